@@ -1,0 +1,42 @@
+# The README's commands. Everything is installed into .venv; nothing outside this folder is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test lint bench accuracy clean
+
+demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
+	$(BIN)/attemper demo --output demo-output
+
+test: .venv/test.stamp lint  ## every check
+	$(BIN)/python -m pytest --numprocesses=2
+
+lint: .venv/test.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in an environment of its own
+	.venv-bench/bin/python benchmarks/speed.py
+
+accuracy: .venv/test.stamp  ## few and noisy labels: make accuracy LOGITS=folder of npz files
+	$(BIN)/python benchmarks/accuracy.py $(LOGITS)
+
+.venv/demo.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable ".[plots]"
+	touch $@
+
+.venv/test.stamp: .venv/demo.stamp
+	$(PIP) --editable ".[plots,torch,parquet,test]"
+	touch $@
+
+.venv-bench/stamp: pyproject.toml constraints.txt benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0
+	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --editable . --requirement benchmarks/peers.txt
+	touch $@
+
+clean:
+	rm -rf .venv .venv-bench demo-output

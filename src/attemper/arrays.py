@@ -1,0 +1,200 @@
+"""Arrays of any library, checked and brought to NumPy; errors name the row and how to mend it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+
+from attemper.errors import InputError, InputTypeError
+
+__all__ = [
+    "CHUNK_ELEMENTS",
+    "Floats",
+    "Labels",
+    "as_labels",
+    "as_matrix",
+    "as_weights",
+    "log_probs",
+    "to_numpy",
+]
+
+# A chunk and its working copy should stay in the second-level cache of one core.
+CHUNK_ELEMENTS = 1 << 16
+
+MAX_WEIGHT = 1e12
+
+Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def as_matrix(values: Any, what: str) -> Any:
+    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
+    if hasattr(values, "tocsr"):
+        raise InputTypeError(
+            f"{what}: a sparse matrix came; sparse input is not supported, since softmax needs every "
+            "class. Use .toarray()."
+        )
+    if not _is_foreign(values):
+        try:
+            values = np.asarray(values)
+            if values.dtype.kind in "OUS" or values.dtype.kind in "biu":
+                values = values.astype(np.float64)
+        except TypeError as error:
+            raise InputTypeError(f"{what}: {error}; expected an N×K array of numbers") from None
+        except ValueError as error:
+            raise InputError(f"{what}: {error}; expected an N×K array of numbers") from None
+        if values.dtype.kind == "c":
+            raise InputError(f"{what}: Complex data not supported; expected real numbers")
+        if values.dtype.kind not in "fV":
+            raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
+    if values.ndim != 2:
+        raise InputError(
+            f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
+            f"{tuple(values.shape)}. Reshape your data, for example with logits.reshape(-1, n_classes)."
+        )
+    n, n_classes = values.shape
+    if n_classes == 0:
+        raise InputError(f"{what}: 0 feature(s) (shape=({n}, 0)) while a minimum of 2 is required, one per class")
+    if n == 0:
+        raise InputError(f"{what}: 0 sample(s) (shape=(0, {n_classes})) while a minimum of 1 is required")
+    if n_classes == 1:
+        raise InputError(
+            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class. "
+            "For a binary score z give both columns, np.column_stack([np.zeros_like(z), z])."
+        )
+    return values
+
+
+def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, first_row: int = 0) -> Labels:
+    """Labels as column numbers; names are looked up in ``classes``."""
+    try:
+        y = to_numpy(labels) if _is_foreign(labels) else np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"labels: {error}; expected one label per row") from None
+    if y.ndim == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected; use labels.ravel()",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        y = y[:, 0]
+    if y.ndim != 1:
+        hint = " They look one-hot: use labels.argmax(axis=1)." if y.shape == (n, n_classes) else ""
+        raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
+    if len(y) != n:
+        raise InputError(f"labels: {len(y)} labels for {n} rows of logits; they must have inconsistent lengths mended")
+    if classes is not None:
+        return _look_up(y, list(classes), n_classes, first_row)
+    if y.dtype.kind not in "biuf":
+        try:
+            y = y.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"labels: row {first_row} is {y[0]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
+                "named labels tell the names in column order, such as classes=['benign', 'malignant'] "
+                "(Unknown label type for a classifier otherwise)"
+            ) from None
+    if y.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(y))
+        if bad.size:
+            raise InputError(
+                f"labels: Input y contains NaN or Input y contains infinity or a value too large: row "
+                f"{first_row + bad[0]} is {y[bad[0]]}"
+            )
+        bad = np.flatnonzero(y != np.floor(y))
+        if bad.size:
+            raise InputError(
+                f"labels: row {first_row + bad[0]} is {y[bad[0]]}. Unknown label type: continuous; "
+                "labels are column numbers"
+            )
+    if y.size and not (y.min() >= 0 and y.max() < n_classes):
+        row = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
+        hint = " Labels that start at 1 need labels - 1." if y.min() >= 1 and y.max() == n_classes else ""
+        raise InputError(
+            f"labels: row {first_row + row} has label {y[row]:.0f}, but there are {n_classes} columns of "
+            f"logits, so labels run from 0 to {n_classes - 1}.{hint} For labels that are not column "
+            "numbers tell their names in column order with classes=[…]."
+        )
+    return y.astype(np.int64)
+
+
+def as_weights(weights: Any, n: int, first_row: int = 0) -> Floats:
+    """Sample weights: one per row, finite, none negative, not all zero."""
+    try:
+        w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight: {error}; expected one number per row") from None
+    if w.ndim == 0:
+        w = np.full(n, float(w))
+    if w.shape != (n,):
+        raise InputError(f"sample_weight.shape == {w.shape}, expected {(n,)}: one weight per row")
+    bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
+    if bad.size:
+        raise InputError(
+            f"sample_weight: row {first_row + bad[0]} is {w[bad[0]]}; a weight counts repeats of its row: not "
+            f"negative, and at most {MAX_WEIGHT:g}"
+        )
+    if not (w > 1e-100).any():
+        raise InputError("sample_weight: all weights are zero, so there is nothing to fit")
+    return w
+
+
+def to_numpy(array: Any) -> NDArray[Any]:
+    """Bring an array to NumPy, in at least single precision, without a copy where possible."""
+    if isinstance(array, np.ndarray):
+        result = array
+    elif array_api_compat.is_torch_array(array):
+        array = array.detach().cpu()
+        result = (array.float() if "bfloat16" in str(array.dtype) else array).numpy()
+    elif array_api_compat.is_cupy_array(array):
+        result = array.get()
+    else:
+        try:
+            result = np.asarray(array)
+        except (RuntimeError, TypeError):  # on a device of its own
+            result = np.from_dlpack(array, device="cpu")
+    if result.dtype.kind in "fV" and result.dtype.itemsize < 4:  # float16; bfloat16 of ml_dtypes is kind V
+        return result.astype(np.float32)
+    return result
+
+
+def log_probs(p: Any, floor: float | None) -> Any:
+    """Logarithms of probabilities, with zeros read as ``floor``, or as impossible when None."""
+    xp = array_api_compat.array_namespace(p)
+    if floor is not None:
+        p = xp.where(p < floor, floor, p)
+    with np.errstate(divide="ignore"):
+        return xp.log(p)
+
+
+def _is_foreign(array: Any) -> bool:
+    return not isinstance(array, np.ndarray) and array_api_compat.is_array_api_obj(array)
+
+
+def _look_up(y: NDArray[Any], classes: list[Any], n_classes: int, first_row: int) -> Labels:
+    if len(classes) != n_classes:
+        raise InputError(f"classes: {len(classes)} names for {n_classes} columns of logits")
+    column = {name: k for k, name in enumerate(classes)}
+    if len(column) != n_classes:
+        twice = next(name for name in classes if classes.count(name) > 1)
+        raise InputError(f"classes: {twice!r} stands there twice; every column needs a name of its own")
+    out = np.empty(len(y), dtype=np.int64)
+    for row, name in enumerate(y.tolist()):
+        if name not in column:
+            raise InputError(
+                f"labels: row {first_row + row} is {name!r}, which is not among the {n_classes} classes told: "
+                f"{_brief(classes)}"
+            )
+        out[row] = column[name]
+    return out
+
+
+def _brief(names: list[Any]) -> str:
+    shown = ", ".join(repr(n) for n in names[:8])
+    return shown + (", …" if len(names) > 8 else "")

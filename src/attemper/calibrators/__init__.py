@@ -1,0 +1,37 @@
+"""Recipes that turn logits and labels into a map; one file, one idea."""
+
+from __future__ import annotations
+
+import os
+
+from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath
+from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.bayesian import BayesianTemperatureScaling, Posterior
+from attemper.calibrators.temperature import TemperatureScaling
+from attemper.documents import read_document
+from attemper.errors import FileError
+
+__all__ = [
+    "METHODS",
+    "AttendedTemperatureScaling",
+    "BayesianTemperatureScaling",
+    "Calibrator",
+    "FitReport",
+    "Posterior",
+    "TemperatureScaling",
+    "ThetaPath",
+    "load",
+]
+
+METHODS: dict[str, type[Calibrator]] = {
+    cls.method: cls for cls in (TemperatureScaling, AttendedTemperatureScaling, BayesianTemperatureScaling)
+}
+
+
+def load(path: str | os.PathLike[str]) -> Calibrator:
+    """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code."""
+    content = read_document(path, "calibrator")
+    method = content.text("method")
+    if method not in METHODS:
+        raise FileError(f"{path}: the method {method!r} is unknown to this version of attemper")
+    return METHODS[method].from_fields(content)

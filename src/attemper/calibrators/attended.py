@@ -1,0 +1,213 @@
+"""Attended temperature scaling, the method of the paper: Eq. (7) and (8)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.temperature import ADVICE
+from attemper.documents import Fields
+from attemper.errors import EdgeWarning, InputError
+from attemper.kernels import attended, chebyshev
+from attemper.maps import ScaleMap
+from attemper.scores import Scores
+from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, check_thetas, log_range
+
+__all__ = ["AttendedTemperatureScaling", "ThetaPath"]
+
+Floats = NDArray[np.float64]
+
+
+class ThetaPath(NamedTuple):
+    """What each θ of the grid gives."""
+
+    theta: Floats
+    temperature: Floats  # T(θ), the global minimum of the attended loss
+    nll: Floats  # mean validation NLL at T(θ), by which θ is tuned
+    error: Floats  # bound on the error of log T(θ)
+
+
+class AttendedTemperatureScaling(Calibrator):
+    """One temperature, fitted with the attended loss of Mozafari et al. (arXiv 1810.11586).
+
+    Each sample also attends to the classes that it could almost belong to: those with a
+    probability of at least θ at T = 1. The whole θ path comes from one table.
+
+    Tuned on enough clean labels it lands on the temperature of `TemperatureScaling`; its gain is
+    with few or noisy labels for accurate, over-confident networks, where the bounded θ keeps T
+    from running away. It cannot help a network that needs T < 1.
+
+    Parameters
+    ----------
+    theta : float or None
+        The threshold of Eq. (7). None: the value of ``theta_grid`` whose T has the least validation NLL.
+    theta_grid : array, optional
+        Ascending; 0.001, 0.002, … 0.1 by default. (A grid that reaches 1, tuned by NLL, is plain
+        temperature scaling: above every S_k the attended loss is the NLL.)
+    loss : "paper" or "reference"
+        Eq. (8), or the loss of the authors' published code, which differs (`docs/paper-map.md`).
+    t_range : (low, high)
+        The loss is not convex; its global minimum within this range is taken.
+    input, classes
+        As for `TemperatureScaling`.
+
+    Attributes
+    ----------
+    temperature_, theta_ : float
+    path_ : ThetaPath
+        θ, T(θ) and validation NLL for every θ of the grid.
+    map_, fit_report_, classes_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attemper import AttendedTemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 3 * rng.normal(size=(2000, 5))
+    >>> labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    >>> ats = AttendedTemperatureScaling().fit(logits, labels)
+    >>> round(ats.temperature_, 2), ats.theta_, ats.path_.theta.shape
+    (1.97, 0.059, (100,))
+    """
+
+    method = "ats"
+
+    def __init__(
+        self,
+        *,
+        theta: float | None = None,
+        theta_grid: ArrayLike | None = None,
+        loss: Literal["paper", "reference"] = "paper",
+        t_range: tuple[float, float] = DEFAULT_T_RANGE,
+        input: Literal["logits", "probs"] = "logits",
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self.theta = theta
+        self.theta_grid = theta_grid
+        self.loss = loss
+        self.t_range = t_range
+        self.input = input
+        self.classes = classes
+
+    theta_: float
+    path_: ThetaPath
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, as plain numbers."""
+        return super().summary() | {"theta": self.theta_, "loss": self.loss}
+
+    def describe(self) -> list[str]:
+        """Return the same in words."""
+        return [f"T = {self.temperature_:.4g} at θ = {self.theta_:g}"]
+
+    def _check_parameters(self) -> None:
+        if self.loss not in ("paper", "reference"):
+            raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'")
+        if self.theta is not None:
+            check_thetas(self.theta)
+        if self.theta_grid is not None:
+            check_thetas(self.theta_grid)
+        log_range(self.t_range)
+
+    def sketch_parts(self) -> tuple[Part, ...]:
+        """Return the parts of a sketch that this recipe needs."""
+        return ("reference",) if self.loss == "reference" else ("attended",)
+
+    def _solve_scores(self, scores: Scores) -> None:
+        grid = self.theta if self.theta is not None else self.theta_grid
+
+        def sketch(of: Scores, t_range: tuple[float, float], n_nodes: int) -> Sketch:
+            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, thetas=grid, parts=self.sketch_parts())
+
+        whole = (float(self.t_range[0]), float(self.t_range[1]))
+        part = scores.sample(1024)
+        if part is scores:
+            self._finish(sketch(scores, whole, 64), whole)
+            return
+        # The sample shows where the losses of all θ have their minima; there, fewer nodes are as exact.
+        near = _neighbourhood(sketch(part, whole, 40), self.loss)
+        table = sketch(scores, near, min(64, 15 + round(9 * np.log(near[1] / near[0]))))
+        best = _minima(table, self.loss)
+        inside = (best.edge == 0) | (np.where(best.edge < 0, near[0], near[1]) == np.where(best.edge < 0, *whole))
+        if not inside.all() or best.error.max() > 1e-7:
+            table = sketch(scores, whole, 64)
+        self._finish(table, whole)
+
+    def _solve_sketch(self, sketch: Sketch) -> None:
+        self._finish(sketch, sketch.t_range)
+
+    def _finish(self, sketch: Sketch, whole: tuple[float, float]) -> None:
+        best = _minima(sketch, self.loss)
+        value = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
+        path = ThetaPath(sketch.thetas, np.exp(best.at), value / sketch.weight, best.error)
+        if self.theta is None:
+            chosen = int(path.nll.argmin())
+        else:
+            chosen = int(np.abs(sketch.thetas - self.theta).argmin())
+            if abs(sketch.thetas[chosen] - self.theta) > 1e-12:
+                raise InputError(
+                    f"theta={self.theta} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
+                    f"{sketch.thetas[-1]:g}, {len(sketch.thetas)} values); make it with Sketch.of(..., "
+                    f"thetas=[{self.theta}])"
+                )
+            path = ThetaPath(*(column[chosen : chosen + 1] for column in path))
+        self.path_ = path
+        self.theta_ = float(sketch.thetas[chosen])
+        t = float(np.exp(best.at[chosen]))
+        edge: Literal["low", "high"] | None = None
+        message = (
+            f"global minimum of a table of {len(sketch.nll)} nodes; T is known to {best.error[chosen]:.0e} relative"
+        )
+        if best.edge[chosen]:
+            edge = "low" if best.edge[chosen] < 0 else "high"
+            t = whole[edge == "high"]
+            message = f"the attended loss has its minimum at T = {t:g}, the edge of the range"
+            warnings.warn(
+                f"AttendedTemperatureScaling: {message} {whole}. Widen t_range if the logits are on an unusual scale. "
+                f"{ADVICE}",
+                EdgeWarning,
+                stacklevel=4,
+            )
+        self.temperature_ = t
+        self.map_ = ScaleMap(1 / t)
+        nll = float(value[chosen] / sketch.weight)
+        self.fit_report_ = FitReport(edge is None, float(best.error[chosen]), edge, nll, sketch.n_samples, 1, message)
+
+    def _fitted_to_dict(self) -> dict[str, Any]:
+        path = {name: column.tolist() for name, column in self.path_._asdict().items()}
+        return {"temperature": self.temperature_, "theta": self.theta_, "loss": self.loss, "path": path}
+
+    def _fitted_from_fields(self, content: Fields) -> None:
+        self.temperature_ = content.number("temperature")
+        self.theta_ = content.number("theta")
+        loss = content.text("loss")
+        self.loss = "reference" if loss == "reference" else "paper"
+        path = content.fields("path")
+        self.path_ = ThetaPath(*(path.array(name, (-1,)) for name in ThetaPath._fields))
+
+
+def _losses(sketch: Sketch, loss: str) -> Floats:
+    by_bin = sketch.reference if loss == "reference" else sketch.attended
+    assert by_bin is not None
+    return attended.theta_path(sketch.nll, by_bin)
+
+
+def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
+    return chebyshev.minima(chebyshev.coefficients(_losses(sketch, loss)), sketch.interval)
+
+
+def _neighbourhood(sketch: Sketch, loss: str) -> tuple[float, float]:
+    """Temperatures at which some θ comes within 0.01 nats per sample of its least loss."""
+    grid = np.linspace(sketch.interval.low, sketch.interval.high, 600)
+    value = chebyshev.evaluate(chebyshev.coefficients(_losses(sketch, loss)), sketch.interval, grid)
+    near = np.flatnonzero((value - value.min(axis=0) <= 0.01 * sketch.weight).any(axis=1))
+    low, high = np.exp(grid[max(near[0] - 2, 0)]), np.exp(grid[min(near[-1] + 2, len(grid) - 1)])
+    return (
+        sketch.t_range[0] if near[0] <= 2 else float(low),
+        sketch.t_range[1] if near[-1] >= len(grid) - 3 else float(high),
+    )

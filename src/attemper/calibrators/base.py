@@ -1,0 +1,242 @@
+"""What every calibrator is: a scikit-learn classifier whose X is the logits, one column per class.
+
+A calibrator is a recipe. Fitting it makes a map (`map_`) and a report (`fit_report_`);
+predicting is applying the map.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import array_api_compat
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import validate_data
+
+from attemper.documents import Fields, write_document
+from attemper.errors import FileError, InputError, NotFittedError
+from attemper.maps import Map, map_from_fields
+from attemper.scores import Scores
+from attemper.sketch import Part, Sketch
+
+__all__ = ["Calibrator", "FitReport"]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a fit went.
+
+    Attributes
+    ----------
+    converged : whether the answer is as exact as asked for
+    error : bound on the error of log T left by the computation (not by the data)
+    edge : None, or ``"low"`` / ``"high"``: no T inside the range is best
+    nll : mean validation NLL of the fitted map's temperature
+    message : the same in words
+    """
+
+    converged: bool
+    error: float
+    edge: Literal["low", "high"] | None
+    nll: float
+    n_samples: int
+    passes: int
+    message: str
+
+
+class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of all calibrators; use one of its subclasses."""
+
+    method: ClassVar[str]  # the name on the command line and in files
+
+    input: Literal["logits", "probs"]
+    classes: Sequence[Any] | None
+    map_: Map
+    fit_report_: FitReport
+    temperature_: float
+    classes_: Any
+    n_features_in_: int
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit on validation data.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_classes)
+            Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`.
+        y : array of shape (n_samples,)
+            Column numbers, or names if ``classes`` was told.
+        sample_weight : array of shape (n_samples,), optional
+        """
+        scores = self._scores(X, y, sample_weight)
+        self._begin(scores.n_classes, X)
+        self._solve_scores(scores)
+        return self
+
+    def fit_sketch(self, sketch: Sketch) -> Self:
+        """Fit on a `Sketch` of the validation data, which may be many sketches added."""
+        if not isinstance(sketch, Sketch):
+            raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
+        missing = [part for part in self.sketch_parts() if getattr(sketch, part) is None]
+        if missing:
+            raise InputError(
+                f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; "
+                "make it again with Sketch.of(..., parts=[…])"
+            )
+        self._begin(sketch.n_classes, None)
+        self._solve_sketch(sketch)
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities, in the array type, device and precision of ``X``."""
+        return self._fitted().map_.apply(self._logits(X))
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of the calibrated probabilities, without underflow."""
+        return self._fitted().map_.log_apply(self._logits(X))
+
+    def predict(self, X: Any) -> Any:
+        """Return the class with the largest probability: the one the classifier gave before."""
+        h = self._fitted()._logits(X)
+        if self.classes is None:
+            return array_api_compat.array_namespace(h).argmax(h, axis=1)
+        return self.classes_[np.asarray(h).argmax(axis=1)]
+
+    @classmethod
+    def for_labels(cls, *, noisy: bool, **parameters: Any) -> Self:
+        """Return a calibrator for labels of this quality; most recipes know no difference."""
+        return cls(**parameters)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, as plain numbers."""
+        return {"temperature": self.temperature_}
+
+    def describe(self) -> list[str]:
+        """Return the same in words."""
+        return [f"T = {self.temperature_:.4g}"]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`."""
+        self._fitted()
+        names = self.classes_.tolist() if self.classes is not None else None
+        content = {
+            "method": self.method,
+            "n_classes": int(self.n_features_in_),
+            "input": self.input,
+            "classes": names,
+            "map": self.map_.to_dict(),
+            "report": asdict(self.fit_report_),
+            "fitted": self._fitted_to_dict(),
+        }
+        if names is not None and any(not isinstance(n, str | int | float | bool) for n in names):
+            raise InputError("classes: only text and numbers can be saved as class names")
+        write_document(path, "calibrator", content)
+
+    @classmethod
+    def from_fields(cls, content: Fields) -> Self:
+        """Make a fitted calibrator from what `save` wrote."""
+        new = cls()
+        n_classes = content.integer("n_classes")
+        if not 2 <= n_classes <= 10**7:
+            raise FileError(f"{content.where}: {n_classes} classes")
+        names = content.content.get("classes")
+        if names is not None:
+            names = content.items("classes")
+            if len(names) != n_classes or any(not isinstance(n, str | int | float) for n in names):
+                raise FileError(f"{content.where}: the field 'classes' must hold {n_classes} names")
+        kind = content.text("input")
+        if kind not in ("logits", "probs"):
+            raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
+        new.input, new.classes = kind, names  # type: ignore[assignment]
+        new._begin(n_classes, None)
+        new.map_ = map_from_fields(content.fields("map"))
+        report = content.fields("report")
+        edge = report.content.get("edge")
+        new.fit_report_ = FitReport(
+            converged=report.boolean("converged"),
+            error=report.number("error"),
+            edge=edge if edge in ("low", "high") else None,
+            nll=report.number("nll"),
+            n_samples=report.integer("n_samples"),
+            passes=report.integer("passes"),
+            message=report.text("message"),
+        )
+        new._fitted_from_fields(content.fields("fitted"))
+        return new
+
+    # What a recipe must say for itself.
+
+    def sketch_parts(self) -> tuple[Part, ...]:
+        """Return the parts of a sketch that this recipe needs beside the NLL."""
+        return ()
+
+    def _check_parameters(self) -> None:
+        """Reject parameters that make no sense."""
+
+    def _solve_scores(self, scores: Scores) -> None:
+        raise NotImplementedError
+
+    def _solve_sketch(self, sketch: Sketch) -> None:
+        raise NotImplementedError
+
+    def _fitted_to_dict(self) -> dict[str, Any]:
+        return {"temperature": self.temperature_}
+
+    def _fitted_from_fields(self, content: Fields) -> None:
+        self.temperature_ = content.number("temperature")
+
+    # What they share.
+
+    def _scores(self, X: Any, y: Any, sample_weight: Any) -> Scores:
+        if self.input not in ("logits", "probs"):
+            raise InputError(f"input={self.input!r}: expected 'logits' or 'probs'")
+        if isinstance(X, Scores):
+            if X.labels is None:
+                raise InputError("labels: these Scores hold none; a fit needs them")
+            return X
+        if y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
+            )
+        make = Scores.from_probs if self.input == "probs" else Scores.from_logits
+        return make(X, y, sample_weight=sample_weight, classes=self.classes)
+
+    def _begin(self, n_classes: int, X: Any) -> None:
+        if self.classes is not None and len(self.classes) != n_classes:
+            raise InputError(f"classes: {len(self.classes)} names for {n_classes} columns of logits")
+        self._check_parameters()
+        for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
+            delattr(self, name)  # nothing of an earlier fit may stay
+        self.n_features_in_ = n_classes
+        self.classes_ = np.arange(n_classes) if self.classes is None else np.asarray(self.classes)
+        if hasattr(X, "columns"):
+            validate_data(self, X, skip_check_array=True)  # remembers the column names
+
+    def _fitted(self) -> Self:
+        if not hasattr(self, "map_"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with validation logits and "
+                "labels first."
+            )
+        return self
+
+    def _logits(self, X: Any) -> Any:
+        if hasattr(X, "columns"):
+            validate_data(self, X, skip_check_array=True, reset=False)
+        if not isinstance(X, Scores):
+            shape: tuple[int, ...] = getattr(X, "shape", ())
+            if len(shape) == 2 and shape[1] != self.n_features_in_:
+                self._reject_columns(shape[1])
+            X = (Scores.from_probs if self.input == "probs" else Scores.from_logits)(X)
+        if X.n_classes != self.n_features_in_:
+            self._reject_columns(X.n_classes)
+        return X.logits
+
+    def _reject_columns(self, count: int) -> None:
+        raise InputError(
+            f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
+            "input: one column per class"
+        )

@@ -1,0 +1,163 @@
+"""Temperature scaling (Guo et al. 2017): the T that minimises the NLL of the validation set, Eq. (4)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.calibrators.base import Calibrator, FitReport
+from attemper.errors import EdgeWarning
+from attemper.kernels import chebyshev, nll
+from attemper.maps import ScaleMap
+from attemper.scores import Scores
+from attemper.sketch import DEFAULT_T_RANGE, Sketch, log_range
+
+__all__ = ["TemperatureScaling"]
+
+
+class TemperatureScaling(Calibrator):
+    """Divide all logits by one temperature, the one with the least validation NLL.
+
+    Never changes the prediction. With enough clean labels it is all that most networks need;
+    with few or noisy ones prefer `BayesianTemperatureScaling`.
+
+    Parameters
+    ----------
+    t_range : (low, high), optional
+        Keep T within this range. By default any T is found; where none is best (every
+        label is the arg max, or the logits are of no use) the edge of (0.05, 20) is taken, with
+        an `EdgeWarning`.
+    input : "logits" or "probs"
+        What X holds. It is never guessed.
+    classes : sequence of names, optional
+        Names of the columns, if labels are names.
+
+    Attributes
+    ----------
+    temperature_ : float
+    map_ : ScaleMap
+    fit_report_ : FitReport
+        Convergence, the error bound of log T, the validation NLL.
+    classes_, n_features_in_
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attemper import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 3 * rng.normal(size=(2000, 5))
+    >>> labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)  # drawn at T = 2
+    >>> ts = TemperatureScaling().fit(logits, labels)
+    >>> round(ts.temperature_, 2)
+    1.98
+    """
+
+    method = "ts"
+
+    def __init__(
+        self,
+        *,
+        t_range: tuple[float, float] | None = None,
+        input: Literal["logits", "probs"] = "logits",
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self.t_range = t_range
+        self.input = input
+        self.classes = classes
+
+    def _check_parameters(self) -> None:
+        if self.t_range is not None:
+            log_range(self.t_range)
+
+    def _solve_scores(self, scores: Scores) -> None:
+        total = scores.total_weight
+        found = least_nll(scores)
+        low, high = self.t_range or (0.0, np.inf)
+        if isinstance(found, nll.Minimum) and low <= 1 / found.beta <= high:
+            self._finish(1 / found.beta, found.nll / total, found.error, None, len(scores), found.passes, str(found))
+            return
+        if isinstance(found, nll.Minimum):
+            edge: Literal["low", "high"] = "low" if 1 / found.beta < low else "high"
+            why = f"the best T is {1 / found.beta:.4g}"
+        else:
+            edge = found
+            why = NO_FINITE_T[edge]
+        t = (self.t_range or DEFAULT_T_RANGE)[edge == "high"]
+        value = float(_evaluator(scores, np.float64)(1 / t, 2)[0]) / total
+        self._finish(t, value, 0.0, edge, len(scores), 1, f"{why}; T = {t:g} is the edge of the range")
+
+    def _solve_sketch(self, sketch: Sketch) -> None:
+        best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval)
+        t, error = float(np.exp(best.at[0])), float(best.error[0])
+        edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
+        if self.t_range is not None and not self.t_range[0] <= t <= self.t_range[1]:
+            edge = "low" if t < self.t_range[0] else "high"
+            t = self.t_range[edge == "high"]
+        message = f"minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
+        if edge is not None:
+            perfect = edge == "low" and sketch.correct >= sketch.weight * (1 - 1e-12)
+            message = f"{NO_FINITE_T['low'] if perfect else 'the best T is beyond the range'}; T = {t:g} is its edge"
+        self._finish(t, sketch.mean_nll(t), error, edge, sketch.n_samples, 1, message)
+
+    def _finish(
+        self,
+        t: float,
+        value: float,
+        error: float,
+        edge: Literal["low", "high"] | None,
+        n: int,
+        passes: int,
+        message: str,
+    ) -> None:
+        self.temperature_ = float(t)
+        self.map_ = ScaleMap(1 / self.temperature_)
+        self.fit_report_ = FitReport(edge is None, error, edge, value, n, passes, message)
+        if edge is not None:
+            warnings.warn(f"TemperatureScaling: {message}. {ADVICE}", EdgeWarning, stacklevel=4)
+
+
+NO_FINITE_T = {
+    "low": "every label is the arg max of its logits, so the NLL only falls as T → 0 and no finite T is best",
+    "high": "the logits speak against the labels on average, so no finite T is better than a uniform answer",
+}
+ADVICE = "BayesianTemperatureScaling gives a finite answer with an interval here."
+
+
+def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high"]:
+    """T with the least NLL, or at which end it would lie if there is none.
+
+    A sample of the rows gives the start, a pass in single precision all but the last digits,
+    and a pass in double precision the answer.
+    """
+    part = scores.sample(max(512, len(scores) // 6))
+    if (end := _endless(part)) is not None:
+        if part is not scores:
+            end = _endless(scores)
+        return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
+    if part is scores:
+        return nll.minimise(_evaluator(scores, np.float64))
+    # Third moments of large logits would overflow in single precision.
+    quick = np.float32 if scores.bound < 1e4 else np.float64
+    rough = nll.minimise(_evaluator(part, quick), tolerance=1e-3)
+    close = nll.minimise(_evaluator(scores, quick), rough.beta, tolerance=1e-3)
+    return nll.minimise(_evaluator(scores, np.float64), close)
+
+
+def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float, int], NDArray[np.float64]]:
+    def evaluate(beta: float, order: int) -> NDArray[np.float64]:
+        return scores.total(
+            lambda chunk: nll.sums(*chunk, beta, order=order, bound=scores.bound, masked=scores.masked), dtype
+        )
+
+    return evaluate
+
+
+def _endless(scores: Scores) -> Literal["low", "high"] | None:
+    at_zero, at_infinity = scores.total(lambda chunk: nll.limits(*chunk))
+    if at_infinity <= 0:
+        return "low"
+    return "high" if at_zero >= 0 else None

@@ -1,0 +1,133 @@
+"""Methods side by side: fitted on one data set, judged on another, and one recommended in words."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.arrays import to_numpy
+from attemper.calibrators import METHODS
+from attemper.calibrators.base import Calibrator
+from attemper.errors import AttemperError, AttemperWarning, InputError
+from attemper.maps import Map, ScaleMap
+from attemper.metrics import Estimate, evaluate
+from attemper.scores import Scores
+
+__all__ = ["Comparison", "Row", "compare"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method's result; ``failure`` says why there is none."""
+
+    method: str
+    seconds: float = 0.0
+    temperature: float | None = None
+    metrics: dict[str, float | Estimate] | None = None
+    losses: Floats | None = None  # of each test sample
+    notes: tuple[str, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows, and what they recommend."""
+
+    rows: tuple[Row, ...]
+    recommended: str
+    reason: str
+
+
+def compare(
+    val: Scores,
+    test: Scores,
+    methods: Sequence[str] | None = None,
+    *,
+    noisy: bool = False,
+    interval: float = 0.95,
+    seed: int = 0,
+    tick: Callable[[str], None] = lambda method: None,
+) -> Comparison:
+    """Fit each method on ``val`` and judge it on ``test``.
+
+    A method that fails is a row that says why. ``noisy`` says that the validation labels may be
+    wrong; the test labels are taken as they are. ``tick`` is called before each method.
+    """
+    if val.n_classes != test.n_classes:
+        raise InputError(f"validation has {val.n_classes} classes, test has {test.n_classes}; they must agree")
+    chosen = list(METHODS) if methods is None else list(methods)
+    unknown = [m for m in chosen if m not in METHODS]
+    if unknown:
+        raise InputError(f"method {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+    rows = []
+    for method in ["none", *chosen]:
+        tick(method)
+        rows.append(_row(method, val, test, noisy, interval, seed))
+    return Comparison(tuple(rows), *_recommend(rows, test))
+
+
+def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, seed: int) -> Row:
+    found: Map = ScaleMap(1.0)
+    temperature: float | None = None
+    seconds, notes = 0.0, []
+    if method != "none":
+        calibrator: Calibrator = METHODS[method].for_labels(noisy=noisy)
+        start = time.perf_counter()
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", AttemperWarning)
+                calibrator.fit(val)
+        except AttemperError as error:
+            return Row(method, failure=str(error))
+        seconds = time.perf_counter() - start
+        notes = [str(w.message) for w in caught]
+        found, temperature = calibrator.map_, calibrator.temperature_
+    assert test.labels is not None
+    log_p = found.log_apply(to_numpy(test.logits).astype(np.float64))
+    metrics = evaluate(log_p, test.labels, log_probs=True, sample_weight=test.weights, interval=interval, seed=seed)
+    losses = -log_p[np.arange(len(log_p)), test.labels]
+    return Row(method, seconds, temperature, metrics, losses, tuple(notes))
+
+
+def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
+    """Name the method to use, and say why in a sentence.
+
+    It is the one with the least test NLL; but bayes, where it cannot be told apart from that one.
+    """
+    losses = {row.method: row.losses for row in rows if row.losses is not None}
+    w = np.ones(len(test)) if test.weights is None else test.weights
+    w = w / w.sum()
+    best = min(losses, key=lambda method: float(w @ losses[method]))
+
+    def behind(method: str) -> tuple[float, float]:
+        """NLL above that of the best, and twice its standard error."""
+        difference = losses[method] - losses[best]
+        mean = float(w @ difference)
+        return mean, 1.96 * float(np.sqrt(np.sum(w**2 * (difference - mean) ** 2)))
+
+    others = sorted((m for m in losses if m != best), key=behind)
+    level = [m for m in others if behind(m)[0] <= behind(m)[1]]
+    value = f"its test NLL of {float(w @ losses[best]):.4f} is the lowest"
+    name = "no calibration" if best == "none" else best
+    if not others:
+        return best, f"Use {name}: nothing else could be fitted."
+    gap, spread = behind(others[0])
+    if "bayes" in level or (best == "bayes" and level):
+        rivals = " and ".join(m for m in [best, *level] if m != "bayes")
+        return "bayes", (
+            f"Use bayes: on these {len(test)} samples its test NLL cannot be told apart from that of {rivals}, and it "
+            "alone says how uncertain T is and stays finite with few or wrong labels."
+        )
+    if level:
+        return best, (
+            f"Use {name}: {value}, though on these {len(test)} samples it cannot be told apart from that of "
+            f"{' and '.join(level)} (difference to {others[0]}: {gap:.4f} ± {spread:.4f})."
+        )
+    return best, f"Use {name}: {value}, {gap:.4f} ± {spread:.4f} below that of {others[0]}, the next."

@@ -1,0 +1,84 @@
+"""Held-out logits of 24 networks that were trained for this project.
+
+One small set comes with the package; the others lie in the repository's ``data/`` folder,
+whose README is their data card.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import FileError, InputError
+
+__all__ = ["Dataset", "load", "names"]
+
+BUNDLED = Path(__file__).parent / "bundled"
+DEMO = "resnet200-skin-lesionsplit-s0"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Logits and labels of one network: a validation part to fit on, a test part to judge by."""
+
+    name: str
+    val_logits: NDArray[np.float32]
+    val_labels: NDArray[np.int64]
+    test_logits: NDArray[np.float32]
+    test_labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    config: dict[str, Any]  # how it was trained, and its measured figures
+    extra: dict[str, NDArray[Any]]  # mean MC-dropout probabilities, image and lesion numbers, where there are any
+
+
+def names() -> list[str]:
+    """Names of the data sets that can be loaded here.
+
+    >>> "resnet200-skin-lesionsplit-s0" in names()
+    True
+    """
+    return sorted({path.stem for folder in _folders() for path in folder.glob("*.npz")})
+
+
+def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
+    """Load one data set.
+
+    The skin-lesion networks have no validation part of their own: as in the paper, a fifth of their
+    test images (801 of 4006), drawn at random with ``seed``, serves as one.
+
+    >>> skin = load("resnet200-skin-lesionsplit-s0")
+    >>> skin.val_logits.shape, skin.test_logits.shape, skin.class_names[4]
+    ((801, 7), (3205, 7), 'mel')
+    """
+    if not isinstance(name, str) or not name or Path(name).name != name:
+        raise InputError(f"data set {name!r}: expected a name such as {DEMO!r}; names() lists them")
+    found = [folder / f"{name}.npz" for folder in _folders() if (folder / f"{name}.npz").is_file()]
+    if not found:
+        raise FileError(
+            f"data set {name!r} is not here; there are {', '.join(names())}. The sets that do not come with the "
+            "package are in the data/ folder of the repository: set ATTEMPER_DATA to that folder."
+        )
+    with np.load(found[0], allow_pickle=False) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+    logits, labels = arrays.pop("logits"), arrays.pop("labels").astype(np.int64)
+    class_names = tuple(str(c) for c in arrays.pop("class_names"))
+    config = json.loads(str(arrays.pop("config")))
+    if "val_logits" in arrays:
+        val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels").astype(np.int64)
+        return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    val, test = order[: len(labels) // 5], order[len(labels) // 5 :]
+    extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
+    return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
+
+
+def _folders() -> list[Path]:
+    told = os.environ.get("ATTEMPER_DATA")
+    beside = Path(__file__).parents[2] / "data"  # a checkout of the repository
+    return [f for f in (BUNDLED, Path(told) if told else beside) if f.is_dir()]

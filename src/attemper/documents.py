@@ -1,0 +1,179 @@
+"""JSON documents with a schema version, written atomically, and read without trust.
+
+Maps, sketches and fitted calibrators travel as such documents. They hold
+numbers and names, never code. What is read is checked before it is used: size,
+schema version, kind, types, and that every number is finite.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import FileError
+
+__all__ = ["Fields", "atomic", "read_document", "write_document"]
+
+SCHEMA = 1
+MAX_BYTES = 256 << 20
+
+
+@contextmanager
+def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file that appears whole under its name at the end, or not at all.
+
+    An error or interrupt half-way leaves what was there before.
+    """
+    path = Path(path)
+    encoding = None if "b" in mode else "utf-8"
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written there: {error.strerror or error}") from None
+    try:
+        with os.fdopen(descriptor, mode, encoding=encoding) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; give the mode that a plain open() would have given.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_document(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
+    """Write ``content`` as a document of this kind."""
+    document = {"attemper": kind, "schema": SCHEMA, **content}
+    with atomic(path, "w") as stream:
+        json.dump(document, stream, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        stream.write("\n")
+
+
+def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
+    """Read a document of one of these kinds; a clear `FileError` for anything else."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise FileError(
+                f"{path}: {size} bytes; a document of attemper is never larger than {MAX_BYTES}, so this is not one"
+            )
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not a JSON document, but binary data") from None
+    try:
+        document = json.loads(text, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not valid JSON, perhaps truncated: {error}") from None
+    if not isinstance(document, dict) or "attemper" not in document:
+        raise FileError(f"{path}: JSON, but not a document of attemper")
+    fields = Fields(document, str(path))
+    kind, schema = fields.text("attemper"), fields.integer("schema")
+    if schema > SCHEMA:
+        raise FileError(
+            f"{path}: schema version {schema}, but this attemper knows versions up to {SCHEMA}; install a newer "
+            "one: pip install -U attemper"
+        )
+    if schema < 1:
+        raise FileError(f"{path}: schema version {schema} never existed")
+    if kind not in kinds:
+        raise FileError(f"{path}: holds a {kind}; expected a {' or a '.join(kinds)}")
+    return fields
+
+
+def _reject_constant(name: str) -> float:
+    raise ValueError(f"{name} is not allowed")
+
+
+class Fields:
+    """Typed access to the fields of a document; whatever does not fit is a `FileError`."""
+
+    def __init__(self, content: dict[str, Any], where: str) -> None:
+        self.content = content
+        self.where = where
+
+    def __contains__(self, key: str) -> bool:
+        """Tell whether the field is there."""
+        return key in self.content
+
+    def _get(self, key: str, kind: type | tuple[type, ...], name: str) -> Any:
+        if key not in self.content:
+            raise FileError(f"{self.where}: the field {key!r} is missing")
+        value = self.content[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise FileError(f"{self.where}: the field {key!r} is {_short(value)}; expected {name}")
+        return value
+
+    def text(self, key: str) -> str:
+        """Return a string."""
+        return str(self._get(key, str, "text"))
+
+    def boolean(self, key: str) -> bool:
+        """Return true or false."""
+        return bool(self._get(key, bool, "true or false"))
+
+    def integer(self, key: str) -> int:
+        """Return a whole number."""
+        value: int = self._get(key, int, "a whole number")
+        if abs(value) > 2**53:
+            raise FileError(f"{self.where}: the field {key!r} is {_short(value)}, beyond any sensible number")
+        return value
+
+    def number(self, key: str) -> float:
+        """Return a finite number."""
+        value = float(self._get(key, (int, float), "a number"))
+        if not math.isfinite(value):
+            raise FileError(f"{self.where}: the field {key!r} is {value}; expected a finite number")
+        return value
+
+    def fields(self, key: str) -> Fields:
+        """Return the fields of a nested object."""
+        return Fields(self._get(key, dict, "an object"), f"{self.where}: {key}")
+
+    def items(self, key: str) -> list[Any]:
+        """Return a list, unchecked."""
+        return list(self._get(key, list, "a list"))
+
+    def array(self, key: str, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+        """Return an array of finite numbers, of this shape (−1: any length)."""
+        value = self._get(key, list, "a list of numbers")
+        try:
+            result = np.array(value, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise FileError(f"{self.where}: the field {key!r} is not an array of numbers") from None
+        if not _all_numbers(value) or not np.isfinite(result).all():
+            raise FileError(f"{self.where}: the field {key!r} holds something that is not a finite number")
+        if shape is not None and (
+            result.ndim != len(shape) or any(s not in (-1, n) for s, n in zip(shape, result.shape))
+        ):
+            raise FileError(f"{self.where}: the field {key!r} has shape {result.shape}; expected {shape}")
+        return result
+
+
+def _all_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_all_numbers(v) for v in value)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

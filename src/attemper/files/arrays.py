@@ -1,0 +1,210 @@
+"""Files that hold whole arrays (npy, npz, safetensors), read some rows at a time.
+
+A format only has to say what arrays there are (`Header`) and to give a stream
+that stands at an array's first byte. Shapes, types and sizes are checked here,
+before anything is allocated: a header may say whatever it likes.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import FileError, InputError
+from attemper.files.reading import Block, Keys, listed, parsing, rows_per_block
+
+__all__ = ["ArrayReader", "ArraySource", "Header", "read_npy_header"]
+
+NUMBERS = "fiu"
+NUMBERS_OR_NAMES = "fiubUS"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about one of its arrays."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    n_bytes: int  # what is really there for its data
+    fortran: bool = False  # stored column after column
+    bfloat16: bool = False  # then dtype is uint16: NumPy has no such type
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+
+class ArraySource(Protocol):
+    """A file with named arrays."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the arrays in it."""
+
+    def header(self, key: str) -> Header:
+        """Read what the file says about one of its arrays."""
+
+    def open(self, key: str) -> AbstractContextManager[BufferedIOBase]:
+        """Give a stream that stands at the first byte of the array's data."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One array of a source, checked: numbers or names, one entry per row."""
+
+    source: ArraySource
+    key: str
+    header: Header
+
+    def __str__(self) -> str:
+        return f"{self.source.path}: {self.key!r}"
+
+    def read(self, stream: BufferedIOBase, start: int, first: int, rows: int) -> NDArray[Any]:
+        """Read rows from ``first`` on; the data begin at ``start``, the stream stands at ``first``."""
+        dtype, shape = self.header.dtype, self.header.shape
+        if not self.header.fortran:
+            raw = self._bytes(stream, rows * self.header.row_bytes)
+            return self._native(raw.view(dtype).reshape(rows, *shape[1:]))
+        columns = np.empty((shape[1], rows), dtype)
+        for k in range(shape[1]):
+            with parsing(self.source.path, "array data"):
+                stream.seek(start + (k * shape[0] + first) * dtype.itemsize)
+            columns[k] = self._bytes(stream, rows * dtype.itemsize).view(dtype)
+        return self._native(columns.T)
+
+    def _bytes(self, stream: BufferedIOBase, n: int) -> NDArray[np.uint8]:
+        raw = np.empty(n, dtype=np.uint8)
+        with parsing(self.source.path, "array data"):
+            got = stream.readinto(raw.data)
+        if got != n:
+            raise FileError(f"{self}: the file ends in the middle of the data; write it again")
+        return raw
+
+    def _native(self, array: NDArray[Any]) -> NDArray[Any]:
+        if self.header.bfloat16:  # the upper half of a float32
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        if array.dtype.kind == "S":
+            try:
+                return np.strings.decode(array, "utf-8")
+            except UnicodeDecodeError:
+                raise FileError(f"{self}: names that are not UTF-8 text") from None
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return array.astype(np.float64)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+class ArrayReader:
+    """Logits, labels and weights from the arrays of a file."""
+
+    columns = None
+
+    def __init__(self, source: ArraySource, keys: Keys, labels: ArraySource | None = None) -> None:
+        self.path = source.path
+        self._values = _part(source, keys.values, "--logits-key", NUMBERS)
+        shape = self._values.header.shape
+        if len(shape) != 2:
+            raise InputError(
+                f"{self._values} has shape {shape}; expected two dimensions, one row per sample and one "
+                "column per class. Reshape it, for example with logits.reshape(-1, n_classes)."
+            )
+        self.n_rows: int | None
+        self.n_rows, self.n_classes = shape
+        self._labels = self._weights = None
+        if labels is not None:
+            self._labels = _part(labels, "labels", "--labels", NUMBERS_OR_NAMES)
+        elif keys.want_labels:
+            self._labels = _part(source, keys.labels or "labels", "--labels-key", NUMBERS_OR_NAMES)
+        if keys.weights is not None:
+            self._weights = _part(source, keys.weights, "--weights-key", NUMBERS)
+        for part in (self._labels, self._weights):
+            if part is not None:
+                _check_one_per_row(part, self._values)
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the rows in order, a bounded block at a time."""
+        assert self.n_rows is not None
+        parts = [part for part in (self._values, self._labels, self._weights) if part is not None]
+        # Logits narrower than float64 may be widened on the way, so count them as such.
+        step = rows_per_block(8 * self.n_classes + sum(part.header.row_bytes for part in parts[1:]))
+        with ExitStack() as stack:
+            streams = {part: stack.enter_context(part.source.open(part.key)) for part in parts}
+            starts = {part: streams[part].tell() for part in parts}
+            for first in range(0, self.n_rows, step):
+                rows = min(step, self.n_rows - first)
+                arrays = {part: part.read(streams[part], starts[part], first, rows) for part in parts}
+                yield Block(
+                    arrays[self._values],
+                    None if self._labels is None else arrays[self._labels].reshape(rows),
+                    None if self._weights is None else arrays[self._weights].reshape(rows),
+                )
+
+
+def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
+    if key not in source.names:
+        raise FileError(
+            f"{source.path}: holds no array {key!r}; it holds {listed(source.names)}. Tell which one is "
+            f"meant with {option}."
+        )
+    header = source.header(key)
+    part = _Part(source, key, header)
+    if header.dtype.hasobject:
+        raise FileError(
+            f"{part} holds pickled Python objects, which could run code; not read. Save it again as an array "
+            "of numbers (or of text, for names)."
+        )
+    if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
+        expected = "numbers" if kinds == NUMBERS else "numbers or names"
+        raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
+    declared = header.dtype.itemsize * math.prod(header.shape)
+    if declared > header.n_bytes:
+        raise FileError(
+            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
+            f"{header.n_bytes}: truncated or damaged; write it again"
+        )
+    if declared < header.n_bytes:
+        raise FileError(
+            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
+            f"{header.n_bytes}: more than one array, or damaged; write one array"
+        )
+    return part
+
+
+def _check_one_per_row(part: _Part, values: _Part) -> None:
+    n, shape = values.header.shape[0], part.header.shape
+    if shape in ((n,), (n, 1)):
+        return
+    hint = " They look one-hot: use labels.argmax(axis=1)." if shape == values.header.shape else ""
+    raise InputError(f"{part} has shape {shape}; expected one entry per row of logits, shape ({n},).{hint}")
+
+
+def read_npy_header(stream: BufferedIOBase, path: Path, size: int) -> Header:
+    """Read the header of an array in NumPy's format, of which ``size`` bytes are there in all."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    # Warnings: about the age of the file or of its type's name; what counts is the header that comes out.
+    with parsing(path, "a NumPy array"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        version = np.lib.format.read_magic(stream)
+        if version not in readers:  # (3, 0) is for fields with names beyond Latin-1; scores have no fields
+            raise FileError(f"{path}: a NumPy array of format version {version}; expected plain numbers")
+        shape, fortran, dtype = readers[version](stream)
+    if any(length < 0 for length in shape):
+        raise FileError(f"{path}: damaged: its header says the shape is {shape}")
+    return Header(dtype, tuple(map(int, shape)), size - stream.tell(), fortran and len(shape) > 1)

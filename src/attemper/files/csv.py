@@ -1,0 +1,154 @@
+"""Comma-separated text with a line of column names; one column per class."""
+
+from __future__ import annotations
+
+import csv
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+
+from attemper.documents import atomic
+from attemper.errors import FileError, InputError
+from attemper.files.reading import Block, Keys, checked_file, opened, rows_per_block
+from attemper.files.table import LABEL, PREDICTION, PROB, choose_columns, reject_label_file
+from attemper.files.writing import Layout, ProbRows
+
+__all__ = ["CsvReader", "write_csv"]
+
+# A line is read whole; even 100 000 classes with twenty digits each take far less.
+MAX_LINE_BYTES = 64 << 20
+
+
+class CsvReader:
+    """A table in text, its header read."""
+
+    n_rows = None
+
+    def __init__(self, path: Path, keys: Keys, labels: Path | None) -> None:
+        reject_label_file(path, labels)
+        self.path = path
+        checked_file(path)
+        with opened(path) as stream:
+            self._names = self._header(self._records(stream))
+        self._chosen = choose_columns(path, self._names, keys)
+        self.columns = self._chosen.logits
+        self.n_classes = len(self.columns)
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the rows in order, a bounded block at a time."""
+        place = {name: i for i, name in enumerate(self._names)}
+        chosen = self._chosen
+        pick: Callable[[list[str]], tuple[str, ...]] = itemgetter(*[place[name] for name in chosen.logits])
+        step = rows_per_block(8 * self.n_classes)
+        with opened(self.path) as stream:
+            records = self._records(stream)
+            if self._header(records) != self._names:
+                raise FileError(f"{self.path}: the file changed while it was read")
+            values, labels, weights = array("d"), list[str](), array("d")
+            n = 0
+            for line, record in records:
+                if len(record) != len(self._names):
+                    raise FileError(
+                        f"{self.path}: line {line} has {len(record)} fields, but the header has "
+                        f"{len(self._names)}; mend that line"
+                    )
+                try:
+                    values.extend(map(float, pick(record)))
+                    if chosen.weight is not None:
+                        weights.append(float(record[place[chosen.weight]]))
+                except ValueError:
+                    raise self._not_a_number(line, record, place) from None
+                if chosen.label is not None:
+                    labels.append(record[place[chosen.label]].strip())
+                n += 1
+                if n == step:
+                    yield self._block(n, values, labels, weights)
+                    values, labels, weights, n = array("d"), [], array("d"), 0
+            if n:
+                yield self._block(n, values, labels, weights)
+
+    def _block(self, n: int, values: array[float], labels: list[str], weights: array[float]) -> Block:
+        return Block(
+            np.frombuffer(values).reshape(n, self.n_classes),
+            np.array(labels, dtype=object) if self._chosen.label is not None else None,
+            np.frombuffer(weights) if self._chosen.weight is not None else None,
+        )
+
+    def _records(self, stream: BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
+        """Give records with the line that each ends on; blank lines are left out."""
+        reader = csv.reader(self._lines(stream), strict=True)
+        try:
+            for record in reader:
+                if record:
+                    yield reader.line_num, record
+        except csv.Error as error:
+            raise FileError(
+                f"{self.path}: line {reader.line_num}: {error}; look for a quotation mark that is not closed"
+            ) from None
+
+    def _lines(self, stream: BufferedIOBase) -> Iterator[str]:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES):
+            number += 1
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise FileError(f"{self.path}: line {number} is not UTF-8 text; save it as UTF-8") from None
+            if "\0" in text:
+                raise FileError(f"{self.path}: line {number} holds a NUL byte, so this is not text; save it as UTF-8")
+            if len(line) == MAX_LINE_BYTES:
+                raise FileError(f"{self.path}: line {number} is longer than {MAX_LINE_BYTES} bytes; not a table")
+            yield text
+
+    def _header(self, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+        _, names = next(records, (0, None))
+        if names is None:
+            raise FileError(f"{self.path}: holds nothing but blank lines; write it again")
+        names = [name.strip() for name in names]
+        if all(map(_is_number, names)):
+            raise FileError(
+                f"{self.path}: the first line holds numbers only; a line of column names must come first, "
+                "such as label,logit_0,logit_1"
+            )
+        if len(names) == 1:
+            raise FileError(
+                f"{self.path}: the first line holds one column, {names[0][:60]!r}; separate columns by commas"
+            )
+        return names
+
+    def _not_a_number(self, line: int, record: list[str], place: dict[str, int]) -> InputError:
+        read = [*self._chosen.logits, *([self._chosen.weight] if self._chosen.weight is not None else [])]
+        name = next(name for name in read if not _is_number(record[place[name]]))
+        cell = record[place[name]][:60]
+        return InputError(
+            f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Mend or "
+            "drop that line; if the column holds no logits, tell how the names of those that do begin with "
+            "--logits-key."
+        )
+
+
+def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
+    """Write label, prediction and one column per class, prob_0, … or prob_<name>."""
+    heads = {"labels": LABEL, "predictions": PREDICTION}
+    classes = layout.classes or range(layout.n_classes)
+    # As many digits as it takes to read the same number again.
+    text: Callable[[float], str] = repr if layout.dtype.itemsize == 8 else "{:.9g}".format
+    with atomic(path, "w") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([*(heads[name] for name in layout.extras), *(f"{PROB}{k}" for k in classes)])
+        for piece in rows:
+            extras = [layout.names(getattr(piece, name)) for name in layout.extras]
+            for i, row in enumerate(piece.probs.tolist()):
+                writer.writerow([*(column[i] for column in extras), *map(text, row)])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

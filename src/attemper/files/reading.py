@@ -1,0 +1,130 @@
+"""What every reader shares: the keys told, the block it gives, and how it fails."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from attemper.errors import AttemperError, FileError
+
+__all__ = ["Block", "Keys", "Reader", "checked_file", "listed", "opened", "parsing", "rows_per_block"]
+
+# Enough rows to keep several threads busy, small against any machine's memory.
+BLOCK_BYTES = 32 << 20
+
+
+class Block(NamedTuple):
+    """Some consecutive rows of a file, as they stand there."""
+
+    values: NDArray[Any]
+    labels: NDArray[Any] | None
+    weights: NDArray[Any] | None
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What the user told about where things are in a file; None: the default name."""
+
+    logits: str | None = None
+    labels: str | None = None
+    weights: str | None = None
+    probs: bool = False
+    need_labels: bool = True
+
+    @property
+    def want_labels(self) -> bool:
+        """Labels that are not needed are read only if told: those of new data are often no labels."""
+        return self.need_labels or self.labels is not None
+
+    @property
+    def values(self) -> str:
+        """Name of the N×K array."""
+        return self.logits or ("probs" if self.probs else "logits")
+
+
+class Reader(Protocol):
+    """One file, its header read and checked, its rows still on disk."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """N, or None where only the end of the file tells."""
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the class columns, where the format has them."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Read the rows in order, a bounded block at a time."""
+
+
+def rows_per_block(row_bytes: int) -> int:
+    """How many rows of this size make one block; at least one."""
+    return max(1, BLOCK_BYTES // max(1, row_bytes))
+
+
+def checked_file(path: Path) -> int:
+    """Size of a file that can be read; an error that says what stands there instead."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise FileError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError(f"{path}: a directory; give the files in it, such as '{path}/*.npz'")
+    if not stat.S_ISREG(status.st_mode):
+        raise FileError(f"{path}: not a regular file; save the data to a file first")
+    if status.st_size == 0:
+        raise FileError(f"{path}: the file is empty (0 bytes); write it again")
+    return status.st_size
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Open for reading; what the operating system refuses, now or later, is a `FileError`."""
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+@contextmanager
+def parsing(path: Path, what: str) -> Iterator[None]:
+    """Wrap one call of a parser that is not ours.
+
+    On damaged bytes zipfile, numpy and pyarrow raise whatever their inside runs
+    into (struct.error, KeyError, OSError, SyntaxError, …), and the list differs
+    between versions; so the catch is broad and the wrapped call is small.
+    """
+    try:
+        yield
+    except (AttemperError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        raise FileError(
+            f"{path}: cannot be read as {what}, perhaps damaged or truncated ({reason}); write it again"
+        ) from None
+
+
+def listed(names: Iterable[str], limit: int = 12) -> str:
+    """Names for an error message; not more of them than a reader can use."""
+    names = list(names)
+    shown = ", ".join(repr(name[:60]) for name in names[:limit])
+    return (shown + (f", … ({len(names)} in all)" if len(names) > limit else "")) or "nothing"

@@ -1,0 +1,61 @@
+"""Probabilities to a file, piece after piece; the file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attemper.errors import FileError
+from attemper.files.csv import write_csv
+from attemper.files.npy import write_npy
+from attemper.files.npz import write_npz
+from attemper.files.parquet import write_parquet
+from attemper.files.safetensors import write_safetensors
+from attemper.files.writing import ProbRows, laid_out
+
+__all__ = ["ProbRows", "write_probs"]
+
+_WRITERS = {
+    ".csv": write_csv,
+    ".npy": write_npy,
+    ".npz": write_npz,
+    ".parquet": write_parquet,
+    ".safetensors": write_safetensors,
+}
+
+
+def write_probs(
+    path: str | os.PathLike[str], rows: Iterable[ProbRows], *, classes: Sequence[Any] | None = None
+) -> None:
+    """Write probabilities in the format that the file's ending names.
+
+    Parameters
+    ----------
+    path
+        Ends in .npz, .npy, .csv, .safetensors or .parquet.
+    rows
+        Pieces that follow one another; only one at a time is held in memory.
+        Beside the probabilities each may bring labels and predictions, as
+        column numbers (an .npy file holds the probabilities alone).
+    classes
+        Names in column order. Tables (csv, parquet) then hold names in place of
+        column numbers; the other formats keep the numbers and add the names.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "probs.csv")
+    ...     write_probs(path, [ProbRows(np.array([[0.75, 0.25]]), np.array([1]))], classes=["no", "yes"])
+    ...     print(path.read_text(), end="")
+    label,prob_no,prob_yes
+    yes,0.75,0.25
+    """
+    path = Path(path)
+    write = _WRITERS.get(path.suffix.lower())
+    if write is None:
+        raise FileError(f"{path}: the ending says the format; expected one of {', '.join(_WRITERS)}")
+    pieces, layout = laid_out(rows, classes)
+    write(path, pieces, layout)

@@ -1,0 +1,259 @@
+"""Input files, whatever their format, as one data set of validated `Scores`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import FileError, InputError
+from attemper.files.csv import CsvReader
+from attemper.files.npy import read_npy
+from attemper.files.npz import read_npz
+from attemper.files.parquet import ParquetReader
+from attemper.files.reading import Block, Keys, Reader
+from attemper.files.safetensors import read_safetensors
+from attemper.scores import Scores
+
+__all__ = ["ScoreFiles", "expanded", "open_scores"]
+
+PathLike = str | os.PathLike[str]
+
+_READERS: dict[str, Callable[[Path, Keys, Path | None], Reader]] = {
+    ".csv": CsvReader,
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".parquet": ParquetReader,
+    ".safetensors": read_safetensors,
+}
+
+
+@dataclass(frozen=True)
+class ScoreFiles:
+    """Files that are one data set; iterate for validated pieces of bounded size."""
+
+    readers: tuple[Reader, ...]
+    probs: bool = False
+    floor: float | None = None
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return self.readers[0].n_classes
+
+    @property
+    def n_rows(self) -> int | None:
+        """N, or None when only reading to the end can tell (csv)."""
+        counts = [reader.n_rows for reader in self.readers]
+        return None if None in counts else sum(n for n in counts if n is not None)
+
+    def __iter__(self) -> Iterator[Scores]:
+        rows, weighty = 0, False
+        for reader in self.readers:
+            first_row = 0
+            for block in reader.blocks():
+                piece = self._scores(reader.path, block, first_row)
+                first_row += len(piece)
+                weighty = weighty or piece.weights is None or bool(piece.weights.any())
+                yield piece
+            rows += first_row
+        if not rows:
+            raise InputError(f"{self.readers[0].path}: no rows, so there is nothing to read")
+        if not weighty:
+            raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
+
+    def load(self) -> Scores:
+        """Read everything into memory."""
+        pieces = list(self)
+        first = pieces[0]
+        if len(pieces) == 1:
+            return first
+        return replace(
+            first,
+            values=np.concatenate([piece.values for piece in pieces]),
+            labels=_joined([piece.labels for piece in pieces]),
+            weights=_joined([piece.weights for piece in pieces]),
+            bound=max(piece.bound for piece in pieces),
+            masked=any(piece.masked for piece in pieces),
+        )
+
+    # NaN and infinity are looked for and reported by Scores; numpy need not warn on the way.
+    @np.errstate(all="ignore")
+    def _scores(self, path: Path, block: Block, first_row: int) -> Scores:
+        # One piece may have weights that are all zero, though a data set may not.
+        weightless = block.weights is not None and not block.weights.any()
+        told: dict[str, Any] = {
+            "sample_weight": None if weightless else block.weights,
+            "classes": self.classes,
+            "first_row": first_row,
+        }
+        try:
+            labels = None if block.labels is None else self._labels(block.labels, first_row)
+            if self.probs:
+                scores = Scores.from_probs(block.values, labels, floor=self.floor, **told)
+            else:
+                scores = Scores.from_logits(block.values, labels, **told)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
+
+    def _labels(self, labels: NDArray[Any], first_row: int) -> NDArray[Any]:
+        """Names as text where classes are told, numbers otherwise."""
+        if self.classes is not None:
+            return np.array([_name(label) for label in labels.tolist()], dtype=object)
+        if labels.dtype.kind not in "OU":
+            return labels
+        numbers = np.empty(len(labels))
+        for i, label in enumerate(labels.tolist()):
+            try:
+                numbers[i] = float(label)
+            except ValueError:
+                raise InputError(
+                    f"labels: row {first_row + i} is {label[:60]!r}, not a column number; for named labels "
+                    "tell the names in column order with --classes"
+                ) from None
+        return numbers
+
+
+def open_scores(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    labels: PathLike | Iterable[PathLike] | None = None,
+    logits_key: str | None = None,
+    labels_key: str | None = None,
+    weights_key: str | None = None,
+    probs: bool = False,
+    floor: float | None = None,
+    classes: Sequence[Any] | None = None,
+    need_labels: bool = True,
+) -> ScoreFiles:
+    """Open files, or what a pattern matches, as one data set; only headers are read.
+
+    Parameters
+    ----------
+    paths
+        Files ending in .npz, .npy, .csv, .safetensors or .parquet, or patterns
+        such as ``shards/*.parquet``, whose files are taken in sorted order.
+    labels
+        For logits in .npy: the .npy files of labels, one per file of logits, in
+        the same order.
+    logits_key, labels_key, weights_key
+        Names of arrays (default ``logits``, or ``probs`` for probabilities, and
+        ``labels``) or columns (default ``label``). In a table with one column
+        per class ``logits_key`` is how the names of those columns begin; the
+        default is all columns that are nothing else, in the file's order. A
+        parquet column of lists goes by its name. Weights are read only if told.
+    probs, floor
+        Whether the numbers are probabilities, and what zeros stand for; see
+        `Scores.from_probs`.
+    classes
+        Names of the columns, for labels that are names.
+    need_labels
+        If False, labels are read only where ``labels`` or ``labels_key`` tells them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "val.npz"), logits=[[2.0, 1.0], [0.0, 3.0]], labels=[0, 1])
+    ...     files = open_scores(Path(folder, "val.npz"))
+    ...     print(files.n_rows, files.n_classes, files.load().labels)
+    2 2 [0 1]
+    """
+    if floor is not None and not probs:
+        raise InputError(f"floor={floor}: only probabilities have a floor; say probs=True (--probs)")
+    files = expanded(paths)
+    label_files: list[Path | None] = [None] * len(files)
+    if labels is not None:
+        label_files = list(expanded(labels))
+        if len(label_files) != len(files):
+            raise InputError(
+                f"{len(files)} files of logits, but {len(label_files)} files of labels; give one for each, "
+                "in the same order"
+            )
+    keys = Keys(logits_key, labels_key, weights_key, probs, need_labels)
+    readers = [_reader(path, keys, label) for path, label in zip(files, label_files)]
+    # An empty shard is no error as long as another one holds rows.
+    readers = [reader for reader in readers if reader.n_rows != 0]
+    if not readers:
+        raise InputError(f"{files[0]}: no rows, so there is nothing to read")
+    _check_alike(readers)
+    return ScoreFiles(tuple(readers), probs, floor, None if classes is None else tuple(map(str, classes)))
+
+
+def _reader(path: Path, keys: Keys, labels: Path | None) -> Reader:
+    for file, endings in ((path, _READERS), (labels, (".npy",))):
+        if file is not None and file.suffix.lower() not in endings:
+            # A directory without an ending is better called a directory.
+            what = "a directory; give the files in it" if file.is_dir() else "the ending says the format"
+            raise FileError(f"{file}: {what}; expected one of {', '.join(endings)}")
+    reader = _READERS[path.suffix.lower()](path, keys, labels)
+    if reader.n_classes < 2 and reader.n_rows != 0:
+        raise InputError(
+            f"{path}: {reader.n_classes} column of logits; expected at least 2, one per class. For a binary "
+            "score z give both columns, 0 and z."
+        )
+    return reader
+
+
+def expanded(paths: PathLike | Iterable[PathLike]) -> list[Path]:
+    """Files in the order given, those of a pattern sorted; none twice."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = [file for path in given for file in _matches(Path(path))]
+    if not files:
+        raise FileError("no file was given")
+    seen: set[Path] = set()
+    for file in files:
+        real = Path(os.path.abspath(file))  # noqa: PTH100 (resolve() would follow links and may fail)
+        if real in seen:
+            raise FileError(f"{file}: given twice; its rows would count double")
+        seen.add(real)
+    return files
+
+
+def _matches(path: Path) -> list[Path]:
+    if not any(sign in str(path) for sign in "*?[") or path.is_file():
+        return [path]
+    try:
+        files = sorted(file for file in Path(path.anchor).glob(str(path.relative_to(path.anchor))))
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise FileError(f"{path}: not a pattern that can be followed: {error}") from None
+    if not files:
+        raise FileError(f"{path}: no file matches this pattern")
+    return files
+
+
+def _check_alike(readers: Sequence[Reader]) -> None:
+    first = readers[0]
+    for reader in readers[1:]:
+        if reader.n_classes != first.n_classes:
+            raise InputError(
+                f"{reader.path}: {reader.n_classes} classes, but {first.path} has {first.n_classes}; the "
+                "files of one data set must have the same classes"
+            )
+    tables = [reader for reader in readers if reader.columns is not None]
+    for reader in tables[1:]:
+        pairs = zip(tables[0].columns or (), reader.columns or ())
+        for k, (expected, came) in enumerate(pairs):
+            if expected != came:
+                raise InputError(
+                    f"{reader.path}: class {k} is column {came!r}, but in {tables[0].path} it is "
+                    f"{expected!r}; the files of one data set must have the same columns in the same order"
+                )
+
+
+def _joined(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
+
+
+def _name(label: Any) -> str:
+    """Labels as the names that they are told as: 3 and 3.0 are '3'."""
+    if isinstance(label, str):
+        return label
+    return str(int(label)) if float(label).is_integer() else str(label)

@@ -1,0 +1,90 @@
+"""Which columns of a table (csv, parquet) hold what; refused rather than guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from attemper.errors import FileError, InputError
+from attemper.files.reading import Keys, listed
+
+__all__ = [
+    "LABEL",
+    "PREDICTION",
+    "PROB",
+    "Columns",
+    "choose_columns",
+    "label_and_weight",
+    "reject_label_file",
+]
+
+LABEL, PREDICTION, PROB = "label", "prediction", "prob_"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table that are to be read."""
+
+    logits: tuple[str, ...]
+    label: str | None
+    weight: str | None
+
+
+def reject_label_file(path: Path, labels: Path | None) -> None:
+    """Refuse a separate file of labels."""
+    if labels is not None:
+        raise FileError(
+            f"{path}: the labels of a table are one of its columns, not the file {labels}; add the column, "
+            "or save the logits as .npy"
+        )
+
+
+def label_and_weight(path: Path, names: Sequence[str], keys: Keys) -> tuple[str | None, str | None]:
+    """Give the columns of labels and weights, None for what is not wanted; an error if one is missing."""
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise FileError(f"{path}: two columns are named {twice!r}; give each a name of its own")
+    label = (keys.labels or LABEL) if keys.want_labels else None
+    for column, option in ((label, "--labels-key"), (keys.weights, "--weights-key")):
+        if column is not None and column not in names:
+            raise FileError(
+                f"{path}: there is no column {column!r}; there are {listed(names)}. Tell which one is meant "
+                f"with {option}."
+            )
+    return label, keys.weights
+
+
+def choose_columns(path: Path, names: Sequence[str], keys: Keys) -> Columns:
+    """One column per class: those with the prefix told, or all that are nothing else."""
+    label, weight = label_and_weight(path, names, keys)
+    apart = {LABEL, PREDICTION, keys.labels, weight}
+    logits = tuple(n for n in names if n not in apart and n.startswith(keys.logits or ""))
+    if not logits:
+        meant = f"that begins with {keys.logits!r}" if keys.logits else "beside the labels"
+        raise FileError(
+            f"{path}: there is no column {meant}; there are {listed(names)}. Tell how the names of the "
+            "columns of logits begin with --logits-key."
+        )
+    for name in logits:
+        if not name.strip() or name.startswith("__index_level_"):
+            raise FileError(
+                f"{path}: a column without a name of its own ({name!r}) stands among the logits; that is how "
+                "pandas writes its index. Write with index=False, or tell how the names of the columns of "
+                "logits begin with --logits-key."
+            )
+    _check_order(path, logits)
+    return Columns(logits, label, weight)
+
+
+def _check_order(path: Path, logits: Sequence[str]) -> None:
+    """Refuse logit_0, logit_1, logit_10, logit_2, …: labels are column numbers, so the order matters."""
+    matches = [re.fullmatch(r"(.*?)([0-9]{1,9})", name) for name in logits]
+    numbers = [int(match[2]) for match in matches if match]
+    same_stem = len({match[1] for match in matches if match}) == 1
+    if len(numbers) == len(logits) and same_stem and numbers != sorted(numbers):
+        raise InputError(
+            f"{path}: the columns of logits are numbered but not in order: {listed(logits)}. Labels are "
+            "column numbers, so write the columns in order."
+        )

@@ -1,0 +1,76 @@
+"""What every writer takes: pieces of rows, and what is common to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import InputError
+
+__all__ = ["Layout", "ProbRows", "laid_out"]
+
+
+class ProbRows(NamedTuple):
+    """Some rows of results: probabilities, and labels and predictions as column numbers."""
+
+    probs: NDArray[Any]
+    labels: NDArray[Any] | None = None
+    predictions: NDArray[Any] | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all pieces of one file share."""
+
+    n_classes: int
+    dtype: np.dtype[Any]
+    extras: tuple[str, ...]  # which of labels and predictions there are
+    classes: tuple[str, ...] | None
+
+    def names(self, columns: NDArray[Any]) -> list[Any]:
+        """Names of these columns, or their numbers when there are no names."""
+        numbers: list[int] = columns.tolist()
+        return numbers if self.classes is None else [self.classes[k] for k in numbers]
+
+
+def laid_out(rows: Iterable[ProbRows], classes: Sequence[Any] | None) -> tuple[Iterator[ProbRows], Layout]:
+    """Take the layout from the first piece, and check each later one against it as it comes."""
+    pieces = iter(rows)
+    first = next(pieces, None)
+    if first is None:
+        raise InputError("there are no rows to write")
+    probs = np.asarray(first.probs)
+    if probs.ndim != 2:
+        raise InputError(f"probabilities: expected N×K, got shape {probs.shape}")
+    names = None if classes is None else tuple(map(str, classes))
+    if names is not None and len(names) != probs.shape[1]:
+        raise InputError(f"classes: {len(names)} names for {probs.shape[1]} columns of probabilities")
+    dtype = np.dtype(np.float32 if probs.dtype.kind == "f" and probs.dtype.itemsize <= 4 else np.float64)
+    layout = Layout(probs.shape[1], dtype, _extras(first), names)
+    return (_checked(piece, layout) for piece in chain([first], pieces)), layout
+
+
+def _extras(piece: ProbRows) -> tuple[str, ...]:
+    return tuple(name for name in ("labels", "predictions") if getattr(piece, name) is not None)
+
+
+def _checked(piece: ProbRows, layout: Layout) -> ProbRows:
+    probs = np.asarray(piece.probs, dtype=layout.dtype)
+    if probs.ndim != 2 or probs.shape[1] != layout.n_classes:
+        raise InputError(f"probabilities: a piece of shape {probs.shape} after one with {layout.n_classes} columns")
+    if _extras(piece) != layout.extras:
+        raise InputError("labels and predictions must come with every piece or with none")
+    extras = {name: np.asarray(getattr(piece, name)) for name in layout.extras}
+    for name, column in extras.items():
+        if column.shape != (len(probs),) or column.dtype.kind not in "iu":
+            raise InputError(
+                f"{name}: shape {column.shape}, dtype {column.dtype}; expected ({len(probs)},) column numbers"
+            )
+        if column.size and not (column.min() >= 0 and column.max() < layout.n_classes):
+            raise InputError(f"{name}: column numbers run from 0 to {layout.n_classes - 1}")
+    return ProbRows(probs, **{name: column.astype(np.int64) for name, column in extras.items()})

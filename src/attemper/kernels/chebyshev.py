@@ -1,0 +1,127 @@
+"""Functions known at Chebyshev nodes: interpolate, find the global minimum, say how sure.
+
+An analytic function is known to full precision from a few dozen nodes, because
+its Chebyshev coefficients fall off geometrically. How small the last ones
+are tells how good the interpolant is: that is the certificate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.fft
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Interval", "Minima", "coefficients", "evaluate", "minima", "nodes", "tail"]
+
+Floats = NDArray[np.float64]
+
+
+class Interval(NamedTuple):
+    """The interval on which a function is known."""
+
+    low: float
+    high: float
+
+    def unit(self, u: ArrayLike) -> Floats:
+        """Map to [−1, 1]."""
+        return np.clip((2 * np.asarray(u, dtype=np.float64) - self.low - self.high) / self.length, -1, 1)
+
+    @property
+    def length(self) -> float:
+        """Length of the interval."""
+        return self.high - self.low
+
+
+def nodes(count: int, interval: Interval) -> Floats:
+    """Chebyshev nodes of the first kind, ascending."""
+    x = np.cos(np.pi * (np.arange(count)[::-1] + 0.5) / count)
+    return np.asarray(interval.low + interval.length * (x + 1) / 2)
+
+
+def coefficients(values: Floats) -> Floats:
+    """Chebyshev coefficients of the interpolant through ``values`` at the nodes (along axis 0)."""
+    c = scipy.fft.dct(values[::-1], type=2, axis=0) / len(values)
+    c[0] /= 2
+    return np.asarray(c)
+
+
+def evaluate(c: Floats, interval: Interval, u: ArrayLike) -> Floats:
+    """Value of the interpolant at the points ``u`` (rows of the result)."""
+    return np.polynomial.chebyshev.chebvander(interval.unit(u), len(c) - 1) @ c
+
+
+class Minima(NamedTuple):
+    """The global minimum of each column."""
+
+    at: Floats
+    value: Floats
+    error: Floats  # bound on the error of ``at`` from interpolation and rounding
+    edge: NDArray[np.int8]  # −1, +1: the minimum lies on that edge of the interval; 0: inside
+
+
+def minima(c: Floats, interval: Interval) -> Minima:
+    """Global minimum of each column of an interpolant, given its coefficients (nodes × columns)."""
+    count, columns = c.shape
+    first = np.polynomial.chebyshev.chebder(c, axis=0) * (2 / interval.length)
+    second = np.polynomial.chebyshev.chebder(first, axis=0) * (2 / interval.length)
+    # Eight points for each node are more than the interpolant can turn in between.
+    grid = np.cos(np.linspace(np.pi, 0, 8 * count + 1))
+    on_grid = np.polynomial.chebyshev.chebvander(grid, count - 1) @ c
+    best = on_grid.argmin(axis=0)
+    at = grid[best]
+    low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
+    column = np.arange(columns)
+    for _ in range(60):
+        basis = np.polynomial.chebyshev.chebvander(at, count - 1)
+        slope = np.einsum("ck,kc->c", basis[:, :-1], first)
+        bend = np.einsum("ck,kc->c", basis[:, :-2], second)
+        low, high = np.where(slope < 0, at, low), np.where(slope > 0, at, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            new = at - np.where(bend > 0, slope / bend, np.nan) * (2 / interval.length)
+        new = np.where((new >= low) & (new <= high), new, (low + high) / 2)
+        done = np.abs(new - at) <= 4e-16
+        at = new
+        if done.all():
+            break
+    value = np.einsum("ck,kc->c", np.polynomial.chebyshev.chebvander(at, count - 1), c)
+    worse = value > on_grid[best, column]  # rounding only: on a flat floor the grid point may be as good
+    at = np.where(worse, grid[best], at)
+    value = np.where(worse, on_grid[best, column], value)
+    edge = (at > 1 - 1e-9).astype(np.int8) - (at < -1 + 1e-9).astype(np.int8)
+    return Minima(
+        interval.low + interval.length * (at + 1) / 2, value, _error_bound(c, at, bend, interval.length), edge
+    )
+
+
+def _error_bound(c: Floats, at: Floats, bend: Floats, length: float) -> Floats:
+    """Bound |Δu| = |error of the slope| / curvature at the minimum.
+
+    What was cut off is estimated by `tail`; aliasing doubles it, and |T_k'(x)| ≤ k / √(1 − x²). Each
+    coefficient and each sum over them is rounded.
+    """
+    count = len(c)
+    beyond, rate = tail(c)
+    beyond *= count / (1 - rate)
+    rounding = 4 * np.finfo(float).eps * np.abs(c).max(axis=0) * count
+    steepness = 1 / np.sqrt(np.maximum(1 - at**2, 1 / count**2))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = (2 / length) * steepness * (2 * beyond + rounding) / bend
+    return np.asarray(np.where(bend > 0, np.minimum(error, length), length))
+
+
+def tail(c: Floats) -> tuple[Floats, Floats]:
+    """Estimate, for each column, the sum of the coefficients beyond the last, and their rate of decay.
+
+    They are taken to go on falling at the rate seen over the second half of those that are there, from
+    the largest of the last eight.
+    """
+    count = len(c)
+    size = np.abs(c)
+    last = size[-8:].max(axis=0)
+    middle = size[max(count // 2 - 8, 0) : count // 2].max(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rate = np.clip((last / middle) ** (2 / count), 0.0, 0.98)
+    rate = np.where(np.isfinite(rate), rate, 0.0)
+    return last * rate / (1 - rate), rate

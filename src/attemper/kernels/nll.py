@@ -1,0 +1,159 @@
+"""The negative log-likelihood as a function of β = 1/T, and its minimum.
+
+NLL(β) = Σ_i log Σ_j exp(β h_ij) − β h_{i,y_i}      (Eq. 2 at temperature T, Eq. 4)
+
+is convex in β. Its slope is Σ_i E_S[h_i] − h_{i,y_i}, whose zero is Eq. (5),
+its curvature Σ_i Var_S[h_i] and its third derivative the sum of the third
+central moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.kernels.softmax import BOTTOM
+
+__all__ = ["Minimum", "limits", "minimise", "sums"]
+
+Floats = NDArray[np.float64]
+
+# exp(β h) and its products with h² stay well inside the format below these |β h|.
+SAFE = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 60.0}
+
+
+def sums(
+    h: NDArray[Any],
+    y: NDArray[np.int64],
+    w: Floats | None,
+    beta: float,
+    *,
+    order: int = 2,
+    bound: float = np.inf,
+    masked: bool = False,
+) -> Floats:
+    """NLL and its first ``order`` derivatives in β, summed over the rows.
+
+    Parameters
+    ----------
+    h : float64 or float32 array; the arithmetic is done in that precision
+    bound : no finite |h| is larger; spares the shift by the row maximum where it is not needed
+    masked : whether some h are −inf
+    """
+    label = h[np.arange(len(h)), y]
+
+    if masked or bound * beta > SAFE[h.dtype]:
+        top = h.max(axis=1)
+        h = np.maximum(h - top[:, None], h.dtype.type(BOTTOM if h.itemsize == 8 else -1e10))
+        label = label - top
+    one = np.ones(h.shape[1], dtype=h.dtype)
+    e = np.multiply(h, h.dtype.type(beta))
+    np.exp(e, out=e)
+    z = e @ one
+    hy = label.astype(np.float64)
+    terms = [np.log(z.astype(np.float64)) - beta * hy]
+    if order >= 1:
+        m1 = np.vecdot(e, h).astype(np.float64) / z
+        terms.append(m1 - hy)
+    if order >= 2:
+        np.multiply(e, h, out=e)
+        m2 = np.vecdot(e, h).astype(np.float64) / z
+        terms.append(m2 - m1 * m1)
+    if order >= 3:
+        np.multiply(e, h, out=e)
+        m3 = np.vecdot(e, h).astype(np.float64) / z
+        terms.append(m3 - 3 * m1 * m2 + 2 * m1**3)
+    return np.array([t.sum() if w is None else w @ t for t in terms])
+
+
+def limits(h: NDArray[Any], y: NDArray[np.int64], w: Floats | None) -> Floats:
+    """Slope of the NLL as β → 0 and as β → ∞.
+
+    The first is Σ mean(h_i) − h_{i,y_i}: not negative if no positive β beats a
+    uniform answer. The second is Σ max(h_i) − h_{i,y_i}: zero if every label is the
+    arg max, and then no β is large enough.
+    """
+    h = h.astype(np.float64, copy=False)
+    possible = np.isfinite(h)
+    label = h[np.arange(len(h)), y]
+    mean = np.where(possible, h, 0.0).sum(axis=1) / possible.sum(axis=1)
+    terms = [mean - label, h.max(axis=1) - label]
+    return np.array([t.sum() if w is None else w @ t for t in terms])
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the NLL is least, and how well that is known."""
+
+    beta: float
+    nll: float
+    slope: float
+    third: float
+    passes: int
+    converged: bool
+    error: float  # bound on the relative error of beta
+    stale: float  # how far β has moved, relatively, since the third derivative was taken
+
+    def __str__(self) -> str:
+        """Say in a sentence how the search ended."""
+        state = "converged" if self.converged else "did NOT converge"
+        return f"{state} after {self.passes} passes over the data; T is known to {self.error:.0e} relative"
+
+
+def minimise(
+    evaluate: Callable[[float, int], Floats],
+    start: Minimum | float = 1.0,
+    *,
+    tolerance: float = 1e-8,
+    max_passes: int = 100,
+) -> Minimum:
+    """Safeguarded Halley iteration for the zero of the slope.
+
+    ``evaluate(beta, order)`` returns the NLL and its derivatives up to ``order``. A step of
+    relative size s leaves an error of order s³. Once steps are short the third derivative is
+    kept from the pass before, also from a rougher version of the same sum whose minimum is
+    given as ``start``; that is what the two passes of a fit owe their number to. Points of known
+    slope sign bracket the zero; a step that leaves the bracket, or moves β by more than a
+    factor of eight, is cut back.
+    """
+    low, high = 0.0, np.inf
+    if isinstance(start, Minimum):
+        beta, order, third, stale = start.beta, 2, start.third, start.stale
+    else:
+        beta, order, third, stale = start, 3, 0.0, 0.0
+    for passes in range(1, max_passes + 1):
+        nll, slope, curvature, *rest = (float(v) for v in evaluate(beta, order))
+        if rest:
+            third, stale = rest[0], 0.0
+        if slope > 0:
+            high = beta
+        else:
+            low = beta
+        new = min(max(beta + _halley(slope, curvature, third), beta / 8), beta * 8)
+        if not low <= new <= high:
+            new = float(np.sqrt(low * high)) if low > 0 else high / 8
+        step = new - beta
+        size = abs(step) / beta
+        error = 32 * size**2 * (size + stale)  # 32: generous for the fourth derivative of real networks
+        if error <= tolerance or slope == 0:
+            # The derivatives at beta carry the value and the slope over to the new point.
+            nll += step * (slope + step * (curvature / 2 + step * third / 6))
+            slope += step * (curvature + step * third / 2)
+            error = max(error, 4 * np.finfo(float).eps)
+            return Minimum(new, nll, slope, third, passes, True, error, stale + size)
+        order = 2 if size < 0.05 else 3
+        stale += size
+        beta = new
+    return Minimum(beta, nll, slope, third, max_passes, False, size, stale)
+
+
+def _halley(slope: float, curvature: float, third: float) -> float:
+    if not curvature > 0:
+        return float(-np.sign(slope) * np.inf)
+    newton = -slope / curvature
+    correction = 1 + newton * third / (2 * curvature)
+    return float(newton / correction) if correction > 0.5 else float(newton)

@@ -1,0 +1,74 @@
+"""Softmax without overflow, underflow or cancellation.
+
+Every row is split into its largest logit and the others. With d = h − max(h),
+the largest contributes exp(0) = 1 exactly, and with R = Σ exp(β d) over the
+others::
+
+    log Σ exp(β d) = log1p(R)
+    log S_max      = −log1p(R)
+    log(1 − S_max) = log R − log1p(R)
+
+so a probability is never subtracted from one. Every other class has S ≤ 1/2,
+where log1p(−S) is accurate.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BOTTOM", "Rows", "log_rest", "rest", "split"]
+
+Floats = NDArray[np.float64]
+
+# Stands for −inf: exp() of it is 0 at every temperature, and 0 · BOTTOM is 0 where 0 · −inf is NaN.
+BOTTOM = -1e100
+
+
+class Rows(NamedTuple):
+    """Rows of logits, split into the largest and the others."""
+
+    d: Floats  # h − max(h); BOTTOM in the column of the maximum and where a class is masked
+    top: NDArray[np.intp]  # column of the maximum (the first, if several tie)
+    possible: NDArray[np.intp] | None  # number of classes not masked in each row; None: all are possible
+
+    def gap(self, y: NDArray[np.int64]) -> Floats:
+        """h_y − max(h), which is 0 where the label is the maximum."""
+        return np.where(y == self.top, 0.0, self.d[np.arange(len(y)), y])
+
+
+def split(h: NDArray[Any], masked: bool) -> Rows:
+    """Split rows of logits into the largest and the others."""
+    n = np.arange(len(h))
+    top = h.argmax(axis=1)
+    d = h.astype(np.float64)
+    d -= d[n, top][:, None]
+    possible = None
+    if masked:
+        possible = np.isfinite(d).sum(axis=1)
+        np.maximum(d, BOTTOM, out=d)
+    d[n, top] = BOTTOM
+    return Rows(d, top, possible)
+
+
+def rest(rows: Rows, beta: float, out: Floats | None = None) -> tuple[Floats, Floats]:
+    """exp(β d) and R, its sum over all classes but the largest."""
+    e = np.multiply(rows.d, beta, out=out)
+    np.exp(e, out=e)
+    return e, e @ np.ones(e.shape[1])
+
+
+def log_rest(rows: Rows, beta: float, total: Floats) -> Floats:
+    """Log R, also where R itself underflows; −inf only where no other class is possible."""
+    small = total < 1e-280
+    if not small.any():
+        return np.asarray(np.log(total))
+    d = rows.d[small]
+    second = d.max(axis=1)
+    out = np.log(np.where(small, 1.0, total))
+    with np.errstate(divide="ignore"):
+        scaled = np.exp(beta * (d - second[:, None])) * (d > BOTTOM)
+        out[small] = beta * second + np.log(scaled.sum(axis=1))
+    return np.asarray(out)

@@ -1,0 +1,25 @@
+"""How good probabilities are: proper scores, calibration errors, reliability tables.
+
+Every metric takes probabilities and labels, and gives a float, or with
+``interval=0.95`` an `Estimate` of value, low and high.
+"""
+
+from attemper.metrics.bootstrap import Estimate
+from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
+from attemper.metrics.evaluation import evaluate
+from attemper.metrics.proper import accuracy, brier, nll
+from attemper.metrics.reliability import Reliability, reliability
+
+__all__ = [
+    "Estimate",
+    "Reliability",
+    "accuracy",
+    "brier",
+    "classwise_ece",
+    "ece",
+    "evaluate",
+    "mce",
+    "mmce",
+    "nll",
+    "reliability",
+]

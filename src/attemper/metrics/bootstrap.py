@@ -1,0 +1,122 @@
+"""Intervals for metrics, by resampling samples.
+
+A metric is a function of the sample weights. A resample is a set of weights
+too (how often each sample was drawn), so the code of the weighted metric serves
+for both, a batch of resamples at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+
+from attemper.arrays import Floats
+from attemper.errors import InputError
+
+__all__ = ["Estimate", "Statistic", "check_level", "estimate", "estimate_all"]
+
+# Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
+BATCH_ELEMENTS = 1 << 20
+
+# From weights, N×B, one column for each resample, to B values.
+Weighted = Callable[[Floats], Floats]
+
+
+class Estimate(NamedTuple):
+    """A metric with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Statistic(NamedTuple):
+    """A metric of fixed predictions, as a function of the sample weights."""
+
+    value: Weighted
+    # For a calibration error, which noise can only raise: the error as it is, without correction.
+    # None: a mean, which noise leaves where it is.
+    plug_in: Weighted | None = None
+
+
+def estimate(
+    statistic: Statistic, weights: Floats, interval: float | None, n_resamples: int, seed: int
+) -> float | Estimate:
+    """Value of a statistic, with its interval where one is wanted; see `estimate_all`."""
+    return estimate_all({"it": statistic}, weights, interval, n_resamples, seed)["it"]
+
+
+def estimate_all(
+    statistics: Mapping[str, Statistic],
+    weights: Floats,
+    interval: float | None,
+    n_resamples: int,
+    seed: int,
+) -> dict[str, float | Estimate]:
+    r"""Value of each statistic, with its bootstrap interval where one is wanted.
+
+    Samples are drawn with replacement, N of N, the same draws for every
+    statistic; a sample keeps its weight. For means the interval runs between the
+    percentiles of the resampled values.
+
+    Calibration errors are norms, so noise adds to them: the error :math:`\hat e` is
+    too large, and the resampled :math:`e^*` are too large once more. To the *square* of a
+    norm noise adds about as much whatever the error is, so squares are corrected: with
+    the bias :math:`b = \operatorname{mean}(e^{*2}) - \hat e^2`, the limits are
+    the percentiles of :math:`e^{*2} - 2b`, cut at 0, and their roots. The interval is
+    widened to hold the value where the correction would leave it outside.
+    """
+    if interval is not None:
+        check_level(interval)
+        _check_resampling(n_resamples, seed)
+    points = {name: float(s.value(weights[:, None])[0]) for name, s in statistics.items()}
+    if interval is None:
+        return dict(points)
+    batches = [[(s.plug_in or s.value)(w) for s in statistics.values()] for w in _resamples(weights, n_resamples, seed)]
+    result: dict[str, float | Estimate] = {}
+    for (name, statistic), parts in zip(statistics.items(), zip(*batches)):
+        resampled = np.concatenate(parts)
+        if statistic.plug_in is None:
+            low, high = _percentiles(resampled, interval)
+        else:
+            squares = resampled**2
+            bias = squares.mean() - float(statistic.plug_in(weights[:, None])[0]) ** 2
+            bias = max(0.0, bias)  # noise adds; less than nothing means that resamples missed a small bin
+            low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
+        value = points[name]
+        result[name] = Estimate(value, min(low, value), max(high, value))
+    return result
+
+
+def check_level(interval: float) -> None:
+    """Reject what is no level of an interval."""
+    if not (isinstance(interval, Real) and 0 < interval < 1):
+        raise InputError(f"interval={interval!r}: must lie between 0 and 1, such as 0.95")
+
+
+def _check_resampling(n_resamples: int, seed: int) -> None:
+    if not (isinstance(n_resamples, Integral) and n_resamples >= 2):
+        raise InputError(f"n_resamples={n_resamples!r}: must be a whole number of at least 2")
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise InputError(f"seed={seed!r}: must be a whole number, not negative")
+
+
+def _resamples(weights: Floats, n_resamples: int, seed: int) -> Iterator[Floats]:
+    """Weights of the resamples, N×B, batch by batch; the draws do not depend on the batches."""
+    rng = np.random.default_rng(seed)
+    n = len(weights)
+    batch = max(1, BATCH_ELEMENTS // n)
+    for first in range(0, n_resamples, batch):
+        counts = [np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(min(batch, n_resamples - first))]
+        yield np.multiply(np.stack(counts, axis=1), weights[:, None], order="C")
+
+
+def _percentiles(values: Floats, interval: float) -> tuple[float, float]:
+    """Order statistics, not interpolated: values can be infinite."""
+    tail = (1 - interval) / 2 * (len(values) - 1)
+    ordered = np.sort(values)
+    return float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)])

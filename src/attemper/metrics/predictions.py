@@ -1,0 +1,115 @@
+"""Predictions: probabilities, labels and weights, checked once for every metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix, as_weights, to_numpy
+from attemper.errors import InputError
+
+__all__ = ["Predictions"]
+
+# Room for float16 and bfloat16, and for probabilities written with three decimals.
+ROOM = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What was predicted for N samples, and what was true.
+
+    Make one with `of`; the constructor checks nothing.
+    """
+
+    probs: NDArray[Any]  # N×K
+    labels: Labels
+    weights: Floats  # positive: a sample of weight 0 is left out
+    log_likelihood: Floats  # log-probability of each label
+
+    @classmethod
+    def of(
+        cls,
+        probs: ArrayLike | Any,
+        labels: ArrayLike | Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        log_probs: bool = False,
+    ) -> Predictions:
+        """Check probabilities (or their logarithms) against their labels."""
+        what = "log-probabilities" if log_probs else "probabilities"
+        values = to_numpy(as_matrix(probs, what))
+        if values.dtype.kind != "f":
+            values = values.astype(np.float64)
+        n, n_classes = values.shape
+        y = as_labels(labels, n, n_classes)
+        w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
+        p = np.empty_like(values) if log_probs else values
+        for rows in row_chunks(n, n_classes):
+            _check_range(values[rows], rows.start, what)
+            if log_probs:
+                np.exp(values[rows], out=p[rows])
+            _check_sums(p[rows], rows.start, what)
+        of_label = values[np.arange(n), y].astype(np.float64)
+        if not log_probs:
+            with np.errstate(divide="ignore"):
+                of_label = np.log(of_label)
+        result = cls(p, y, w, np.minimum(of_label, 0.0))
+        return result if (w > 0).all() else result._rows(w > 0)
+
+    def __len__(self) -> int:
+        """Return N, the number of samples."""
+        return len(self.probs)
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return int(self.probs.shape[1])
+
+    @cached_property
+    def top(self) -> tuple[Floats, Floats]:
+        """Confidence of the most probable class (the first, when tied), and 1 where it is the label."""
+        best = self.probs.argmax(axis=1)
+        confidence = np.minimum(self.probs[np.arange(len(self)), best].astype(np.float64), 1.0)
+        return confidence, (best == self.labels).astype(np.float64)
+
+    def of_class(self, k: int) -> tuple[Floats, Floats]:
+        """Probability of class k, and 1 where it is the label."""
+        return np.minimum(self.probs[:, k].astype(np.float64), 1.0), (self.labels == k).astype(np.float64)
+
+    def _rows(self, rows: NDArray[np.bool_]) -> Predictions:
+        return Predictions(self.probs[rows], self.labels[rows], self.weights[rows], self.log_likelihood[rows])
+
+
+def row_chunks(n: int, n_classes: int) -> Iterator[slice]:
+    """Cut the rows into chunks that stay in the cache."""
+    rows = max(1, CHUNK_ELEMENTS // n_classes)
+    return (slice(first, min(first + rows, n)) for first in range(0, n, rows))
+
+
+def _check_range(values: NDArray[Any], first_row: int, what: str) -> None:
+    logs = what == "log-probabilities"
+    low, high = (-np.inf, float(np.log1p(ROOM))) if logs else (0.0, 1 + ROOM)
+    if values.min() >= low and values.max() <= high:  # false for NaN too
+        return
+    row, column = np.argwhere(~((values >= low) & (values <= high)))[0]
+    expected = "they are at most 0" if logs else "they lie between 0 and 1"
+    hint = "" if logs else " Logits need a softmax first; nll and evaluate take log_probs=True."
+    raise InputError(f"{what}: row {first_row + row}, column {column} is {values[row, column]}; {expected}.{hint}")
+
+
+def _check_sums(p: NDArray[Any], first_row: int, what: str) -> None:
+    sums = p.sum(axis=1, dtype=np.float64)
+    room = 10 * ROOM + ROOM * p.shape[1] ** 0.5
+    off = np.flatnonzero(np.abs(sums - 1) > room)
+    if off.size:
+        row, total = first_row + off[0], sums[off[0]]
+        if what == "log-probabilities":
+            raise InputError(f"{what}: row {row} sums to {total:.6g} after exp; expected 1.")
+        raise InputError(
+            f"{what}: row {row} sums to {total:.6g}; expected 1. Divide each row by its sum if that is what is meant."
+        )

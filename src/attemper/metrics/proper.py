@@ -1,0 +1,141 @@
+"""Proper scores, which reward both sharpness and calibration, and accuracy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attemper.arrays import Floats
+from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.predictions import Predictions, row_chunks
+
+__all__ = ["accuracy", "brier", "nll"]
+
+
+def nll(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    log_probs: bool = False,
+    sample_weight: ArrayLike | None = None,
+    interval: float | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> float | Estimate:
+    r"""Mean negative log-likelihood, in nats; Eq. (2) of arXiv 1810.11586 over N.
+
+    .. math:: \mathrm{NLL} = -\frac{1}{N} \sum_i \log S_{y_i}(x_i)
+
+    Infinite when some label has probability 0.
+
+    Parameters
+    ----------
+    probs : array of shape (N, K)
+        Probabilities: NumPy, torch or any other array.
+    labels : array of shape (N,)
+        True classes, as column numbers.
+    log_probs : bool
+        ``probs`` holds logarithms of probabilities, which cannot underflow.
+    sample_weight : array of shape (N,), optional
+        Weight 2 counts as the sample twice.
+    interval : float, optional
+        Such as 0.95: return an `Estimate` with the bootstrap interval of that level.
+    n_resamples, seed : int
+        How many resamples make the interval, and their random seed.
+
+    Returns
+    -------
+    float or Estimate
+
+    Examples
+    --------
+    >>> round(nll([[0.5, 0.5], [0.2, 0.8]], [0, 1]), 4)
+    0.4581
+    """
+    p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
+    return estimate(nll_of(p), p.weights, interval, n_resamples, seed)
+
+
+def brier(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    sample_weight: ArrayLike | None = None,
+    interval: float | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> float | Estimate:
+    r"""Multi-class Brier score: squared error summed over the classes, from 0 to 2.
+
+    .. math:: \frac{1}{N} \sum_i \sum_k (S_k(x_i) - [y_i = k])^2
+
+    This is Brier's own convention. With two classes it is twice the binary score
+    (``scale_by_half`` of scikit-learn). Parameters as in `nll`.
+
+    References
+    ----------
+    G. W. Brier, Verification of forecasts expressed in terms of probability, 1950.
+
+    Examples
+    --------
+    >>> round(brier([[0.5, 0.5], [0.2, 0.8]], [0, 1]), 4)
+    0.29
+    """
+    p = Predictions.of(probs, labels, sample_weight)
+    return estimate(brier_of(p), p.weights, interval, n_resamples, seed)
+
+
+def accuracy(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    sample_weight: ArrayLike | None = None,
+    interval: float | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> float | Estimate:
+    """Share of samples whose most probable class (the first, when tied) is the label.
+
+    Parameters as in `nll`.
+
+    Examples
+    --------
+    >>> accuracy([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]], [0, 1, 1, 1])
+    0.75
+    """
+    p = Predictions.of(probs, labels, sample_weight)
+    return estimate(accuracy_of(p), p.weights, interval, n_resamples, seed)
+
+
+def nll_of(p: Predictions) -> Statistic:
+    """NLL as a function of the weights."""
+    return _mean(-p.log_likelihood)
+
+
+def brier_of(p: Predictions) -> Statistic:
+    """Brier score as a function of the weights."""
+    losses = np.empty(len(p))
+    for rows in row_chunks(len(p), p.n_classes):
+        error = p.probs[rows].astype(np.float64)  # a copy, even of float64
+        error[np.arange(len(error)), p.labels[rows]] -= 1
+        losses[rows] = np.einsum("ik,ik->i", error, error)
+    return _mean(losses)
+
+
+def accuracy_of(p: Predictions) -> Statistic:
+    """Accuracy as a function of the weights."""
+    return _mean(p.top[1])
+
+
+def _mean(losses: Floats) -> Statistic:
+    infinite = np.isinf(losses)
+    finite = np.where(infinite, 0.0, losses)
+
+    def value(w: Floats) -> Floats:
+        mean: Floats = finite @ w / w.sum(axis=0)
+        # Not 0 · inf, which is NaN: a sample that was not drawn does not count.
+        return np.where(w[infinite].any(axis=0), np.inf, mean)
+
+    return Statistic(value)

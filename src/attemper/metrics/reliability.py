@@ -1,0 +1,161 @@
+"""Reliability tables: confidence beside accuracy, bin by bin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
+from scipy.special import ndtri
+
+from attemper.arrays import Floats
+from attemper.errors import InputError
+from attemper.metrics.bootstrap import check_level
+from attemper.metrics.predictions import Predictions
+
+__all__ = ["Binned", "Binning", "Kind", "Reliability", "reliability"]
+
+Binning = Literal["width", "mass"]
+Kind = Literal["top", "classwise", "full"]
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Bins (lo, hi] of confidence; arrays have one entry per bin, one row per class if class-wise.
+
+    An empty bin has weight 0 and NaN for the rest.
+    """
+
+    edges: Floats  # one more than bins
+    weight: Floats  # of the samples in the bin
+    confidence: Floats  # their mean
+    accuracy: Floats  # how often they were right
+    low: Floats  # Wilson interval of the accuracy
+    high: Floats
+
+
+def reliability(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    kind: Kind = "top",
+    n_bins: int = 15,
+    binning: Binning = "width",
+    sample_weight: ArrayLike | None = None,
+    interval: float = 0.95,
+) -> Reliability:
+    """Confidence and accuracy in bins of confidence: the numbers of a reliability diagram.
+
+    Parameters
+    ----------
+    probs, labels, sample_weight
+        As in `nll`.
+    kind : {"top", "classwise", "full"}
+        Which (probability, right or wrong) pairs are binned: of the most probable class;
+        of each class for itself; of all classes together.
+    n_bins : int
+        Number of bins.
+    binning : {"width", "mass"}
+        Bins of equal width, or of equal weight. Equal confidences are never divided between
+        bins, so with ties the weights are only nearly equal and some bins may be empty.
+    interval : float
+        Level of the Wilson interval of each bin's accuracy; weights count as repeats.
+
+    Examples
+    --------
+    >>> table = reliability([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0], n_bins=2)
+    >>> table.edges, table.weight, table.accuracy.round(3)
+    (array([0. , 0.5, 1. ]), array([0., 3.]), array([  nan, 0.667]))
+    """
+    check_level(interval)
+    p = Predictions.of(probs, labels, sample_weight)
+    binned = Binned(p, kind, n_bins, binning)
+    sums = np.array(list(binned.sums(p.weights[:, None])))[..., 0]  # groups × 3 × bins
+    edges = binned.edges
+    if kind != "classwise":
+        sums, edges = sums[0], edges[0]
+    weight, confidence, right = np.moveaxis(sums, -2, 0)
+    n = np.where(weight > 0, weight, np.nan)
+    low, high = _wilson(right / n, n, interval)
+    return Reliability(edges, weight, confidence / n, right / n, low, high)
+
+
+class Binned:
+    """The (probability, right or wrong) pairs of some predictions, put into bins of probability.
+
+    Where the bins lie depends on the predictions' own weights; the sums are of any others, so that
+    resampling leaves the bins in place.
+    """
+
+    def __init__(self, p: Predictions, kind: Kind, n_bins: int, binning: Binning) -> None:
+        if not (isinstance(n_bins, Integral) and n_bins >= 1):
+            raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1")
+        for name, value, known in (("binning", binning, Binning), ("kind", kind, Kind)):
+            if value not in get_args(known):
+                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
+        self.p: Predictions = p
+        self.kind: Kind = kind
+        edges: list[Floats]
+        if binning == "width":
+            edges = [np.arange(n_bins + 1) / n_bins] * (p.n_classes if kind == "classwise" else 1)
+        elif kind == "full":
+            pooled = np.minimum(p.probs.ravel().astype(np.float64), 1.0)
+            edges = [_mass_edges(pooled, np.repeat(p.weights, p.n_classes), n_bins)]
+        else:
+            edges = [_mass_edges(confidence, p.weights, n_bins) for confidence, _ in self._pairs()]
+        self.edges: Floats = np.array(edges)  # a row for each table of `sums`
+
+    def sums(self, w: Floats) -> Iterator[Floats]:
+        """Per bin the sums of weight, confidence and right answers, 3×bins×B for weights N×B.
+
+        One table; with class-wise pairs one for each class.
+        """
+        if self.kind == "full":
+            yield np.sum([_bin_sums(c, r, self.edges[0], w) for c, r in self._pairs()], axis=0)
+        else:
+            for (confidence, right), edges in zip(self._pairs(), self.edges):
+                yield _bin_sums(confidence, right, edges, w)
+
+    def _pairs(self) -> Iterator[tuple[Floats, Floats]]:
+        if self.kind == "top":
+            return iter([self.p.top])
+        return (self.p.of_class(k) for k in range(self.p.n_classes))
+
+
+def _bin_sums(confidence: Floats, right: Floats, edges: Floats, w: Floats) -> Floats:
+    # The inner edges alone: the first bin takes 0 too, the last all that is left.
+    n_bins = len(edges) - 1
+    bins = np.searchsorted(edges[1:-1], confidence, side="left")
+    order = np.argsort(bins.astype(np.min_scalar_type(n_bins)), kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(bins, minlength=n_bins))])
+    shape = (n_bins, len(confidence))
+    columns = (np.ones_like(confidence), confidence[order], right[order])
+    return np.stack([csr_array((column, order, starts), shape) @ w for column in columns])
+
+
+def _mass_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:
+    """Upper edges are the largest confidence of each bin; equal confidences share one.
+
+    They go, together, where the middle of their mass lies: neither their order nor a
+    weight written as repeats makes a difference.
+    """
+    order = np.lexsort((weights, confidence))
+    distinct, first = np.unique(confidence[order], return_index=True)
+    reached = np.cumsum(weights[order])
+    after = reached[np.append(first[1:], len(order)) - 1]
+    before = np.append(0.0, after[:-1])
+    bins = np.floor((before + after) * n_bins / (2 * after[-1]))
+    count = np.searchsorted(bins, np.arange(1, n_bins), side="left")  # distinct values below each edge
+    inner = np.append(0.0, distinct)[count]
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+def _wilson(share: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
+    z = float(ndtri((1 + interval) / 2))
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)

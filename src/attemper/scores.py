@@ -1,0 +1,288 @@
+"""Scores: what a classifier said, and what was true; validated once, never guessed.
+
+The caller says whether the numbers are logits or probabilities. Whatever array
+they came in (NumPy, torch on any device, JAX, …) stays where it is; only one
+chunk at a time is brought to NumPy, so memory is bounded by the chunk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.arrays import (
+    CHUNK_ELEMENTS,
+    Floats,
+    Labels,
+    as_labels,
+    as_matrix,
+    as_weights,
+    log_probs,
+    to_numpy,
+)
+from attemper.errors import InputError
+
+__all__ = ["Chunk", "Kind", "Scores"]
+
+# One thread's portion. Its size is fixed, so that sums do not depend on the number of threads.
+BLOCK_ELEMENTS = 1 << 18
+
+# Squares and cubes of logits must stay finite; what is larger is a mask in disguise.
+LARGEST = 1e30
+
+Kind = Literal["logits", "probs"]
+
+
+class Chunk(NamedTuple):
+    """Some rows of a `Scores`, as NumPy arrays."""
+
+    h: NDArray[Any]
+    y: Labels
+    w: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Validated scores of N samples over K classes, with labels and weights.
+
+    Make one with `from_logits` or `from_probs`; the constructor checks nothing.
+
+    Examples
+    --------
+    >>> scores = Scores.from_logits([[2.0, 1.0], [0.0, 3.0]], [0, 1])
+    >>> len(scores), scores.n_classes
+    (2, 2)
+    >>> Scores.from_logits([[2.0, 1.0], [0.0, float("nan")]], [0, 1])
+    Traceback (most recent call last):
+    attemper.errors.InputError: logits: row 1, column 1 is NaN; every logit must be a number \
+(-inf marks a class that is masked out). Mend or drop that row.
+    """
+
+    values: Any
+    kind: Kind
+    labels: Labels | None
+    weights: Floats | None
+    bound: float  # no finite logit is larger in magnitude
+    masked: bool  # some logits are −inf
+    floor: float | None = None  # what probabilities of exactly zero stand for
+
+    @classmethod
+    def from_logits(
+        cls,
+        logits: ArrayLike | Any,
+        labels: ArrayLike | Any | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        classes: Sequence[Any] | None = None,
+        first_row: int = 0,
+    ) -> Scores:
+        """Take logits (or any scores whose softmax is the prediction) as they are."""
+        values = as_matrix(logits, "logits")
+        return cls._checked(values, "logits", labels, sample_weight, classes, None, first_row)
+
+    @classmethod
+    def from_probs(
+        cls,
+        probs: ArrayLike | Any,
+        labels: ArrayLike | Any | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        classes: Sequence[Any] | None = None,
+        floor: float | None = None,
+        first_row: int = 0,
+    ) -> Scores:
+        """Take probabilities; their logarithms are the logits.
+
+        A probability of exactly 0 means that the class is impossible at every
+        temperature. If the zeros only come from rounding, say what they stand
+        for with ``floor`` (half of the smallest number the format can hold is a
+        fair choice, such as 3e-8 for float16). There is no default: four libraries
+        that each chose one in silence found four temperatures for the same data.
+        """
+        if floor is not None and not 0 < floor < 1:
+            raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")
+        values = as_matrix(probs, "probabilities")
+        return cls._checked(values, "probs", labels, sample_weight, classes, floor, first_row)
+
+    @classmethod
+    def _checked(
+        cls,
+        values: Any,
+        kind: Kind,
+        labels: Any,
+        sample_weight: Any,
+        classes: Sequence[Any] | None,
+        floor: float | None,
+        first_row: int,
+    ) -> Scores:
+        n, n_classes = values.shape
+        y = None if labels is None else as_labels(labels, n, n_classes, classes, first_row)
+        w = None if sample_weight is None else as_weights(sample_weight, n, first_row)
+        scores = cls(values, kind, y, w, bound=0.0, masked=False, floor=floor)
+        bound, masked = scores._scan(first_row)
+        return replace(scores, bound=bound, masked=masked)
+
+    def __len__(self) -> int:
+        """Return N, the number of samples."""
+        return int(self.values.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return int(self.values.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights; N when there are none."""
+        return float(len(self)) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def logits(self) -> Any:
+        """The logits, in the array they came in; of probabilities the logarithms."""
+        return log_probs(self.values, self.floor) if self.kind == "probs" else self.values
+
+    def total(
+        self,
+        function: Callable[[Chunk], NDArray[Any]],
+        dtype: type[np.floating[Any]] = np.float64,
+    ) -> Floats:
+        """Sum ``function(chunk)`` over all chunks, on several threads when it is worth it.
+
+        The blocks and the order in which they are added do not depend on the
+        number of threads, so the sum is the same to the last bit.
+        """
+
+        def block(start: int) -> NDArray[Any]:
+            parts = (function(c) for c in self._chunks(start, start + rows, dtype))
+            total: Any = sum(parts)
+            return np.asarray(total)
+
+        rows = max(1, BLOCK_ELEMENTS // self.n_classes)
+        starts = range(0, len(self), rows)
+        threads = min(len(starts), _threads())
+        if threads <= 1:
+            blocks = [block(s) for s in starts]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                blocks = list(pool.map(block, starts))
+        return np.asarray(sum(blocks), dtype=np.float64)
+
+    def sample(self, rows: int) -> Scores:
+        """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
+        step = -(-len(self) // rows)
+        if step <= 1:
+            return self
+        part = slice(None, None, step)
+        return replace(
+            self,
+            values=self.values[part, :],
+            labels=None if self.labels is None else self.labels[part],
+            weights=None if self.weights is None else self.weights[part],
+        )
+
+    def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]]) -> Iterator[Chunk]:
+        assert self.labels is not None
+        rows = max(1, CHUNK_ELEMENTS // self.n_classes)
+        stop = min(stop, len(self))
+        for first in range(start, stop, rows):
+            part = slice(first, min(first + rows, stop))
+            h = to_numpy(self.values[part, :])
+            if self.kind == "probs":
+                h = log_probs(h.astype(np.float64, copy=False), self.floor)
+            weights = None if self.weights is None else self.weights[part]
+            yield Chunk(h.astype(dtype, copy=False), self.labels[part], weights)
+
+    def _scan(self, first_row: int) -> tuple[float, bool]:
+        """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""
+        bound, masked = 0.0, False
+        rows = max(1, CHUNK_ELEMENTS // self.n_classes)
+        for first in range(0, len(self), rows):
+            part = slice(first, min(first + rows, len(self)))
+            values = to_numpy(self.values[part, :])
+            labels = None if self.labels is None else self.labels[part]
+            low, high = float(values.min()), float(values.max())
+            if self.kind == "probs":
+                h = _checked_log_probs(values, self.floor, first_row + first)
+                low, high = float(h.min()), float(h.max())
+            elif not np.isfinite(low) or not np.isfinite(high):
+                h = values
+                _reject_bad_logits(h, first_row + first)
+            if low == -np.inf:
+                masked = True
+                _reject_masked_rows(h, labels, self.kind, first_row + first)
+                low = float(h[np.isfinite(h)].min())
+                high = float(h[np.isfinite(h)].max())
+            bound = max(bound, abs(low), abs(high))
+            if bound > LARGEST:
+                row, column = np.argwhere(np.abs(np.where(np.isfinite(values), values, 0)) > LARGEST)[0]
+                raise InputError(
+                    f"logits: row {first_row + first + row}, column {column} is {values[row, column]:.3g}; larger than "
+                    f"{LARGEST:g} is no logit. To mask a class out use -inf: logits[logits < -1e30] = -inf."
+                )
+        return bound, masked
+
+
+def _threads() -> int:
+    told = os.environ.get("ATTEMPER_THREADS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def _reject_bad_logits(h: NDArray[Any], first_row: int) -> None:
+    bad = np.argwhere(np.isnan(h) | (h == np.inf))
+    if len(bad):
+        row, column = bad[0]
+        what = "NaN" if np.isnan(h[row, column]) else "infinity"
+        raise InputError(
+            f"logits: row {first_row + row}, column {column} is {what}; every logit must be a number "
+            "(-inf marks a class that is masked out). Mend or drop that row."
+        )
+
+
+def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, first_row: int) -> None:
+    dead = np.flatnonzero(np.isneginf(h).all(axis=1))
+    if dead.size:
+        raise InputError(f"logits: row {first_row + dead[0]} is -inf everywhere; some class must be possible")
+    if labels is None:
+        return
+    hit = np.flatnonzero(np.isneginf(h[np.arange(len(h)), labels]))
+    if hit.size:
+        row, label = first_row + hit[0], labels[hit[0]]
+        if kind == "probs":
+            raise InputError(
+                f"probabilities: row {row} gives its own label {label} a probability of exactly 0, so the loss "
+                "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
+                "floor=1e-8 (command line: --floor 1e-8)."
+            )
+        raise InputError(
+            f"logits: row {row}, column {label} is -inf (a masked class), but that is the row's own label. "
+            "Mend the mask or drop that row."
+        )
+
+
+def _checked_log_probs(p: NDArray[Any], floor: float | None, first_row: int) -> NDArray[Any]:
+    bad = np.argwhere(~((p >= 0) & (p <= 1 + 1e-3)))
+    if len(bad):
+        row, column = bad[0]
+        raise InputError(
+            f"probabilities: row {first_row + row}, column {column} is {p[row, column]}; probabilities lie between "
+            "0 and 1. If these are logits, say so: from_logits (command line: leave out --probs)."
+        )
+    sums = p.sum(axis=1, dtype=np.float64)
+    # Room for float16 and for probabilities written with three decimals; not for what is no distribution.
+    room = 0.01 + 1e-3 * p.shape[1] ** 0.5
+    off = np.flatnonzero(~(np.abs(sums - 1) <= room))
+    if off.size:
+        row = off[0]
+        raise InputError(
+            f"probabilities: row {first_row + row} sums to {sums[row]:.6g}; expected 1. Divide each row by its "
+            "sum if that is what is meant."
+        )
+    return np.asarray(log_probs(p.astype(np.float64, copy=False), floor))

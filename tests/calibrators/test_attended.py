@@ -1,0 +1,83 @@
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from attemper import AttendedTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
+
+from data import draw
+from oracles import attended_loss, nll, reference_loss
+
+
+@pytest.mark.parametrize("loss, oracle", [("paper", attended_loss), ("reference", reference_loss)])
+def test_every_t_of_the_path_minimises_the_double_loop(loss, oracle):
+    h, y = draw(60, 4, t=1.5)
+    grid = [0.005, 0.02, 0.08, 0.3]
+    path = AttendedTemperatureScaling(loss=loss, theta_grid=grid, t_range=(0.4, 19)).fit(h, y).path_
+    for theta, t, value in zip(path.theta, path.temperature, path.nll):
+        coarse = np.exp(np.linspace(np.log(0.4), np.log(19), 60))
+        near = coarse[np.argmin([oracle(h, y, c, theta) for c in coarse])]
+        bounds = (near / 1.2, near * 1.2)
+        direct = minimize_scalar(lambda c, b=theta: oracle(h, y, c, b), bounds=bounds, options={"xatol": 1e-10})
+        assert t == pytest.approx(direct.x, rel=1e-6)
+        assert value == pytest.approx(nll(h, y, t) / 60, rel=1e-9)
+
+
+def test_theta_is_tuned_by_validation_nll():
+    h, y = draw(900, 6)
+    found = AttendedTemperatureScaling().fit(h, y)
+    best = found.path_.nll.argmin()
+    assert found.theta_ == found.path_.theta[best]
+    assert found.temperature_ == found.path_.temperature[best]
+    assert len(found.path_.theta) == 100
+
+
+def test_sample_first_ends_where_the_full_table_ends():
+    h, y = draw(6000, 8)
+    direct = AttendedTemperatureScaling().fit(h, y)
+    table = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y, n_nodes=128))
+    np.testing.assert_allclose(direct.path_.temperature, table.path_.temperature, rtol=1e-7)
+    difference = np.abs(np.log(direct.path_.temperature / table.path_.temperature))
+    assert (difference <= direct.path_.error + table.path_.error).all()
+
+
+def test_a_grid_that_reaches_one_is_plain_temperature_scaling():
+    h, y = draw(900, 6)
+    found = AttendedTemperatureScaling(theta_grid=np.arange(1, 101) / 100).fit(h, y)
+    assert found.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=1e-6)
+
+
+def test_theta_given():
+    h, y = draw(500, 5)
+    given = AttendedTemperatureScaling(theta=0.02).fit(h, y)
+    path = AttendedTemperatureScaling().fit(h, y).path_
+    assert given.theta_ == 0.02
+    assert given.temperature_ == pytest.approx(path.temperature[19], rel=1e-9)
+    by_sketch = AttendedTemperatureScaling(theta=0.02).fit_sketch(Sketch.of(h, y))
+    assert by_sketch.temperature_ == pytest.approx(given.temperature_, rel=1e-9)
+    assert by_sketch.path_.theta.tolist() == [0.02]
+    with pytest.raises(InputError, match="not in the grid of this sketch"):
+        AttendedTemperatureScaling(theta=0.0205).fit_sketch(Sketch.of(h, y))
+
+
+def test_the_edge_is_told_in_words():
+    h, y = draw(400, 5, t=3.0)
+    with pytest.warns(EdgeWarning, match="edge of the range .*Widen t_range"):
+        found = AttendedTemperatureScaling(t_range=(0.05, 1.0)).fit(h, y)
+    assert found.temperature_ == 1.0
+    assert found.fit_report_.edge == "high"
+
+
+@pytest.mark.parametrize(
+    "parameters, why",
+    [
+        ({"loss": "hinge"}, "'paper' or 'reference'"),
+        ({"theta": 1.5}, "between 0 and 1"),
+        ({"theta": "x"}, "no number"),
+        ({"theta_grid": [0.1, 0.1]}, "ascend"),
+        ({"theta_grid": []}, "1 to"),
+        ({"t_range": (0, 1)}, "0 < low"),
+    ],
+)
+def test_parameters_are_checked(parameters, why):
+    with pytest.raises(InputError, match=why):
+        AttendedTemperatureScaling(**parameters).fit(*draw(50, 3))

@@ -1,0 +1,185 @@
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from scipy.special import expit, logit
+
+from attemper import BayesianTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
+from attemper.calibrators.bayesian import _gauss
+
+from data import draw
+from oracles import noisy_log_likelihood, similar_log_likelihood, softmax
+
+
+def prior_t(u, h):
+    """Student-t density of log T, up to a constant, as the module's docstring says it."""
+    c = np.clip(np.mean([max(softmax(row)) for row in h]), 0.01, 0.95)
+    return stats.t(4, loc=0.15 + logit(c) / 8, scale=0.4).pdf(u)
+
+
+def brute_force(h, y, labels, n_u=120, n_v=120):
+    """Posterior by loops over T, the two floors and both laws, without tables: (T, weight, e_m, e_a)."""
+    k = h.shape[1]
+    us = np.linspace(np.log(0.2), np.log(12), n_u)
+    es = expit(np.linspace(logit(1e-5), logit(0.98), n_v))
+    jac = es * (1 - es) * (logit(0.98) - logit(1e-5)) / (n_v - 1)
+    floor = [(0.0, 0.9 + 0.1 * stats.beta(0.25, 20).cdf(1e-5))] + [
+        (e, 0.1 * stats.beta(0.25, 20).pdf(e) * j) for e, j in zip(es, jac)
+    ]
+    points = []
+    for u in us:
+        s = np.array([softmax(row, np.exp(u))[label] for row, label in zip(h, y)])
+        soft = np.array([softmax(row, 3 * np.exp(u))[label] for row, label in zip(h, y)])
+        p = prior_t(u, h)
+        if labels == "clean":
+            points += [(u, p * w * np.prod((1 - e) * s + e / k), e, 0.0) for e, w in floor]
+            continue
+        for e_a, j in zip(es, jac):
+            points.append((u, 0.1 * p * 4 * (1 - e_a) ** 3 * j * np.prod((1 - e_a) * s + e_a * soft), 0.0, e_a))
+            for e_m, w in [floor[0], *((e, 4 * w) for e, w in floor[1::4])]:  # every fourth stands for four
+                e = 1 - (1 - e_m) * (1 - e_a)
+                points.append((u, 0.9 * p * w * j * np.prod((1 - e) * s + e / k), e_m, e_a))
+    points = np.array(points)
+    points[:, 1] /= points[:, 1].sum()
+    return points
+
+
+@pytest.mark.parametrize("labels", ["clean", "noisy"])
+def test_the_grid_is_the_brute_force_posterior(labels):
+    h, y = draw(25, 3, seed=3)
+    y[:4] = (y[:4] + 1) % 3
+    sizes = {"clean": (150, 150), "noisy": (50, 60)}[labels]
+    u, w, e_m, e_a = brute_force(h, y, labels, *sizes).T
+    found = BayesianTemperatureScaling(labels=labels).fit(h, y)
+    order = np.argsort(u, kind="stable")
+    quantiles = np.exp(np.interp([0.025, 0.5, 0.975], np.cumsum(w[order]), u[order]))
+    low, high = found.temperature_interval_
+    np.testing.assert_allclose([low, found.temperature_, high], quantiles, rtol=0.05)
+    assert found.noise_rate_ == pytest.approx(w @ e_a, abs=0.01)
+    new = draw(10, 3, seed=9)[0]
+    expected = np.zeros((10, 3))
+    for i, row in enumerate(new):
+        for value in np.unique(u):
+            here = u == value
+            expected[i] += (w[here] @ (1 - e_m[here])) * np.array(softmax(row, np.exp(value)))
+        expected[i] += w @ e_m / 3
+    np.testing.assert_allclose(found.predict_proba(new), expected, atol=2e-3)
+
+
+def test_the_closed_form_of_the_two_floors_is_the_convolution():
+    bts = BayesianTemperatureScaling(labels="noisy", floor_probability=0.4, floor_shape=(0.7, 9.0))
+    law = stats.beta(0.7, 9.0)
+    for e in (0.01, 0.1, 0.5, 0.9):
+        v = np.array([logit(e)])
+        # 1 − e = (1 − e_m)(1 − e_a), e_a uniform: given e_m the density of e is 1/(1 − e_m) on (e_m, 1).
+        mass = 0.6 + 0.4 * integrate.quad(lambda m: law.pdf(m) / (1 - m), 0, e)[0]
+        own = 0.4 * integrate.quad(lambda m: m * law.pdf(m) / (1 - m), 0, e)[0]
+        density, share = bts._floors(v)
+        np.testing.assert_allclose(density, mass * e * (1 - e), rtol=1e-6)
+        np.testing.assert_allclose(share, own / mass, rtol=1e-6)
+        t = 0.6 * e
+        at_least = (e - t) / (1 - t)
+        below = 0.4 * integrate.quad(lambda m: law.pdf(m) / (1 - m), at_least, e)[0] / mass
+        np.testing.assert_allclose(bts._noise_below(t, np.array([e])), below, rtol=1e-6)
+        assert bts._noise_below(e, np.array([e])) == 1
+
+
+def test_few_nodes_stand_for_the_measure():
+    x = np.linspace(-1, 3, 200)
+    w = np.exp(-((x - 0.5) ** 2) * 3)
+    at, weights = _gauss(x, w, 6)
+    for power in range(12):  # a Gauss rule of 6 nodes is exact to degree 11
+        np.testing.assert_allclose(weights @ at**power, w @ x**power, rtol=1e-9)
+    at, weights = _gauss(np.array([2.0]), np.array([0.7]), 8)
+    assert at.tolist() == [2.0]
+    assert weights.tolist() == [0.7]
+
+
+def test_many_labels_give_temperature_scaling():
+    h, y = draw(20_000, 5)
+    found = BayesianTemperatureScaling().fit(h, y)
+    assert found.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=0.01)
+    low, high = found.temperature_interval_
+    assert high / low < 1.1
+    assert found.fit_report_.converged
+
+
+def test_noise_is_found_and_does_not_move_t():
+    h, y = draw(2000, 6)
+    rng = np.random.default_rng(1)
+    y[:600] = rng.integers(0, 6, 600)
+    found = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    assert found.noise_interval_[0] < 0.3 < found.noise_interval_[1]
+    assert found.temperature_interval_[0] < 2 < found.temperature_interval_[1]
+    assert TemperatureScaling().fit(h, y).temperature_ > 3
+    assert found.similar_ < 0.1
+
+
+def test_errors_among_similar_classes_are_told_from_errors_anywhere():
+    h, y = draw(3000, 10, scale=3.0)
+    rng = np.random.default_rng(1)
+    y[:900] = (h[:900] / 6 + rng.gumbel(size=(900, 10))).argmax(axis=1)
+    found = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    assert found.similar_ > 0.9
+    assert found.temperature_ == pytest.approx(2, rel=0.2)
+
+
+@pytest.mark.parametrize("labels", ["clean", "noisy"])
+def test_no_error_in_sight_gives_a_finite_answer_without_a_warning(labels):
+    y = np.arange(200) % 4
+    h = np.random.default_rng(0).normal(size=(200, 4)) + 9 * np.eye(4)[y]  # sure and right, as on digits
+    found = BayesianTemperatureScaling(labels=labels).fit(h, y)
+    assert 0.3 < found.temperature_ < 2
+    assert found.temperature_interval_[0] > 0.05
+    with pytest.warns(EdgeWarning, match="only the range keeps T from 0"):
+        BayesianTemperatureScaling(labels=labels).fit(h / 100, y)
+
+
+def test_intervals_cover():
+    inside = 0
+    for seed in range(60):
+        h, y = draw(80, 4, t=1.6, seed=seed)
+        low, high = BayesianTemperatureScaling(level=0.9).fit(h, y).temperature_interval_
+        inside += low <= 1.6 <= high
+    assert 48 <= inside <= 60
+
+
+def test_weights_and_sketches_move_the_posterior_together():
+    h, y = draw(300, 4)
+    a = BayesianTemperatureScaling(labels="noisy").fit(np.r_[h, h], np.r_[y, y])
+    b = BayesianTemperatureScaling(labels="noisy").fit_sketch(Sketch.of(h, y) + Sketch.of(h, y))
+    for (name, x), y_ in zip(a.summary().items(), b.summary().values()):
+        assert x == y_ or np.allclose(x, y_, rtol=1e-6), name
+
+
+def test_logits_on_an_unusual_scale_are_told():
+    h, y = draw(2000, 5)
+    with pytest.warns(EdgeWarning, match="unusual scale"):
+        BayesianTemperatureScaling().fit(1000 * h, y)
+
+
+@pytest.mark.parametrize(
+    "parameters, why",
+    [
+        ({"labels": "dirty"}, "'clean' or 'noisy'"),
+        ({"prior_scale": 0}, "positive"),
+        ({"prior_df": -1}, "positive"),
+        ({"prior_centre": np.nan}, "finite"),
+        ({"floor_probability": 1.5}, "probability"),
+        ({"similar_probability": -0.1}, "probability"),
+        ({"floor_shape": (1, 1)}, "b > 1"),
+        ({"floor_shape": 3}, "finite numbers"),
+        ({"level": 1.0}, "between 0 and 1"),
+        ({"t_range": (1, 0.5)}, "low < high"),
+    ],
+)
+def test_parameters_are_checked(parameters, why):
+    with pytest.raises(InputError, match=why):
+        BayesianTemperatureScaling(**parameters).fit(*draw(50, 3))
+
+
+def test_likelihood_oracles_are_what_the_module_says():
+    h, y = draw(5, 3)
+    a = sum(np.log(0.8 * softmax(r, 2)[k] + 0.2 / 3) for r, k in zip(h, y))
+    assert noisy_log_likelihood(h, y, 2, 0.2) == pytest.approx(a)
+    b = sum(np.log(0.8 * softmax(r, 2)[k] + 0.2 * softmax(r, 6)[k]) for r, k in zip(h, y))
+    assert similar_log_likelihood(h, y, 2, 0.2) == pytest.approx(b)

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from sklearn.calibration import _TemperatureScaling
+
+from attemper import EdgeWarning, InputError, Scores, Sketch, TemperatureScaling
+
+from data import cases, draw
+from oracles import exact_temperature, nll
+
+
+@given(cases(max_rows=8, bound=4.0))
+def test_t_agrees_with_fifty_digits(case):
+    h, y = case
+    mean = h.mean(axis=1) - h[np.arange(len(y)), y]
+    top = h.max(axis=1) - h[np.arange(len(y)), y]
+    assume(mean.sum() < -0.1)
+    assume(top.sum() > 0.1)
+    found = TemperatureScaling().fit(h, y)
+    assert abs(found.temperature_ / float(exact_temperature(h, y)) - 1) < 1e-8
+    assert found.fit_report_.converged
+    assert found.fit_report_.nll == pytest.approx(nll(h, y, found.temperature_) / len(y), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scikit_learn_finds_the_same(dtype):
+    h, y = draw(3000, 8)
+    h = h.astype(dtype)
+    theirs = 1 / _TemperatureScaling().fit(h.astype(float), y).beta_
+    assert TemperatureScaling().fit(h, y).temperature_ == pytest.approx(theirs, rel=1e-5)
+
+
+def test_sample_float32_float64_stages_end_where_one_long_search_ends():
+    h, y = draw(20_000, 10)
+    staged = TemperatureScaling().fit(h, y)
+    w = np.random.default_rng(0).uniform(0, 3, len(y))
+    for weight in (None, w):
+        staged = TemperatureScaling().fit(h, y, weight)
+        from attemper.calibrators.temperature import _evaluator
+        from attemper.kernels.nll import minimise
+
+        plain = minimise(_evaluator(Scores.from_logits(h, y, sample_weight=weight), np.float64), tolerance=1e-14)
+        assert abs(staged.temperature_ * plain.beta - 1) < staged.fit_report_.error + 1e-11 < 1e-7
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4, 1e8])
+def test_any_scale_of_logits(scale):
+    h, y = draw(3000, 5)
+    plain = TemperatureScaling().fit(h, y).temperature_
+    assert TemperatureScaling().fit(scale * h, y).temperature_ == pytest.approx(scale * plain, rel=1e-7)
+
+
+def test_perfect_accuracy_has_no_finite_t_and_says_so():
+    h, _ = draw(2000, 4)
+    with pytest.warns(EdgeWarning, match="every label is the arg max.*BayesianTemperatureScaling"):
+        found = TemperatureScaling().fit(h, h.argmax(axis=1))
+    assert found.temperature_ == 0.05
+    assert found.fit_report_.edge == "low"
+    assert not found.fit_report_.converged
+    with pytest.warns(EdgeWarning, match="every label is the arg max"):
+        TemperatureScaling().fit_sketch(Sketch.of(h, h.argmax(axis=1)))
+
+
+def test_one_error_in_many_is_enough_for_a_finite_t():
+    h, _ = draw(5000, 4)
+    y = h.argmax(axis=1)
+    y[4321] = h[4321].argmin()  # not among the rows of the sample
+    assert 0 < TemperatureScaling().fit(h, y).temperature_ < np.inf
+
+
+def test_logits_against_the_labels():
+    h, _ = draw(2000, 4)
+    with pytest.warns(EdgeWarning, match="speak against the labels"):
+        assert TemperatureScaling().fit(h, h.argmin(axis=1)).temperature_ == 20
+
+
+def test_a_range_that_is_told_is_kept():
+    h, y = draw(500, 5, t=3.0)
+    with pytest.warns(EdgeWarning, match="the best T is"):
+        assert TemperatureScaling(t_range=(0.5, 2)).fit(h, y).temperature_ == 2
+    with pytest.warns(EdgeWarning, match="beyond the range"):
+        assert TemperatureScaling(t_range=(0.5, 2)).fit_sketch(Sketch.of(h, y)).temperature_ == 2
+    with pytest.raises(InputError, match="low < high"):
+        TemperatureScaling(t_range=(2, 1)).fit(h, y)
+
+
+def test_memory_is_bounded_by_the_chunk():
+    import tracemalloc
+
+    h, y = draw(4000, 1000)
+    h = h.astype(np.float32)
+    tracemalloc.start()
+    TemperatureScaling().fit(h, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < h.nbytes / 4

@@ -1,0 +1,269 @@
+"""What every calibrator must pass; `tests/calibrators/test_contract.py` runs it on all of them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import check_estimator
+
+import attemper
+from attemper import AttemperError, EdgeWarning, FileError, InputError, NotFittedError, Sketch
+
+from data import draw
+
+# scikit-learn's checks give X any number of columns, for y with any number of classes. Here a column of X is a
+# class, so these cannot be met; each with its reason.
+TOO_FEW = "its labels run past the number of columns, so a label has no logit"
+EXPECTED_FAILURES = {
+    "check_estimators_overwrite_params": TOO_FEW,
+    "check_estimators_fit_returns_self": TOO_FEW,
+    "check_readonly_memmap_input": TOO_FEW,
+    "check_sample_weights_pandas_series": TOO_FEW,
+    "check_sample_weights_not_an_array": TOO_FEW,
+    "check_sample_weights_shape": TOO_FEW,
+    "check_sample_weights_not_overwritten": TOO_FEW,
+    "check_classifier_data_not_an_array": TOO_FEW,
+    "check_classifiers_train": TOO_FEW,
+    "check_classifiers_classes": "its labels are names that are told nowhere, for columns that are no classes",
+    "check_classifiers_one_label": "takes columns for features: a calibrator keeps the arg max of the logits",
+}
+
+
+def check_scikit_learn(calibrator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EdgeWarning)  # random features are no logits
+        results = check_estimator(calibrator, expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert not failed
+    assert {r["check_name"] for r in results if r["status"] == "xfail"} == set(EXPECTED_FAILURES)
+    assert sum(r["status"] == "passed" for r in results) > 40
+
+
+def check_sample_properties(calibrator):
+    """Permutation, repetition as weight, a constant added to a row: nothing changes."""
+    h, y = draw(400, 5)
+    t = clone(calibrator).fit(h, y).temperature_
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))
+    assert clone(calibrator).fit(h[order], y[order]).temperature_ == pytest.approx(t, rel=1e-7)
+    twice = clone(calibrator).fit(np.r_[h, h], np.r_[y, y]).temperature_
+    assert clone(calibrator).fit(h, y, sample_weight=np.full(400, 2.0)).temperature_ == pytest.approx(twice, rel=1e-7)
+    shifted = clone(calibrator).fit(h + rng.integers(-50, 50, (400, 1)), y).temperature_
+    assert shifted == pytest.approx(t, rel=1e-6)
+    columns = rng.permutation(5)
+    moved = clone(calibrator).fit(h[:, columns], np.argsort(columns)[y]).temperature_
+    assert moved == pytest.approx(t, rel=1e-7)
+
+
+def check_sketch_fit(calibrator):
+    """A sketch, or sketches of parts added, give the same fit as the data."""
+    h, y = draw(1500, 6)
+    direct = clone(calibrator).fit(h, y)
+    sketch = Sketch.of(h[:700], y[:700]) + Sketch.of(h[700:], y[700:])
+    fitted = clone(calibrator).fit_sketch(sketch)
+    assert fitted.temperature_ == pytest.approx(direct.temperature_, rel=1e-6)
+    bound = fitted.fit_report_.error + direct.fit_report_.error
+    assert abs(np.log(fitted.temperature_ / direct.temperature_)) <= bound
+    np.testing.assert_allclose(fitted.predict_proba(h), direct.predict_proba(h), atol=1e-6)
+    with pytest.raises(InputError, match="takes a Sketch"):
+        clone(calibrator).fit_sketch([h, y])
+    if calibrator.sketch_parts():
+        with pytest.raises(InputError, match="made without"):
+            clone(calibrator).fit_sketch(Sketch.of(h, y, parts=[]))
+
+
+def check_round_trip(calibrator, folder):
+    h, y = draw(200, 4)
+    fitted = clone(calibrator).fit(h, y)
+    path = folder / "net.attemper.json"
+    fitted.save(path)
+    back = attemper.load(path)
+    assert type(back) is type(fitted)
+    np.testing.assert_array_equal(back.predict_proba(h), fitted.predict_proba(h))
+    assert back.fit_report_ == fitted.fit_report_
+    assert back.summary() == fitted.summary()
+    again = folder / "again.json"
+    back.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    clone(calibrator).fit(h, y).save(again)  # the same data give the same bytes
+    assert again.read_bytes() == path.read_bytes()
+    content = json.loads(path.read_text())
+    for key in ("method", "map", "n_classes", "input", "report", "fitted"):
+        damaged = {k: v for k, v in content.items() if k != key}
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(FileError, match=key):
+            attemper.load(path)
+    path.write_text(json.dumps(content | {"schema": 2}))
+    with pytest.raises(FileError, match="newer"):
+        attemper.load(path)
+    path.write_text(json.dumps(content | {"map": {"type": "scale", "beta": [1e9] * 10}}))
+    with pytest.raises(FileError, match="beta"):
+        attemper.load(path)
+
+
+def check_arrays(calibrator):
+    """Any array library in, the same out; the fit is the same to rounding."""
+    h, y = draw(300, 4)
+    h = h.astype(np.float32)
+    fitted = clone(calibrator).fit(h, y)
+    for X, labels in (
+        (torch.tensor(h), torch.tensor(y)),
+        (jnp.asarray(h), jnp.asarray(y)),
+        (h.tolist(), y.tolist()),
+    ):
+        other = clone(calibrator).fit(X, labels)
+        assert other.temperature_ == pytest.approx(fitted.temperature_, rel=1e-7)
+        if not isinstance(X, list):
+            p = other.predict_proba(X)
+            assert type(p) is type(X)
+            assert p.dtype == X.dtype
+            np.testing.assert_allclose(np.asarray(p), fitted.predict_proba(h), rtol=1e-4, atol=1e-6)
+            assert (np.asarray(other.predict(X)) == h.argmax(axis=1)).all()
+    for half in (
+        h.astype(np.float16),
+        torch.tensor(h).to(torch.bfloat16),
+        jnp.asarray(h, dtype=jnp.bfloat16),
+    ):
+        assert clone(calibrator).fit(half, y).temperature_ == pytest.approx(fitted.temperature_, rel=0.02)
+
+
+def check_in_scikit_learn(calibrator):
+    """Pipeline, GridSearchCV, clone, FrozenEstimator; a real classifier in front."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 4))
+    y = (X @ rng.normal(size=(4, 3)) + rng.gumbel(size=(600, 3))).argmax(axis=1)
+    model = LogisticRegression().fit(X[:300], y[:300])
+    over = FunctionTransformer(lambda Z: 3 * model.decision_function(Z))
+    pipeline = make_pipeline(over, clone(calibrator)).fit(X[300:], y[300:])
+    assert (pipeline.predict(X) == model.predict(X)).all()
+    assert 1.5 < pipeline[-1].temperature_ < 6
+    logits = over.transform(X[300:])
+    assert cross_val_score(clone(calibrator), logits, y[300:], scoring="neg_log_loss", cv=3).shape == (3,)
+    search = GridSearchCV(clone(calibrator), {"t_range": [(0.05, 20.0), (0.1, 10.0)]}, scoring="neg_log_loss", cv=3)
+    search.fit(logits, y[300:])
+    assert search.best_estimator_.temperature_ > 1
+    frozen = FrozenEstimator(clone(calibrator).fit(logits, y[300:]))
+    np.testing.assert_array_equal(frozen.fit(logits, 1 - y[300:] % 2).predict_proba(logits).shape, (300, 3))
+
+
+def check_class_names(calibrator):
+    h, y = draw(200, 3)
+    names = np.array(["akiec", "bcc", "mel"])
+    named = clone(calibrator).set_params(classes=list(names)).fit(h, names[y])
+    assert named.temperature_ == clone(calibrator).fit(h, y).temperature_
+    assert named.classes_.tolist() == names.tolist()
+    assert (named.predict(h) == names[h.argmax(axis=1)]).all()
+    with pytest.raises(InputError, match="row 0 is 'nv', which is not among"):
+        clone(calibrator).set_params(classes=list(names)).fit(h, np.where(y >= 0, "nv", ""))
+    with pytest.raises(InputError, match="4 names for 3 columns"):
+        clone(calibrator).set_params(classes=[*names, "nv"]).fit(h, names[y])
+    with pytest.raises(InputError, match="twice"):
+        clone(calibrator).set_params(classes=["a", "b", "a"]).fit(h, names[y])
+    with pytest.raises(InputError, match="classes="):
+        clone(calibrator).fit(h, names[y])
+
+
+def check_probabilities(calibrator):
+    """Probabilities are told, never guessed; they give the same fit as the logits."""
+    h, y = draw(300, 4, scale=2.0)
+    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    by_probs = clone(calibrator).set_params(input="probs").fit(p, y)
+    by_logits = clone(calibrator).fit(h, y)
+    assert by_probs.temperature_ == pytest.approx(by_logits.temperature_, rel=1e-7)
+    np.testing.assert_allclose(by_probs.predict_proba(p), by_logits.predict_proba(h), rtol=1e-6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", EdgeWarning)
+        taken_as_logits = clone(calibrator).fit(p, y)  # as told
+    assert abs(taken_as_logits.temperature_ - by_logits.temperature_) > 0.1
+    with pytest.raises(InputError, match="If these are logits"):
+        clone(calibrator).set_params(input="probs").fit(h, y)
+    with pytest.raises(InputError, match="expected 'logits' or 'probs'"):
+        clone(calibrator).set_params(input="guess").fit(h, y)
+
+
+def check_bad_input(calibrator):
+    """Every bad input is an `AttemperError` that says where, and leaves an earlier fit alone."""
+    h, y = draw(20, 3)
+    nan, inf = h.copy(), h.copy()
+    nan[7, 2], inf[3, 1] = np.nan, np.inf
+    masked = h.copy()
+    masked[5, y[5]] = -np.inf
+    dead = h.copy()
+    dead[4] = -np.inf
+    fit = clone(calibrator).fit
+    for X, labels, weight, why in [
+        (nan, y, None, "row 7, column 2 is NaN"),
+        (inf, y, None, "row 3, column 1 is infinity"),
+        (masked, y, None, r"row 5, column \d is -inf"),
+        (dead, y, None, "row 4 is -inf everywhere"),
+        (h, np.where(np.arange(20) == 9, 3, y), None, "row 9 has label 3, but there are 3 columns"),
+        (h, np.where(np.arange(20) == 9, -1, y), None, "row 9 has label -1"),
+        (h, np.minimum(y, 2) + 1, None, "labels - 1"),
+        (h, y + 0.5, None, "row 0 is"),
+        (h, y[:-1], None, "19 labels for 20 rows"),
+        (h, np.eye(3)[y], None, "one-hot"),
+        (h, None, None, "requires y"),
+        (h[:0], y[:0], None, "0 sample"),
+        (h[:, :1], y * 0, None, "minimum of 2"),
+        (h[:, 0], y, None, "Expected 2D"),
+        ([[1, 2], [3]], [0, 0], None, "N×K array"),
+        ("logits", y, None, "N×K array"),
+        (h + 1j, y, None, "Complex"),
+        (h, y, np.ones(3), r"sample_weight.shape == \(3,\)"),
+        (h, y, -np.ones(20), "row 0 is -1.0"),
+        (h, y, np.full(20, np.nan), "row 0 is nan"),
+        (h, y, np.zeros(20), "all weights are zero"),
+        (h, y, ["a"] * 20, "sample_weight"),
+    ]:
+        with pytest.raises(AttemperError, match=why):
+            fit(X, labels, weight)
+    fitted = clone(calibrator).fit(h, y)
+    before = fitted.temperature_
+    with pytest.raises(InputError):
+        fitted.fit(nan, y)
+    assert fitted.temperature_ == before
+    for X, why in [(nan, "row 7"), (h[:, :2], "2 features, but"), (h[0], "Reshape your data")]:
+        with pytest.raises(InputError, match=why):
+            fitted.predict_proba(X)
+    with pytest.raises(NotFittedError, match="not fitted"):
+        clone(calibrator).predict_proba(h)
+
+
+def check_odd_but_valid_input(calibrator):
+    """What a careless library trips over gives a finite, positive T, with a warning where there is no best one."""
+    h, y = draw(60, 4)
+    wide = 1e4 * h / np.abs(h).max()
+    worst = h.argmin(axis=1)
+    for X, labels in [
+        (h[:1], y[:1]),
+        (h, np.zeros(60, dtype=int)),
+        (h, y % 2),
+        (h, h.argmax(axis=1)),
+        (h, worst),
+        (wide, y),
+        (np.zeros((10, 3)), np.arange(10) % 3),
+        (np.where(h == h.min(axis=1, keepdims=True), -np.inf, h), h.argmax(axis=1)),
+        (h[:, :2], y % 2),
+        (h.astype(int), y),
+    ]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EdgeWarning)
+            fitted = clone(calibrator).fit(X, labels)
+        assert 0 < fitted.temperature_ < np.inf
+        p = fitted.predict_proba(X)
+        assert np.isfinite(p).all()
+        np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-9)
+        assert (p.argmax(axis=1) == np.asarray(X).argmax(axis=1)).all()
+        assert np.isfinite(fitted.fit_report_.nll)
+        assert fitted.fit_report_.message

@@ -1,0 +1,151 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from attemper.errors import InputError
+from attemper.metrics import Estimate, accuracy, brier, classwise_ece, ece, evaluate, mce, mmce, nll
+from attemper.metrics import bootstrap as module
+from attemper.metrics.bootstrap import _resamples
+
+METRICS = [accuracy, nll, brier, ece, classwise_ece, mce, mmce]
+
+
+def draw(n, k=4, seed=0, sharpen=1.0):
+    """Probabilities, labels and the truth that the labels were drawn from."""
+    rng = np.random.default_rng(seed)
+    h = rng.normal(size=(n, k)) * 2
+    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    y = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, k - 1)
+    q = p**sharpen
+    return q / q.sum(axis=1, keepdims=True), y, p
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_estimate(metric):
+    p, y, _ = draw(200)
+    estimate = metric(p, y, interval=0.9, n_resamples=100)
+    assert isinstance(estimate, Estimate)
+    assert isinstance(metric(p, y), float)
+    assert estimate.value == metric(p, y)
+    assert 0 <= estimate.low <= estimate.value <= estimate.high
+    assert estimate == metric(p, y, interval=0.9, n_resamples=100)
+    wide = metric(p, y, interval=0.99, n_resamples=100)
+    assert wide.low <= estimate.low <= estimate.high <= wide.high
+    if metric is not classwise_ece:  # which noise drowns here: its interval is from 0 to the value
+        assert estimate != metric(p, y, interval=0.9, n_resamples=100, seed=1)
+
+
+def test_evaluate_gives_what_each_function_gives():
+    p, y, _ = draw(100)
+    w = np.linspace(0, 2, 100)
+    options = {"interval": 0.9, "n_resamples": 60, "seed": 3, "sample_weight": w}
+    together = evaluate(p, y, **options)
+    for metric in METRICS:
+        assert together[metric.__name__] == pytest.approx(metric(p, y, **options))
+    assert evaluate(p, y)["ece"] == ece(p, y)
+
+
+def test_resamples_are_counts_times_weights():
+    w = np.array([1.0, 2.0, 0.5])
+    counts = np.concatenate(list(_resamples(w, 4000, 0)), axis=1) / w[:, None]
+    assert counts.shape == (3, 4000)
+    assert (counts == counts.round()).all()
+    assert (counts.sum(axis=0) == 3).all()
+    assert counts.mean(axis=1) == pytest.approx([1, 1, 1], abs=0.05)
+    assert counts.var(axis=1) == pytest.approx([2 / 3] * 3, abs=0.05)  # of a binomial of 3 draws at 1/3
+
+
+def test_the_size_of_a_batch_makes_no_difference(monkeypatch):
+    p, y, _ = draw(50)
+    before = evaluate(p, y, interval=0.9, n_resamples=30)
+    monkeypatch.setattr(module, "BATCH_ELEMENTS", 101)
+    after = evaluate(p, y, interval=0.9, n_resamples=30)
+    for name in before:
+        assert after[name] == pytest.approx(before[name])
+
+
+def test_interval_of_a_mean_is_its_standard_error():
+    p, y, _ = draw(2000)
+    share, low, high = accuracy(p, y, interval=0.95)
+    half = 1.96 * np.sqrt(share * (1 - share) / 2000)
+    assert (low, high) == pytest.approx((share - half, share + half), abs=0.15 * half)
+    losses = -np.log(p[np.arange(2000), y])
+    value, low, high = nll(p, y, interval=0.95)
+    half = 1.96 * losses.std() / np.sqrt(2000)
+    assert (low, high) == pytest.approx((value - half, value + half), abs=0.15 * half)
+
+
+def true_ece(p, truth):
+    """ECE in 15 bins of equal width with each outcome at its true probability."""
+    best = np.arange(len(p)), p.argmax(axis=1)
+    bins = np.ceil(p[best] * 15).astype(int)
+    return np.abs(np.bincount(bins, truth[best] - p[best])).sum() / len(p)
+
+
+def true_mmce(p, truth):
+    best = np.arange(len(p)), p.argmax(axis=1)
+    r, gap = p[best], truth[best] - p[best]
+    kernel = np.exp(-np.abs(r[:, None] - r) / 0.4)
+    return np.sqrt(gap @ kernel @ gap) / len(p)
+
+
+@pytest.mark.parametrize("sharpen", [1.0, 1.2, 2.0])
+@pytest.mark.parametrize("metric, truth_of", [(ece, true_ece), (mmce, true_mmce)])
+def test_interval_covers_the_true_calibration_error(metric, truth_of, sharpen):
+    # Plain percentiles would cover an ECE of 0 never, and one of 0.05 rarely.
+    many, _, truth = draw(3000 if metric is mmce else 100_000, seed=999, sharpen=sharpen)
+    target = truth_of(many, truth)
+    missed = 0
+    for seed in range(100):
+        p, y, _ = draw(400, seed=seed, sharpen=sharpen)
+        _, low, high = metric(p, y, interval=0.9, n_resamples=200)
+        missed += not low <= target <= high
+    assert missed <= 20  # 10 are due; more than 20 have a chance of 1 in 1000
+    if sharpen == 2.0:
+        assert missed >= 1
+        assert 0 < low < high < 0.4  # covers because it is right, not because it is wide
+
+
+def test_interval_of_the_debiased_error_is_that_of_the_plain_one():
+    p, y, _ = draw(400, sharpen=2.0)
+    plain = ece(p, y, norm=2, interval=0.9)
+    debiased = ece(p, y, norm=2, debiased=True, interval=0.9)
+    assert debiased.value < plain.value
+    assert debiased[1:] == plain[1:]
+
+
+def test_a_bin_that_resamples_miss_does_not_push_the_interval_up():
+    # A third of the resamples lack the one sample that makes the MCE.
+    p = np.array([[0.52, 0.48]] * 100 + [[0.95, 0.05]])
+    value, low, _ = mce(p, [0] * 52 + [1] * 49, interval=0.9)
+    assert value == pytest.approx(0.95)
+    assert low < 0.1
+
+
+def test_memory_is_bounded():
+    p, y, _ = draw(10_000, 3)
+    tracemalloc.start()
+    evaluate(p, y, interval=0.9, n_resamples=250)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80e6  # all resamples at once would be 20 MB for each array of weights, and eight at once
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"interval": 0}, "interval=0: must lie between 0 and 1"),
+        ({"interval": 95}, "interval=95"),
+        ({"interval": "0.95"}, "interval='0.95'"),
+        ({"interval": float("nan")}, "interval=nan"),
+        ({"interval": 0.9, "n_resamples": 1}, "n_resamples=1: must be a whole number of at least 2"),
+        ({"interval": 0.9, "n_resamples": 10.5}, r"n_resamples=10\.5"),
+        ({"interval": 0.9, "seed": -1}, "seed=-1: must be a whole number, not negative"),
+        ({"interval": 0.9, "seed": "x"}, "seed='x'"),
+    ],
+)
+def test_errors(options, message):
+    for metric in (nll, ece):
+        with pytest.raises(InputError, match=message):
+            metric([[0.5, 0.5], [0.1, 0.9]], [0, 1], **options)
