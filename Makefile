@@ -1,6 +1,7 @@
 # The README's commands. Everything is installed into .venv; nothing outside this folder is touched.
 PYTHON ?= python3
 BIN := .venv/bin
+LOGITS ?= data
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: demo test lint bench accuracy clean
@@ -20,7 +21,7 @@ lint: .venv/test.stamp
 bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in an environment of its own
 	.venv-bench/bin/python benchmarks/speed.py
 
-accuracy: .venv/test.stamp  ## few and noisy labels: make accuracy LOGITS=folder of npz files
+accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/
 	$(BIN)/python benchmarks/accuracy.py $(LOGITS)
 
 .venv/demo.stamp: pyproject.toml constraints.txt

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from safetensors.numpy import save_file
+
+FORMATS = ["npz", "npz-packed", "npy", "csv", "safetensors", "parquet", "parquet-list", "parquet-fixed"]
 
 
 def draw(n=300, n_classes=5, scale=3.0, t=2.0, seed=0):
@@ -23,3 +32,34 @@ def cases(draw, max_rows=12, max_classes=6, bound=8.0):
     h = draw(hnp.arrays(np.float64, (n, k), elements=st.floats(-bound, bound, width=32)))
     y = draw(hnp.arrays(np.int64, (n,), elements=st.integers(0, k - 1)))
     return h, y
+
+
+def save(folder: Path, form: str, logits, labels, weights=None, stem="val", key="logits") -> dict[str, Any]:
+    """Write a file with the format's own library (two files for npy); return what to tell open_scores."""
+    arrays = {key: logits, "labels": labels} | ({} if weights is None else {"w": weights})
+    ending, _, variant = form.partition("-")
+    path = folder / f"{stem}.{ending}"
+    if ending == "npz":
+        (np.savez_compressed if variant else np.savez)(path, **arrays)
+    elif ending == "npy":
+        np.save(path, logits)
+        np.save(folder / f"{stem}_labels.npy", labels)
+        return {"paths": path, "labels": folder / f"{stem}_labels.npy"}
+    elif ending == "safetensors":
+        save_file(arrays, path)
+    elif ending == "csv":
+        with path.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            extra = [] if weights is None else ["w"]
+            writer.writerow(["label", *extra, *(f"logit_{k}" for k in range(logits.shape[1]))])
+            for i, row in enumerate(logits.tolist()):
+                writer.writerow([labels[i], *([] if weights is None else [weights[i]]), *row])
+    else:
+        columns = {"label": labels} | ({} if weights is None else {"w": weights})
+        if variant:
+            width = logits.shape[1] if variant == "fixed" else -1
+            columns[key] = pa.array(logits.tolist(), pa.list_(pa.from_numpy_dtype(logits.dtype), width))
+        else:
+            columns |= {f"logit_{k}": logits[:, k] for k in range(logits.shape[1])}
+        pq.write_table(pa.table(columns), path, row_group_size=40)
+    return {"paths": path}

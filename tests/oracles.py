@@ -14,6 +14,11 @@ def softmax(h, t=1.0):
     return [v / sum(e) for v in e]
 
 
+def other_than(k, s):
+    """S_{y≠k}, which 1 − S_k would give with far fewer digits."""
+    return sum(v for j, v in enumerate(s) if j != k)
+
+
 def nll(h, y, t, w=None):
     """Eq. (2) at temperature t."""
     w = np.ones(len(y)) if w is None else w
@@ -29,8 +34,7 @@ def attended_loss(h, y, t, theta, w=None):
         for i in range(n):
             if y[i] == k or softmax(h[i], 1.0)[k] >= theta:  # (x_i, y_i) is in M_k
                 s = softmax(h[i], t)
-                s_not_k = 1 - s[k]
-                loss += -w[i] * math.log(s[k] * (1 - s[y[i]]) / s_not_k)
+                loss += -w[i] * math.log(s[k] * other_than(y[i], s) / other_than(k, s))
     return loss
 
 
@@ -46,7 +50,7 @@ def reference_loss(h, y, t, theta, w=None):
             if k == y[i]:
                 loss += -w[i] * math.log(s[k])
             elif at_one[k] >= theta or k == predicted:
-                loss += w[i] * (-2 * math.log(s[k]) + math.log(1 - s[k]))
+                loss += w[i] * (-2 * math.log(s[k]) + math.log(other_than(k, s)))
     return loss
 
 

@@ -19,13 +19,15 @@ __all__ = [
     "Labels",
     "as_labels",
     "as_matrix",
+    "as_names",
     "as_weights",
     "log_probs",
     "to_numpy",
 ]
 
-# A chunk and its working copy should stay in the second-level cache of one core.
-CHUNK_ELEMENTS = 1 << 16
+# Numbers that are worked on at once: 1 MB, large enough that NumPy's overhead does not show, small enough that a chunk
+# and its working copies stay in the cache.
+CHUNK_ELEMENTS = 1 << 17
 
 MAX_WEIGHT = 1e12
 
@@ -40,7 +42,14 @@ def as_matrix(values: Any, what: str) -> Any:
             f"{what}: a sparse matrix came; sparse input is not supported, since softmax needs every "
             "class. Use .toarray()."
         )
-    if not _is_foreign(values):
+    if np.ma.is_masked(values):
+        raise InputError(
+            f"{what}: a masked array came, with entries masked; say what they stand for, such as "
+            ".filled(-np.inf) for classes that are masked out"
+        )
+    if _is_foreign(values):
+        _reject_foreign(values, what)
+    else:
         try:
             values = np.asarray(values)
             if values.dtype.kind in "OUS" or values.dtype.kind in "biu":
@@ -51,7 +60,7 @@ def as_matrix(values: Any, what: str) -> Any:
             raise InputError(f"{what}: {error}; expected an N×K array of numbers") from None
         if values.dtype.kind == "c":
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
-        if values.dtype.kind not in "fV":
+        if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
             raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
     if values.ndim != 2:
         raise InputError(
@@ -88,15 +97,19 @@ def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None
         hint = " They look one-hot: use labels.argmax(axis=1)." if y.shape == (n, n_classes) else ""
         raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
     if len(y) != n:
-        raise InputError(f"labels: {len(y)} labels for {n} rows of logits; they must have inconsistent lengths mended")
+        raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row")
     if classes is not None:
-        return _look_up(y, list(classes), n_classes, first_row)
+        return _look_up(y, as_names(classes, n_classes), first_row)
     if y.dtype.kind not in "biuf":
         try:
+            if y.dtype.kind in "cmM":
+                raise TypeError("complex numbers and dates are no column numbers")
             y = y.astype(np.float64)
         except (TypeError, ValueError):
+            items = y.tolist()
+            row = next((i for i, item in enumerate(items) if not _is_number(item)), 0)
             raise InputError(
-                f"labels: row {first_row} is {y[0]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
+                f"labels: row {first_row + row} is {items[row]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
                 "named labels tell the names in column order, such as classes=['benign', 'malignant'] "
                 "(Unknown label type for a classifier otherwise)"
             ) from None
@@ -127,7 +140,10 @@ def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None
 def as_weights(weights: Any, n: int, first_row: int = 0) -> Floats:
     """Sample weights: one per row, finite, none negative, not all zero."""
     try:
-        w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights, dtype=np.float64)
+        w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights)
+        if w.dtype.kind == "c":
+            raise TypeError("complex numbers came")
+        w = w.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"sample_weight: {error}; expected one number per row") from None
     if w.ndim == 0:
@@ -150,7 +166,10 @@ def to_numpy(array: Any) -> NDArray[Any]:
     if isinstance(array, np.ndarray):
         result = array
     elif array_api_compat.is_torch_array(array):
-        array = array.detach().cpu()
+        try:
+            array = array.detach().cpu()
+        except NotImplementedError as error:  # on the meta device
+            raise InputTypeError(f"a tensor that holds no numbers came: {error}") from None
         result = (array.float() if "bfloat16" in str(array.dtype) else array).numpy()
     elif array_api_compat.is_cupy_array(array):
         result = array.get()
@@ -162,6 +181,23 @@ def to_numpy(array: Any) -> NDArray[Any]:
     if result.dtype.kind in "fV" and result.dtype.itemsize < 4:  # float16; bfloat16 of ml_dtypes is kind V
         return result.astype(np.float32)
     return result
+
+
+def as_names(classes: Any, n_classes: int) -> list[Any]:
+    """Names of the classes in column order: text or numbers, none twice."""
+    try:
+        names = list(classes)
+        distinct = len(set(names))
+    except TypeError:
+        names, distinct = [], 0
+    if not names or any(np.ndim(name) != 0 for name in names):
+        raise InputError(f"classes={classes!r}: expected a list of names, one for each column, text or numbers")
+    if len(names) != n_classes:
+        raise InputError(f"classes: {len(names)} names for {n_classes} columns of logits")
+    if distinct != n_classes:
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"classes: {twice!r} stands there twice; every column needs a name of its own")
+    return names
 
 
 def log_probs(p: Any, floor: float | None) -> Any:
@@ -177,22 +213,32 @@ def _is_foreign(array: Any) -> bool:
     return not isinstance(array, np.ndarray) and array_api_compat.is_array_api_obj(array)
 
 
-def _look_up(y: NDArray[Any], classes: list[Any], n_classes: int, first_row: int) -> Labels:
-    if len(classes) != n_classes:
-        raise InputError(f"classes: {len(classes)} names for {n_classes} columns of logits")
+def _reject_foreign(values: Any, what: str) -> None:
+    if "sparse" in str(getattr(values, "layout", "")):
+        raise InputTypeError(f"{what}: a sparse tensor came; softmax needs every class. Use .to_dense().")
+    if "complex" in str(values.dtype):
+        raise InputError(f"{what}: Complex data not supported; expected real numbers")
+
+
+def _look_up(y: NDArray[Any], classes: list[Any], first_row: int) -> Labels:
     column = {name: k for k, name in enumerate(classes)}
-    if len(column) != n_classes:
-        twice = next(name for name in classes if classes.count(name) > 1)
-        raise InputError(f"classes: {twice!r} stands there twice; every column needs a name of its own")
     out = np.empty(len(y), dtype=np.int64)
     for row, name in enumerate(y.tolist()):
-        if name not in column:
+        if np.ndim(name) != 0 or name not in column:
             raise InputError(
-                f"labels: row {first_row + row} is {name!r}, which is not among the {n_classes} classes told: "
+                f"labels: row {first_row + row} is {name!r}, which is not among the {len(classes)} classes told: "
                 f"{_brief(classes)}"
             )
         out[row] = column[name]
     return out
+
+
+def _is_number(item: Any) -> bool:
+    try:
+        float(item)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _brief(names: list[Any]) -> str:

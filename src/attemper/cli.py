@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 import attemper
 from attemper import datasets
@@ -42,11 +44,14 @@ Command = Callable[..., Any]
 def main() -> NoReturn:
     """Run the command line; every expected failure is one message and exit code 2."""
     debug = "--debug" in sys.argv
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks θ or → is no reason to fail
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", AttemperWarning)
             warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
-            code = cli.main(standalone_mode=False)
+            code = cli.main(prog_name="attemper", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         _fail("interrupted; nothing was written", 130)
@@ -113,12 +118,6 @@ def reading(labels: bool = True) -> Callable[[Command], Command]:
             metavar="P",
             help="With --probs: what probabilities of exactly 0 stand for, such as 1e-8.",
         ),
-        click.option(
-            "--classes",
-            metavar="FILE|A,B,…",
-            help="Names of the classes in column order: a text file with one a line, or a list. Needed when "
-            "labels are names.",
-        ),
     ]
     if labels:
         options[1:1] = [
@@ -131,15 +130,23 @@ def reading(labels: bool = True) -> Callable[[Command], Command]:
             click.option("--labels-key", metavar="NAME", help="Array or column of labels [default: labels; label]."),
             click.option("--weights-key", metavar="NAME", help="Array or column of sample weights [default: none]."),
         ]
+        options.append(
+            click.option(
+                "--classes",
+                metavar="FILE|A,B,…",
+                help="Names of the classes in column order: a text file with one a line, or a list. Needed when "
+                "labels are names.",
+            )
+        )
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def wrapped(**given: Any) -> Any:
-            names = ["logits_key", "probs", "floor", "classes"]
-            names += ["labels", "labels_key", "weights_key"] if labels else []
+            names = ["logits_key", "probs", "floor"]
+            names += ["labels", "labels_key", "weights_key", "classes"] if labels else []
             read = {name: given.pop(name) for name in names}
-            read["classes"] = _class_names(read["classes"])
             if labels:
+                read["classes"] = _class_names(read["classes"])
                 read["labels"] = read["labels"] or None
             return command(read=read, **given)
 
@@ -189,7 +196,7 @@ def fit(
     read: dict[str, Any],
     as_json: bool,
 ) -> None:
-    r"""Fit a calibration map on validation data.
+    """Fit a calibration map on validation data.
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
     .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Files are read in
@@ -200,13 +207,13 @@ def fit(
     attemper fit val.npz --noisy -o net.attemper.json
     attemper fit logits.npy --labels labels.npy --method ts
     attemper fit 'shards/*.parquet' --labels-key target
-    """
+    """  # noqa: D301 (click wants the control character)
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
     given = {"theta": theta, "loss": loss or "paper"} if method == "ats" else {}
     calibrator = METHODS[method].for_labels(noisy=noisy, **given, classes=read["classes"])
     calibrator.set_params(input="probs" if read["probs"] else "logits")
-    _check_writable(output)
+    _check_writable(output, inputs)
     thetas = DEFAULT_THETAS if theta is None else [theta]
     sketch = _sketch_of(inputs, read, t_range=DEFAULT_T_RANGE, thetas=thetas, parts=calibrator.sketch_parts())
     calibrator.fit_sketch(sketch)
@@ -242,15 +249,15 @@ def fit(
 @with_json
 @with_debug
 def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any], as_json: bool) -> None:
-    r"""Turn logits into calibrated probabilities with a fitted MAP.
+    """Turn logits into calibrated probabilities with a fitted MAP.
 
     \b
     attemper apply attemper.json new.npz -o probabilities.npz
     attemper apply attemper.json 'day/*.parquet' -o day.parquet
-    """
+    """  # noqa: D301 (click wants the control character)
     calibrator = load(map_file)
     read["probs"] = read["probs"] or calibrator.input == "probs"
-    read["classes"] = None
+    _check_writable(output, inputs)
     files = open_scores(inputs, need_labels=False, **read)
     if files.n_classes != calibrator.n_features_in_:
         raise InputError(
@@ -289,14 +296,14 @@ def evaluate_(
     read: dict[str, Any],
     as_json: bool,
 ) -> None:
-    r"""Measure how far confidence and truth are apart, with intervals.
+    """Measure how far confidence and truth are apart, with intervals.
 
     Accuracy, NLL, Brier score, ECE (15 bins of equal width; of equal mass; class-wise), MCE and MMCE.
 
     \b
     attemper evaluate test.npz
     attemper evaluate test.npz --map attemper.json
-    """
+    """  # noqa: D301 (click wants the control character)
     scores = open_scores(inputs, **read).load()
     maps: dict[str, Any] = {"as given": ScaleMap(1.0)}
     if map_file is not None:
@@ -323,7 +330,7 @@ def evaluate_(
     table = Table(title=f"{len(scores)} samples, {scores.n_classes} classes, {interval:.0%} intervals")
     table.add_column("measure")
     for name in found:
-        table.add_column(name, justify="right")
+        table.add_column(Text(name), justify="right")
     for measure in next(iter(found.values())):
         table.add_row(measure, *(_number(metrics[measure]) for metrics in found.values()))
     out.print(table)
@@ -355,12 +362,12 @@ def compare_(
     read: dict[str, Any],
     as_json: bool,
 ) -> None:
-    r"""Fit every method on VAL, judge it on TEST, and say which to use.
+    """Fit every method on VAL, judge it on TEST, and say which to use.
 
     \b
     attemper compare val.npz test.npz
     attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
-    """
+    """  # noqa: D301 (click wants the control character)
     read_val = dict(read)
     read_val["logits_key"] = val_logits_key or read["logits_key"]
     read_val["labels_key"] = val_labels_key or read["labels_key"]
@@ -391,7 +398,7 @@ def compare_(
 def sketch(
     inputs: Sequence[str], output: str, t_range: tuple[float, float], read: dict[str, Any], as_json: bool
 ) -> None:
-    r"""Reduce a data set to a small table from which every method can be fitted.
+    """Reduce a data set to a small table from which every method can be fitted.
 
     Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once.
 
@@ -399,8 +406,8 @@ def sketch(
     attemper sketch a.npz -o a.sketch.json
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
     attemper fit all.sketch.json
-    """
-    _check_writable(output)
+    """  # noqa: D301 (click wants the control character)
+    _check_writable(output, inputs)
     made = _sketch_of(inputs, read, t_range=t_range)
     made.save(output)
     _say_sketch(made, output, as_json)
@@ -412,11 +419,11 @@ def sketch(
 @with_json
 @with_debug
 def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
-    r"""Add sketches: the result is the sketch of all their data together.
+    """Add sketches: the result is the sketch of all their data together.
 
     \b
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
-    """
+    """  # noqa: D301 (click wants the control character)
     _check_writable(output)
     made = _merged(inputs)
     made.save(output)
@@ -433,7 +440,11 @@ def demo(output: str, seed: int, as_json: bool) -> None:
 
     Writes the validation and test logits, the fitted map, calibrated probabilities, and a reliability
     diagram if matplotlib is installed; prints the comparison of all methods.
-    """
+
+    \b
+    attemper demo
+    attemper demo -o somewhere
+    """  # noqa: D301 (click wants the control character)
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -492,11 +503,20 @@ def _class_names(told: str | None) -> list[str] | None:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _check_writable(path: str) -> None:
-    """Say before the work, not after it, that there is no such folder."""
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise FileError(f"{path}: the folder {folder} does not exist")
+def _check_writable(path: str, inputs: Sequence[str] = ()) -> None:
+    """Say before the work, not after it, that there is no such folder, or that an input would be lost."""
+    target = Path(path)
+    try:
+        is_folder, there_is_a_folder = target.is_dir(), target.parent.is_dir()
+        loses = bool(inputs) and target.exists() and any(target.samefile(f) for f in expanded(inputs) if f.exists())
+    except OSError as error:  # such as a name that is too long
+        raise FileError(f"{error.filename}: {error.strerror}") from None
+    if not there_is_a_folder:
+        raise FileError(f"{path}: the folder {target.parent} does not exist")
+    if is_folder:
+        raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
+    if loses:
+        raise FileError(f"{path}: is one of the inputs, which would be lost; give -o another name")
 
 
 @contextmanager
@@ -520,14 +540,29 @@ def _progress(files: ScoreFiles, what: str) -> Iterator[Scores]:
 
 
 def _sketch_of(inputs: Sequence[str], read: dict[str, Any], **settings: Any) -> Sketch:
-    if all(str(path).endswith(".json") for path in inputs):
+    sketches = [path for path in inputs if path.endswith(".json")]
+    if len(sketches) == len(inputs):
+        _reject_reading_options(sketches[0], read)
         return _merged(inputs)
+    if sketches:
+        raise InputError(
+            f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
+            "`attemper sketch` and give sketches alone"
+        )
     total: Sketch | None = None
     for piece in _progress(open_scores(inputs, **read), "reading"):
         part = Sketch.of(piece, **settings)
         total = part if total is None else total + part
     assert total is not None  # open_scores rejects empty input
     return total
+
+
+def _reject_reading_options(path: str, read: dict[str, Any]) -> None:
+    """Refuse what says how to read logits: a sketch holds none. --probs and --classes go into the map."""
+    for name in ("logits_key", "labels", "labels_key", "weights_key", "floor"):
+        if read[name] is not None:
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{path}: a sketch holds no logits or labels any more; give {option} to `attemper sketch`")
 
 
 def _merged(paths: Sequence[str]) -> Sketch:
@@ -577,7 +612,7 @@ def _print_comparison(result: Comparison, interval: float) -> None:
     for row in result.rows:
         name = "uncalibrated" if row.method == "none" else row.method
         if row.metrics is None:
-            table.add_row(name, f"failed: {row.failure}")
+            table.add_row(name, Text(f"failed: {row.failure}"))
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
         fit_time = "" if row.temperature is None else f"{1e3 * row.seconds:.1f} ms"
@@ -624,4 +659,4 @@ def _print_json(content: dict[str, Any]) -> None:
             return str(value)  # JSON has no infinity
         return value
 
-    sys.stdout.write(json.dumps(finite(content), ensure_ascii=False, indent=2) + "\n")
+    sys.stdout.write(json.dumps(finite(content), indent=2) + "\n")

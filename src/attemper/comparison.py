@@ -112,15 +112,18 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
         mean = float(w @ difference)
         return mean, 1.96 * float(np.sqrt(np.sum(w**2 * (difference - mean) ** 2)))
 
+    def named(methods: Sequence[str]) -> str:
+        return " and ".join("no calibration" if m == "none" else m for m in methods)
+
     others = sorted((m for m in losses if m != best), key=behind)
     level = [m for m in others if behind(m)[0] <= behind(m)[1]]
     value = f"its test NLL of {float(w @ losses[best]):.4f} is the lowest"
-    name = "no calibration" if best == "none" else best
+    name = named([best])
     if not others:
         return best, f"Use {name}: nothing else could be fitted."
     gap, spread = behind(others[0])
     if "bayes" in level or (best == "bayes" and level):
-        rivals = " and ".join(m for m in [best, *level] if m != "bayes")
+        rivals = named([m for m in [best, *level] if m != "bayes"])
         return "bayes", (
             f"Use bayes: on these {len(test)} samples its test NLL cannot be told apart from that of {rivals}, and it "
             "alone says how uncertain T is and stays finite with few or wrong labels."
@@ -128,6 +131,6 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
     if level:
         return best, (
             f"Use {name}: {value}, though on these {len(test)} samples it cannot be told apart from that of "
-            f"{' and '.join(level)} (difference to {others[0]}: {gap:.4f} ± {spread:.4f})."
+            f"{named(level)} (difference to {named(others[:1])}: {gap:.4f} ± {spread:.4f})."
         )
-    return best, f"Use {name}: {value}, {gap:.4f} ± {spread:.4f} below that of {others[0]}, the next."
+    return best, f"Use {name}: {value}, {gap:.4f} ± {spread:.4f} below that of {named(others[:1])}, the next."

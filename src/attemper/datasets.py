@@ -64,11 +64,14 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
             f"data set {name!r} is not here; there are {', '.join(names())}. The sets that do not come with the "
             "package are in the data/ folder of the repository: set ATTEMPER_DATA to that folder."
         )
-    with np.load(found[0], allow_pickle=False) as archive:
-        arrays = {key: archive[key] for key in archive.files}
-    logits, labels = arrays.pop("logits"), arrays.pop("labels").astype(np.int64)
-    class_names = tuple(str(c) for c in arrays.pop("class_names"))
-    config = json.loads(str(arrays.pop("config")))
+    from attemper.files.reading import parsing  # here, so that `import attemper` need not load every format
+
+    with parsing(found[0], "a data set of attemper"):
+        with found[0].open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        logits, labels = arrays.pop("logits"), arrays.pop("labels").astype(np.int64)
+        class_names = tuple(str(c) for c in arrays.pop("class_names"))
+        config = json.loads(str(arrays.pop("config")))
     if "val_logits" in arrays:
         val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels").astype(np.int64)
         return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)

@@ -36,9 +36,15 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     path = Path(path)
     encoding = None if "b" in mode else "utf-8"
     try:
+        if path.is_dir():
+            raise FileError(f"{path}: a folder; give the name of a file in it")
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise FileError(f"{path}: cannot be written there: {error.strerror or error}") from None
+    except FileError:
+        raise
+    except ValueError as error:  # a NUL in the name
+        raise FileError(f"{str(path)!r}: cannot be the name of a file: {error}") from None
     try:
         with os.fdopen(descriptor, mode, encoding=encoding) as stream:
             yield stream
@@ -52,6 +58,9 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     except OSError as error:
         Path(name).unlink(missing_ok=True)
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except UnicodeEncodeError as error:
+        Path(name).unlink(missing_ok=True)
+        raise FileError(f"{path}: cannot be written as UTF-8: {error}") from None
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -69,18 +78,20 @@ def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
     """Read a document of one of these kinds; a clear `FileError` for anything else."""
     path = Path(path)
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise FileError(
-                f"{path}: {size} bytes; a document of attemper is never larger than {MAX_BYTES}, so this is not one"
-            )
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # a NUL in the name
+        raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
+    if len(text) > MAX_BYTES:
+        raise FileError(
+            f"{path}: more than {MAX_BYTES} bytes; a document of attemper is never that large, so this is not one"
+        )
+    try:
+        document = json.loads(text.decode("utf-8"), parse_constant=_reject_constant)
     except UnicodeDecodeError:
         raise FileError(f"{path}: not a JSON document, but binary data") from None
-    try:
-        document = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON, perhaps truncated: {error}") from None
     if not isinstance(document, dict) or "attemper" not in document:
@@ -139,10 +150,14 @@ class Fields:
 
     def number(self, key: str) -> float:
         """Return a finite number."""
-        value = float(self._get(key, (int, float), "a number"))
-        if not math.isfinite(value):
-            raise FileError(f"{self.where}: the field {key!r} is {value}; expected a finite number")
-        return value
+        value = self._get(key, (int, float), "a number")
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise FileError(f"{self.where}: the field {key!r} is {_short(value)}; expected a finite number")
+        return number
 
     def fields(self, key: str) -> Fields:
         """Return the fields of a nested object."""

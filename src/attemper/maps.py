@@ -13,12 +13,12 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from attemper.arrays import CHUNK_ELEMENTS
 from attemper.documents import Fields
 from attemper.errors import FileError, InputError
 
 __all__ = ["Map", "MixtureMap", "ScaleMap", "map_from_fields"]
 
-CHUNK_ELEMENTS = 1 << 18
 MAX_COMPONENTS = 10_000
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from attemper.calibrators.base import Calibrator
 from attemper.documents import atomic
-from attemper.errors import require
+from attemper.errors import FileError, require
 from attemper.maps import ScaleMap
 from attemper.metrics import Reliability, ece, reliability
 from attemper.scores import Scores
@@ -22,6 +22,8 @@ __all__ = ["reliability_diagram", "save_before_and_after"]
 
 # Blue and vermilion of Okabe and Ito: told apart by the colour-blind, and in print by their lightness.
 BAR, GAP = "#0072B2", "#D55E00"
+
+FORMATS = ("png", "svg", "pdf")
 
 
 def reliability_diagram(ax: Axes, table: Reliability, *, title: str = "") -> Axes:
@@ -79,6 +81,8 @@ def save_before_and_after(path: str | os.PathLike[str], scores: Scores, calibrat
         reliability_diagram(ax, table, title=f"{what} calibration: ECE {100 * float(error):.1f} %")  # type: ignore[arg-type]
     axes[0].legend(loc="upper left", frameon=False, fontsize=8)
     axes[1].set_ylabel("")
-    form = Path(path).suffix.lstrip(".") or "png"
+    form = Path(path).suffix.lower().lstrip(".")
+    if form not in FORMATS:
+        raise FileError(f"{path}: the ending says the format; expected one of .{', .'.join(FORMATS)}")
     with atomic(path) as stream:
         figure.savefig(stream, format=form, dpi=200, metadata={"Software": None} if form == "png" else None)

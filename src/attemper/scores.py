@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from attemper.errors import InputError
 __all__ = ["Chunk", "Kind", "Scores"]
 
 # One thread's portion. Its size is fixed, so that sums do not depend on the number of threads.
-BLOCK_ELEMENTS = 1 << 18
+BLOCK_ELEMENTS = 1 << 20
 
 # Squares and cubes of logits must stay finite; what is larger is a mask in disguise.
 LARGEST = 1e30
@@ -105,7 +106,7 @@ class Scores:
         fair choice, such as 3e-8 for float16). There is no default: four libraries
         that each chose one in silence found four temperatures for the same data.
         """
-        if floor is not None and not 0 < floor < 1:
+        if floor is not None and not (isinstance(floor, Real) and 0 < floor < 1):
             raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")
         values = as_matrix(probs, "probabilities")
         return cls._checked(values, "probs", labels, sample_weight, classes, floor, first_row)
@@ -165,8 +166,8 @@ class Scores:
 
         rows = max(1, BLOCK_ELEMENTS // self.n_classes)
         starts = range(0, len(self), rows)
-        threads = min(len(starts), _threads())
-        if threads <= 1:
+        threads = min(len(starts), _threads()) if len(starts) > 1 else 1
+        if threads == 1:
             blocks = [block(s) for s in starts]
         else:
             with ThreadPoolExecutor(threads) as pool:
@@ -178,6 +179,9 @@ class Scores:
         step = -(-len(self) // rows)
         if step <= 1:
             return self
+        # A prime step meets every class also where labels repeat in a cycle.
+        while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
+            step += 1
         part = slice(None, None, step)
         return replace(
             self,
@@ -188,7 +192,11 @@ class Scores:
 
     def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]]) -> Iterator[Chunk]:
         assert self.labels is not None
-        rows = max(1, CHUNK_ELEMENTS // self.n_classes)
+        # Larger chunks pay only where there are many. Double precision is worked on without a copy, so there may be
+        # twice as much of it.
+        most = 4 if "64" in str(self.values.dtype) else 2
+        elements = CHUNK_ELEMENTS * min(max(len(self) * self.n_classes // (16 * CHUNK_ELEMENTS), 1), most)
+        rows = max(1, elements // self.n_classes)
         stop = min(stop, len(self))
         for first in range(start, stop, rows):
             part = slice(first, min(first + rows, stop))
@@ -259,7 +267,7 @@ def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, firs
             raise InputError(
                 f"probabilities: row {row} gives its own label {label} a probability of exactly 0, so the loss "
                 "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
-                "floor=1e-8 (command line: --floor 1e-8)."
+                "Scores.from_probs(..., floor=1e-8) (command line: --floor 1e-8)."
             )
         raise InputError(
             f"logits: row {row}, column {label} is -inf (a masked class), but that is the row's own label. "

@@ -4,7 +4,6 @@ from scipy import integrate, stats
 from scipy.special import expit, logit
 
 from attemper import BayesianTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
-from attemper.calibrators.bayesian import _gauss
 
 from data import draw
 from oracles import noisy_log_likelihood, similar_log_likelihood, softmax
@@ -81,17 +80,6 @@ def test_the_closed_form_of_the_two_floors_is_the_convolution():
         below = 0.4 * integrate.quad(lambda m: law.pdf(m) / (1 - m), at_least, e)[0] / mass
         np.testing.assert_allclose(bts._noise_below(t, np.array([e])), below, rtol=1e-6)
         assert bts._noise_below(e, np.array([e])) == 1
-
-
-def test_few_nodes_stand_for_the_measure():
-    x = np.linspace(-1, 3, 200)
-    w = np.exp(-((x - 0.5) ** 2) * 3)
-    at, weights = _gauss(x, w, 6)
-    for power in range(12):  # a Gauss rule of 6 nodes is exact to degree 11
-        np.testing.assert_allclose(weights @ at**power, w @ x**power, rtol=1e-9)
-    at, weights = _gauss(np.array([2.0]), np.array([0.7]), 8)
-    assert at.tolist() == [2.0]
-    assert weights.tolist() == [0.7]
 
 
 def test_many_labels_give_temperature_scaling():

@@ -12,10 +12,11 @@ from oracles import exact_temperature, nll
 @given(cases(max_rows=8, bound=4.0))
 def test_t_agrees_with_fifty_digits(case):
     h, y = case
+    # A label that is right and one that is not: with them most cases have a finite best T.
+    h = np.vstack([h, 12 * np.eye(1, h.shape[1]), np.eye(1, h.shape[1])])
+    y = np.r_[y, 0, 1]
     mean = h.mean(axis=1) - h[np.arange(len(y)), y]
-    top = h.max(axis=1) - h[np.arange(len(y)), y]
     assume(mean.sum() < -0.1)
-    assume(top.sum() > 0.1)
     found = TemperatureScaling().fit(h, y)
     assert abs(found.temperature_ / float(exact_temperature(h, y)) - 1) < 1e-8
     assert found.fit_report_.converged
@@ -84,11 +85,13 @@ def test_a_range_that_is_told_is_kept():
         TemperatureScaling(t_range=(2, 1)).fit(h, y)
 
 
-def test_memory_is_bounded_by_the_chunk():
+def test_memory_is_bounded_by_the_chunk(monkeypatch):
     import tracemalloc
 
-    h, y = draw(4000, 1000)
-    h = h.astype(np.float32)
+    monkeypatch.setenv("ATTEMPER_THREADS", "2")  # each thread works on a chunk of its own
+
+    part, y = draw(1000, 1000)
+    h, y = np.tile(part.astype(np.float32), (10, 1)), np.tile(y, 10)  # drawing all of it would take longer than fitting
     tracemalloc.start()
     TemperatureScaling().fit(h, y)
     _, peak = tracemalloc.get_traced_memory()

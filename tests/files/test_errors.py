@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
@@ -65,10 +66,14 @@ def test_paths(tmp_path, good):
     fails(r"expected one of \.csv, \.npy, \.npz, \.parquet, \.safetensors", tmp_path / "a.pkl", kind=FileError)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_permission(good):
-    good.chmod(0)
-    fails("Permission denied", good, kind=FileError)
+def test_permission(good, monkeypatch):
+    def refuse(*_):  # in place of chmod(0): root may read everything
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    fails(r"good\.npz: cannot be read: Permission denied", good, kind=FileError)
+    monkeypatch.setattr(Path, "stat", refuse)
+    fails(r"good\.npz: cannot be read: Permission denied", good, kind=FileError)
 
 
 def test_a_missing_package(tmp_path, monkeypatch):

@@ -135,13 +135,12 @@ def test_probabilities(tmp_path, form, data, save):
     same(scores, probs, data[1])
 
 
-@pytest.mark.parametrize("names", [["cat", "dog", "emu", "fox"], [7, 8, 9, 11]])
-def test_named_labels(tmp_path, form, data, save, names):
+def test_named_labels(tmp_path, form, data, save):
     logits, labels, _ = data
-    if form == "safetensors" and names[0] == "cat":
-        pytest.skip("holds numbers only")
-    told = save(tmp_path, form, logits, np.array(names)[labels])
-    same(open_scores(**told, classes=names).load(), logits, labels)
+    kinds = [[7, 8, 9, 11], ["cat", "dog", "emu", "fox"]]
+    for names in kinds[:1] if form == "safetensors" else kinds:  # which holds numbers only
+        told = save(tmp_path, form, logits, np.array(names)[labels])
+        same(open_scores(**told, classes=names).load(), logits, labels)
 
 
 def test_other_kinds_of_named_labels(tmp_path, data):

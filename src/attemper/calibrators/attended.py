@@ -125,16 +125,16 @@ class AttendedTemperatureScaling(Calibrator):
             return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, thetas=grid, parts=self.sketch_parts())
 
         whole = (float(self.t_range[0]), float(self.t_range[1]))
-        part = scores.sample(1024)
-        if part is scores:
+        part = scores.sample(512)
+        if len(scores) < 2048:
             self._finish(sketch(scores, whole, 64), whole)
             return
         # The sample shows where the losses of all θ have their minima; there, fewer nodes are as exact.
-        near = _neighbourhood(sketch(part, whole, 40), self.loss)
-        table = sketch(scores, near, min(64, 15 + round(9 * np.log(near[1] / near[0]))))
+        near = _neighbourhood(sketch(part, whole, 32), self.loss)
+        table = sketch(scores, near, min(64, 12 + round(8 * np.log(near[1] / near[0]))))
         best = _minima(table, self.loss)
         inside = (best.edge == 0) | (np.where(best.edge < 0, near[0], near[1]) == np.where(best.edge < 0, *whole))
-        if not inside.all() or best.error.max() > 1e-7:
+        if not inside.all() or best.error.max() > 3e-7:
             table = sketch(scores, whole, 64)
         self._finish(table, whole)
 

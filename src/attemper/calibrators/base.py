@@ -16,8 +16,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
+from attemper.arrays import as_names
 from attemper.documents import Fields, write_document
-from attemper.errors import FileError, InputError, NotFittedError
+from attemper.errors import FileError, InputError, InputTypeError, NotFittedError
 from attemper.maps import Map, map_from_fields
 from attemper.scores import Scores
 from attemper.sketch import Part, Sketch
@@ -131,7 +132,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "report": asdict(self.fit_report_),
             "fitted": self._fitted_to_dict(),
         }
-        if names is not None and any(not isinstance(n, str | int | float | bool) for n in names):
+        if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
             raise InputError("classes: only text and numbers can be saved as class names")
         write_document(path, "calibrator", content)
 
@@ -151,7 +152,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if kind not in ("logits", "probs"):
             raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
         new.input, new.classes = kind, names  # type: ignore[assignment]
-        new._begin(n_classes, None)
+        try:
+            new._begin(n_classes, None)
+        except InputError as error:
+            raise FileError(f"{content.where}: {error}") from None
         new.map_ = map_from_fields(content.fields("map"))
         report = content.fields("report")
         edge = report.content.get("edge")
@@ -205,15 +209,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return make(X, y, sample_weight=sample_weight, classes=self.classes)
 
     def _begin(self, n_classes: int, X: Any) -> None:
-        if self.classes is not None and len(self.classes) != n_classes:
-            raise InputError(f"classes: {len(self.classes)} names for {n_classes} columns of logits")
+        names = None if self.classes is None else as_names(self.classes, n_classes)
         self._check_parameters()
         for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may stay
         self.n_features_in_ = n_classes
-        self.classes_ = np.arange(n_classes) if self.classes is None else np.asarray(self.classes)
-        if hasattr(X, "columns"):
-            validate_data(self, X, skip_check_array=True)  # remembers the column names
+        self.classes_ = np.arange(n_classes) if names is None else np.asarray(names)
+        self._column_names(X, reset=True)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "map_"):
@@ -224,8 +226,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _logits(self, X: Any) -> Any:
-        if hasattr(X, "columns"):
-            validate_data(self, X, skip_check_array=True, reset=False)
+        self._column_names(X, reset=False)
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != self.n_features_in_:
@@ -234,6 +235,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X.n_classes != self.n_features_in_:
             self._reject_columns(X.n_classes)
         return X.logits
+
+    def _column_names(self, X: Any, *, reset: bool) -> None:
+        """Remember the column names of a table, or compare them with those of the fit."""
+        if not hasattr(X, "columns"):
+            return
+        try:
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        except TypeError as error:
+            raise InputTypeError(str(error)) from None
+        except ValueError as error:
+            raise InputError(str(error)) from None
 
     def _reject_columns(self, count: int) -> None:
         raise InputError(

@@ -35,13 +35,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
+from scipy.optimize import brentq
 from scipy.special import betainc, betaincc, betaln, expit, logit
 
 from attemper.calibrators.base import Calibrator, FitReport
 from attemper.documents import Fields
 from attemper.errors import EdgeWarning, InputError
-from attemper.kernels import chebyshev
+from attemper.kernels import chebyshev, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, LOG_ODDS, Part, Sketch, log_range
@@ -236,12 +236,12 @@ class BayesianTemperatureScaling(Calibrator):
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
         kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-        at, weights = _gauss(u, kept, N_COMPONENTS)
+        at, weights = quadrature.gauss(u, kept, N_COMPONENTS)
         self.floor_ = float(max(0.0, 1 - weights.sum()))
         weights *= (1 - self.floor_) / weights.sum()
         self.map_ = MixtureMap(tuple(weights.tolist()), tuple(np.exp(-at).tolist()), self.floor_)
         tails = (1 - self.level) / 2
-        low, middle, high = np.exp(_quantiles(u, of_t, [tails, 0.5, 1 - tails]))
+        low, middle, high = np.exp(quadrature.quantiles(u, of_t, [tails, 0.5, 1 - tails]))
         self.temperature_ = float(middle)
         self.temperature_interval_ = (float(low), float(high))
         self.noise_rate_, self.noise_interval_, self.similar_ = 0.0, (0.0, 0.0), 0.0
@@ -257,10 +257,17 @@ class BayesianTemperatureScaling(Calibrator):
         """Split the annotators' errors from the total, by the priors."""
         self.similar_ = float(similar.sum())
         self.noise_rate_ = float(anywhere @ ((e - floor) / (1 - floor)) + similar @ e)
-        rates = np.linspace(0, 1, 2001)[:-1]
-        below = np.array([anywhere @ self._noise_below(t, e) + similar @ (e <= t) for t in rates])
-        low, high = (float(np.interp(p, below, rates)) for p in (tails, 1 - tails))
-        self.noise_interval_ = (low, high)
+        total = anywhere.sum() + similar.sum()
+        similar_below = np.cumsum(similar) - similar / 2
+
+        def excess(t: float, p: float) -> float:
+            below = float(anywhere @ self._noise_below(t, e) + np.interp(t, e, similar_below))
+            return float(below / total - p)
+
+        low, high = (
+            brentq(excess, 0.0, 0.999, args=(p,), xtol=1e-6) if excess(0.0, p) < 0 else 0.0 for p in (tails, 1 - tails)
+        )
+        self.noise_interval_ = (float(low), float(high))
 
     def _report(self, sketch: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
         value = sketch.mean_nll(self.temperature_)
@@ -313,7 +320,10 @@ class BayesianTemperatureScaling(Calibrator):
     def _log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[_Part]:
         assert sketch.uniform is not None
         step = v[1] - v[0]
-        at_u, at_v = _basis(len(sketch.nll), sketch.interval, u), _basis(sketch.uniform.shape[1], LOG_ODDS, v)
+        at_u, at_v = (
+            chebyshev.basis(len(sketch.nll), sketch.interval, u),
+            chebyshev.basis(sketch.uniform.shape[1], LOG_ODDS, v),
+        )
         prior = self._log_prior_t(u, sketch.confidence / sketch.weight)[:, None]
         right = -sketch.weight * np.logaddexp(0, v)  # weight · log(1 − e)
         density, floor = self._floors(v)
@@ -365,8 +375,8 @@ class BayesianTemperatureScaling(Calibrator):
                 along_t, along_e = table, None
             else:
                 weight = part.weight
-                along_t = table @ _basis(table.shape[1], LOG_ODDS, v).T
-                along_e = (_basis(len(table), sketch.interval, u) @ table).T
+                along_t = table @ chebyshev.basis(table.shape[1], LOG_ODDS, v).T
+                along_e = (chebyshev.basis(len(table), sketch.interval, u) @ table).T
             error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_t))[0] @ weight.sum(axis=0))
             if along_e is not None:
                 error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_e))[0] @ weight.sum(axis=1))
@@ -405,40 +415,9 @@ class _Part(NamedTuple):
     wide: bool  # spans the rates e; otherwise e is zero
 
 
-def _basis(count: int, interval: chebyshev.Interval, at: Floats) -> Floats:
-    """Matrix from values at the nodes to values of the interpolant at these points."""
-    return chebyshev.evaluate(chebyshev.coefficients(np.eye(count)), interval, at)
-
-
 def _box(grid: Floats, inside: NDArray[np.bool_]) -> chebyshev.Interval:
     """Interval of the grid points inside, and one more at either end."""
     if not inside.any():
         return chebyshev.Interval(float(grid[0]), float(grid[-1]))
     first, last = np.flatnonzero(inside)[[0, -1]]
     return chebyshev.Interval(float(grid[max(first - 1, 0)]), float(grid[min(last + 1, len(grid) - 1)]))
-
-
-def _gauss(x: Floats, w: Floats, count: int) -> tuple[Floats, Floats]:
-    """Gauss quadrature of a discrete measure: ``count`` nodes that stand for all its points (Golub and Welsch 1969)."""
-    keep = w > 1e-14 * w.max()
-    x, w = x[keep], w[keep]
-    centre, scale = (x[0] + x[-1]) / 2, max((x[-1] - x[0]) / 2, 1e-12)
-    t = (x - centre) / scale
-    q = [np.sqrt(w / w.sum())]
-    diagonal, beside = [], []
-    for _ in range(min(count, len(x))):  # Lanczos, made orthogonal twice at every step
-        r = t * q[-1]
-        diagonal.append(float(r @ q[-1]))
-        for _ in range(2):
-            r = r - np.array(q).T @ (np.array(q) @ r)
-        norm = float(np.linalg.norm(r))
-        if norm < 1e-10:
-            break
-        beside.append(norm)
-        q.append(r / norm)
-    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))
-    return centre + scale * values, w.sum() * vectors[0] ** 2
-
-
-def _quantiles(x: Floats, w: Floats, p: Sequence[float]) -> Floats:
-    return np.asarray(np.interp(p, (np.cumsum(w) - w / 2) / w.sum(), x))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.calibrators.base import Calibrator, FitReport
-from attemper.errors import EdgeWarning
+from attemper.errors import AttemperWarning, EdgeWarning
 from attemper.kernels import chebyshev, nll
 from attemper.maps import ScaleMap
 from attemper.scores import Scores
@@ -78,7 +78,9 @@ class TemperatureScaling(Calibrator):
         found = least_nll(scores)
         low, high = self.t_range or (0.0, np.inf)
         if isinstance(found, nll.Minimum) and low <= 1 / found.beta <= high:
-            self._finish(1 / found.beta, found.nll / total, found.error, None, len(scores), found.passes, str(found))
+            value = found.nll / total
+            report = FitReport(found.converged, found.error, None, value, len(scores), found.passes, str(found))
+            self._finish(1 / found.beta, report)
             return
         if isinstance(found, nll.Minimum):
             edge: Literal["low", "high"] = "low" if 1 / found.beta < low else "high"
@@ -88,12 +90,15 @@ class TemperatureScaling(Calibrator):
             why = NO_FINITE_T[edge]
         t = (self.t_range or DEFAULT_T_RANGE)[edge == "high"]
         value = float(_evaluator(scores, np.float64)(1 / t, 2)[0]) / total
-        self._finish(t, value, 0.0, edge, len(scores), 1, f"{why}; T = {t:g} is the edge of the range")
+        message = f"{why}; T = {t:g} is the edge of the range"
+        self._finish(t, FitReport(False, 0.0, edge, value, len(scores), 1, message))
 
     def _solve_sketch(self, sketch: Sketch) -> None:
         best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval)
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
+        if edge is not None:
+            t = sketch.t_range[edge == "high"]
         if self.t_range is not None and not self.t_range[0] <= t <= self.t_range[1]:
             edge = "low" if t < self.t_range[0] else "high"
             t = self.t_range[edge == "high"]
@@ -101,23 +106,16 @@ class TemperatureScaling(Calibrator):
         if edge is not None:
             perfect = edge == "low" and sketch.correct >= sketch.weight * (1 - 1e-12)
             message = f"{NO_FINITE_T['low'] if perfect else 'the best T is beyond the range'}; T = {t:g} is its edge"
-        self._finish(t, sketch.mean_nll(t), error, edge, sketch.n_samples, 1, message)
+        self._finish(t, FitReport(edge is None, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message))
 
-    def _finish(
-        self,
-        t: float,
-        value: float,
-        error: float,
-        edge: Literal["low", "high"] | None,
-        n: int,
-        passes: int,
-        message: str,
-    ) -> None:
+    def _finish(self, t: float, report: FitReport) -> None:
         self.temperature_ = float(t)
         self.map_ = ScaleMap(1 / self.temperature_)
-        self.fit_report_ = FitReport(edge is None, error, edge, value, n, passes, message)
-        if edge is not None:
-            warnings.warn(f"TemperatureScaling: {message}. {ADVICE}", EdgeWarning, stacklevel=4)
+        self.fit_report_ = report
+        if report.edge is not None:
+            warnings.warn(f"TemperatureScaling: {report.message}. {ADVICE}", EdgeWarning, stacklevel=4)
+        elif not report.converged:
+            warnings.warn(f"TemperatureScaling: {report.message}.", AttemperWarning, stacklevel=4)
 
 
 NO_FINITE_T = {
@@ -130,21 +128,24 @@ ADVICE = "BayesianTemperatureScaling gives a finite answer with an interval here
 def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high"]:
     """T with the least NLL, or at which end it would lie if there is none.
 
-    A sample of the rows gives the start, a pass in single precision all but the last digits,
+    Small samples of the rows give the start, a pass in single precision all but the last digits,
     and a pass in double precision the answer.
     """
-    part = scores.sample(max(512, len(scores) // 6))
-    if (end := _endless(part)) is not None:
-        if part is not scores:
+    few = scores.sample(256)
+    if (end := _endless(few)) is not None:
+        if few is not scores:
             end = _endless(scores)
         return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
-    if part is scores:
-        return nll.minimise(_evaluator(scores, np.float64))
     # Third moments of large logits would overflow in single precision.
     quick = np.float32 if scores.bound < 1e4 else np.float64
-    rough = nll.minimise(_evaluator(part, quick), tolerance=1e-3)
-    close = nll.minimise(_evaluator(scores, quick), rough.beta, tolerance=1e-3)
-    return nll.minimise(_evaluator(scores, np.float64), close)
+    start: nll.Minimum | float = 1.0
+    if few is not scores:
+        start = nll.minimise(_evaluator(few, quick), tolerance=0.01).beta
+    elements = len(scores) * scores.n_classes
+    if elements > 1 << 16:
+        start = nll.minimise(_evaluator(scores.sample(len(scores) // 8), quick), start, tolerance=1e-3).beta
+        start = nll.minimise(_evaluator(scores, quick), start, tolerance=1e-3)
+    return nll.minimise(_evaluator(scores, np.float64), start)
 
 
 def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float, int], NDArray[np.float64]]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interval", "Minima", "coefficients", "evaluate", "minima", "nodes", "tail"]
+__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "tail"]
 
 Floats = NDArray[np.float64]
 
@@ -50,6 +50,11 @@ def coefficients(values: Floats) -> Floats:
 def evaluate(c: Floats, interval: Interval, u: ArrayLike) -> Floats:
     """Value of the interpolant at the points ``u`` (rows of the result)."""
     return np.polynomial.chebyshev.chebvander(interval.unit(u), len(c) - 1) @ c
+
+
+def basis(count: int, interval: Interval, u: ArrayLike) -> Floats:
+    """Matrix from values at ``count`` nodes to values of the interpolant at the points ``u``."""
+    return evaluate(coefficients(np.eye(count)), interval, u)
 
 
 class Minima(NamedTuple):

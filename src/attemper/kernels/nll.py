@@ -45,29 +45,36 @@ def sums(
     masked : whether some h are −inf
     """
     label = h[np.arange(len(h)), y]
-
     if masked or bound * beta > SAFE[h.dtype]:
         top = h.max(axis=1)
         h = np.maximum(h - top[:, None], h.dtype.type(BOTTOM if h.itemsize == 8 else -1e10))
         label = label - top
-    one = np.ones(h.shape[1], dtype=h.dtype)
+    # Rows of few classes are added up faster class by class. Neither way starts threads of BLAS, as a product of
+    # matrices would: those of `Scores.total` would fight them for the cores.
+    narrow = h.shape[1] < 32
+    h = np.ascontiguousarray(h.T) if narrow else h
+    dot = _dot_by_class if narrow else np.vecdot
     e = np.multiply(h, h.dtype.type(beta))
     np.exp(e, out=e)
-    z = e @ one
-    hy = label.astype(np.float64)
-    terms = [np.log(z.astype(np.float64)) - beta * hy]
+    z = np.add.reduce(e, axis=0) if narrow else np.vecdot(e, np.ones(h.shape[1], dtype=h.dtype))
+    hy = label.astype(np.float64, copy=False)
+    terms = [np.log(z.astype(np.float64, copy=False)) - beta * hy]
     if order >= 1:
-        m1 = np.vecdot(e, h).astype(np.float64) / z
+        m1 = dot(e, h).astype(np.float64, copy=False) / z
         terms.append(m1 - hy)
     if order >= 2:
         np.multiply(e, h, out=e)
-        m2 = np.vecdot(e, h).astype(np.float64) / z
+        m2 = dot(e, h).astype(np.float64, copy=False) / z
         terms.append(m2 - m1 * m1)
     if order >= 3:
         np.multiply(e, h, out=e)
-        m3 = np.vecdot(e, h).astype(np.float64) / z
+        m3 = dot(e, h).astype(np.float64, copy=False) / z
         terms.append(m3 - 3 * m1 * m2 + 2 * m1**3)
     return np.array([t.sum() if w is None else w @ t for t in terms])
+
+
+def _dot_by_class(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(np.einsum("ki,ki->i", a, b))
 
 
 def limits(h: NDArray[Any], y: NDArray[np.int64], w: Floats | None) -> Floats:
@@ -78,9 +85,11 @@ def limits(h: NDArray[Any], y: NDArray[np.int64], w: Floats | None) -> Floats:
     arg max, and then no β is large enough.
     """
     h = h.astype(np.float64, copy=False)
-    possible = np.isfinite(h)
     label = h[np.arange(len(h)), y]
-    mean = np.where(possible, h, 0.0).sum(axis=1) / possible.sum(axis=1)
+    mean = h.mean(axis=1)
+    if not np.isfinite(mean).all():  # masked classes do not count
+        possible = np.isfinite(h)
+        mean = np.where(possible, h, 0.0).sum(axis=1) / possible.sum(axis=1)
     terms = [mean - label, h.max(axis=1) - label]
     return np.array([t.sum() if w is None else w @ t for t in terms])
 

@@ -57,7 +57,7 @@ def rest(rows: Rows, beta: float, out: Floats | None = None) -> tuple[Floats, Fl
     """exp(β d) and R, its sum over all classes but the largest."""
     e = np.multiply(rows.d, beta, out=out)
     np.exp(e, out=e)
-    return e, e @ np.ones(e.shape[1])
+    return e, np.vecdot(e, np.ones(e.shape[1]))  # not matmul: no threads of BLAS beside our own
 
 
 def log_rest(rows: Rows, beta: float, total: Floats) -> Floats:

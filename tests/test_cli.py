@@ -1,0 +1,659 @@
+"""The command line as its users meet it: files in, files out, exit codes, what stands on stdout and on stderr."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+import attemper
+from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, Sketch, TemperatureScaling, metrics
+from attemper.calibrators import METHODS
+from attemper.cli import main
+from attemper.errors import InputError, MissingExtraError
+from attemper.files import open_scores
+
+from data import FORMATS, draw, save
+
+COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "sketch"]
+NAMES = ["akiec", "bcc", "bkl", "mel"]
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    """Run a command in a folder of its own, as the console script does."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args) -> Result:
+        monkeypatch.setattr(sys, "argv", ["attemper", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Result(end.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def good(cli):
+    """Run a command that must succeed, silently on stderr; return what it printed."""
+
+    def run(*args) -> str:
+        result = cli(*args)
+        assert (result.code, result.err) == (0, "")
+        return result.out
+
+    return run
+
+
+@pytest.fixture
+def bad(cli):
+    """Run a command that must fail with exit code 2 and one message; return the message."""
+
+    def run(*args) -> str:
+        code, out, err = cli(*args)
+        assert (code, out) == (2, "")
+        assert err.startswith("attemper: ")
+        assert len(err.splitlines()) == 1
+        return err
+
+    return run
+
+
+@pytest.fixture
+def val(tmp_path):
+    h, y = draw(200, 4)
+    np.savez(tmp_path / "val.npz", logits=h, labels=y)
+    return h, y
+
+
+@pytest.fixture
+def fitted(tmp_path, val):
+    """A map for the data of ``val``, in m.json."""
+    calibrator = TemperatureScaling().fit(*val)
+    calibrator.save(tmp_path / "m.json")
+    return calibrator
+
+
+def strict_json(text: str):
+    """Parse all of stdout; NaN and Infinity are no JSON."""
+
+    def reject(name):
+        raise AssertionError(name)
+
+    return json.loads(text, parse_constant=reject)
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_teaches(good, command):
+    for flag in ("--help", "-h"):
+        text = good(command, flag)
+        examples = [line for line in text.splitlines() if line.startswith(f"  attemper {command}")]
+        assert examples
+        assert all(line.count("attemper ") == 1 for line in examples)  # each on a line of its own
+        assert "--json" in text
+        assert "--debug" in text
+
+
+def test_all_commands_are_listed(good, cli):
+    assert all(f"  {command} " in good("--help") for command in COMMANDS)
+    assert attemper.__version__ in good("--version")
+    assert cli().code == 2
+    assert all(command in cli().err for command in COMMANDS)
+
+
+# fit
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_fit_reads_every_format(good, tmp_path, form):
+    h, y = draw(150, 4)
+    told = save(tmp_path, form, h, y)
+    labels = ["--labels", told["labels"]] if "labels" in told else []
+    found = strict_json(good("fit", told["paths"], *labels, "--json"))
+    assert found["temperature"] == pytest.approx(BayesianTemperatureScaling().fit(h, y).temperature_, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "method, noisy, calibrator, fields",
+    [
+        ("ts", [], TemperatureScaling(), set()),
+        ("ats", [], AttendedTemperatureScaling(), {"theta", "loss"}),
+        ("bayes", [], BayesianTemperatureScaling(), {"temperature_interval", "floor", "labels"}),
+        (
+            "bayes",
+            ["--noisy"],
+            BayesianTemperatureScaling(labels="noisy"),
+            {"noise_rate", "noise_interval", "similar", "labels"},
+        ),
+    ],
+)
+def test_fit_is_the_fit_of_python(good, val, method, noisy, calibrator, fields):
+    found = strict_json(good("fit", "val.npz", "--method", method, *noisy, "-o", "m.json", "--json"))
+    calibrator.fit(*val)
+    assert found["temperature"] == pytest.approx(calibrator.temperature_, rel=1e-6)
+    assert found["nll"] == pytest.approx(calibrator.fit_report_.nll, rel=1e-6)
+    assert found["nll_uncalibrated"] == pytest.approx(metrics.nll(softmax(val[0]), val[1]), rel=1e-9)
+    assert (found["method"], found["n_samples"], found["n_classes"], found["output"]) == (method, 200, 4, "m.json")
+    assert found["converged"] is True
+    assert fields <= set(found)
+    back = attemper.load("m.json")
+    assert type(back) is type(calibrator)
+    assert back.temperature_ == found["temperature"]
+
+
+def softmax(h):
+    e = np.exp(h - h.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def test_fit_says_in_words_what_it_found(good, val, tmp_path):
+    text = good("fit", "val.npz")
+    assert "200 samples, 4 classes, method bayes" in text
+    assert "95% credible interval" in text
+    assert "validation NLL" in text
+    assert text.splitlines()[-1] == "wrote attemper.json"  # the default
+    assert (tmp_path / "attemper.json").is_file()
+    assert "noise in the labels" in good("fit", "val.npz", "--noisy")
+    assert "at θ = 0.02" in good("fit", "val.npz", "--method", "ats", "--theta", "0.02")
+
+
+def test_theta_and_loss_are_those_of_ats(good, bad, val):
+    told = ("--theta", "0.02", "--loss", "reference")
+    found = strict_json(good("fit", "val.npz", "--method", "ats", *told, "--json"))
+    expected = AttendedTemperatureScaling(theta=0.02, loss="reference").fit(*val)
+    assert (found["theta"], found["loss"]) == (0.02, "reference")
+    assert found["temperature"] == pytest.approx(expected.temperature_, rel=1e-6)
+    for option in (told[:2], told[2:]):
+        for method in ("ts", "bayes"):
+            assert "belong to --method ats" in bad("fit", "val.npz", "--method", method, *option)
+    assert "between 0 and 1" in bad("fit", "val.npz", "--method", "ats", "--theta", "2")
+
+
+@pytest.mark.parametrize("method", ["ts", "ats", "bayes"])
+def test_parts_in_files_patterns_or_sketches_are_fitted_as_the_whole(good, val, tmp_path, method):
+    h, y = val
+    for i, part in enumerate(np.array_split(np.arange(200), 3)):
+        np.savez(tmp_path / f"part{i}.npz", logits=h[part], labels=y[part])
+        good("sketch", f"part{i}.npz", "-o", f"part{i}.sketch.json")
+    good("merge", "part*.sketch.json", "-o", "all.sketch.json")
+
+    def t(*inputs):
+        return strict_json(good("fit", *inputs, "--method", method, "--json", "-o", "m.json"))["temperature"]
+
+    whole = pytest.approx(t("val.npz"), rel=1e-9)
+    assert t("part0.npz", "part1.npz", "part2.npz") == whole
+    assert t("part?.npz") == whole
+    assert t("part*.sketch.json") == whole
+    assert t("all.sketch.json") == whole
+
+
+def test_sketch_and_merge_say_what_they_made(good, val, tmp_path):
+    found = strict_json(good("sketch", "val.npz", "-o", "a.sketch.json", "--t-range", "0.2", "5", "--json"))
+    assert found == {
+        "n_samples": 200,
+        "n_classes": 4,
+        "bytes": (tmp_path / "a.sketch.json").stat().st_size,
+        "output": "a.sketch.json",
+    }
+    assert Sketch.load("a.sketch.json").t_range == (0.2, 5)
+    merged = strict_json(good("merge", "a.sketch.json", "-o", "b.sketch.json", "--json"))
+    assert (merged["n_samples"], merged["output"]) == (200, "b.sketch.json")
+    assert "200 samples, 4 classes: wrote c.json" in good("sketch", "val.npz", "-o", "c.json")
+    # A running total: the sum may take the place of one of its terms.
+    assert "400 samples" in good("merge", "b.sketch.json", "a.sketch.json", "-o", "b.sketch.json")
+
+
+def test_what_the_options_of_a_sketch_cannot_do(good, bad, val):
+    good("sketch", "val.npz", "-o", "a.sketch.json")
+    assert "give --labels-key to `attemper sketch`" in bad("fit", "a.sketch.json", "--labels-key", "y")
+    assert "a.sketch.json: a sketch cannot be mixed" in bad("fit", "val.npz", "a.sketch.json")
+    assert "not in the grid of this sketch" in bad("fit", "a.sketch.json", "--method", "ats", "--theta", "0.0123")
+    good("fit", "a.sketch.json", "--classes", ",".join(NAMES))
+    assert attemper.load("attemper.json").classes_.tolist() == NAMES
+    assert "3 names for 4 columns" in bad("fit", "a.sketch.json", "--classes", "a,b,c")
+
+
+# How input is read
+
+
+def test_keys_can_be_told(good, val, tmp_path):
+    h, y = val
+    w = np.random.default_rng(0).uniform(size=200)
+    np.savez(tmp_path / "odd.npz", scores=h, target=y, w=w)
+    keys = ("--logits-key", "scores", "--labels-key", "target", "--weights-key", "w")
+    found = strict_json(good("fit", "odd.npz", *keys, "--method", "ts", "--json"))
+    assert found["temperature"] == pytest.approx(TemperatureScaling().fit(h, y, w).temperature_, rel=1e-6)
+    before = strict_json(good("evaluate", "odd.npz", *keys, "--json"))["as given"]
+    assert before["nll"]["value"] == pytest.approx(metrics.nll(softmax(h), y, sample_weight=w))
+
+
+def test_class_names_by_list_and_by_file(good, val, tmp_path):
+    h, y = val
+    save(tmp_path, "csv", h, np.array(NAMES)[y], stem="named")
+    (tmp_path / "names.txt").write_text("\n".join(NAMES) + "\n\n")
+    for told in (", ".join(NAMES), "names.txt"):
+        good("fit", "named.csv", "--classes", told, "-o", "named.json")
+        back = attemper.load("named.json")
+        assert back.classes_.tolist() == NAMES
+        assert back.temperature_ == pytest.approx(BayesianTemperatureScaling().fit(h, y).temperature_, rel=1e-9)
+    good("apply", "named.json", "named.csv", "-o", "probs.csv")
+    with (tmp_path / "probs.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == ["prediction", *(f"prob_{name}" for name in NAMES)]
+    assert [row["prediction"] for row in rows] == [NAMES[k] for k in h.argmax(axis=1)]
+
+
+def test_probabilities_are_told_and_zeros_given_a_floor(good, bad, val, tmp_path):
+    h, y = val
+    p = softmax(h)
+    np.savez(tmp_path / "p.npz", probs=p, labels=y)
+    found = strict_json(good("fit", "p.npz", "--probs", "--method", "ts", "--json", "-o", "p.json"))
+    assert found["temperature"] == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=1e-6)
+    # apply knows from the map that it was fitted to probabilities.
+    good("apply", "p.json", "p.npz", "-o", "out.npz")
+    expected = TemperatureScaling().fit(h, y).predict_proba(h)
+    np.testing.assert_allclose(np.load("out.npz")["probs"], expected, atol=1e-6)
+
+    p[7, y[7]] = 0
+    np.savez(tmp_path / "zero.npz", probs=p / p.sum(axis=1, keepdims=True), labels=y)
+    assert "row 7 gives its own label" in bad("fit", "zero.npz", "--probs")
+    assert "--floor 1e-8" in bad("evaluate", "zero.npz", "--probs")
+    for floor in ("1e-3", "1e-8"):
+        good("fit", "zero.npz", "--probs", "--floor", floor, "-o", f"{floor}.json")
+    assert attemper.load("1e-3.json").temperature_ < attemper.load("1e-8.json").temperature_
+    assert "only probabilities have a floor" in bad("fit", "val.npz", "--floor", "1e-8")
+    assert "must lie between 0 and 1" in bad("fit", "zero.npz", "--probs", "--floor", "-1")
+
+
+# apply, evaluate
+
+
+@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "safetensors", "parquet"])
+def test_apply_writes_every_format(good, val, fitted, ending):
+    assert good("apply", "m.json", "val.npz", "-o", f"out.{ending}") == f"wrote 200 rows to out.{ending}\n"
+    read = {
+        "npz": lambda: np.load("out.npz")["probs"],
+        "npy": lambda: np.load("out.npy"),
+        "csv": lambda: np.genfromtxt("out.csv", delimiter=",", skip_header=1)[:, 1:],
+        "safetensors": lambda: load_file("out.safetensors")["probs"],
+        "parquet": lambda: np.array(pq.read_table("out.parquet")["probs"].to_pylist()),
+    }
+    np.testing.assert_array_equal(read[ending](), fitted.predict_proba(val[0]))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_apply_reads_every_format_and_leaves_labels_alone(good, val, fitted, tmp_path, form):
+    told = save(tmp_path, form, val[0], np.full(200, -1), stem="new")
+    assert strict_json(good("apply", "m.json", told["paths"], "-o", "out.npy", "--json")) == {
+        "rows": 200,
+        "output": "out.npy",
+    }
+    np.testing.assert_array_equal(np.load("out.npy"), fitted.predict_proba(val[0]))
+
+
+def test_apply_in_pieces_is_apply_at_once(good, val, fitted, monkeypatch):
+    monkeypatch.setattr("attemper.files.reading.BLOCK_BYTES", 500)
+    good("apply", "m.json", "val.npz", "-o", "out.npz")
+    np.testing.assert_array_equal(np.load("out.npz")["probs"], fitted.predict_proba(val[0]))
+
+
+def test_evaluate_gives_the_metrics_of_python(good, val, fitted):
+    told = ("--interval", "0.9", "--seed", "3")
+    found = strict_json(good("evaluate", "val.npz", "--map", "m.json", *told, "--json"))
+    h, y = val
+    for name, log_p in (("as given", np.log(softmax(h))), ("m.json", fitted.predict_log_proba(h))):
+        expected = metrics.evaluate(log_p, y, log_probs=True, interval=0.9, seed=3)
+        assert list(found[name]) == list(expected)
+        for measure, value in expected.items():
+            assert found[name][measure] == pytest.approx(value._asdict(), abs=1e-12)
+    assert good("evaluate", "val.npz", *told, "--json") == good("evaluate", "val.npz", *told, "--json")
+
+
+def test_evaluate_prints_a_table(good, fitted, tmp_path):
+    (tmp_path / "m.json").rename(tmp_path / "[red].json")  # what rich would take for markup
+    text = good("evaluate", "val.npz", "--map", "[red].json")
+    for word in ("200 samples, 4 classes, 95% intervals", "as given", "[red].json", "accuracy", "nll", "mmce", "("):
+        assert word in text
+
+
+def test_fit_apply_evaluate_go_round(good, val):
+    good("fit", "val.npz", "-o", "m.json")
+    good("apply", "m.json", "val.npz", "-o", "p.npz")
+    mapped = strict_json(good("evaluate", "val.npz", "--map", "m.json", "--json"))["m.json"]
+    np.savez("again.npz", probs=np.load("p.npz")["probs"], labels=val[1])
+    again = strict_json(good("evaluate", "again.npz", "--probs", "--json"))["as given"]
+    for measure, value in mapped.items():
+        assert again[measure] == pytest.approx(value, abs=1e-6), measure
+
+
+# compare, demo
+
+
+def test_compare_prints_every_method_and_a_sentence(good, val):
+    text = good("compare", "val.npz", "val.npz")
+    for word in ("uncalibrated", "ts", "ats", "bayes", "accuracy", "NLL", "Brier", "ECE", "fit time", "ms", "95%"):
+        assert word in text
+    assert text.splitlines()[-1].startswith("Use ")
+
+
+def test_compare_for_machines(good, val):
+    found = strict_json(good("compare", "val.npz", "val.npz", "--methods", "ts, bayes", "--noisy", "--json"))
+    assert set(found) == {"rows", "recommended", "reason"}
+    assert [row["method"] for row in found["rows"]] == ["none", "ts", "bayes"]
+    for row in found["rows"]:
+        assert set(row) == {"method", "temperature", "seconds", "metrics", "notes", "failure"}
+        assert set(row["metrics"]["nll"]) == {"value", "low", "high"}
+        assert (row["failure"], row["notes"]) == (None, [])
+    t = [row["temperature"] for row in found["rows"]]
+    expected = [TemperatureScaling(), BayesianTemperatureScaling(labels="noisy")]
+    assert t == [None, *(c.fit(*val).temperature_ for c in expected)]
+    assert found["recommended"] in ("ts", "bayes")
+    assert found["reason"].startswith(f"Use {found['recommended']}")
+
+
+def test_compare_two_parts_of_one_file(good, val, tmp_path):
+    h, y = val
+    np.savez(tmp_path / "net.npz", logits=h[:50], labels=y[:50], val_logits=h[50:], val_labels=y[50:])
+    keys = ("--val-logits-key", "val_logits", "--val-labels-key", "val_labels", "--methods", "ts", "--json")
+    found = strict_json(good("compare", "net.npz", "net.npz", *keys))
+    assert found["rows"][1]["temperature"] == TemperatureScaling().fit(h[50:], y[50:]).temperature_
+    assert found["rows"][0]["metrics"]["nll"]["value"] == pytest.approx(metrics.nll(softmax(h[:50]), y[:50]))
+    for name, part in (("val", slice(50, None)), ("test", slice(50))):
+        np.save(tmp_path / f"{name}.npy", h[part])
+        np.save(tmp_path / f"{name}_y.npy", y[part])
+    labels = ("--val-labels", "val_y.npy", "--labels", "test_y.npy", "--methods", "ts", "--json")
+    again = strict_json(good("compare", "val.npy", "test.npy", *labels))
+    assert again["rows"][1]["metrics"] == found["rows"][1]["metrics"]
+
+
+def test_a_method_that_fails_is_a_row_that_says_why(good, val, monkeypatch):
+    def fail(*_):
+        raise InputError("no luck [/red] today")
+
+    monkeypatch.setattr(METHODS["ats"], "fit", fail)
+    assert "failed: no luck [/red] today" in " ".join(good("compare", "val.npz", "val.npz").replace("│", "").split())
+    row = strict_json(good("compare", "val.npz", "val.npz", "--json"))["rows"][2]
+    assert (row["method"], row["failure"], row["metrics"]) == ("ats", "no luck [/red] today", None)
+
+
+def test_demo_writes_what_it_says(good, tmp_path):
+    found = strict_json(good("demo", "-o", "here/there", "--json"))
+    assert found["folder"] == "here/there"
+    assert [row["method"] for row in found["rows"]] == ["none", "ts", "ats", "bayes"]
+    folder = tmp_path / "here/there"
+    assert sorted(found["files"]) == sorted(path.name for path in folder.iterdir())
+    assert (folder / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    test = open_scores(folder / "test.npz").load()
+    written = open_scores(folder / "probabilities.csv", probs=True, classes=np.load(folder / "test.npz")["class_names"])
+    expected = attemper.load(folder / "attemper.json").predict_proba(test)
+    np.testing.assert_array_equal(written.load().values.astype(np.float32), expected)
+
+
+def test_demo_without_matplotlib_goes_on_without_the_picture(cli, monkeypatch):
+    def missing(*_, **__):
+        raise MissingExtraError("matplotlib is needed")
+
+    monkeypatch.setattr("attemper.plots.require", missing)
+    code, out, err = cli("demo")
+    assert (code, err) == (0, "no picture: matplotlib is needed\n")
+    assert "fitted on 801 samples, judged on 3205 others" in out
+    assert "Wrote to demo-output/: val.npz, test.npz, attemper.json, probabilities.csv\n" in out
+
+
+# What goes wrong: exit code 2, one message on stderr, no traceback
+
+
+@pytest.fixture
+def damaged(tmp_path, val, fitted):
+    """One file for each kind of damage."""
+    h, y = val
+    nan = h.copy()
+    nan[17, 2] = np.nan
+    np.savez(tmp_path / "nan.npz", logits=nan, labels=y)
+    np.savez(tmp_path / "range.npz", logits=h, labels=np.where(np.arange(200) == 5, 4, y))
+    np.savez(tmp_path / "pickled.npz", logits=h, labels=np.array([None] * 200, dtype=object))
+    np.savez(tmp_path / "empty.npz", logits=h[:0], labels=y[:0])
+    np.savez(tmp_path / "wide.npz", logits=np.c_[h, h], labels=y)
+    whole = (tmp_path / "val.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "data.pkl").write_bytes(b"\x80")
+    (tmp_path / "other.json").write_text('{"hello": 1}')
+    content = json.loads((tmp_path / "m.json").read_text())
+    (tmp_path / "future.json").write_text(json.dumps(content | {"schema": 2}))
+    (tmp_path / "nan.json").write_text(json.dumps(content | {"map": {"type": "scale", "beta": float("nan")}}))
+    Sketch.of(h, y).save(tmp_path / "a.sketch.json")
+    Sketch.of(h, y, n_nodes=32).save(tmp_path / "b.sketch.json")
+    np.save(tmp_path / "h.npy", h)
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\xff")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("fit none.npz", "none.npz: there is no such file"),
+        ("fit none*.npz", "none*.npz: no file matches this pattern"),
+        ("fit data.pkl", "data.pkl: the ending says the format; expected one of .csv, .npy, .npz"),
+        ("fit val.npz --logits-key z", "val.npz: holds no array 'z'; it holds 'logits', 'labels'. Tell which"),
+        ("fit nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),
+        ("evaluate nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),
+        ("apply m.json nan.npz -o p.npz", "nan.npz: logits: row 17, column 2 is NaN"),
+        ("compare nan.npz val.npz", "nan.npz: logits: row 17, column 2 is NaN"),
+        ("sketch nan.npz -o s.json", "nan.npz: logits: row 17, column 2 is NaN"),
+        ("fit range.npz", "range.npz: labels: row 5 has label 4, but there are 4 columns"),
+        ("fit empty.npz", "empty.npz: no rows"),
+        ("fit cut.npz", "cut.npz: cannot be read as"),
+        ("fit pickled.npz", "pickled.npz: 'labels' holds pickled Python objects, which could run code; not read"),
+        ("fit h.npy", "h.npy: an .npy file holds logits alone; tell the file of labels: --labels labels.npy"),
+        ("fit val.npz val.npz", "val.npz: given twice"),
+        ("fit val.npz wide.npz", "wide.npz: 8 classes, but val.npz has 4"),
+        ("fit val.npz --probs", "val.npz: holds no array 'probs'"),
+        ("fit val.npz --probs --logits-key logits", "If these are logits, say so"),
+        ("fit val.npz --classes nothing", "--classes nothing: neither a list such as cat,dog nor a readable file"),
+        ("fit val.npz --classes binary.txt", "--classes binary.txt: neither a list"),
+        ("fit val.npz --classes a,a,b,c", "classes: 'a' stands there twice"),
+        ("fit val.npz --classes a,b,c,d", "row 0 is '"),
+        ("fit other.json", "other.json: JSON, but not a document of attemper"),
+        ("apply other.json val.npz -o p.npz", "other.json: JSON, but not a document of attemper"),
+        ("apply val.npz val.npz -o p.npz", "val.npz: not a JSON document, but binary data"),
+        ("apply a.sketch.json val.npz -o p.npz", "a.sketch.json: holds a sketch; expected a calibrator"),
+        (
+            "apply future.json val.npz -o p.npz",
+            "future.json: schema version 2, but this attemper knows versions up to 1",
+        ),
+        ("apply nan.json val.npz -o p.npz", "nan.json: not valid JSON, perhaps truncated: NaN is not allowed"),
+        ("apply none.json val.npz -o p.npz", "none.json: cannot be read: No such file or directory"),
+        ("apply m.json wide.npz -o p.npz", "wide.npz: 8 columns of logits, but m.json was fitted for 4 classes"),
+        ("evaluate wide.npz --map m.json", "m.json: fitted for 4 classes; the input has 8"),
+        ("compare val.npz wide.npz", "validation has 4 classes, test has 8"),
+        ("compare val.npz val.npz --methods ts,magic", "method 'magic' is unknown; known are ts, ats, bayes"),
+        ("apply m.json val.npz -o p.pkl", "p.pkl: the ending says the format"),
+        ("apply m.json val.npz -o none/p.npz", "none/p.npz: the folder none does not exist"),
+        ("fit val.npz -o none/m.json", "none/m.json: the folder none does not exist"),
+        ("sketch val.npz -o none/s.json", "none/s.json: the folder none does not exist"),
+        ("merge a.sketch.json -o none/s.json", "none/s.json: the folder none does not exist"),
+        ("fit val.npz -o " + "a" * 300, "File name too long"),
+        ("fit " + "a" * 300 + ".npz", "File name too long"),
+        ("fit val.npz -o .", ".: a folder; give the name of a file"),
+        ("demo -o val.npz", "val.npz: cannot be made: File exists"),
+        ("apply m.json val.npz -o val.npz", "val.npz: is one of the inputs, which would be lost"),
+        ("sketch val.npz -o ./val.npz", "val.npz: is one of the inputs, which would be lost"),
+        (
+            "merge a.sketch.json b.sketch.json -o s.json",
+            "b.sketch.json: these sketches cannot be added: 64 and 32 nodes",
+        ),
+        ("fit a.sketch.json b.sketch.json", "b.sketch.json: these sketches cannot be added: 64 and 32 nodes"),
+        ("merge val.npz -o s.json", "val.npz: not a JSON document, but binary data"),
+        ("sketch val.npz -o s.json --t-range 5 1", "t_range=(5.0, 1.0): expected 0 < low < high"),
+        ("evaluate val.npz --interval 95", "interval=95.0: must lie between 0 and 1"),
+        ("evaluate val.npz --seed -1", "seed=-1: must be"),
+    ],
+)
+def test_bad_input_is_one_message(bad, damaged, line, why):
+    before = {path.name: path.read_bytes() for path in damaged.iterdir()}
+    assert why in bad(*line.split())
+    assert {path.name: path.read_bytes() for path in damaged.iterdir()} == before  # nothing written, nothing lost
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("fit val.npz --method magic", "'magic' is not one of 'ts', 'ats', 'bayes'"),
+        ("fit val.npz --loss mine", "'mine' is not one of 'paper', 'reference'"),
+        ("fit", "Missing argument 'INPUT…'"),
+        ("apply m.json val.npz", "Missing option '-o'"),
+        ("fit val.npz --theta x", "'x' is not a valid float"),
+        ("fit val.npz --thetas 1", "No such option"),
+        ("improve val.npz", "No such command 'improve'"),
+    ],
+)
+def test_wrong_use_shows_the_usage(cli, line, why):
+    code, out, err = cli(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: attemper")
+    assert why in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_a_folder_that_may_not_be_written_to(bad, val, fitted, monkeypatch):
+    def refuse(*_, **__):  # in place of chmod: root may write everywhere
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    assert "m.json: cannot be written there: Permission denied" in bad("fit", "val.npz", "-o", "m.json")
+    assert "p.csv: cannot be written there: Permission denied" in bad("apply", "m.json", "val.npz", "-o", "p.csv")
+
+
+def test_debug_shows_the_traceback(cli):
+    code, out, err = cli("fit", "none.npz", "--debug")
+    assert (code, out) == (2, "")
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1] == "attemper: none.npz: there is no such file"
+
+
+# Warnings
+
+
+def test_a_warning_is_one_line_on_stderr(cli, tmp_path):
+    h, _ = draw(50, 3)
+    np.savez(tmp_path / "perfect.npz", logits=h, labels=h.argmax(axis=1))
+    for args in (
+        ["fit", "perfect.npz", "--method", "ts"],
+        ["compare", "perfect.npz", "perfect.npz", "--methods", "ts"],
+    ):
+        code, out, err = cli(*args)
+        assert code == 0
+        assert len(err.splitlines()) == 1
+        assert err.startswith("warning: TemperatureScaling: every label is the arg max of its logits")
+        assert "warning" not in out
+    found = strict_json(cli("fit", "perfect.npz", "--method", "ts", "--json").out)
+    assert (found["converged"], found["temperature"]) == (False, 0.05)
+    row = strict_json(cli("compare", "perfect.npz", "perfect.npz", "--methods", "ts", "--json").out)["rows"][1]
+    assert "every label is the arg max" in row["notes"][0]
+
+
+# Interrupts, pipes: real processes
+
+
+def start(folder, *args, program="from attemper.cli import main; main()"):
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *args],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupt_half_way_leaves_the_old_file(fitted, tmp_path):
+    line = "0.1234,0.2345,0.3456,0.4567\n"
+    (tmp_path / "big.csv").write_text("a,b,c,d\n" + line * 1_000_000)
+    (tmp_path / "out.csv").write_text("the old file")
+    program = """if True:
+        import signal
+        import attemper.files.reading
+        from attemper.cli import main
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
+        attemper.files.reading.BLOCK_BYTES = 1 << 16
+        main()
+    """
+    process = start(tmp_path, "apply", "m.json", "big.csv", "-o", "out.csv", program=program)
+    end = time.monotonic() + 60
+    while not any(path.stat().st_size for path in tmp_path.glob(".out.csv.*.part")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.strip() == "attemper: interrupted; nothing was written"
+    assert (tmp_path / "out.csv").read_text() == "the old file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "m.json", "out.csv", "val.npz"]
+
+
+def test_an_interrupt_while_fitting_leaves_the_old_map(cli, fitted, tmp_path, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    before = (tmp_path / "m.json").read_bytes()
+    monkeypatch.setattr(Sketch, "of", interrupt)
+    assert cli("fit", "val.npz", "-o", "m.json").code == 130
+    assert (tmp_path / "m.json").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "val.npz"]
+
+
+def test_pipes_get_no_progress_bars_and_no_colours(val, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "attemper", "compare", "val.npz", "val.npz"],
+        cwd=tmp_path,
+        env=os.environ | {"TERM": "xterm-256color"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert "\nUse " in done.stdout
+    assert not {"\x1b", "\r"} & set(done.stdout)
+
+
+def test_a_stream_that_lacks_the_signs_is_no_reason_to_fail(cli, val, monkeypatch):
+    ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", ascii_only)
+    assert cli("fit", "val.npz", "--method", "ats")[::2] == (0, "")
+    ascii_only.flush()
+    assert b"at ? = 0.0" in ascii_only.buffer.getvalue()
+
+
+def test_a_reader_that_goes_away_is_no_traceback(val, tmp_path):
+    process = start(tmp_path, "evaluate", "val.npz")
+    process.stdout.close()
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait(timeout=60) != 2
+    process.stderr.close()
+
+
+def test_an_npz_of_something_else_is_told(bad, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    assert "a.npz: holds no array 'logits'" in bad("fit", "a.npz")

@@ -1,0 +1,123 @@
+"""The comparison recommends in words what its numbers say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attemper import InputError, Scores, metrics
+from attemper.calibrators import METHODS
+from attemper.comparison import compare
+
+from data import draw
+
+
+def scores(n=400, n_classes=4, **told):
+    return Scores.from_logits(*draw(n, n_classes, **told))
+
+
+def fail(*_):
+    raise InputError("cannot be fitted today")
+
+
+def test_rows_hold_what_the_calibrators_and_metrics_give():
+    val, test = scores(seed=1), scores(seed=2)
+    seen = []
+    result = compare(val, test, interval=0.9, seed=5, tick=seen.append)
+    assert [row.method for row in result.rows] == seen == ["none", "ts", "ats", "bayes"]
+    for row in result.rows[1:]:
+        fitted = METHODS[row.method]().fit(val)
+        log_p = fitted.predict_log_proba(test)
+        assert row.temperature == fitted.temperature_
+        assert row.metrics == metrics.evaluate(log_p, test.labels, log_probs=True, interval=0.9, seed=5)
+        np.testing.assert_array_equal(row.losses, -log_p[np.arange(400), test.labels])
+        assert row.seconds > 0
+        assert (row.notes, row.failure) == ((), "")
+    assert result.rows[0].temperature is None
+    assert result.rows[0].metrics["accuracy"].value == result.rows[1].metrics["accuracy"].value
+
+
+def test_a_clear_winner():
+    result = compare(scores(2000, seed=1), scores(2000, seed=2), ["ts"])
+    assert result.recommended == "ts"
+    assert result.reason.startswith("Use ts: its test NLL of ")
+    assert " is the lowest, " in result.reason
+    assert result.reason.endswith(" below that of no calibration, the next.")
+
+
+def test_a_map_that_harms_is_not_recommended():
+    h, _ = draw(2000, 4)
+    val = Scores.from_logits(h, np.random.default_rng(0).integers(0, 4, 2000))
+    result = compare(val, scores(2000, t=1.0, seed=3), ["ts", "bayes"])
+    assert result.recommended == "none"
+    assert result.reason.startswith("Use no calibration: its test NLL of ")
+
+
+@pytest.mark.parametrize("seed, lowest", [(2, "bayes"), (4, "ats")])
+def test_bayes_where_it_cannot_be_told_apart(seed, lowest):
+    result = compare(scores(seed=1), scores(seed=seed))
+    assert min(result.rows, key=lambda row: row.metrics["nll"].value).method == lowest
+    assert result.recommended == "bayes"
+    assert result.reason.startswith("Use bayes: on these 400 samples its test NLL cannot be told apart from that of ")
+    assert "says how uncertain T is and stays finite" in result.reason
+    assert " ts" in result.reason
+
+
+def test_others_that_cannot_be_told_apart():
+    result = compare(scores(seed=1), scores(60, seed=2), ["ts", "ats"])
+    assert result.recommended in ("ts", "ats")
+    other = {"ts": "ats", "ats": "ts"}[result.recommended]
+    assert f"Use {result.recommended}: its test NLL of " in result.reason
+    assert "though on these 60 samples it cannot be told apart from that of" in result.reason
+    assert f"(difference to {other}: 0.0" in result.reason
+
+
+def test_no_calibration_is_named_in_words():
+    val = scores(4000, t=1.0, seed=1)
+    result = compare(val, scores(60, t=1.0, seed=2), ["ts"])
+    assert "no calibration" in result.reason
+    assert "none" not in result.reason
+
+
+def test_what_fails_is_a_row_that_says_why(monkeypatch):
+    monkeypatch.setattr(METHODS["ats"], "fit", fail)
+    result = compare(scores(seed=1), scores(seed=2))
+    row = result.rows[2]
+    assert (row.method, row.failure, row.metrics, row.losses) == ("ats", "cannot be fitted today", None, None)
+    assert result.recommended == "bayes"
+    assert "ats" not in result.reason
+
+
+def test_nothing_could_be_fitted(monkeypatch):
+    monkeypatch.setattr(METHODS["ts"], "fit", fail)
+    result = compare(scores(), scores(), ["ts"])
+    assert (result.recommended, result.reason) == ("none", "Use no calibration: nothing else could be fitted.")
+
+
+def test_warnings_become_notes():
+    h, _ = draw(100, 4)
+    result = compare(Scores.from_logits(h, h.argmax(axis=1)), scores(), ["ts"])
+    assert "every label is the arg max" in result.rows[1].notes[0]
+
+
+def test_noisy_is_for_those_who_know_the_difference():
+    val = scores(seed=1)
+    plain, noisy = (compare(val, val, noisy=noisy).rows for noisy in (False, True))
+    assert [r.temperature for r in plain[:3]] == [r.temperature for r in noisy[:3]]
+    assert plain[3].temperature != noisy[3].temperature
+
+
+def test_weights_of_the_test_set_count():
+    val, (h, y) = scores(seed=1), draw(400, 4, seed=2)
+    w = np.random.default_rng(0).integers(1, 4, 400)
+    weighted = compare(val, Scores.from_logits(h, y, sample_weight=w), ["ts"])
+    repeated = compare(val, Scores.from_logits(h.repeat(w, axis=0), y.repeat(w)), ["ts"])
+    for a, b in zip(weighted.rows, repeated.rows):
+        assert a.metrics["nll"].value == pytest.approx(b.metrics["nll"].value, rel=1e-12)
+
+
+def test_bad_input_is_told():
+    with pytest.raises(InputError, match="validation has 4 classes, test has 5"):
+        compare(scores(), scores(n_classes=5))
+    with pytest.raises(InputError, match="method 'magic' is unknown; known are ts, ats, bayes"):
+        compare(scores(), scores(), ["ts", "magic"])

@@ -1,0 +1,84 @@
+"""The networks that come with the repository."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attemper import FileError, InputError, datasets
+
+K = {"cifar100": 100, "cifar10": 10, "fashion_mnist": 10, "mnist": 10, "skin": 7}
+
+
+def test_all_networks_are_here():
+    assert len(datasets.names()) == 24
+    assert datasets.names() == sorted(datasets.names())
+    assert datasets.DEMO in datasets.names()
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_each_network_loads(name):
+    data = datasets.load(name)
+    n_classes = next(k for word, k in K.items() if f"-{word}-" in name)
+    assert data.name == name
+    assert len(data.class_names) == n_classes
+    for logits, labels in ((data.val_logits, data.val_labels), (data.test_logits, data.test_labels)):
+        assert logits.shape == (len(labels), n_classes)
+        assert logits.dtype == np.float32
+        assert labels.dtype == np.int64
+        assert np.isfinite(logits).all()
+        assert ((labels >= 0) & (labels < n_classes)).all()
+        assert (logits.argmax(axis=1) == labels).mean() > 0.5
+    assert data.config["arch"] in name
+    n = len(data.val_labels) + len(data.test_labels)
+    assert all(len(values) in (n, len(data.test_labels), len(data.val_labels)) for values in data.extra.values())
+
+
+def test_the_skin_networks_are_split_by_seed():
+    first, again, other = (datasets.load(seed=seed) for seed in (0, 0, 1))
+    assert first.val_logits.shape == (801, 7)
+    assert first.test_logits.shape == (3205, 7)
+    for part in ("val_logits", "val_labels", "test_logits", "test_labels"):
+        np.testing.assert_array_equal(getattr(first, part), getattr(again, part))
+    assert not np.array_equal(first.val_logits, other.val_logits)
+
+    def rows(data):
+        return np.unique(np.concatenate([data.val_logits, data.test_logits]), axis=0)
+
+    np.testing.assert_array_equal(rows(first), rows(other))  # the same images, dealt in another way
+
+
+def test_a_split_of_its_own_does_not_depend_on_the_seed():
+    a, b = (datasets.load("lenet5-mnist-s0", seed=seed) for seed in (0, 1))
+    np.testing.assert_array_equal(a.val_logits, b.val_logits)
+
+
+@pytest.mark.parametrize("name", ["", "../secret", "a/b", "/etc/passwd", 3, None])
+def test_what_is_no_name(name):
+    with pytest.raises(InputError, match="expected a name such as 'resnet200"):
+        datasets.load(name)
+
+
+def test_unknown_names_are_told_with_the_known():
+    with pytest.raises(FileError, match=r"'alexnet' is not here; there are densenet40-cifar10-s0, .*ATTEMPER_DATA"):
+        datasets.load("alexnet")
+
+
+def test_the_folder_can_be_told(tmp_path, monkeypatch):
+    source = datasets.BUNDLED / f"{datasets.DEMO}.npz"
+    (tmp_path / "mine.npz").write_bytes(source.read_bytes())
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    assert datasets.names() == ["mine", datasets.DEMO]
+    np.testing.assert_array_equal(datasets.load("mine").val_logits, datasets.load().val_logits)
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path / "none"))
+    assert datasets.names() == [datasets.DEMO]  # what comes with the package is always there
+
+
+def test_a_damaged_file_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    (tmp_path / "cut.npz").write_bytes((datasets.BUNDLED / f"{datasets.DEMO}.npz").read_bytes()[:5000])
+    np.savez(tmp_path / "other.npz", logits=np.zeros((3, 2)))
+    np.savez(tmp_path / "pickled.npz", logits=np.array([None], dtype=object))
+    for name in ("cut", "other", "pickled"):
+        with pytest.raises(FileError, match=rf"{name}\.npz: cannot be read as a data set of attemper"):
+            datasets.load(name)

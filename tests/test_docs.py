@@ -1,0 +1,95 @@
+"""What the documentation says is true: code runs, commands work, names exist, links lead somewhere."""
+
+import importlib
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attemper
+from attemper import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a folder with the files that the examples speak of."""
+    monkeypatch.chdir(tmp_path)
+    data = attemper.datasets.load()
+    np.savez("val.npz", logits=data.val_logits, labels=data.val_labels)
+    np.savez("test.npz", logits=data.test_logits, labels=data.test_labels)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+def test_python_blocks_run_in_order(page, folder, capsys):
+    names: dict = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_commands_of_the_readme_run_in_order(folder, monkeypatch):
+    lines = [line.split(" #")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("attemper ")]
+    assert len(commands) >= 4
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert ended.value.code == 0, command
+
+
+def test_make_targets_that_are_named_exist():
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
+    for page in PAGES:
+        for target in re.findall(r"`make ([\w-]+)", page.read_text()):
+            assert target in targets, f"{page.name}: make {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_functions_and_tests_of_the_paper_map_exist():
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    functions = set(re.findall(r"`(attemper\.[\w.]+)`", text))
+    tests = set(re.findall(r"`(tests/[\w/.]+(?:::\w+)?)`", text))
+    assert len(functions) >= 8
+    assert len(tests) >= 8
+    for name in functions:
+        parts = name.split(".")
+        thing = importlib.import_module(parts[0])
+        for i, part in enumerate(parts[1:], 1):
+            if not hasattr(thing, part):
+                importlib.import_module(".".join(parts[: i + 1]))
+            thing = getattr(thing, part)
+    for name in tests:
+        path, _, function = name.partition("::")
+        assert f"def {function}" in (ROOT / path).read_text() if function else (ROOT / path).exists(), name
+
+
+def test_equations_named_in_docstrings_stand_in_the_paper_map():
+    text = (ROOT / "docs" / "paper-map.md").read_text()
+    for path in (ROOT / "src").rglob("*.py"):
+        for number in re.findall(r"Eq\. \(?(\d)\)?", path.read_text()):
+            assert f"| ({number}) |" in text, f"{path.name}: Eq. ({number})"
+
+
+def test_every_method_and_every_page_is_named_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    for method in attemper.calibrators.METHODS:
+        assert f"`{method}`" in text
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"docs/{page.name}" in text

@@ -1,0 +1,273 @@
+"""Scores are checked once; their chunks, sums and samples are what the arrays hold."""
+
+from __future__ import annotations
+
+import array_api_strict
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attemper import InputError, Scores, TemperatureScaling, arrays
+from attemper import scores as scores_module
+
+from data import draw
+
+LIBRARIES = {
+    "numpy": np.asarray,
+    "torch": torch.tensor,
+    "jax": jnp.asarray,
+    "array_api_strict": array_api_strict.asarray,
+}
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Three rows of four classes at a time."""
+    monkeypatch.setattr(scores_module, "CHUNK_ELEMENTS", 12)
+
+
+def spoil(array, row, column, value):
+    array = array.copy()
+    array[row, column] = value
+    return array
+
+
+def softmax_rows(h):
+    return np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+
+
+# Logits
+
+
+@pytest.mark.parametrize("first_row", [0, 1000])
+@pytest.mark.parametrize(
+    "row, column, value, why",
+    [
+        (7, 2, np.nan, r"row {row}, column 2 is NaN; every logit must be a number .* Mend or drop that row"),
+        (0, 0, np.inf, r"row {row}, column 0 is infinity"),
+        (9, 3, 1e31, r"row {row}, column 3 is 1e\+31; larger than 1e\+30 is no logit. To mask .* use -inf"),
+        (5, 1, -1e31, r"row {row}, column 1 is -1e\+31"),
+        (8, slice(None), -np.inf, r"row {row} is -inf everywhere; some class must be possible"),
+    ],
+)
+def test_bad_logits_are_told_by_row_and_column(small_chunks, row, column, value, why, first_row):
+    h, y = draw(10, 4)
+    for labels in (y, None):
+        with pytest.raises(InputError, match="^logits: " + why.format(row=first_row + row)):
+            Scores.from_logits(spoil(h, row, column, value), labels, first_row=first_row)
+
+
+def test_the_first_bad_row_is_the_one_told(small_chunks):
+    h, y = draw(10, 4)
+    h[4, 1] = h[8, 0] = h[4, 3] = np.nan
+    with pytest.raises(InputError, match="row 4, column 1"):
+        Scores.from_logits(h, y)
+
+
+def test_a_masked_class_may_not_be_the_label(small_chunks):
+    h, y = draw(10, 4)
+    fine = Scores.from_logits(spoil(h, 6, (y[6] + 1) % 4, -np.inf), y)
+    assert fine.masked
+    assert np.isfinite(fine.bound)
+    with pytest.raises(InputError, match=rf"logits: row 106, column {y[6]} is -inf \(a masked class\).* own label"):
+        Scores.from_logits(spoil(h, 6, y[6], -np.inf), y, first_row=100)
+    assert Scores.from_logits(spoil(h, 6, y[6], -np.inf)).masked  # without labels there is nothing against it
+
+
+def test_the_largest_logit_that_is_one():
+    h, y = draw(10, 4)
+    assert Scores.from_logits(spoil(h, 3, 0, -1e30), y).bound == 1e30
+    top = h == h.max(axis=1, keepdims=True)
+    assert Scores.from_logits(np.where(top, h, -np.inf), h.argmax(axis=1)).bound == np.abs(h[top]).max()
+    mask = np.float32(np.finfo(np.float32).min)  # what half of the world masks with
+    with pytest.raises(InputError, match=r"row 3, column 0 is -3\.4e\+38.* logits\[logits < -1e30\] = -inf"):
+        Scores.from_logits(spoil(h.astype(np.float32), 3, 0, mask), y)
+
+
+def test_first_row_is_that_of_labels_and_weights_too():
+    h, y = draw(5, 3)
+    with pytest.raises(InputError, match="row 52 has label 3"):
+        Scores.from_logits(h, [0, 1, 3, 0, 1], first_row=50)
+    with pytest.raises(InputError, match="sample_weight: row 53"):
+        Scores.from_logits(h, y, sample_weight=[1, 1, 1, -1, 1], first_row=50)
+    with pytest.raises(InputError, match="row 50 is 'x'"):
+        Scores.from_logits(h, ["x"] * 5, classes=["a", "b", "c"], first_row=50)
+
+
+# Probabilities
+
+
+@pytest.mark.parametrize(
+    "row, value, why",
+    [
+        (2, [0, 0, 0], r"row 12 sums to 0; expected 1\. Divide each row by its sum"),
+        (2, [0.5, 0.5, 0.5], r"row 12 sums to 1\.5; expected 1"),
+        (3, [0.5, 0.7, -0.2], r"row 13, column 2 is -0\.2; probabilities lie between 0 and 1\. If these are logits"),
+        (0, [1.2, -0.1, -0.1], r"row 10, column 0 is 1\.2"),
+        (1, [0.5, np.nan, 0.5], "row 11, column 1 is nan"),
+        (1, [np.inf, 0, 0], "row 11, column 0 is inf"),
+    ],
+)
+def test_bad_probabilities_are_told_by_row_and_column(row, value, why):
+    p = spoil(np.full((4, 3), 1 / 3), row, slice(None), value)
+    with pytest.raises(InputError, match="^probabilities: " + why):
+        Scores.from_probs(p, first_row=10)
+
+
+def test_probabilities_may_be_rounded():
+    p = softmax_rows(draw(50, 4)[0])
+    for rounded in (p.astype(np.float16), p.astype(np.float32), p.round(3)):
+        assert Scores.from_probs(rounded).kind == "probs"
+    assert Scores.from_probs(torch.tensor(p, dtype=torch.bfloat16)).n_classes == 4
+
+
+def test_zeros_are_impossible_unless_a_floor_is_told():
+    p = np.array([[0.0, 0.25, 0.75], [0.5, 0.5, 0.0]])
+    scores = Scores.from_probs(p, [1, 0])
+    assert scores.masked
+    np.testing.assert_array_equal(scores.logits, np.log(p, where=p > 0, out=np.full_like(p, -np.inf)))
+    with pytest.raises(InputError, match=r"row 1 gives its own label 2 a probability of exactly 0.*floor=1e-8"):
+        Scores.from_probs(p, [1, 2])
+    floored = Scores.from_probs(p, [0, 2], floor=1e-4)
+    assert not floored.masked
+    assert floored.bound == pytest.approx(-np.log(1e-4))
+    np.testing.assert_allclose(floored.logits, np.log(np.maximum(p, 1e-4)))
+
+
+@pytest.mark.parametrize("floor", [0, 1, -1e-8, 2, np.nan, "1e-8"])
+def test_floors_that_make_no_sense(floor):
+    with pytest.raises(InputError, match="must lie between 0 and 1"):
+        Scores.from_probs([[0.5, 0.5]], floor=floor)
+
+
+# What they hold
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype")  # jax holds float32 alone
+def test_logits_stay_in_their_library(library, dtype):
+    h, y = draw(20, 4)
+    values = LIBRARIES[library](h.astype(dtype))
+    scores = Scores.from_logits(values, y)
+    assert scores.logits is values
+    assert (len(scores), scores.n_classes, scores.total_weight) == (20, 4, 20)
+    assert scores.bound == pytest.approx(np.abs(h).max(), rel=1e-6)
+    p = softmax_rows(h)
+    probs = Scores.from_probs(LIBRARIES[library](p.astype(dtype)), y)
+    assert type(probs.logits) is type(values)
+    np.testing.assert_allclose(np.asarray(probs.logits), np.log(p), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        lambda h: h.astype(np.float16),
+        lambda h: torch.tensor(h).half(),
+        lambda h: torch.tensor(h).bfloat16(),
+        lambda h: jnp.asarray(h, dtype=jnp.bfloat16),
+        lambda h: np.asarray(jnp.asarray(h, dtype=jnp.bfloat16)),
+    ],
+)
+def test_half_precision_is_summed_in_double(half):
+    h, y = draw(500, 4)
+    values = half(h)
+    exact = np.asarray(arrays.to_numpy(values), dtype=np.float64)
+    total = Scores.from_logits(values, y).total(lambda c: c.h.sum(axis=0))
+    np.testing.assert_allclose(total, exact.sum(axis=0), rtol=1e-12)
+    assert total.dtype == np.float64
+
+
+def whole(chunk):
+    w = np.ones(len(chunk.y)) if chunk.w is None else chunk.w
+    return np.array([len(chunk.y), chunk.y.sum(), w @ chunk.h.sum(axis=1), w.sum()])
+
+
+@given(n=st.integers(1, 40), chunk=st.integers(1, 50), block=st.integers(1, 80), weighted=st.booleans())
+def test_every_row_is_in_one_chunk(n, chunk, block, weighted):
+    h, y = draw(n, 4)
+    w = np.random.default_rng(0).uniform(size=n) if weighted else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scores_module, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(scores_module, "BLOCK_ELEMENTS", block)
+        found = Scores.from_logits(h, y, sample_weight=w).total(whole)
+    weights = np.ones(n) if w is None else w
+    np.testing.assert_allclose(found, [n, y.sum(), weights @ h.sum(axis=1), weights.sum()], rtol=1e-9)
+
+
+def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
+    h, y = draw(1000, 4)
+    scores = Scores.from_logits(h, y)
+    monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", 64)
+    sums = []
+    for threads in ("1", "3", "many", "0"):  # what is no number is no wish
+        monkeypatch.setenv("ATTEMPER_THREADS", threads)
+        sums.append(scores.total(whole))
+    assert all((s == sums[0]).all() for s in sums)
+
+
+def test_an_error_in_a_thread_comes_out(monkeypatch):
+    monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", 64)
+    monkeypatch.setenv("ATTEMPER_THREADS", "2")
+
+    def fail(chunk):
+        raise InputError("in a thread")
+
+    with pytest.raises(InputError, match="in a thread"):
+        Scores.from_logits(*draw(1000, 4)).total(fail)
+
+
+def test_chunks_come_in_the_precision_asked_for():
+    h, y = draw(50, 4)
+    for dtype in (np.float32, np.float64):
+        itemsize = Scores.from_logits(h, y).total(lambda c: np.array(c.h.dtype.itemsize), dtype)
+        assert itemsize == np.dtype(dtype).itemsize
+
+
+@given(n=st.integers(1, 60), rows=st.integers(1, 70))
+def test_a_sample_is_spread_over_all_rows(n, rows):
+    h, y = draw(n, 3)
+    scores = Scores.from_logits(h, y, sample_weight=np.arange(1.0, n + 1))
+    part = scores.sample(rows)
+    assert 1 <= len(part) <= rows
+    if rows >= n:
+        assert part is scores
+    taken = part.weights.astype(int) - 1  # the weights tell which rows these are
+    assert len(set(np.diff(taken))) <= 1
+    assert taken[0] == 0
+    assert n - taken[-1] <= (taken[1] if len(taken) > 1 else n)  # they reach to the end
+    np.testing.assert_array_equal(part.values, h[taken])
+    np.testing.assert_array_equal(part.labels, y[taken])
+    assert (part.bound, part.masked, part.kind) == (scores.bound, scores.masked, scores.kind)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_samples_stay_in_their_library(library):
+    h, y = draw(20, 3)
+    part = Scores.from_logits(LIBRARIES[library](h), y).sample(5)
+    assert type(part.values) is type(LIBRARIES[library](h))
+    np.testing.assert_allclose(
+        np.asarray(part.values), np.asarray(Scores.from_logits(h, y).sample(5).values), rtol=1e-6
+    )
+    assert part.weights is None
+
+
+# Tables
+
+
+def test_the_names_of_a_data_frame_are_remembered():
+    h, y = draw(60, 3)
+    frame = pd.DataFrame(h, columns=["akiec", "bcc", "mel"])
+    fitted = TemperatureScaling().fit(frame, pd.Series(y))
+    assert fitted.feature_names_in_.tolist() == ["akiec", "bcc", "mel"]
+    assert fitted.temperature_ == TemperatureScaling().fit(h, y).temperature_
+    np.testing.assert_array_equal(fitted.predict_proba(frame), TemperatureScaling().fit(h, y).predict_proba(h))
+    with pytest.raises(InputError, match="feature names"):
+        fitted.predict_proba(frame[["mel", "bcc", "akiec"]])
+    with pytest.raises(InputError, match="string names"):
+        TemperatureScaling().fit(pd.DataFrame(h, columns=["a", "b", 2]), y)
+    assert not hasattr(TemperatureScaling().fit(h, y), "feature_names_in_")
