@@ -104,6 +104,9 @@ def check_round_trip(calibrator, folder):
         path.write_text(json.dumps(damaged))
         with pytest.raises(FileError, match=key):
             attemper.load(path)
+    path.write_text(json.dumps(content | {"fitted": content["fitted"] | {"temperature": -5}}))
+    with pytest.raises(FileError, match="expected a positive one"):
+        attemper.load(path)
     path.write_text(json.dumps(content | {"schema": 2}))
     with pytest.raises(FileError, match="newer"):
         attemper.load(path)
@@ -188,6 +191,14 @@ def check_probabilities(calibrator):
     assert abs(taken_as_logits.temperature_ - by_logits.temperature_) > 0.1
     with pytest.raises(InputError, match="If these are logits"):
         clone(calibrator).set_params(input="probs").fit(h, y)
+    rounded = np.where(p < 0.02, 0.0, p)  # as a format with few digits would write them
+    with pytest.raises(InputError, match="a probability of exactly 0"):
+        clone(calibrator).set_params(input="probs").fit(rounded, y)
+    floored = clone(calibrator).set_params(input="probs", floor=0.01).fit(rounded, y)
+    assert floored.temperature_ == pytest.approx(by_logits.temperature_, rel=0.2)
+    assert (floored.predict_proba(rounded) > 0).all()
+    with pytest.raises(InputError, match="only probabilities have a floor"):
+        clone(calibrator).set_params(floor=0.01).fit(h, y)
     with pytest.raises(InputError, match="expected 'logits' or 'probs'"):
         clone(calibrator).set_params(input="guess").fit(h, y)
 

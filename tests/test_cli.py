@@ -282,6 +282,8 @@ def test_probabilities_are_told_and_zeros_given_a_floor(good, bad, val, tmp_path
     for floor in ("1e-3", "1e-8"):
         good("fit", "zero.npz", "--probs", "--floor", floor, "-o", f"{floor}.json")
     assert attemper.load("1e-3.json").temperature_ < attemper.load("1e-8.json").temperature_
+    good("apply", "1e-3.json", "zero.npz", "-o", "out.npz")  # the map remembers the floor
+    assert (np.load("out.npz")["probs"] > 0).all()
     assert "only probabilities have a floor" in bad("fit", "val.npz", "--floor", "1e-8")
     assert "must lie between 0 and 1" in bad("fit", "zero.npz", "--probs", "--floor", "-1")
 
@@ -310,6 +312,16 @@ def test_apply_reads_every_format_and_leaves_labels_alone(good, val, fitted, tmp
         "output": "out.npy",
     }
     np.testing.assert_array_equal(np.load("out.npy"), fitted.predict_proba(val[0]))
+
+
+def test_apply_takes_labels_along_where_told(good, bad, val, fitted, tmp_path):
+    h, y = val
+    header = ",".join(f"c{k}" for k in range(h.shape[1])) + ",target"
+    np.savetxt(tmp_path / "new.csv", np.column_stack([h, y]), delimiter=",", header=header, comments="")
+    assert "--labels-key" in bad("apply", "m.json", "new.csv", "-o", "out.csv")
+    good("apply", "m.json", "new.csv", "--labels-key", "target", "-o", "out.npz")
+    np.testing.assert_array_equal(np.load("out.npz")["labels"], y)
+    np.testing.assert_allclose(np.load("out.npz")["probs"], fitted.predict_proba(h), atol=1e-6)
 
 
 def test_apply_in_pieces_is_apply_at_once(good, val, fitted, monkeypatch):
@@ -607,7 +619,7 @@ def test_an_interrupt_half_way_leaves_the_old_file(fitted, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err.strip() == "attemper: interrupted; nothing was written"
+    assert err.strip() == "attemper: interrupted; no file was left half-written"
     assert (tmp_path / "out.csv").read_text() == "the old file"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["big.csv", "m.json", "out.csv", "val.npz"]
 

@@ -237,10 +237,11 @@ class Scores:
 
 
 def _threads() -> int:
+    """Two where there are two cores: beyond, Python gains little and each thread holds chunks of its own."""
     told = os.environ.get("ATTEMPER_THREADS", "")
     if told.isdigit() and int(told) > 0:
         return int(told)
-    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def _reject_bad_logits(h: NDArray[Any], first_row: int) -> None:

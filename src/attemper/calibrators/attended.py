@@ -53,7 +53,7 @@ class AttendedTemperatureScaling(Calibrator):
         Eq. (8), or the loss of the authors' published code, which differs (`docs/paper-map.md`).
     t_range : (low, high)
         The loss is not convex; its global minimum within this range is taken.
-    input, classes
+    input, floor, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -85,6 +85,7 @@ class AttendedTemperatureScaling(Calibrator):
         loss: Literal["paper", "reference"] = "paper",
         t_range: tuple[float, float] = DEFAULT_T_RANGE,
         input: Literal["logits", "probs"] = "logits",
+        floor: float | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
         self.theta = theta
@@ -92,6 +93,7 @@ class AttendedTemperatureScaling(Calibrator):
         self.loss = loss
         self.t_range = t_range
         self.input = input
+        self.floor = floor
         self.classes = classes
 
     theta_: float
@@ -183,7 +185,7 @@ class AttendedTemperatureScaling(Calibrator):
         return {"temperature": self.temperature_, "theta": self.theta_, "loss": self.loss, "path": path}
 
     def _fitted_from_fields(self, content: Fields) -> None:
-        self.temperature_ = content.number("temperature")
+        super()._fitted_from_fields(content)
         self.theta_ = content.number("theta")
         loss = content.text("loss")
         self.loss = "reference" if loss == "reference" else "paper"

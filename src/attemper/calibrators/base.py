@@ -54,6 +54,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method: ClassVar[str]  # the name on the command line and in files
 
     input: Literal["logits", "probs"]
+    floor: float | None
     classes: Sequence[Any] | None
     map_: Map
     fit_report_: FitReport
@@ -127,6 +128,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "method": self.method,
             "n_classes": int(self.n_features_in_),
             "input": self.input,
+            "floor": self.floor,
             "classes": names,
             "map": self.map_.to_dict(),
             "report": asdict(self.fit_report_),
@@ -152,6 +154,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if kind not in ("logits", "probs"):
             raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
         new.input, new.classes = kind, names  # type: ignore[assignment]
+        new.floor = None if content.content.get("floor") is None else content.number("floor")
         try:
             new._begin(n_classes, None)
         except InputError as error:
@@ -191,6 +194,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fitted_from_fields(self, content: Fields) -> None:
         self.temperature_ = content.number("temperature")
+        if self.temperature_ <= 0:
+            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
 
     # What they share.
 
@@ -205,8 +210,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        make = Scores.from_probs if self.input == "probs" else Scores.from_logits
-        return make(X, y, sample_weight=sample_weight, classes=self.classes)
+        return self._make_scores(X, y, sample_weight=sample_weight, classes=self.classes)
+
+    def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
+        if self.input == "probs":
+            return Scores.from_probs(X, y, floor=self.floor, **more)
+        if self.floor is not None:
+            raise InputError(f"floor={self.floor}: only probabilities have a floor; say input='probs'")
+        return Scores.from_logits(X, y, **more)
 
     def _begin(self, n_classes: int, X: Any) -> None:
         names = None if self.classes is None else as_names(self.classes, n_classes)
@@ -231,7 +242,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shape: tuple[int, ...] = getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != self.n_features_in_:
                 self._reject_columns(shape[1])
-            X = (Scores.from_probs if self.input == "probs" else Scores.from_logits)(X)
+            X = self._make_scores(X)
         if X.n_classes != self.n_features_in_:
             self._reject_columns(X.n_classes)
         return X.logits

@@ -86,7 +86,7 @@ class BayesianTemperatureScaling(Calibrator):
         the Beta(1, b) law of their rate.
     level : float
         Level of the credible intervals.
-    input, classes
+    input, floor, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -135,6 +135,7 @@ class BayesianTemperatureScaling(Calibrator):
         similar_shape: float = 4.0,
         level: float = 0.95,
         input: Literal["logits", "probs"] = "logits",
+        floor: float | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
         self.labels = labels
@@ -149,6 +150,7 @@ class BayesianTemperatureScaling(Calibrator):
         self.similar_shape = similar_shape
         self.level = level
         self.input = input
+        self.floor = floor
         self.classes = classes
 
     temperature_interval_: tuple[float, float]

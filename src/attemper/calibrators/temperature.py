@@ -33,6 +33,9 @@ class TemperatureScaling(Calibrator):
         an `EdgeWarning`.
     input : "logits" or "probs"
         What X holds. It is never guessed.
+    floor : float, optional
+        For probabilities: what those of exactly 0 stand for, such as 1e-8, where they come from rounding.
+        Without it they mean that the class is impossible.
     classes : sequence of names, optional
         Names of the columns, if labels are names.
 
@@ -63,10 +66,12 @@ class TemperatureScaling(Calibrator):
         *,
         t_range: tuple[float, float] | None = None,
         input: Literal["logits", "probs"] = "logits",
+        floor: float | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
         self.t_range = t_range
         self.input = input
+        self.floor = floor
         self.classes = classes
 
     def _check_parameters(self) -> None:

@@ -1,0 +1,384 @@
+"""The commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+import attemper
+from attemper import datasets
+from attemper.calibrators import METHODS, load
+from attemper.cli.inputs import bar, merged, progress, sketch_of
+from attemper.cli.options import (
+    check_writable,
+    files_argument,
+    interval_option,
+    noisy_option,
+    reading,
+    seed_option,
+    with_debug,
+    with_json,
+)
+from attemper.cli.output import comparison_json, err, number, out, plain, print_comparison, print_json, say_sketch
+from attemper.comparison import Comparison, compare
+from attemper.documents import atomic
+from attemper.errors import AttemperError, FileError, InputError
+from attemper.files import ProbRows, open_scores, write_probs
+from attemper.maps import ScaleMap
+from attemper.metrics import evaluate
+from attemper.scores import Scores
+from attemper.sketch import DEFAULT_T_RANGE, DEFAULT_THETAS
+
+__all__ = ["cli"]
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: attemper demo. Each command has a --help that explains it.",
+)
+@click.version_option(attemper.__version__, prog_name="attemper")
+def cli() -> None:
+    """Make a classifier's confidence mean what it says.
+
+    Give attemper the logits and labels of a validation set; it fits a small map that turns logits into
+    calibrated probabilities, shows what changed, and never changes the answers of the classifier.
+    """
+
+
+@cli.command()
+@files_argument
+@click.option(
+    "--method",
+    type=click.Choice(list(METHODS)),
+    default="bayes",
+    show_default=True,
+    help="ts: temperature scaling. ats: attended temperature scaling. bayes: Bayesian temperature scaling, the "
+    "best of the three with few or noisy labels and level with the others elsewhere.",
+)
+@click.option("-o", "--output", default="attemper.json", show_default=True, help="Where to write the fitted map.")
+@noisy_option
+@click.option("--theta", type=float, help="ats: use this θ instead of tuning it.")
+@click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
+@reading()
+@with_json
+@with_debug
+def fit(
+    inputs: Sequence[str],
+    method: str,
+    output: str,
+    noisy: bool,
+    theta: float | None,
+    loss: str | None,
+    read: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Fit a calibration map on validation data.
+
+    INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
+    .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Files are read in
+    chunks, once.
+
+    \b
+    attemper fit val.npz
+    attemper fit val.npz --noisy -o net.attemper.json
+    attemper fit logits.npy --labels labels.npy --method ts
+    attemper fit 'shards/*.parquet' --labels-key target
+    """  # noqa: D301 (click wants the control character)
+    if (theta is not None or loss is not None) and method != "ats":
+        raise InputError("--theta and --loss belong to --method ats")
+    given = {"theta": theta, "loss": loss or "paper"} if method == "ats" else {}
+    calibrator = METHODS[method].for_labels(noisy=noisy, **given, classes=read["classes"])
+    calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"])
+    check_writable(output, inputs)
+    thetas = DEFAULT_THETAS if theta is None else [theta]
+    sketch = sketch_of(inputs, read, t_range=DEFAULT_T_RANGE, thetas=thetas, parts=calibrator.sketch_parts())
+    calibrator.fit_sketch(sketch)
+    calibrator.save(output)
+    report = calibrator.fit_report_
+    summary = calibrator.summary() | {
+        "method": method,
+        "n_samples": sketch.n_samples,
+        "n_classes": sketch.n_classes,
+        "nll_uncalibrated": sketch.mean_nll(1.0),
+        "nll": report.nll,
+        "converged": report.converged,
+        "error": report.error,
+        "message": report.message,
+        "output": output,
+    }
+    if as_json:
+        print_json(summary)
+        return
+    out.print(f"{sketch.n_samples} samples, {sketch.n_classes} classes, method {method}", markup=False)
+    for line in calibrator.describe():
+        out.print(f"  {line}", markup=False)
+    out.print(f"  validation NLL {summary['nll_uncalibrated']:.4f} → {report.nll:.4f}", markup=False)
+    out.print(f"  {report.message}", markup=False)
+    out.print(f"wrote {output}", markup=False)
+
+
+@cli.command()
+@click.argument("map_file", metavar="MAP")
+@files_argument
+@click.option("-o", "--output", required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet.")
+@reading(weights=False)
+@with_json
+@with_debug
+def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any], as_json: bool) -> None:
+    """Turn logits into calibrated probabilities with a fitted MAP.
+
+    \b
+    attemper apply attemper.json new.npz -o probabilities.npz
+    attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
+    """  # noqa: D301 (click wants the control character)
+    calibrator = load(map_file)
+    read["probs"] = read["probs"] or calibrator.input == "probs"
+    read["floor"] = calibrator.floor if read["floor"] is None else read["floor"]
+    read["classes"] = calibrator.classes
+    check_writable(output, inputs)
+    files = open_scores(inputs, need_labels=False, **read)
+    if files.n_classes != calibrator.n_features_in_:
+        raise InputError(
+            f"{inputs[0]}: {files.n_classes} columns of logits, but {map_file} was fitted for "
+            f"{calibrator.n_features_in_} classes. If a table holds other columns, tell them with --labels-key or "
+            "--logits-key."
+        )
+    count = 0
+
+    def rows() -> Iterator[ProbRows]:
+        nonlocal count
+        for piece in progress(files, "applying"):
+            count += len(piece)
+            probs = calibrator.map_.apply(piece.logits)
+            yield ProbRows(probs, piece.labels, probs.argmax(axis=1))
+
+    write_probs(output, rows(), classes=calibrator.classes)
+    if as_json:
+        print_json({"rows": count, "output": output})
+    else:
+        out.print(f"wrote {count} rows to {output}", markup=False)
+
+
+@cli.command(name="evaluate")
+@files_argument
+@click.option("--map", "map_file", metavar="MAP", help="Also show the figures after this fitted map.")
+@interval_option
+@seed_option
+@reading()
+@with_json
+@with_debug
+def evaluate_(
+    inputs: Sequence[str],
+    map_file: str | None,
+    interval: float,
+    seed: int,
+    read: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Measure how far confidence and truth are apart, with intervals.
+
+    Accuracy, NLL, Brier score, ECE (15 bins of equal width; of equal mass; class-wise), MCE and MMCE.
+
+    \b
+    attemper evaluate test.npz
+    attemper evaluate test.npz --map attemper.json
+    """  # noqa: D301 (click wants the control character)
+    scores = open_scores(inputs, **read).load()
+    maps: dict[str, Any] = {"as given": ScaleMap(1.0)}
+    if map_file is not None:
+        calibrator = load(map_file)
+        if calibrator.n_features_in_ != scores.n_classes:
+            raise InputError(
+                f"{map_file}: fitted for {calibrator.n_features_in_} classes; the input has {scores.n_classes}"
+            )
+        maps[Path(map_file).name] = calibrator.map_
+    found = {
+        name: evaluate(
+            m.log_apply(scores.logits.astype(np.float64)),
+            scores.labels,
+            log_probs=True,
+            sample_weight=scores.weights,
+            interval=interval,
+            seed=seed,
+        )
+        for name, m in maps.items()
+    }
+    if as_json:
+        print_json({name: plain(metrics) for name, metrics in found.items()})
+        return
+    table = Table(title=f"{len(scores)} samples, {scores.n_classes} classes, {interval:.0%} intervals")
+    table.add_column("measure")
+    for name in found:
+        table.add_column(Text(name), justify="right")
+    for measure in next(iter(found.values())):
+        table.add_row(measure, *(number(metrics[measure]) for metrics in found.values()))
+    out.print(table)
+
+
+@cli.command(name="compare")
+@click.argument("val")
+@click.argument("test")
+@click.option("--methods", metavar="A,B,…", help=f"Which methods [default: {','.join(METHODS)}].")
+@noisy_option
+@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
+@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
+@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
+@interval_option
+@seed_option
+@reading()
+@with_json
+@with_debug
+def compare_(
+    val: str,
+    test: str,
+    methods: str | None,
+    noisy: bool,
+    val_logits_key: str | None,
+    val_labels_key: str | None,
+    val_labels: str | None,
+    interval: float,
+    seed: int,
+    read: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Fit every method on VAL, judge it on TEST, and say which to use.
+
+    \b
+    attemper compare val.npz test.npz
+    attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
+    """  # noqa: D301 (click wants the control character)
+    read_val = dict(read)
+    read_val["logits_key"] = val_logits_key or read["logits_key"]
+    read_val["labels_key"] = val_labels_key or read["labels_key"]
+    read_val["labels"] = val_labels
+    result = compared(
+        open_scores(val, **read_val).load(),
+        open_scores(test, **read).load(),
+        [m.strip() for m in methods.split(",")] if methods is not None else None,
+        noisy,
+        interval,
+        seed,
+    )
+    if as_json:
+        print_json(comparison_json(result))
+    else:
+        print_comparison(result, interval)
+
+
+@cli.command()
+@files_argument
+@click.option("-o", "--output", required=True, help="Where to write the sketch, such as a.sketch.json.")
+@click.option(
+    "--t-range", type=float, nargs=2, default=DEFAULT_T_RANGE, show_default=True, help="Temperatures covered."
+)
+@reading()
+@with_json
+@with_debug
+def sketch(
+    inputs: Sequence[str], output: str, t_range: tuple[float, float], read: dict[str, Any], as_json: bool
+) -> None:
+    """Reduce a data set to a small table from which every method can be fitted.
+
+    Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once.
+
+    \b
+    attemper sketch a.npz -o a.sketch.json
+    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
+    attemper fit all.sketch.json
+    """  # noqa: D301 (click wants the control character)
+    check_writable(output, inputs)
+    made = sketch_of(inputs, read, t_range=t_range)
+    made.save(output)
+    say_sketch(made, output, as_json)
+
+
+@cli.command()
+@files_argument
+@click.option("-o", "--output", required=True, help="Where to write the merged sketch.")
+@with_json
+@with_debug
+def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
+    """Add sketches: the result is the sketch of all their data together.
+
+    \b
+    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
+    """  # noqa: D301 (click wants the control character)
+    check_writable(output)
+    made = merged(inputs)
+    made.save(output)
+    say_sketch(made, output, as_json)
+
+
+@cli.command()
+@click.option("-o", "--output", default="demo-output", show_default=True, help="Folder for what the demo writes.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the bootstrap.")
+@with_json
+@with_debug
+def demo(output: str, seed: int, as_json: bool) -> None:
+    """Calibrate a real skin-lesion network that comes with attemper.
+
+    Writes the validation and test logits, the fitted map, calibrated probabilities, and a reliability
+    diagram if matplotlib is installed; prints the comparison of all methods.
+
+    \b
+    attemper demo
+    attemper demo -o somewhere
+    """  # noqa: D301 (click wants the control character)
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    data = datasets.load(seed=seed)
+    val = Scores.from_logits(data.val_logits, data.val_labels)
+    test = Scores.from_logits(data.test_logits, data.test_labels)
+    for name, scores in (("val", val), ("test", test)):
+        arrays: dict[str, Any] = {"logits": scores.values, "labels": scores.labels, "class_names": data.class_names}
+        with atomic(folder / f"{name}.npz") as stream:
+            np.savez_compressed(stream, **arrays)
+    result = compared(val, test, None, False, 0.95, seed)
+    calibrator = METHODS["bayes"].for_labels(noisy=False).fit(val)
+    calibrator.save(folder / "attemper.json")
+    probs = calibrator.predict_proba(data.test_logits)
+    write_probs(
+        folder / "probabilities.csv",
+        [ProbRows(probs, data.test_labels, probs.argmax(axis=1))],
+        classes=data.class_names,
+    )
+    written = ["val.npz", "test.npz", "attemper.json", "probabilities.csv"]
+    try:
+        from attemper import plots
+
+        plots.save_before_and_after(folder / "reliability.png", test, calibrator)
+        written.append("reliability.png")
+    except AttemperError as error:
+        err.print(f"no picture: {error}", markup=False)
+    if as_json:
+        print_json(comparison_json(result) | {"folder": str(folder), "files": written})
+        return
+    c = data.config
+    out.print(
+        f"{c['arch']} on {c['dataset']} lesions (HAM10000), {len(data.class_names)} classes: fitted on {len(val)} "
+        f"samples, judged on {len(test)} others.\n",
+        markup=False,
+    )
+    print_comparison(result, 0.95)
+    out.print(f"\nWrote to {folder}/: {', '.join(written)}", markup=False)
+    out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
+
+
+def compared(
+    val: Scores, test: Scores, methods: Sequence[str] | None, noisy: bool, interval: float, seed: int
+) -> Comparison:
+    with bar(1 + len(methods or METHODS)) as (progress, task):
+
+        def tick(method: str) -> None:
+            progress.update(task, description=f"fitting and judging {method}", advance=1)
+
+        return compare(val, test, methods, noisy=noisy, interval=interval, seed=seed, tick=tick)

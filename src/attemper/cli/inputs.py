@@ -1,0 +1,77 @@
+"""What the command line reads: files of logits and sketches, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from attemper.cli.output import err
+from attemper.errors import InputError
+from attemper.files import ScoreFiles, expanded, open_scores
+from attemper.scores import Scores
+from attemper.sketch import Sketch
+
+
+@contextmanager
+def bar(total: int | None) -> Iterator[tuple[Progress, Any]]:
+    """Show a progress bar on a terminal; none in a pipe."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        yield progress, progress.add_task("", total=total)
+
+
+def progress(files: ScoreFiles, what: str) -> Iterator[Scores]:
+    """Go through the pieces of files under a progress bar."""
+    with bar(files.n_rows) as (progress, task):
+        progress.update(task, description=what)
+        for piece in files:
+            yield piece
+            progress.advance(task, len(piece))
+
+
+def sketch_of(inputs: Sequence[str], read: dict[str, Any], **settings: Any) -> Sketch:
+    """Sketch files of logits piece by piece, or add sketches that were made before."""
+    sketches = [path for path in inputs if path.endswith(".json")]
+    if len(sketches) == len(inputs):
+        _reject_reading_options(sketches[0], read)
+        return merged(inputs)
+    if sketches:
+        raise InputError(
+            f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
+            "`attemper sketch` and give sketches alone"
+        )
+    total: Sketch | None = None
+    for piece in progress(open_scores(inputs, **read), "reading"):
+        part = Sketch.of(piece, **settings)
+        total = part if total is None else total + part
+    assert total is not None  # open_scores rejects empty input
+    return total
+
+
+def _reject_reading_options(path: str, read: dict[str, Any]) -> None:
+    """Refuse what says how to read logits: a sketch holds none. --probs and --classes go into the map."""
+    for name in ("logits_key", "labels", "labels_key", "weights_key", "floor"):
+        if read[name] is not None:
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{path}: a sketch holds no logits or labels any more; give {option} to `attemper sketch`")
+
+
+def merged(paths: Sequence[str]) -> Sketch:
+    """Add the sketches of these files."""
+    total: Sketch | None = None
+    for path in expanded(paths):
+        part = Sketch.load(path)
+        try:
+            total = part if total is None else total + part
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+    assert total is not None
+    return total

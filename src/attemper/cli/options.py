@@ -1,0 +1,126 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attemper.errors import FileError
+from attemper.files import expanded
+
+Command = Callable[..., Any]
+
+
+def with_debug(command: Command) -> Command:
+    """Let a command take --debug, which `main` looks at."""
+    return click.option("--debug", is_flag=True, expose_value=False, help="Show the Python traceback of an error.")(
+        command
+    )
+
+
+def with_json(command: Command) -> Command:
+    """Let a command print JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(command)
+
+
+def reading(weights: bool = True) -> Callable[[Command], Command]:
+    """Options that say how input files are to be read; the command gets ``read``, a dict of them.
+
+    Without ``weights`` labels are read only where an option names them, and the fitted map knows their names.
+    """
+    labels_default = "[default: labels; label]" if weights else "[default: none are read]"
+    options = {
+        "logits_key": click.option(
+            "--logits-key",
+            metavar="NAME",
+            help="Array or column of logits [default: logits; in a table every column but the label's]. In a "
+            "table with one column per class: what their names begin with.",
+        ),
+        "labels": click.option(
+            "--labels",
+            multiple=True,
+            metavar="FILE.npy",
+            help="Labels of logits in .npy; once for each input file.",
+        ),
+        "labels_key": click.option("--labels-key", metavar="NAME", help=f"Array or column of labels {labels_default}."),
+        "weights_key": click.option(
+            "--weights-key", metavar="NAME", help="Array or column of sample weights [default: none]."
+        ),
+        "probs": click.option(
+            "--probs", is_flag=True, help="The input holds probabilities, not logits. Never guessed."
+        ),
+        "floor": click.option(
+            "--floor",
+            type=float,
+            metavar="P",
+            help="With --probs: what probabilities of exactly 0 stand for, such as 1e-8.",
+        ),
+        "classes": click.option(
+            "--classes",
+            metavar="FILE|A,B,…",
+            help="Names of the classes in column order: a text file with one a line, or a list. Needed when "
+            "labels are names.",
+        ),
+    }
+    if not weights:
+        del options["weights_key"], options["classes"]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(**given: Any) -> Any:
+            read = {name: given.pop(name) for name in options}
+            read["labels"] = read["labels"] or None
+            if "classes" in read:
+                read["classes"] = class_names(read["classes"])
+            return command(read=read, **given)
+
+        for option in reversed(options.values()):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return decorate
+
+
+noisy_option = click.option(
+    "--noisy",
+    is_flag=True,
+    help="Some validation labels may be wrong: estimate how many, and do not let them spoil the fit (bayes).",
+)
+interval_option = click.option(
+    "--interval", type=float, default=0.95, show_default=True, help="Level of the bootstrap intervals."
+)
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
+files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
+
+
+def class_names(told: str | None) -> list[str] | None:
+    """Read names from a list or from a file."""
+    if told is None:
+        return None
+    if "," in told:
+        return [name.strip() for name in told.split(",")]
+    try:
+        lines = Path(told).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"--classes {told}: neither a list such as cat,dog nor a readable file: {error}") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def check_writable(path: str, inputs: Sequence[str] = ()) -> None:
+    """Say before the work, not after it, that there is no such folder, or that an input would be lost."""
+    target = Path(path)
+    try:
+        is_folder, there_is_a_folder = target.is_dir(), target.parent.is_dir()
+        loses = bool(inputs) and target.exists() and any(target.samefile(f) for f in expanded(inputs) if f.exists())
+    except OSError as error:  # such as a name that is too long
+        raise FileError(f"{error.filename}: {error.strerror}") from None
+    if not there_is_a_folder:
+        raise FileError(f"{path}: the folder {target.parent} does not exist")
+    if is_folder:
+        raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
+    if loses:
+        raise FileError(f"{path}: is one of the inputs, which would be lost; give -o another name")

@@ -1,0 +1,102 @@
+"""What the command line prints: text and tables on stdout, JSON for machines, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attemper.comparison import Comparison
+from attemper.metrics import Estimate
+from attemper.sketch import Sketch
+
+# Nothing wraps in a pipe; a terminal decides for itself.
+out = Console(width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=not sys.stdout.isatty())
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say_sketch(made: Sketch, output: str, as_json: bool) -> None:
+    """Say what a sketch that was written holds."""
+    size = Path(output).stat().st_size
+    if as_json:
+        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, "bytes": size, "output": output})
+    else:
+        out.print(
+            f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB",
+            markup=False,
+        )
+
+
+SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
+
+
+def print_comparison(result: Comparison, interval: float) -> None:
+    """Print the table of methods and the recommendation."""
+    table = Table(caption=f"on the test set, with {interval:.0%} bootstrap intervals", caption_justify="left")
+    table.add_column("method")
+    for title in SHOWN.values():
+        table.add_column(title, justify="right")
+    table.add_column("T", justify="right")
+    table.add_column("fit time", justify="right")
+    for row in result.rows:
+        name = "uncalibrated" if row.method == "none" else row.method
+        if row.metrics is None:
+            table.add_row(name, Text(f"failed: {row.failure}"))
+            continue
+        t = "" if row.temperature is None else f"{row.temperature:.3f}"
+        fit_time = "" if row.temperature is None else f"{1e3 * row.seconds:.1f} ms"
+        table.add_row(name, *(number(row.metrics[m]) for m in SHOWN), t, fit_time)
+    out.print(table)
+    for row in result.rows:
+        for note in row.notes:
+            err.print(f"warning: {note}", markup=False)
+    out.print(result.reason, markup=False)
+
+
+def comparison_json(result: Comparison) -> dict[str, Any]:
+    """Return the same as plain numbers."""
+    rows = [
+        {
+            "method": row.method,
+            "temperature": row.temperature,
+            "seconds": row.seconds,
+            "metrics": None if row.metrics is None else plain(row.metrics),
+            "notes": list(row.notes),
+            "failure": row.failure or None,
+        }
+        for row in result.rows
+    ]
+    return {"rows": rows, "recommended": result.recommended, "reason": result.reason}
+
+
+def number(value: float | Estimate) -> str:
+    """Write a figure with its interval."""
+    if isinstance(value, Estimate):
+        return f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})"
+    return f"{value:.4f}"
+
+
+def plain(metrics: dict[str, float | Estimate]) -> dict[str, Any]:
+    """Return metrics as plain numbers."""
+    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in metrics.items()}
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print JSON and nothing else."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: finite(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(v) for v in value]
+        if isinstance(value, float) and not np.isfinite(value):
+            return str(value)  # JSON has no infinity
+        return value
+
+    sys.stdout.write(json.dumps(finite(content), indent=2) + "\n")
