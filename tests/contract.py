@@ -192,6 +192,7 @@ def check_probabilities(calibrator):
     with pytest.raises(InputError, match="If these are logits"):
         clone(calibrator).set_params(input="probs").fit(h, y)
     rounded = np.where(p < 0.02, 0.0, p)  # as a format with few digits would write them
+    rounded /= rounded.sum(axis=1, keepdims=True)
     with pytest.raises(InputError, match="a probability of exactly 0"):
         clone(calibrator).set_params(input="probs").fit(rounded, y)
     floored = clone(calibrator).set_params(input="probs", floor=0.01).fit(rounded, y)
