@@ -43,7 +43,7 @@ class Direct:
         beta = np.exp(-u)
         _, total = rest(self.rows, beta)
         by_bin = attended.terms(self.rows, self.y, None, self.pairs, beta, total, reference=self.reference)
-        value = nll.sums(self.h, self.y, None, beta, order=0)[0]
+        value = nll.sums(self.h, self.y, None, beta)[0]
         return attended.theta_path(np.array([value]), by_bin[None, :])[0]
 
 
@@ -84,7 +84,7 @@ def main():
         scores = Scores.from_logits(h, y)
 
         def mean_nll(t, s=scores):
-            total = s.total(lambda c: nll.sums(*c, 1 / t, order=0, bound=s.bound, masked=s.masked))
+            total = s.total(lambda c: nll.sums(*c, 1 / t, bound=s.bound, masked=s.masked))
             return float(total[0]) / len(s)
 
         theirs = []

@@ -151,16 +151,21 @@ class Scores:
     def total(
         self,
         function: Callable[[Chunk], NDArray[Any]],
-        dtype: type[np.floating[Any]] = np.float64,
+        dtype: type[np.floating[Any]] | None = None,
+        *,
+        large: int = 1,
     ) -> Floats:
         """Sum ``function(chunk)`` over all chunks, on several threads when it is worth it.
 
         The blocks and the order in which they are added do not depend on the
-        number of threads, so the sum is the same to the last bit.
+        number of threads, so the sum is the same to the last bit. ``dtype`` is what chunks are brought
+        to; None leaves them in single or double precision, as they are. Where there are many, chunks may be up
+        to ``large`` times as large as usual.
         """
+        elements = CHUNK_ELEMENTS * min(max(len(self) * self.n_classes // (16 * CHUNK_ELEMENTS), 1), large)
 
         def block(start: int) -> NDArray[Any]:
-            parts = (function(c) for c in self._chunks(start, start + rows, dtype))
+            parts = (function(c) for c in self._chunks(start, start + rows, dtype, elements))
             total: Any = sum(parts)
             return np.asarray(total)
 
@@ -190,12 +195,8 @@ class Scores:
             weights=None if self.weights is None else self.weights[part],
         )
 
-    def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]]) -> Iterator[Chunk]:
+    def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]] | None, elements: int) -> Iterator[Chunk]:
         assert self.labels is not None
-        # Larger chunks pay only where there are many. Double precision is worked on without a copy, so there may be
-        # twice as much of it.
-        most = 4 if "64" in str(self.values.dtype) else 2
-        elements = CHUNK_ELEMENTS * min(max(len(self) * self.n_classes // (16 * CHUNK_ELEMENTS), 1), most)
         rows = max(1, elements // self.n_classes)
         stop = min(stop, len(self))
         for first in range(start, stop, rows):
@@ -204,7 +205,7 @@ class Scores:
             if self.kind == "probs":
                 h = log_probs(h.astype(np.float64, copy=False), self.floor)
             weights = None if self.weights is None else self.weights[part]
-            yield Chunk(h.astype(dtype, copy=False), self.labels[part], weights)
+            yield Chunk(h.astype(dtype or h.dtype, copy=False), self.labels[part], weights)
 
     def _scan(self, first_row: int) -> tuple[float, bool]:
         """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""

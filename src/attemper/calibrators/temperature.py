@@ -79,12 +79,10 @@ class TemperatureScaling(Calibrator):
             log_range(self.t_range)
 
     def _solve_scores(self, scores: Scores) -> None:
-        total = scores.total_weight
         found = least_nll(scores)
         low, high = self.t_range or (0.0, np.inf)
         if isinstance(found, nll.Minimum) and low <= 1 / found.beta <= high:
-            value = found.nll / total
-            report = FitReport(found.converged, found.error, None, value, len(scores), found.passes, str(found))
+            report = FitReport(found.converged, found.error, None, found.nll, len(scores), found.passes, str(found))
             self._finish(1 / found.beta, report)
             return
         if isinstance(found, nll.Minimum):
@@ -94,7 +92,7 @@ class TemperatureScaling(Calibrator):
             edge = found
             why = NO_FINITE_T[edge]
         t = (self.t_range or DEFAULT_T_RANGE)[edge == "high"]
-        value = float(_evaluator(scores, np.float64)(1 / t, 2)[0]) / total
+        value = float(_evaluator(scores, np.float64)(1 / t)[0])
         message = f"{why}; T = {t:g} is the edge of the range"
         self._finish(t, FitReport(False, 0.0, edge, value, len(scores), 1, message))
 
@@ -141,23 +139,29 @@ def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high"]:
         if few is not scores:
             end = _endless(scores)
         return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
-    # Third moments of large logits would overflow in single precision.
-    quick = np.float32 if scores.bound < 1e4 else np.float64
-    start: nll.Minimum | float = 1.0
-    if few is not scores:
-        start = nll.minimise(_evaluator(few, quick), tolerance=0.01).beta
-    elements = len(scores) * scores.n_classes
-    if elements > 1 << 16:
-        start = nll.minimise(_evaluator(scores.sample(len(scores) // 8), quick), start, tolerance=1e-3).beta
-        start = nll.minimise(_evaluator(scores, quick), start, tolerance=1e-3)
+    quick = np.float32 if scores.bound < 1e4 else np.float64  # where squares of logits are safe in single precision
+    if few is scores:
+        return nll.minimise(_evaluator(scores, np.float64))
+    start = nll.minimise(_evaluator(few, quick), tolerance=0.01)
+    if len(scores) * scores.n_classes <= 1 << 16:
+        return nll.minimise(_evaluator(scores, np.float64), start, same_data=False)
+    some = _evaluator(scores.sample(len(scores) // 8), quick)
+    start = nll.minimise(some, start, same_data=False, tolerance=0.03)
+    start = nll.minimise(_evaluator(scores, quick), start, same_data=False, tolerance=0.03)
     return nll.minimise(_evaluator(scores, np.float64), start)
 
 
-def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float, int], NDArray[np.float64]]:
-    def evaluate(beta: float, order: int) -> NDArray[np.float64]:
-        return scores.total(
-            lambda chunk: nll.sums(*chunk, beta, order=order, bound=scores.bound, masked=scores.masked), dtype
+def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float], NDArray[np.float64]]:
+    """Mean NLL, slope and curvature as a function of β."""
+    # Larger chunks pay where there are many. Double precision is worked on without a copy, so there may be
+    # twice as much of it.
+    large = 4 if "64" in str(scores.values.dtype) else 2
+
+    def evaluate(beta: float) -> NDArray[np.float64]:
+        total = scores.total(
+            lambda chunk: nll.sums(*chunk, beta, bound=scores.bound, masked=scores.masked), dtype, large=large
         )
+        return total / scores.total_weight
 
     return evaluate
 

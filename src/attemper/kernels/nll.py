@@ -3,8 +3,7 @@
 NLL(β) = Σ_i log Σ_j exp(β h_ij) − β h_{i,y_i}      (Eq. 2 at temperature T, Eq. 4)
 
 is convex in β. Its slope is Σ_i E_S[h_i] − h_{i,y_i}, whose zero is Eq. (5),
-its curvature Σ_i Var_S[h_i] and its third derivative the sum of the third
-central moments.
+and its curvature Σ_i Var_S[h_i].
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ def sums(
     w: Floats | None,
     beta: float,
     *,
-    order: int = 2,
     bound: float = np.inf,
     masked: bool = False,
 ) -> Floats:
-    """NLL and its first ``order`` derivatives in β, summed over the rows.
+    """NLL, its slope and its curvature in β, summed over the rows.
 
     Parameters
     ----------
@@ -58,18 +56,10 @@ def sums(
     np.exp(e, out=e)
     z = np.add.reduce(e, axis=0) if narrow else np.vecdot(e, np.ones(h.shape[1], dtype=h.dtype))
     hy = label.astype(np.float64, copy=False)
-    terms = [np.log(z.astype(np.float64, copy=False)) - beta * hy]
-    if order >= 1:
-        m1 = dot(e, h).astype(np.float64, copy=False) / z
-        terms.append(m1 - hy)
-    if order >= 2:
-        np.multiply(e, h, out=e)
-        m2 = dot(e, h).astype(np.float64, copy=False) / z
-        terms.append(m2 - m1 * m1)
-    if order >= 3:
-        np.multiply(e, h, out=e)
-        m3 = dot(e, h).astype(np.float64, copy=False) / z
-        terms.append(m3 - 3 * m1 * m2 + 2 * m1**3)
+    m1 = dot(e, h).astype(np.float64, copy=False) / z
+    np.multiply(e, h, out=e)
+    m2 = dot(e, h).astype(np.float64, copy=False) / z
+    terms = [np.log(z.astype(np.float64, copy=False)) - beta * hy, m1 - hy, m2 - m1 * m1]
     return np.array([t.sum() if w is None else w @ t for t in terms])
 
 
@@ -101,11 +91,13 @@ class Minimum:
     beta: float
     nll: float
     slope: float
-    third: float
     passes: int
     converged: bool
     error: float  # bound on the relative error of beta
-    stale: float  # how far β has moved, relatively, since the third derivative was taken
+    third: float  # third derivative near the minimum, for a search that starts here
+    stale: float  # how far, relatively, from the minimum it was taken
+    at: float  # the last β that was looked at, and the curvature there
+    curvature: float
 
     def __str__(self) -> str:
         """Say in a sentence how the search ended."""
@@ -114,30 +106,37 @@ class Minimum:
 
 
 def minimise(
-    evaluate: Callable[[float, int], Floats],
+    evaluate: Callable[[float], Floats],
     start: Minimum | float = 1.0,
     *,
+    same_data: bool = True,
     tolerance: float = 1e-8,
     max_passes: int = 100,
 ) -> Minimum:
     """Safeguarded Halley iteration for the zero of the slope.
 
-    ``evaluate(beta, order)`` returns the NLL and its derivatives up to ``order``. A step of
-    relative size s leaves an error of order s³. Once steps are short the third derivative is
-    kept from the pass before, also from a rougher version of the same sum whose minimum is
-    given as ``start``; that is what the two passes of a fit owe their number to. Points of known
-    slope sign bracket the zero; a step that leaves the bracket, or moves β by more than a
-    factor of eight, is cut back.
+    ``evaluate(beta)`` returns the NLL, its slope and its curvature. The third derivative is the
+    difference of the curvatures of two passes, so that after the first, a step of relative
+    size s leaves an error of order s² times the step before it.
+
+    ``start`` may be the minimum of a rougher version of the same mean, whose curvature then serves as that
+    of the pass before; or, without ``same_data``, of a sample, whose third derivative alone is near
+    enough. Points of known slope sign bracket the zero; a step that leaves the bracket, or moves β by more
+    than a factor of eight, is cut back.
     """
     low, high = 0.0, np.inf
+    third, stale, at, before = 0.0, 1.0, 0.0, 0.0
     if isinstance(start, Minimum):
-        beta, order, third, stale = start.beta, 2, start.third, start.stale
+        beta, third, stale = start.beta, start.third, max(start.stale, 0.1)
+        if same_data:
+            at, before = start.at, start.curvature
     else:
-        beta, order, third, stale = start, 3, 0.0, 0.0
+        beta = start
     for passes in range(1, max_passes + 1):
-        nll, slope, curvature, *rest = (float(v) for v in evaluate(beta, order))
-        if rest:
-            third, stale = rest[0], 0.0
+        nll, slope, curvature = (float(v) for v in evaluate(beta))
+        if at > 0 and beta != at:
+            third, stale = (curvature - before) / (beta - at), abs(beta / at - 1)
+        at, before = beta, curvature
         if slope > 0:
             high = beta
         else:
@@ -153,11 +152,10 @@ def minimise(
             nll += step * (slope + step * (curvature / 2 + step * third / 6))
             slope += step * (curvature + step * third / 2)
             error = max(error, 4 * np.finfo(float).eps)
-            return Minimum(new, nll, slope, third, passes, True, error, stale + size)
-        order = 2 if size < 0.05 else 3
+            return Minimum(new, nll, slope, passes, True, error, third, stale + size, at, before)
         stale += size
         beta = new
-    return Minimum(beta, nll, slope, third, max_passes, False, size, stale)
+    return Minimum(beta, nll, slope, max_passes, False, size, third, stale, at, before)
 
 
 def _halley(slope: float, curvature: float, third: float) -> float:
