@@ -177,7 +177,7 @@ def test_half_precision_is_summed_in_double(half):
     h, y = draw(500, 4)
     values = half(h)
     exact = np.asarray(arrays.to_numpy(values), dtype=np.float64)
-    total = Scores.from_logits(values, y).total(lambda c: c.h.sum(axis=0))
+    total = Scores.from_logits(values, y).total(lambda c: c.h.sum(axis=0), np.float64)
     np.testing.assert_allclose(total, exact.sum(axis=0), rtol=1e-12)
     assert total.dtype == np.float64
 
