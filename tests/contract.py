@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import attemper
-from attemper import AttemperError, EdgeWarning, FileError, InputError, NotFittedError, Sketch
+from attemper import AttemperError, AttemperWarning, EdgeWarning, FileError, InputError, NotFittedError, Sketch
 
 from data import draw
 
@@ -93,13 +93,14 @@ def check_round_trip(calibrator, folder):
     np.testing.assert_array_equal(back.predict_proba(h), fitted.predict_proba(h))
     assert back.fit_report_ == fitted.fit_report_
     assert back.summary() == fitted.summary()
+    assert back.get_params() == fitted.get_params()
     again = folder / "again.json"
     back.save(again)
     assert again.read_bytes() == path.read_bytes()
     clone(calibrator).fit(h, y).save(again)  # the same data give the same bytes
     assert again.read_bytes() == path.read_bytes()
     content = json.loads(path.read_text())
-    for key in ("method", "map", "n_classes", "input", "report", "fitted"):
+    for key in ("method", "map", "n_classes", "input", "params", "report", "fitted"):
         damaged = {k: v for k, v in content.items() if k != key}
         path.write_text(json.dumps(damaged))
         with pytest.raises(FileError, match=key):
@@ -107,6 +108,10 @@ def check_round_trip(calibrator, folder):
     path.write_text(json.dumps(content | {"fitted": content["fitted"] | {"temperature": -5}}))
     with pytest.raises(FileError, match="expected a positive one"):
         attemper.load(path)
+    for damage, why in (({"floor": 0.5}, "only probabilities"), ({"params": {"x": 1}}, "'x' is unknown")):
+        path.write_text(json.dumps(content | damage))
+        with pytest.raises(FileError, match=why):
+            attemper.load(path)
     path.write_text(json.dumps(content | {"schema": 2}))
     with pytest.raises(FileError, match="newer"):
         attemper.load(path)
@@ -160,6 +165,18 @@ def check_in_scikit_learn(calibrator):
     np.testing.assert_array_equal(frozen.fit(logits, 1 - y[300:] % 2).predict_proba(logits).shape, (300, 3))
 
 
+def check_scores(calibrator):
+    """A Scores brings everything with it; what contradicts it is refused."""
+    h, y = draw(200, 3)
+    scores = attemper.Scores.from_logits(h, y)
+    assert clone(calibrator).fit(scores).temperature_ == clone(calibrator).fit(h, y).temperature_
+    for y_, w in ((y, None), (None, np.ones(200))):
+        with pytest.raises(InputError, match="brings its own"):
+            clone(calibrator).fit(scores, y_, w)
+    with pytest.raises(InputError, match="hold logits"):
+        clone(calibrator).set_params(input="probs").fit(scores)
+
+
 def check_class_names(calibrator):
     h, y = draw(200, 3)
     names = np.array(["akiec", "bcc", "mel"])
@@ -167,6 +184,10 @@ def check_class_names(calibrator):
     assert named.temperature_ == clone(calibrator).fit(h, y).temperature_
     assert named.classes_.tolist() == names.tolist()
     assert (named.predict(h) == names[h.argmax(axis=1)]).all()
+    tensor = torch.tensor(h, requires_grad=True)
+    assert (named.predict(tensor) == names[h.argmax(axis=1)]).all()
+    with pytest.warns(AttemperWarning, match="not in sorted order"):
+        clone(calibrator).set_params(classes=list(names[::-1])).fit(h, names[::-1][y])
     with pytest.raises(InputError, match="row 0 is 'nv', which is not among"):
         clone(calibrator).set_params(classes=list(names)).fit(h, np.where(y >= 0, "nv", ""))
     with pytest.raises(InputError, match="4 names for 3 columns"):

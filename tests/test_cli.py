@@ -318,7 +318,7 @@ def test_apply_takes_labels_along_where_told(good, bad, val, fitted, tmp_path):
     h, y = val
     header = ",".join(f"c{k}" for k in range(h.shape[1])) + ",target"
     np.savetxt(tmp_path / "new.csv", np.column_stack([h, y]), delimiter=",", header=header, comments="")
-    assert "--labels-key" in bad("apply", "m.json", "new.csv", "-o", "out.csv")
+    assert "is 'target' a class" in bad("apply", "m.json", "new.csv", "-o", "out.csv")
     good("apply", "m.json", "new.csv", "--labels-key", "target", "-o", "out.npz")
     np.testing.assert_array_equal(np.load("out.npz")["labels"], y)
     np.testing.assert_allclose(np.load("out.npz")["probs"], fitted.predict_proba(h), atol=1e-6)

@@ -383,3 +383,19 @@ def test_names_that_json_cannot_hold_are_not_saved(tmp_path, names):
     with pytest.raises(InputError, match="only text and numbers can be saved"):
         fitted.save(tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_links_modes_and_pipes_are_respected(tmp_path):
+    target, link, pipe = (tmp_path / name for name in ("target", "link", "pipe"))
+    target.write_text("old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with atomic(link, "w") as stream:
+        stream.write("new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match="device or pipe"), atomic(pipe, "w") as stream:
+        stream.write("x")
+    assert pipe.is_fifo()

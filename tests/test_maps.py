@@ -1,5 +1,6 @@
 import array_api_strict
 import jax.numpy as jnp
+import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
@@ -126,3 +127,25 @@ def test_maps_that_make_no_sense_are_not_read(content):
 def test_betas_are_checked_in_python_too():
     with pytest.raises(InputError, match="positive"):
         ScaleMap(float("nan"))
+
+
+@pytest.mark.parametrize("m", MAPS[:4])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_the_arg_max_stays_among_the_smallest_numbers(m, dtype):
+    h = np.random.default_rng(0).normal(scale=1e-3, size=(4, 60_000)).astype(dtype)  # as in a large vocabulary
+    for p in (m.apply(h), m.log_apply(h)):
+        assert p.dtype == dtype
+        assert (p.astype(np.float32).argmax(axis=1) == h.astype(np.float32).argmax(axis=1)).all()
+
+
+def test_longdouble_is_computed_in_double():
+    h = np.array([[2.0, 0.5, -1.0]])
+    p = ScaleMap(0.7).apply(h.astype(np.longdouble))
+    assert p.dtype == np.longdouble
+    np.testing.assert_allclose(p.astype(np.float64), ScaleMap(0.7).apply(h), rtol=1e-15)
+
+
+def test_no_beta_makes_nan():
+    with pytest.raises(InputError, match="between"):
+        ScaleMap(1e40)
+    assert np.isfinite(ScaleMap(1e30).apply(np.array([[1.0, 2.0]], dtype=np.float32))).all()

@@ -218,6 +218,8 @@ def _reject_foreign(values: Any, what: str) -> None:
         raise InputTypeError(f"{what}: a sparse tensor came; softmax needs every class. Use .to_dense().")
     if "complex" in str(values.dtype):
         raise InputError(f"{what}: Complex data not supported; expected real numbers")
+    if "bool" in str(values.dtype):
+        raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
 
 
 def _look_up(y: NDArray[Any], classes: list[Any], first_row: int) -> Labels:

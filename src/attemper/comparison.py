@@ -78,7 +78,7 @@ def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, s
     temperature: float | None = None
     seconds, notes = 0.0, []
     if method != "none":
-        calibrator: Calibrator = METHODS[method].for_labels(noisy=noisy)
+        calibrator: Calibrator = METHODS[method].for_labels(noisy=noisy, input=val.kind, floor=val.floor)
         start = time.perf_counter()
         try:
             with warnings.catch_warnings(record=True) as caught:

@@ -38,6 +38,10 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     try:
         if path.is_dir():
             raise FileError(f"{path}: a folder; give the name of a file in it")
+        if path.exists() and not path.is_file():
+            raise FileError(f"{path}: a device or pipe, which cannot be written as a whole; give the name of a file")
+        path = path.resolve() if path.is_symlink() else path  # a link stays, what it points to is written
+        permissions = path.stat().st_mode & 0o777 if path.exists() else None
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise FileError(f"{path}: cannot be written there: {error.strerror or error}") from None
@@ -50,10 +54,11 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; give the mode that a plain open() would have given.
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(name).chmod(0o666 & ~mask)
+        if permissions is None:  # mkstemp makes files private; give the mode that a plain open() would have given
+            mask = os.umask(0)
+            os.umask(mask)
+            permissions = 0o666 & ~mask
+        Path(name).chmod(permissions)
         Path(name).replace(path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)

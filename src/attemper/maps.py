@@ -59,7 +59,7 @@ class Map:
     def _transform(self, logits: Any, xp: Any, *, log: bool) -> Any:
         dtype = _result_dtype(logits, xp)
         # float16 and bfloat16 are computed in single precision and rounded once, at the end.
-        wide = dtype if dtype in (xp.float32, xp.float64) else xp.float32
+        wide = xp.float32 if "16" in str(dtype) else dtype if dtype == xp.float32 else xp.float64
         h = xp.astype(logits, wide)
         top = xp.argmax(h, axis=1, keepdims=True)
         d = h - xp.max(h, axis=1, keepdims=True)
@@ -80,8 +80,8 @@ class ScaleMap(Map):
     beta: float
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.beta) and self.beta > 0):
-            raise InputError(f"beta={self.beta}: must be a positive number")
+        if not 1e-30 <= self.beta <= 1e30:
+            raise InputError(f"beta={self.beta}: must be a positive number, between 1e-30 and 1e30")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers."""
@@ -114,8 +114,8 @@ class MixtureMap(Map):
         w, b = np.asarray(self.weights, dtype=float), np.asarray(self.betas, dtype=float)
         if not (1 <= len(w) <= MAX_COMPONENTS and w.shape == b.shape):
             raise InputError(f"a mixture of {w.shape} weights and {b.shape} betas: expected one for each")
-        if not (np.isfinite(b).all() and (b > 0).all()):
-            raise InputError("betas must be positive numbers")
+        if not ((b >= 1e-30) & (b <= 1e30)).all():
+            raise InputError("betas must be positive numbers, between 1e-30 and 1e30")
         if not (np.isfinite(w).all() and (w >= 0).all() and 0 <= self.floor <= 1):
             raise InputError("weights and floor must not be negative")
         if abs(w.sum() + self.floor - 1) > 1e-6:
@@ -171,6 +171,8 @@ def map_from_fields(content: Fields) -> Map:
 
 
 def _result_dtype(logits: Any, xp: Any) -> Any:
+    if "bfloat16" in str(logits.dtype):  # of ml_dtypes in NumPy, which isdtype does not know
+        return logits.dtype
     return logits.dtype if xp.isdtype(logits.dtype, "real floating") else xp.float64
 
 
@@ -181,8 +183,16 @@ def _keep_first(value: Any, top: Any, xp: Any) -> Any:
         return value
     best = xp.max(value, axis=1, keepdims=True)
     column = xp.reshape(xp.arange(value.shape[1], dtype=top.dtype, device=array_api_compat.device(value)), (1, -1))
-    # One step down for a number just below a power of two, two steps elsewhere. Log-probabilities are
-    # negative, so there the same factor must go the other way.
-    eps = xp.finfo(value.dtype).eps
-    lower = xp.where(best > 0, best * (1 - eps), best * (1 + eps) - eps)
-    return xp.where(wrong & (value == best) & (column < top), xp.astype(lower, value.dtype), value)
+    eps, least = _steps(value.dtype, xp)
+    wide = xp.astype(best, xp.float32) if value.dtype not in (xp.float32, xp.float64) else best
+    step = xp.abs(wide) * eps  # one or two steps of the format; among its smallest numbers steps are all the same
+    lower = xp.astype(wide - xp.where(step < least, xp.full_like(step, least), step), value.dtype)
+    return xp.where(wrong & (value == best) & (column < top), lower, value)
+
+
+def _steps(dtype: Any, xp: Any) -> tuple[float, float]:
+    """Relative distance of neighbours at 1, and the smallest number of all."""
+    if "bfloat16" in str(dtype):
+        return 2.0**-7, 2.0**-133
+    info = xp.finfo(dtype)
+    return float(info.eps), float(info.smallest_normal) * float(info.eps)

@@ -234,6 +234,11 @@ class Scores:
                     f"logits: row {first_row + first + row}, column {column} is {values[row, column]:.3g}; larger than "
                     f"{LARGEST:g} is no logit. To mask a class out use -inf: logits[logits < -1e30] = -inf."
                 )
+        if 0 < bound < 1 / LARGEST:
+            raise InputError(
+                f"logits: none is larger than {bound:.3g} in magnitude, so all classes are as likely in every row; "
+                "multiply them by a constant first"
+            )
         return bound, masked
 
 

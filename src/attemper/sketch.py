@@ -88,14 +88,16 @@ class Sketch:
         parts : which sums to keep; leave some out to save time and space
         """
         if isinstance(logits, Scores):
+            if any(more is not None for more in (labels, sample_weight, classes)):
+                raise InputError("a Scores brings its own labels, weights and classes; give no others beside it")
             scores = logits
         else:
             scores = Scores.from_logits(logits, labels, sample_weight=sample_weight, classes=classes)
         if scores.labels is None:
             raise InputError("labels: a sketch needs them; give one label per row of logits")
         interval = log_range(t_range)
-        if not 8 <= n_nodes <= MAX_NODES:
-            raise InputError(f"n_nodes={n_nodes}: must lie between 8 and {MAX_NODES}")
+        if not isinstance(n_nodes, int | np.integer) or not 8 <= n_nodes <= MAX_NODES:
+            raise InputError(f"n_nodes={n_nodes}: must be a whole number between 8 and {MAX_NODES}")
         grid = check_thetas(DEFAULT_THETAS if thetas is None else thetas)
         unknown = set(parts) - set(ALL_PARTS)
         if unknown:
@@ -124,6 +126,11 @@ class Sketch:
     def interval(self) -> chebyshev.Interval:
         """The range of log T."""
         return log_range(self.t_range)
+
+    @property
+    def perfect(self) -> bool:
+        """Whether every label has the largest logit of its row."""
+        return self.correct >= self.weight * (1 - 1e-12)
 
     def mean_nll(self, temperature: float) -> float:
         """Mean NLL of the data at one temperature within the range."""
@@ -238,8 +245,8 @@ def log_range(t_range: Sequence[float]) -> chebyshev.Interval:
         low, high = (float(t) for t in t_range)
     except (TypeError, ValueError):
         raise InputError(f"t_range={t_range!r}: expected two temperatures, such as (0.05, 20)") from None
-    if not (0 < low < high < np.inf):
-        raise InputError(f"t_range=({low}, {high}): expected 0 < low < high")
+    if not (1e-30 <= low < high <= 1e30):
+        raise InputError(f"t_range=({low}, {high}): expected 0 < low < high, within 1e-30 and 1e30")
     return chebyshev.Interval(float(np.log(low)), float(np.log(high)))
 
 

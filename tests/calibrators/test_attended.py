@@ -81,3 +81,21 @@ def test_the_edge_is_told_in_words():
 def test_parameters_are_checked(parameters, why):
     with pytest.raises(InputError, match=why):
         AttendedTemperatureScaling(**parameters).fit(*draw(50, 3))
+
+
+def test_what_a_sketch_cannot_give_is_refused():
+    sketch = Sketch.of(*draw(200, 4))
+    with pytest.raises(InputError, match="another grid"):
+        AttendedTemperatureScaling(theta_grid=[0.5, 0.9]).fit_sketch(sketch)
+    with pytest.raises(InputError, match=r"this sketch covers \(0.05, 20.0\)"):
+        AttendedTemperatureScaling(t_range=(3, 4)).fit_sketch(sketch)
+    with pytest.raises(InputError, match="goes into theta_grid"):
+        AttendedTemperatureScaling(theta=[0.01, 0.02]).fit(*draw(200, 4))
+
+
+def test_a_sample_that_misleads_does_not_mislead_the_fit():
+    h, y = draw(4000, 5, t=1.2)
+    h[:: 4001 // 500], y[:: 4001 // 500] = 8 * h[:: 4001 // 500], 0  # near the rows that are looked at first
+    direct = AttendedTemperatureScaling().fit(h, y)
+    table = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y, n_nodes=128))
+    np.testing.assert_allclose(direct.path_.temperature, table.path_.temperature, rtol=1e-6)

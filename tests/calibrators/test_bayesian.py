@@ -3,6 +3,7 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import expit, logit
 
+import attemper
 from attemper import BayesianTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
 
 from data import draw
@@ -139,10 +140,25 @@ def test_weights_and_sketches_move_the_posterior_together():
         assert x == y_ or np.allclose(x, y_, rtol=1e-6), name
 
 
-def test_logits_on_an_unusual_scale_are_told():
+@pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e2, 1e4, 1e20])
+def test_logits_on_an_unusual_scale_are_told(scale):
     h, y = draw(2000, 5)
     with pytest.warns(EdgeWarning, match="unusual scale"):
-        BayesianTemperatureScaling().fit(1000 * h, y)
+        found = BayesianTemperatureScaling().fit(scale * h, y)
+    assert not found.fit_report_.converged
+
+
+def test_a_sketch_of_another_range_is_refused():
+    with pytest.raises(InputError, match="this sketch covers"):
+        BayesianTemperatureScaling(t_range=(3, 4)).fit_sketch(Sketch.of(*draw()))
+
+
+def test_what_is_loaded_says_what_was_saved(tmp_path):
+    found = BayesianTemperatureScaling(level=0.5, labels="noisy", prior_df=7.0).fit(*draw())
+    found.save(tmp_path / "b.json")
+    back = attemper.load(tmp_path / "b.json")
+    assert back.describe() == found.describe()
+    assert "50%" in back.describe()[0]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import assume, given
 from sklearn.calibration import _TemperatureScaling
 
-from attemper import EdgeWarning, InputError, Scores, Sketch, TemperatureScaling
+from attemper import AttendedTemperatureScaling, EdgeWarning, InputError, Scores, Sketch, TemperatureScaling
 
 from data import cases, draw
 from oracles import exact_temperature, nll
@@ -97,3 +97,42 @@ def test_memory_is_bounded_by_the_chunk(monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < h.nbytes / 4
+
+
+@pytest.mark.parametrize("margin", [27.0, 2000.0, 1e6])
+def test_a_table_of_rounding_noise_is_no_minimum(margin):
+    y = np.arange(100) % 10
+    h = (margin + np.arange(100))[:, None] * np.eye(10)[y]  # sure and right: the NLL is zero to rounding
+    with pytest.warns(EdgeWarning, match="every label is the arg max"):
+        found = TemperatureScaling().fit_sketch(Sketch.of(h, y))
+    assert (found.temperature_, found.fit_report_.edge) == (0.05, "low")
+    with pytest.warns(EdgeWarning):
+        found = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y))
+    assert (found.temperature_, found.fit_report_.edge) == (0.05, "low")
+
+
+@pytest.mark.filterwarnings("ignore::attemper.EdgeWarning")
+def test_labels_that_have_nothing_to_do_with_the_logits():
+    for seed in range(40):  # in some the sample has a minimum and the whole has none
+        rng = np.random.default_rng(seed)
+        found = TemperatureScaling().fit(3 * rng.normal(size=(3000, 10)), rng.integers(0, 10, 3000))
+        assert found.fit_report_.converged or found.fit_report_.edge == "high"
+        assert 1 < found.temperature_ < 1e6
+
+
+def test_a_sample_without_weight_is_no_start():
+    h, y = draw(100_000, 10)
+    w = np.zeros(100_000)
+    w[397::397] = 1
+    w[::11] = 0
+    kept = w > 0
+    expected = TemperatureScaling().fit(h[kept], y[kept]).temperature_
+    assert TemperatureScaling().fit(h, y, w).temperature_ == pytest.approx(expected, rel=1e-8)
+
+
+def test_equal_logits_leave_t_at_one():
+    found = TemperatureScaling().fit(np.full((20, 3), 7.0), np.arange(20) % 3)
+    assert found.temperature_ == 1
+    assert "no effect" in found.fit_report_.message
+    with pytest.raises(InputError, match="multiply them by a constant"):
+        TemperatureScaling().fit(1e-100 * draw()[0], draw()[1])

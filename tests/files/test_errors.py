@@ -153,7 +153,9 @@ def test_files_that_do_not_go_together(tmp_path, good, save):
     other = text(tmp_path, "label,logit_1,logit_0,logit_2\n0,1,2,3\n".replace("logit_", "z"))
     fails(r"the columns of logits are numbered but not in order", other)
     other = text(tmp_path, "label,logit_0,b,logit_2\n0,1,2,3\n")
-    fails(r"a\.csv: class 1 is column 'b', but in .*wide\.csv it is 'logit_1'", [wide, other])
+    fails(r"a\.csv: is 'b' a class beside 'logit_0'.*--logits-key logit_", other)
+    other = text(tmp_path, "label,a,b,c\n0,1,2,3\n")
+    fails(r"a\.csv: class 0 is column 'a', but in .*wide\.csv it is 'logit_0'", [wide, other])
 
 
 def test_signalling_nan_is_reported_without_a_warning(tmp_path):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from attemper.calibrators.base import Calibrator, FitReport
 from attemper.calibrators.temperature import ADVICE
 from attemper.documents import Fields
-from attemper.errors import EdgeWarning, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import attended, chebyshev
 from attemper.maps import ScaleMap
 from attemper.scores import Scores
@@ -110,8 +110,8 @@ class AttendedTemperatureScaling(Calibrator):
     def _check_parameters(self) -> None:
         if self.loss not in ("paper", "reference"):
             raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'")
-        if self.theta is not None:
-            check_thetas(self.theta)
+        if self.theta is not None and len(check_thetas(self.theta)) != 1:
+            raise InputError(f"theta={self.theta!r}: one number is expected; a grid to tune on goes into theta_grid")
         if self.theta_grid is not None:
             check_thetas(self.theta_grid)
         log_range(self.t_range)
@@ -141,6 +141,9 @@ class AttendedTemperatureScaling(Calibrator):
         self._finish(table, whole)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
+        self._check_range_of(sketch)
+        if self.theta_grid is not None and not np.array_equal(check_thetas(self.theta_grid), sketch.thetas):
+            raise InputError("theta_grid: this sketch was made for another grid; make it with Sketch.of(..., thetas=…)")
         self._finish(sketch, sketch.t_range)
 
     def _finish(self, sketch: Sketch, whole: tuple[float, float]) -> None:
@@ -178,17 +181,19 @@ class AttendedTemperatureScaling(Calibrator):
         self.temperature_ = t
         self.map_ = ScaleMap(1 / t)
         nll = float(value[chosen] / sketch.weight)
-        self.fit_report_ = FitReport(edge is None, float(best.error[chosen]), edge, nll, sketch.n_samples, 1, message)
+        error = float(best.error[chosen])
+        ok = edge is None and error < 1e-3
+        self.fit_report_ = FitReport(ok, error, edge, nll, sketch.n_samples, 1, message)
+        if edge is None and not ok:
+            warnings.warn(f"AttendedTemperatureScaling: {message}.", AttemperWarning, stacklevel=4)
 
     def _fitted_to_dict(self) -> dict[str, Any]:
         path = {name: column.tolist() for name, column in self.path_._asdict().items()}
-        return {"temperature": self.temperature_, "theta": self.theta_, "loss": self.loss, "path": path}
+        return {"temperature": self.temperature_, "theta": self.theta_, "path": path}
 
     def _fitted_from_fields(self, content: Fields) -> None:
         super()._fitted_from_fields(content)
         self.theta_ = content.number("theta")
-        loss = content.text("loss")
-        self.loss = "reference" if loss == "reference" else "paper"
         path = content.fields("path")
         self.path_ = ThetaPath(*(path.array(name, (-1,)) for name in ThetaPath._fields))
 
@@ -200,7 +205,14 @@ def _losses(sketch: Sketch, loss: str) -> Floats:
 
 
 def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
-    return chebyshev.minima(chebyshev.coefficients(_losses(sketch, loss)), sketch.interval)
+    losses = _losses(sketch, loss)
+    best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval)
+    if not sketch.perfect:
+        return best
+    # Where no sample attends to another class either, the loss only falls as T → 0.
+    endless = (losses == sketch.nll[:, None]).all(axis=0)
+    at = np.where(endless, sketch.interval.low, best.at)
+    return best._replace(at=at, edge=np.where(endless, -1, best.edge).astype(np.int8))
 
 
 def _neighbourhood(sketch: Sketch, loss: str) -> tuple[float, float]:

@@ -7,8 +7,10 @@ predicting is applying the map.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
@@ -16,12 +18,12 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from attemper.arrays import as_names
+from attemper.arrays import as_names, to_numpy
 from attemper.documents import Fields, write_document
-from attemper.errors import FileError, InputError, InputTypeError, NotFittedError
+from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError
 from attemper.maps import Map, map_from_fields
 from attemper.scores import Scores
-from attemper.sketch import Part, Sketch
+from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
 __all__ = ["Calibrator", "FitReport"]
 
@@ -75,6 +77,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self._scores(X, y, sample_weight)
         self._begin(scores.n_classes, X)
+        names = self.classes_.tolist()
+        if self.classes is not None and not _ascends(names):
+            warnings.warn(
+                "classes: the names are not in sorted order. Predictions are right, but scikit-learn's scorers of "
+                "probabilities (neg_log_loss, …) take columns to be in sorted order.",
+                AttemperWarning,
+                stacklevel=2,
+            )
         self._solve_scores(scores)
         return self
 
@@ -105,7 +115,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         h = self._fitted()._logits(X)
         if self.classes is None:
             return array_api_compat.array_namespace(h).argmax(h, axis=1)
-        return self.classes_[np.asarray(h).argmax(axis=1)]
+        return self.classes_[to_numpy(h).argmax(axis=1)]
 
     @classmethod
     def for_labels(cls, *, noisy: bool, **parameters: Any) -> Self:
@@ -130,6 +140,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "input": self.input,
             "floor": self.floor,
             "classes": names,
+            "params": {name: _plain(getattr(self, name)) for name in self._own_params()},
             "map": self.map_.to_dict(),
             "report": asdict(self.fit_report_),
             "fitted": self._fitted_to_dict(),
@@ -141,7 +152,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def from_fields(cls, content: Fields) -> Self:
         """Make a fitted calibrator from what `save` wrote."""
-        new = cls()
         n_classes = content.integer("n_classes")
         if not 2 <= n_classes <= 10**7:
             raise FileError(f"{content.where}: {n_classes} classes")
@@ -153,8 +163,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = content.text("input")
         if kind not in ("logits", "probs"):
             raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
-        new.input, new.classes = kind, names  # type: ignore[assignment]
-        new.floor = None if content.content.get("floor") is None else content.number("floor")
+        floor = None if content.content.get("floor") is None else content.number("floor")
+        if floor is not None and not (kind == "probs" and 0 < floor < 1):
+            raise FileError(
+                f"{content.where}: a floor of {floor} for {kind}; only probabilities have one, within 0 and 1"
+            )
+        params = content.fields("params").content
+        unknown = set(params) - set(cls._own_params())
+        if unknown:
+            raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
+        params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
+        new = cls(**params, input=kind, floor=floor, classes=names)
         try:
             new._begin(n_classes, None)
         except InputError as error:
@@ -199,12 +218,24 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # What they share.
 
+    def _check_range_of(self, sketch: Sketch) -> None:
+        """Refuse a sketch that does not cover the range that was asked for."""
+        asked = tuple(float(t) for t in getattr(self, "t_range", DEFAULT_T_RANGE))
+        if asked not in (DEFAULT_T_RANGE, sketch.t_range):
+            raise InputError(
+                f"t_range={asked}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)"
+            )
+
     def _scores(self, X: Any, y: Any, sample_weight: Any) -> Scores:
         if self.input not in ("logits", "probs"):
             raise InputError(f"input={self.input!r}: expected 'logits' or 'probs'")
         if isinstance(X, Scores):
             if X.labels is None:
                 raise InputError("labels: these Scores hold none; a fit needs them")
+            if y is not None or sample_weight is not None:
+                raise InputError("a Scores brings its own labels and weights; give no others beside it")
+            if X.kind != self.input:
+                raise InputError(f"these Scores hold {X.kind}, but input={self.input!r}")
             return X
         if y is None:
             raise InputError(
@@ -227,6 +258,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes) if names is None else np.asarray(names)
         self._column_names(X, reset=True)
+
+    @classmethod
+    def _own_params(cls) -> list[str]:
+        """Parameters beside those that all calibrators share."""
+        return [name for name in cls._get_param_names() if name not in ("input", "floor", "classes")]
 
     def _fitted(self) -> Self:
         if not hasattr(self, "map_"):
@@ -263,3 +299,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
             "input: one column per class"
         )
+
+
+def _ascends(names: list[Any]) -> bool:
+    try:
+        return all(a < b for a, b in pairwise(names))
+    except TypeError:
+        return False
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | tuple | list) else value

@@ -234,6 +234,7 @@ class BayesianTemperatureScaling(Calibrator):
         self._solve_sketch(Sketch.of(scores, t_range=self.t_range, parts=self.sketch_parts()))
 
     def _solve_sketch(self, sketch: Sketch) -> None:
+        self._check_range_of(sketch)
         u, v, parts = self._grid(sketch)
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
@@ -276,22 +277,20 @@ class BayesianTemperatureScaling(Calibrator):
         spread = float(np.sqrt(of_t @ (u - of_t @ u) ** 2))
         # A log-likelihood that is off by δ everywhere at most moves the posterior mean by 2 δ standard deviations.
         error = 2 * nats * spread
-        edge: Literal["low", "high"] | None = None
-        near = 0.02 * sketch.interval.length
-        if of_t[u < sketch.interval.low + near].sum() > 0.05:
-            edge = "low"
-        elif of_t[u > sketch.interval.high - near].sum() > 0.05:
-            edge = "high"
+        edge = self._edge(sketch, u, of_t)
         message = (
             f"posterior on a grid of {GRID[0]} temperatures × {GRID[1]} rates; the table leaves an error of "
             f"{error:.0e} in log T, the data a standard deviation of {spread:.2g}"
         )
         if edge is not None:
-            message = f"the posterior of T reaches the edge of the range {sketch.t_range}"
-            if edge == "low" and sketch.correct >= sketch.weight * (1 - 1e-12):
+            message = f"T lies on the edge of the range {sketch.t_range}, or beyond it"
+            if edge == "low" and sketch.perfect:
                 advice = "Every label is the arg max, so only the range keeps T from 0; more labels would help."
             else:
-                advice = "If the logits are on an unusual scale, divide them by a constant or widen t_range."
+                advice = (
+                    "If the logits are on an unusual scale, divide them by a constant or widen t_range (--t-range); if "
+                    "not, they speak against these labels."
+                )
             warnings.warn(
                 f"BayesianTemperatureScaling: {message}. {advice}",
                 EdgeWarning,
@@ -299,6 +298,21 @@ class BayesianTemperatureScaling(Calibrator):
             )
         ok = edge is None and error < 0.01
         self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)
+
+    def _edge(self, sketch: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:
+        """Tell whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
+
+        Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
+        """
+        near = 0.02 * sketch.interval.length
+        if of_t[u < sketch.interval.low + near].sum() > 0.05:
+            return "low"
+        if of_t[u > sketch.interval.high - near].sum() > 0.05:
+            return "high"
+        beyond = int(chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval).edge[0])
+        if beyond < 0 and not sketch.perfect:
+            return "low"
+        return "high" if beyond > 0 and self.labels == "clean" else None
 
     # The posterior.
 
@@ -387,7 +401,6 @@ class BayesianTemperatureScaling(Calibrator):
     def _fitted_to_dict(self) -> dict[str, Any]:
         return super()._fitted_to_dict() | {
             "temperature_interval": list(self.temperature_interval_),
-            "labels": self.labels,
             "noise_rate": self.noise_rate_,
             "noise_interval": list(self.noise_interval_),
             "floor": self.floor_,
@@ -397,7 +410,6 @@ class BayesianTemperatureScaling(Calibrator):
 
     def _fitted_from_fields(self, content: Fields) -> None:
         super()._fitted_from_fields(content)
-        self.labels = "noisy" if content.text("labels") == "noisy" else "clean"
         low, high = content.array("temperature_interval", (2,)).tolist()
         self.temperature_interval_ = (low, high)
         self.noise_rate_ = content.number("noise_rate")

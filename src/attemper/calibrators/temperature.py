@@ -85,6 +85,10 @@ class TemperatureScaling(Calibrator):
             report = FitReport(found.converged, found.error, None, found.nll, len(scores), found.passes, str(found))
             self._finish(1 / found.beta, report)
             return
+        if found == "flat":
+            value = float(_evaluator(scores, np.float64)(1.0)[0])
+            self._finish(1.0, FitReport(True, 0.0, None, value, len(scores), 1, FLAT))
+            return
         if isinstance(found, nll.Minimum):
             edge: Literal["low", "high"] = "low" if 1 / found.beta < low else "high"
             why = f"the best T is {1 / found.beta:.4g}"
@@ -100,6 +104,8 @@ class TemperatureScaling(Calibrator):
         best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval)
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
+        if sketch.perfect:
+            edge = "low"  # whatever a table of rounding noise says
         if edge is not None:
             t = sketch.t_range[edge == "high"]
         if self.t_range is not None and not self.t_range[0] <= t <= self.t_range[1]:
@@ -107,9 +113,10 @@ class TemperatureScaling(Calibrator):
             t = self.t_range[edge == "high"]
         message = f"minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
         if edge is not None:
-            perfect = edge == "low" and sketch.correct >= sketch.weight * (1 - 1e-12)
+            perfect = edge == "low" and sketch.perfect
             message = f"{NO_FINITE_T['low'] if perfect else 'the best T is beyond the range'}; T = {t:g} is its edge"
-        self._finish(t, FitReport(edge is None, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message))
+        ok = edge is None and error < 1e-3
+        self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message))
 
     def _finish(self, t: float, report: FitReport) -> None:
         self.temperature_ = float(t)
@@ -125,30 +132,37 @@ NO_FINITE_T = {
     "low": "every label is the arg max of its logits, so the NLL only falls as T → 0 and no finite T is best",
     "high": "the logits speak against the labels on average, so no finite T is better than a uniform answer",
 }
+FLAT = "the logits of every row are equal, so T has no effect; T = 1 leaves them as they are"
 ADVICE = "BayesianTemperatureScaling gives a finite answer with an interval here."
 
 
-def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high"]:
+def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high", "flat"]:
     """T with the least NLL, or at which end it would lie if there is none.
 
     Small samples of the rows give the start, a pass in single precision all but the last digits,
     and a pass in double precision the answer.
     """
     few = scores.sample(256)
-    if (end := _endless(few)) is not None:
-        if few is not scores:
-            end = _endless(scores)
+    if few.total_weight == 0 or _endless(few) is not None:
+        few = scores  # of no use as a start
+    if few is scores:
+        end = _endless(scores)
         return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
     quick = np.float32 if scores.bound < 1e4 else np.float64  # where squares of logits are safe in single precision
-    if few is scores:
-        return nll.minimise(_evaluator(scores, np.float64))
     start = nll.minimise(_evaluator(few, quick), tolerance=0.01)
-    if len(scores) * scores.n_classes <= 1 << 16:
-        return nll.minimise(_evaluator(scores, np.float64), start, same_data=False)
-    some = _evaluator(scores.sample(len(scores) // 8), quick)
-    start = nll.minimise(some, start, same_data=False, tolerance=0.03)
-    start = nll.minimise(_evaluator(scores, quick), start, same_data=False, tolerance=0.03)
-    return nll.minimise(_evaluator(scores, np.float64), start)
+    if len(scores) * scores.n_classes > 1 << 16:
+        some = scores.sample(len(scores) // 8)
+        if some.total_weight > 0:
+            start = nll.minimise(_evaluator(some, quick), start, same_data=False, tolerance=0.03)
+        start = nll.minimise(_evaluator(scores, quick), start, same_data=False, tolerance=0.03)
+        found = nll.minimise(_evaluator(scores, np.float64), start)
+    else:
+        found = nll.minimise(_evaluator(scores, np.float64), start, same_data=False)
+    if found.converged:
+        return found
+    # The sample misled: the whole has no minimum, or one far from that of the sample.
+    end = _endless(scores)
+    return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
 
 
 def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float], NDArray[np.float64]]:
@@ -166,8 +180,9 @@ def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float
     return evaluate
 
 
-def _endless(scores: Scores) -> Literal["low", "high"] | None:
+def _endless(scores: Scores) -> Literal["low", "high", "flat"] | None:
+    """Tell at which end the best T would lie; "flat": T has no effect at all."""
     at_zero, at_infinity = scores.total(lambda chunk: nll.limits(*chunk))
     if at_infinity <= 0:
-        return "low"
+        return "flat" if at_zero == 0 else "low"
     return "high" if at_zero >= 0 else None

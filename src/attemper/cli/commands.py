@@ -22,6 +22,7 @@ from attemper.cli.options import (
     noisy_option,
     reading,
     seed_option,
+    t_range_option,
     with_debug,
     with_json,
 )
@@ -65,6 +66,7 @@ def cli() -> None:
 @noisy_option
 @click.option("--theta", type=float, help="ats: use this θ instead of tuning it.")
 @click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
+@t_range_option
 @reading()
 @with_json
 @with_debug
@@ -75,6 +77,7 @@ def fit(
     noisy: bool,
     theta: float | None,
     loss: str | None,
+    t_range: tuple[float, float],
     read: dict[str, Any],
     as_json: bool,
 ) -> None:
@@ -92,12 +95,16 @@ def fit(
     """  # noqa: D301 (click wants the control character)
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
+    if noisy and method != "bayes":
+        raise InputError(f"--noisy belongs to --method bayes; {method} takes every label for right")
     given = {"theta": theta, "loss": loss or "paper"} if method == "ats" else {}
     calibrator = METHODS[method].for_labels(noisy=noisy, **given, classes=read["classes"])
-    calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"])
+    calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"], t_range=t_range)
     check_writable(output, inputs)
     thetas = DEFAULT_THETAS if theta is None else [theta]
-    sketch = sketch_of(inputs, read, t_range=DEFAULT_T_RANGE, thetas=thetas, parts=calibrator.sketch_parts())
+    sketch = sketch_of(inputs, read, t_range=t_range, thetas=thetas, parts=calibrator.sketch_parts())
+    if t_range == DEFAULT_T_RANGE:  # not told, so a sketch may cover another
+        calibrator.set_params(t_range=sketch.t_range)
     calibrator.fit_sketch(sketch)
     calibrator.save(output)
     report = calibrator.fit_report_
@@ -274,9 +281,7 @@ def compare_(
 @cli.command()
 @files_argument
 @click.option("-o", "--output", required=True, help="Where to write the sketch, such as a.sketch.json.")
-@click.option(
-    "--t-range", type=float, nargs=2, default=DEFAULT_T_RANGE, show_default=True, help="Temperatures covered."
-)
+@t_range_option
 @reading()
 @with_json
 @with_debug

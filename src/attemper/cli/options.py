@@ -11,6 +11,7 @@ import click
 
 from attemper.errors import FileError
 from attemper.files import expanded
+from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
 
@@ -94,6 +95,9 @@ interval_option = click.option(
     "--interval", type=float, default=0.95, show_default=True, help="Level of the bootstrap intervals."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
+t_range_option = click.option(
+    "--t-range", type=float, nargs=2, default=DEFAULT_T_RANGE, show_default=True, help="Temperatures considered."
+)
 files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
 
 

@@ -74,8 +74,22 @@ def choose_columns(path: Path, names: Sequence[str], keys: Keys) -> Columns:
                 "pandas writes its index. Write with index=False, or tell how the names of the columns of "
                 "logits begin with --logits-key."
             )
+    if not keys.logits:
+        _reject_strangers(path, logits)
     _check_order(path, logits)
     return Columns(logits, label, weight)
+
+
+def _reject_strangers(path: Path, logits: Sequence[str]) -> None:
+    """Refuse id, logit_0, logit_1, …: where most columns are numbered, one that is not is hardly a class."""
+    stems = [match[1] if (match := re.fullmatch(r"(.*?)[0-9]{1,9}", name)) else None for name in logits]
+    stem = max(set(stems), key=stems.count)
+    strangers = [name for name, own in zip(logits, stems) if own != stem]
+    if stem is not None and strangers and stems.count(stem) > 1:
+        raise InputError(
+            f"{path}: is {strangers[0]!r} a class beside {stem + '0'!r}, {stem + '1'!r}, …? Tell how the names of the "
+            f"columns of logits begin: --logits-key {stem or strangers[0]}"
+        )
 
 
 def _check_order(path: Path, logits: Sequence[str]) -> None:

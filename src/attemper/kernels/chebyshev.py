@@ -74,7 +74,9 @@ def minima(c: Floats, interval: Interval) -> Minima:
     # Eight points for each node are more than the interpolant can turn in between.
     grid = np.cos(np.linspace(np.pi, 0, 8 * count + 1))
     on_grid = np.polynomial.chebyshev.chebvander(grid, count - 1) @ c
-    best = on_grid.argmin(axis=0)
+    # On a floor that is flat to rounding (a loss that only falls as T → 0) the lowest point stands for it.
+    noise = 8 * np.finfo(float).eps * count * np.abs(c).max(axis=0)
+    best = (on_grid <= on_grid.min(axis=0) + noise).argmax(axis=0)
     at = grid[best]
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     column = np.arange(columns)
@@ -94,6 +96,7 @@ def minima(c: Floats, interval: Interval) -> Minima:
     worse = value > on_grid[best, column]  # rounding only: on a flat floor the grid point may be as good
     at = np.where(worse, grid[best], at)
     value = np.where(worse, on_grid[best, column], value)
+    at = np.where(on_grid[0] <= value + noise, -1.0, at)
     edge = (at > 1 - 1e-9).astype(np.int8) - (at < -1 + 1e-9).astype(np.int8)
     return Minima(
         interval.low + interval.length * (at + 1) / 2, value, _error_bound(c, at, bend, interval.length), edge

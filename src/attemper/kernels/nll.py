@@ -132,6 +132,7 @@ def minimise(
             at, before = start.at, start.curvature
     else:
         beta = start
+    first = beta
     for passes in range(1, max_passes + 1):
         nll, slope, curvature = (float(v) for v in evaluate(beta))
         if at > 0 and beta != at:
@@ -155,7 +156,9 @@ def minimise(
             return Minimum(new, nll, slope, passes, True, error, third, stale + size, at, before)
         stale += size
         beta = new
-    return Minimum(beta, nll, slope, max_passes, False, size, third, stale, at, before)
+        if not 1e-12 < beta / first < 1e12:
+            break  # there seems to be no minimum
+    return Minimum(beta, nll, slope, passes, False, size, third, stale, at, before)
 
 
 def _halley(slope: float, curvature: float, third: float) -> float:

@@ -19,6 +19,8 @@ from attemper.metrics.predictions import Predictions
 
 __all__ = ["Binned", "Binning", "Kind", "Reliability", "reliability"]
 
+MAX_BINS = 100_000
+
 Binning = Literal["width", "mass"]
 Kind = Literal["top", "classwise", "full"]
 
@@ -92,8 +94,8 @@ class Binned:
     """
 
     def __init__(self, p: Predictions, kind: Kind, n_bins: int, binning: Binning) -> None:
-        if not (isinstance(n_bins, Integral) and n_bins >= 1):
-            raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1")
+        if not (isinstance(n_bins, Integral) and 1 <= n_bins <= MAX_BINS):
+            raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1 and at most {MAX_BINS}")
         for name, value, known in (("binning", binning, Binning), ("kind", kind, Kind)):
             if value not in get_args(known):
                 raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
