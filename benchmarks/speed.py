@@ -83,8 +83,7 @@ def peers(h, y):
                 t.fit(p, y)
             return 1 / float(np.ravel(t.temperature)[0])
 
-        if h.shape[1] <= 100:  # it takes minutes beyond
-            found["netcal (from probabilities)"] = netcal
+        found["netcal (from probabilities)"] = netcal
     return found
 
 
