@@ -271,3 +271,9 @@ def test_the_names_of_a_data_frame_are_remembered():
     with pytest.raises(InputError, match="string names"):
         TemperatureScaling().fit(pd.DataFrame(h, columns=["a", "b", 2]), y)
     assert not hasattr(TemperatureScaling().fit(h, y), "feature_names_in_")
+
+
+def test_a_sample_meets_every_class_where_labels_go_round():
+    y = np.arange(100_000) % 40
+    scores = Scores.from_logits(np.eye(40)[y], y)
+    assert len(np.unique(scores.sample(256).labels)) == 40

@@ -67,6 +67,13 @@ def test_membership_is_at_least_theta_not_above():
     np.testing.assert_allclose(without, np.log(4))
 
 
+def test_membership_of_the_arg_max_is_at_least_theta_too():
+    h, y = np.zeros((1, 2)), np.array([1])  # the arg max is class 0, with S = 1/2 exactly
+    with_it, without = losses(h, y, 2.0, np.array([0.5, 0.5000001]), "paper")
+    np.testing.assert_allclose(with_it, attended_loss(h, y, 2.0, 0.5))
+    np.testing.assert_allclose(without, np.log(2))
+
+
 def test_extremes_are_finite():
     h = np.array([[1e4, 0.0, -1e4], [0.0, -30.0, -40.0], [300.0, 299.0, 0.0]])
     for loss in ORACLE:
