@@ -84,7 +84,7 @@ def main():
         scores = Scores.from_logits(h, y)
 
         def mean_nll(t, s=scores):
-            total = s.total(lambda c: nll.sums(*c, 1 / t, bound=s.bound, masked=s.masked))
+            total = s.total(lambda c: nll.sums(*c, 1 / t, bound=s.bound, masked=s.masked), np.float64)
             return float(total[0]) / len(s)
 
         theirs = []

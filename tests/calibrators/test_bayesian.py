@@ -5,6 +5,7 @@ from scipy.special import expit, logit
 
 import attemper
 from attemper import BayesianTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
+from attemper.calibrators.posterior import Model
 
 from data import draw
 from oracles import noisy_log_likelihood, similar_log_likelihood, softmax
@@ -66,21 +67,21 @@ def test_the_grid_is_the_brute_force_posterior(labels):
 
 
 def test_the_closed_form_of_the_two_floors_is_the_convolution():
-    bts = BayesianTemperatureScaling(labels="noisy", floor_probability=0.4, floor_shape=(0.7, 9.0))
+    model = Model("noisy", 0.15, 0.125, 0.4, 4.0, 0.4, (0.7, 9.0), 0.1, 4.0)
     law = stats.beta(0.7, 9.0)
     for e in (0.01, 0.1, 0.5, 0.9):
         v = np.array([logit(e)])
         # 1 − e = (1 − e_m)(1 − e_a), e_a uniform: given e_m the density of e is 1/(1 − e_m) on (e_m, 1).
         mass = 0.6 + 0.4 * integrate.quad(lambda m: law.pdf(m) / (1 - m), 0, e)[0]
         own = 0.4 * integrate.quad(lambda m: m * law.pdf(m) / (1 - m), 0, e)[0]
-        density, share = bts._floors(v)
+        density, share = model.floors(v)
         np.testing.assert_allclose(density, mass * e * (1 - e), rtol=1e-6)
         np.testing.assert_allclose(share, own / mass, rtol=1e-6)
         t = 0.6 * e
         at_least = (e - t) / (1 - t)
         below = 0.4 * integrate.quad(lambda m: law.pdf(m) / (1 - m), at_least, e)[0] / mass
-        np.testing.assert_allclose(bts._noise_below(t, np.array([e])), below, rtol=1e-6)
-        assert bts._noise_below(e, np.array([e])) == 1
+        np.testing.assert_allclose(model.noise_below(t, np.array([e])), below, rtol=1e-6)
+        assert model.noise_below(e, np.array([e])) == 1
 
 
 def test_many_labels_give_temperature_scaling():

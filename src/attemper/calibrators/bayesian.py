@@ -31,29 +31,28 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import betainc, betaincc, betaln, expit, logit
+from scipy.special import expit
 
 from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.posterior import GRID, Model
 from attemper.documents import Fields
 from attemper.errors import EdgeWarning, InputError
 from attemper.kernels import chebyshev, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE, LOG_ODDS, Part, Sketch, log_range
+from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, log_range
 
 __all__ = ["BayesianTemperatureScaling", "Posterior"]
 
 Floats = NDArray[np.float64]
 
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
-GRID = (256, 160)  # points in log T and logit e
-CONFIDENCE = (0.01, 0.95)  # beyond, the mean confidence tells nothing more about T
-DROP = 35.0  # nats below the top at which the posterior is taken to be zero
 
 
 class Posterior(NamedTuple):
@@ -235,7 +234,8 @@ class BayesianTemperatureScaling(Calibrator):
 
     def _solve_sketch(self, sketch: Sketch) -> None:
         self._check_range_of(sketch)
-        u, v, parts = self._grid(sketch)
+        model = Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
+        u, v, parts = model.grid(sketch)
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
         kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
@@ -250,13 +250,15 @@ class BayesianTemperatureScaling(Calibrator):
         self.noise_rate_, self.noise_interval_, self.similar_ = 0.0, (0.0, 0.0), 0.0
         if self.labels == "noisy":
             anywhere, similar = (part.weight.sum(axis=0) for part in parts)
-            self._take_noise(e, anywhere, parts[0].floor, similar, tails)
+            self._take_noise(model, e, anywhere, parts[0].floor, similar, tails)
         self.posterior_ = Posterior(
             np.exp(u), of_t, e, np.sum([p.weight.sum(axis=0) for p in parts[:2] if p.wide], axis=0)
         )
-        self._report(sketch, u, of_t, self._interpolation_error(sketch, u, v, parts))
+        self._report(sketch, u, of_t, model.interpolation_error(sketch, u, v, parts))
 
-    def _take_noise(self, e: Floats, anywhere: Floats, floor: Floats, similar: Floats, tails: float) -> None:
+    def _take_noise(
+        self, model: Model, e: Floats, anywhere: Floats, floor: Floats, similar: Floats, tails: float
+    ) -> None:
         """Split the annotators' errors from the total, by the priors."""
         self.similar_ = float(similar.sum())
         self.noise_rate_ = float(anywhere @ ((e - floor) / (1 - floor)) + similar @ e)
@@ -264,7 +266,7 @@ class BayesianTemperatureScaling(Calibrator):
         similar_below = np.cumsum(similar) - similar / 2
 
         def excess(t: float, p: float) -> float:
-            below = float(anywhere @ self._noise_below(t, e) + np.interp(t, e, similar_below))
+            below = float(anywhere @ model.noise_below(t, e) + np.interp(t, e, similar_below))
             return float(below / total - p)
 
         low, high = (
@@ -314,90 +316,6 @@ class BayesianTemperatureScaling(Calibrator):
             return "low"
         return "high" if beyond > 0 and self.labels == "clean" else None
 
-    # The posterior.
-
-    def _grid(self, sketch: Sketch) -> tuple[Floats, Floats, list[_Part]]:
-        """Zoom in on the box of log T × logit e that holds the posterior."""
-        by_t, by_e = sketch.interval, LOG_ODDS
-        for _ in range(12):
-            u, v = np.linspace(*by_t, GRID[0]), np.linspace(*by_e, GRID[1])
-            parts = self._log_posterior(sketch, u, v)
-            top = max(part.weight.max() for part in parts)
-            in_u = np.max([part.weight.max(axis=1) for part in parts], axis=0) > top - DROP
-            in_v = np.max([part.weight.max(axis=0) for part in parts if part.wide], axis=0) > top - DROP
-            closer = _box(u, in_u), _box(v, in_v)
-            if closer[0].length > 0.6 * by_t.length and closer[1].length > 0.6 * by_e.length:
-                break
-            by_t, by_e = closer
-        weights = [np.exp(part.weight - top) for part in parts]
-        total = sum(float(w.sum()) for w in weights)
-        return u, v, [part._replace(weight=w / total) for part, w in zip(parts, weights)]
-
-    def _log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[_Part]:
-        assert sketch.uniform is not None
-        step = v[1] - v[0]
-        at_u, at_v = (
-            chebyshev.basis(len(sketch.nll), sketch.interval, u),
-            chebyshev.basis(sketch.uniform.shape[1], LOG_ODDS, v),
-        )
-        prior = self._log_prior_t(u, sketch.confidence / sketch.weight)[:, None]
-        right = -sketch.weight * np.logaddexp(0, v)  # weight · log(1 − e)
-        density, floor = self._floors(v)
-        with np.errstate(divide="ignore"):
-            wide = at_u @ sketch.uniform @ at_v.T + right + prior + np.log(density * step)
-            if self.labels == "clean":
-                a, b = self.floor_shape
-                # No floor, or one too low for the grid.
-                below = 1 - self.floor_probability * betaincc(a, b, expit(LOG_ODDS.low))
-                none = -(at_u @ sketch.nll)[:, None] + prior + np.log(below)
-                return [_Part(wide, floor, True), _Part(none, np.zeros(1), False)]
-            assert sketch.similar is not None
-            b, q = self.similar_shape, self.similar_probability
-            density = b * expit(v) * expit(-v) ** b
-            similar = at_u @ sketch.similar @ at_v.T + right + prior + np.log(q * density * step)
-            return [_Part(wide + np.log1p(-q), floor, True), _Part(similar, np.zeros(len(v)), True)]
-
-    def _log_prior_t(self, u: Floats, confidence: float) -> Floats:
-        centre = self.prior_centre + self.prior_slope * logit(np.clip(confidence, *CONFIDENCE))
-        z = (u - centre) / self.prior_scale
-        return np.asarray(-(self.prior_df + 1) / 2 * np.log1p(z * z / self.prior_df))
-
-    def _floors(self, v: Floats) -> tuple[Floats, Floats]:
-        """Prior density, in v = logit e, of the total floor e; and the network's share E[e_m | e] of it."""
-        e, (a, b), p = expit(v), self.floor_shape, self.floor_probability
-        jacobian = e * (1 - e)
-        if self.labels == "clean":
-            return p * np.exp((a - 1) * np.log(e) + (b - 1) * np.log1p(-e) - betaln(a, b)) * jacobian, e
-        # e_a is uniform: the law of e = 1 − (1 − e_m)(1 − e_a) is an incomplete beta function.
-        density = 1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)
-        own = p * a / (b - 1) * betainc(a + 1, b - 1, e)
-        return density * jacobian, own / density
-
-    def _noise_below(self, t: float, e: Floats) -> Floats:
-        """P(e_a ≤ t | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
-        (a, b), p = self.floor_shape, self.floor_probability
-        c = p * (a + b - 1) / (b - 1)
-        total = betainc(a, b - 1, e)
-        least = np.clip((e - t) / (1 - t), 0, 1)
-        return np.where(t >= e, 1.0, c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
-
-    def _interpolation_error(self, sketch: Sketch, u: Floats, v: Floats, parts: list[_Part]) -> float:
-        """Nats by which the interpolated log-likelihood may be off, where the posterior lies."""
-        error = 0.0
-        tables = [sketch.uniform, sketch.similar if self.labels == "noisy" else None]
-        for table, part in zip(tables, parts):
-            if table is None:
-                table, weight = -sketch.nll[:, None], part.weight
-                along_t, along_e = table, None
-            else:
-                weight = part.weight
-                along_t = table @ chebyshev.basis(table.shape[1], LOG_ODDS, v).T
-                along_e = (chebyshev.basis(len(table), sketch.interval, u) @ table).T
-            error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_t))[0] @ weight.sum(axis=0))
-            if along_e is not None:
-                error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_e))[0] @ weight.sum(axis=1))
-        return error
-
     def _fitted_to_dict(self) -> dict[str, Any]:
         return super()._fitted_to_dict() | {
             "temperature_interval": list(self.temperature_interval_),
@@ -419,19 +337,3 @@ class BayesianTemperatureScaling(Calibrator):
         self.similar_ = content.number("similar")
         posterior = content.fields("posterior")
         self.posterior_ = Posterior(*(posterior.array(name, (-1,)) for name in Posterior._fields))
-
-
-class _Part(NamedTuple):
-    """One explanation of the labels: its posterior over (log T, logit e), and the floor it keeps."""
-
-    weight: Floats
-    floor: Floats
-    wide: bool  # spans the rates e; otherwise e is zero
-
-
-def _box(grid: Floats, inside: NDArray[np.bool_]) -> chebyshev.Interval:
-    """Interval of the grid points inside, and one more at either end."""
-    if not inside.any():
-        return chebyshev.Interval(float(grid[0]), float(grid[-1]))
-    first, last = np.flatnonzero(inside)[[0, -1]]
-    return chebyshev.Interval(float(grid[max(first - 1, 0)]), float(grid[min(last + 1, len(grid) - 1)]))
