@@ -274,7 +274,7 @@ def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, firs
             raise InputError(
                 f"probabilities: row {row} gives its own label {label} a probability of exactly 0, so the loss "
                 "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
-                "Scores.from_probs(..., floor=1e-8) (command line: --floor 1e-8)."
+                "floor=1e-8 (command line: --floor 1e-8)."
             )
         raise InputError(
             f"logits: row {row}, column {label} is -inf (a masked class), but that is the row's own label. "

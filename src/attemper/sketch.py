@@ -132,6 +132,11 @@ class Sketch:
         """Whether every label has the largest logit of its row."""
         return self.correct >= self.weight * (1 - 1e-12)
 
+    @property
+    def flat(self) -> bool:
+        """Whether the logits of every row are equal, so that T has no effect."""
+        return self.confidence <= self.weight / self.n_classes * (1 + 1e-12)
+
     def mean_nll(self, temperature: float) -> float:
         """Mean NLL of the data at one temperature within the range."""
         c = chebyshev.coefficients(self.nll[:, None])

@@ -132,7 +132,10 @@ def test_a_sample_without_weight_is_no_start():
 
 def test_equal_logits_leave_t_at_one():
     found = TemperatureScaling().fit(np.full((20, 3), 7.0), np.arange(20) % 3)
-    assert found.temperature_ == 1
-    assert "no effect" in found.fit_report_.message
+    h, y = np.full((20, 3), 7.0), np.arange(20) % 3
+    sketched = TemperatureScaling().fit_sketch(Sketch.of(h, y))
+    for fit in (found, sketched, AttendedTemperatureScaling().fit(h, y)):
+        assert fit.temperature_ == 1
+        assert "no effect" in fit.fit_report_.message
     with pytest.raises(InputError, match="multiply them by a constant"):
         TemperatureScaling().fit(1e-100 * draw()[0], draw()[1])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper.calibrators.base import Calibrator, FitReport
-from attemper.calibrators.temperature import ADVICE
+from attemper.calibrators.temperature import ADVICE, FLAT
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import attended, chebyshev
@@ -168,6 +168,8 @@ class AttendedTemperatureScaling(Calibrator):
         message = (
             f"global minimum of a table of {len(sketch.nll)} nodes; T is known to {best.error[chosen]:.0e} relative"
         )
+        if sketch.flat:
+            message = FLAT
         if best.edge[chosen]:
             edge = "low" if best.edge[chosen] < 0 else "high"
             t = whole[edge == "high"]
@@ -207,6 +209,9 @@ def _losses(sketch: Sketch, loss: str) -> Floats:
 def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
     losses = _losses(sketch, loss)
     best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval)
+    if sketch.flat:
+        one = np.clip(np.zeros_like(best.at), *sketch.interval)
+        return best._replace(at=one, error=np.zeros_like(one), edge=np.zeros_like(best.edge))
     if not sketch.perfect:
         return best
     # Where no sample attends to another class either, the loss only falls as T → 0.

@@ -101,6 +101,9 @@ class TemperatureScaling(Calibrator):
         self._finish(t, FitReport(False, 0.0, edge, value, len(scores), 1, message))
 
     def _solve_sketch(self, sketch: Sketch) -> None:
+        if sketch.flat:
+            self._finish(1.0, FitReport(True, 0.0, None, sketch.mean_nll(1.0), sketch.n_samples, 1, FLAT))
+            return
         best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval)
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
