@@ -87,3 +87,9 @@ def test_limits_of_the_slope():
     np.testing.assert_allclose(sums(h, y, None, 1e-12)[1], low, rtol=1e-6)
     np.testing.assert_allclose(sums(h, y, None, 1e3)[1], high, rtol=1e-6)
     assert limits(h, h.argmax(axis=1), None)[1] == 0
+
+
+def test_a_search_that_runs_away_is_cut_short():
+    found = minimise(lambda b: np.array([1.0, 1.0, 0.0]))  # the slope stays positive down to β = 0
+    assert not found.converged
+    assert found.passes < 20
