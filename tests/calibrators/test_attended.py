@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from attemper import AttendedTemperatureScaling, EdgeWarning, InputError, Sketch, TemperatureScaling
+from attemper import AttendedTemperatureScaling, EdgeWarning, InputError, Scores, Sketch, TemperatureScaling
 
 from data import draw
 from oracles import attended_loss, nll, reference_loss
@@ -95,7 +95,9 @@ def test_what_a_sketch_cannot_give_is_refused():
 
 def test_a_sample_that_misleads_does_not_mislead_the_fit():
     h, y = draw(4000, 5, t=1.2)
-    h[:: 4001 // 500], y[:: 4001 // 500] = 8 * h[:: 4001 // 500], 0  # near the rows that are looked at first
+    looked_at = slice(None, None, 11)  # the rows of Scores.sample(512), which call for a far higher T
+    assert len(Scores.from_logits(h, y).sample(512)) == len(y[looked_at])
+    y[looked_at] = draw(4000, 5, t=30.0, seed=0)[1][looked_at]
     direct = AttendedTemperatureScaling().fit(h, y)
     table = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y, n_nodes=128))
     np.testing.assert_allclose(direct.path_.temperature, table.path_.temperature, rtol=1e-6)
