@@ -88,7 +88,7 @@ def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, s
             return Row(method, failure=str(error))
         seconds = time.perf_counter() - start
         notes = [str(w.message) for w in caught]
-        found, temperature = calibrator.map_, calibrator.temperature_
+        found, temperature = calibrator.map_, getattr(calibrator, "temperature_", None)
     assert test.labels is not None
     log_p = found.log_apply(to_numpy(test.logits).astype(np.float64))
     metrics = evaluate(log_p, test.labels, log_probs=True, sample_weight=test.weights, interval=interval, seed=seed)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import FitReport, TemperatureCalibrator
 from attemper.calibrators.temperature import ADVICE, FLAT
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
@@ -32,7 +32,7 @@ class ThetaPath(NamedTuple):
     error: Floats  # bound on the error of log T(θ)
 
 
-class AttendedTemperatureScaling(Calibrator):
+class AttendedTemperatureScaling(TemperatureCalibrator):
     """One temperature, fitted with the attended loss of Mozafari et al. (arXiv 1810.11586).
 
     Each sample also attends to the classes that it could almost belong to: those with a

@@ -25,7 +25,7 @@ from attemper.maps import Map, map_from_fields
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
-__all__ = ["Calibrator", "FitReport"]
+__all__ = ["Calibrator", "FitReport", "TemperatureCalibrator"]
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,13 @@ class FitReport:
     Attributes
     ----------
     converged : whether the answer is as exact as asked for
-    error : bound on the error of log T left by the computation (not by the data)
+    error : bound on what the computation (not the data) leaves open: of log T in the temperature family, of the mean
+        objective in nats elsewhere; 0 where there is nothing to search for
     edge : None, or ``"low"`` / ``"high"``: no T inside the range is best
-    nll : mean validation NLL of the fitted map's temperature
+    nll : mean validation NLL of the fitted map
     message : the same in words
+    gradient_norm : Euclidean norm of the gradient of the mean objective at the answer, for fits that descend on one
+    changed : share of the validation samples whose arg max the map changes
     """
 
     converged: bool
@@ -48,6 +51,8 @@ class FitReport:
     n_samples: int
     passes: int
     message: str
+    gradient_norm: float | None = None
+    changed: float = 0.0
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -60,7 +65,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes: Sequence[Any] | None
     map_: Map
     fit_report_: FitReport
-    temperature_: float
     classes_: Any
     n_features_in_: int
 
@@ -92,7 +96,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit on a `Sketch` of the validation data, which may be many sketches added."""
         if not isinstance(sketch, Sketch):
             raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
-        missing = [part for part in self.sketch_parts() if getattr(sketch, part) is None]
+        parts = self.sketch_parts()
+        if parts is None:
+            raise InputError(f"{type(self).__name__} cannot be fitted from a sketch: it needs the logits themselves")
+        missing = [part for part in parts if getattr(sketch, part) is None]
         if missing:
             raise InputError(
                 f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; "
@@ -111,11 +118,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._fitted().map_.log_apply(self._logits(X))
 
     def predict(self, X: Any) -> Any:
-        """Return the class with the largest probability: the one the classifier gave before."""
+        """Return the class with the largest probability.
+
+        It is the one that the classifier gave before, unless the map is one that may change it.
+        """
         h = self._fitted()._logits(X)
+        value = h if self.map_.keeps_arg_max else self.map_.apply(h)
         if self.classes is None:
-            return array_api_compat.array_namespace(h).argmax(h, axis=1)
-        return self.classes_[to_numpy(h).argmax(axis=1)]
+            return array_api_compat.array_namespace(value).argmax(value, axis=1)
+        return self.classes_[to_numpy(value).argmax(axis=1)]
 
     @classmethod
     def for_labels(cls, *, noisy: bool, **parameters: Any) -> Self:
@@ -124,11 +135,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, as plain numbers."""
-        return {"temperature": self.temperature_}
+        return {} if self.map_.keeps_arg_max else {"changed": self.fit_report_.changed}
 
     def describe(self) -> list[str]:
         """Return the same in words."""
-        return [f"T = {self.temperature_:.4g}"]
+        if self.map_.keeps_arg_max:
+            return []
+        return [f"changes the answer in {self.fit_report_.changed:.2%} of the validation samples"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`."""
@@ -179,6 +192,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except InputError as error:
             raise FileError(f"{content.where}: {error}") from None
         new.map_ = map_from_fields(content.fields("map"))
+        if new.map_.n_classes not in (None, n_classes):
+            raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         report = content.fields("report")
         edge = report.content.get("edge")
         new.fit_report_ = FitReport(
@@ -189,15 +204,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             n_samples=report.integer("n_samples"),
             passes=report.integer("passes"),
             message=report.text("message"),
+            gradient_norm=None if report.content.get("gradient_norm") is None else report.number("gradient_norm"),
+            changed=report.number("changed"),
         )
         new._fitted_from_fields(content.fields("fitted"))
         return new
 
     # What a recipe must say for itself.
 
-    def sketch_parts(self) -> tuple[Part, ...]:
-        """Return the parts of a sketch that this recipe needs beside the NLL."""
-        return ()
+    def sketch_parts(self) -> tuple[Part, ...] | None:
+        """Return the parts of a sketch that this recipe needs beside the NLL; None: a sketch is not enough."""
+        return None
 
     def _check_parameters(self) -> None:
         """Reject parameters that make no sense."""
@@ -209,22 +226,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _fitted_to_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature_}
+        return {}
 
     def _fitted_from_fields(self, content: Fields) -> None:
-        self.temperature_ = content.number("temperature")
-        if self.temperature_ <= 0:
-            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
+        """Read back what `_fitted_to_dict` gave."""
 
     # What they share.
-
-    def _check_range_of(self, sketch: Sketch) -> None:
-        """Refuse a sketch that does not cover the range that was asked for."""
-        asked = tuple(float(t) for t in getattr(self, "t_range", DEFAULT_T_RANGE))
-        if asked not in (DEFAULT_T_RANGE, sketch.t_range):
-            raise InputError(
-                f"t_range={asked}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)"
-            )
 
     def _scores(self, X: Any, y: Any, sample_weight: Any) -> Scores:
         if self.input not in ("logits", "probs"):
@@ -299,6 +306,40 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
             "input: one column per class"
         )
+
+
+class TemperatureCalibrator(Calibrator):
+    """Base of the recipes whose answer is about one temperature. A sketch is enough for them."""
+
+    temperature_: float
+
+    def sketch_parts(self) -> tuple[Part, ...] | None:
+        """Return the parts of a sketch that this recipe needs beside the NLL."""
+        return ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, as plain numbers."""
+        return {"temperature": self.temperature_}
+
+    def describe(self) -> list[str]:
+        """Return the same in words."""
+        return [f"T = {self.temperature_:.4g}"]
+
+    def _check_range_of(self, sketch: Sketch) -> None:
+        """Refuse a sketch that does not cover the range that was asked for."""
+        asked = tuple(float(t) for t in getattr(self, "t_range", DEFAULT_T_RANGE))
+        if asked not in (DEFAULT_T_RANGE, sketch.t_range):
+            raise InputError(
+                f"t_range={asked}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)"
+            )
+
+    def _fitted_to_dict(self) -> dict[str, Any]:
+        return {"temperature": self.temperature_}
+
+    def _fitted_from_fields(self, content: Fields) -> None:
+        self.temperature_ = content.number("temperature")
+        if self.temperature_ <= 0:
+            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
 
 
 def _ascends(names: list[Any]) -> bool:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import FitReport, TemperatureCalibrator
 from attemper.calibrators.posterior import GRID, Model
 from attemper.documents import Fields
 from attemper.errors import EdgeWarning, InputError
@@ -64,7 +64,7 @@ class Posterior(NamedTuple):
     noise_weight: Floats
 
 
-class BayesianTemperatureScaling(Calibrator):
+class BayesianTemperatureScaling(TemperatureCalibrator):
     """Average over all temperatures (and rates of wrong labels) that the labels leave possible.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.

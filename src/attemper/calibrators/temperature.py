@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import FitReport, TemperatureCalibrator
 from attemper.errors import AttemperWarning, EdgeWarning
 from attemper.kernels import chebyshev, nll
 from attemper.maps import ScaleMap
@@ -19,7 +19,7 @@ from attemper.sketch import DEFAULT_T_RANGE, Sketch, log_range
 __all__ = ["TemperatureScaling"]
 
 
-class TemperatureScaling(Calibrator):
+class TemperatureScaling(TemperatureCalibrator):
     """Divide all logits by one temperature, the one with the least validation NLL.
 
     Never changes the prediction. With enough clean labels it is all that most networks need;

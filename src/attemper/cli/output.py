@@ -50,7 +50,7 @@ def print_comparison(result: Comparison, interval: float) -> None:
             table.add_row(name, Text(f"failed: {row.failure}"))
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
-        fit_time = "" if row.temperature is None else f"{1e3 * row.seconds:.1f} ms"
+        fit_time = "" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"
         table.add_row(name, *(number(row.metrics[m]) for m in SHOWN), t, fit_time)
     out.print(table)
     for row in result.rows:
