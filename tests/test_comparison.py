@@ -23,7 +23,7 @@ def fail(*_):
 def test_rows_hold_what_the_calibrators_and_metrics_give():
     val, test = scores(seed=1), scores(seed=2)
     seen = []
-    result = compare(val, test, interval=0.9, seed=5, tick=seen.append)
+    result = compare(val, test, ["ts", "ats", "bayes"], interval=0.9, seed=5, tick=seen.append)
     assert [row.method for row in result.rows] == seen == ["none", "ts", "ats", "bayes"]
     for row in result.rows[1:]:
         fitted = METHODS[row.method]().fit(val)
@@ -92,6 +92,41 @@ def test_nothing_could_be_fitted(monkeypatch):
     monkeypatch.setattr(METHODS["ts"], "fit", fail)
     result = compare(scores(), scores(), ["ts"])
     assert (result.recommended, result.reason) == ("none", "Use no calibration: nothing else could be fitted.")
+
+
+def certain_of_class_zero(n=50):
+    """Labels that histograms of equal mass take for impossible elsewhere."""
+    h, _ = draw(n, 3, seed=7)
+    return Scores.from_logits(h, np.zeros(n, dtype=int))
+
+
+def test_an_infinite_nll_is_shown_and_never_recommended():
+    result = compare(certain_of_class_zero(), scores(300, 3, seed=2), ["ts", "histogram", "isotonic", "bayes"])
+    rows = {row.method: row for row in result.rows}
+    for method in ("histogram", "isotonic"):
+        nll = rows[method].metrics["nll"]
+        assert (nll.value, nll.high) == (np.inf, np.inf)
+        assert nll.low == np.inf  # hundreds of labels are impossible, so some are in every resample
+        assert np.isfinite([rows[method].metrics[m].value for m in ("accuracy", "brier", "ece", "mmce")]).all()
+        assert method not in result.reason
+    assert result.recommended in ("none", "ts", "bayes")
+    assert "nan" not in result.reason
+    assert "inf" not in result.reason
+
+
+def test_nothing_else_has_a_finite_nll():
+    result = compare(certain_of_class_zero(), scores(300, 3, seed=2), ["histogram"])
+    assert (result.recommended, result.reason) == ("none", "Use no calibration: nothing else has a finite test NLL.")
+
+
+def test_an_infinite_loss_of_weight_zero_does_not_count():
+    h, y = draw(300, 3, seed=2)
+    only_zero = Scores.from_logits(h, y, sample_weight=(y == 0).astype(float))
+    result = compare(certain_of_class_zero(), only_zero, ["histogram"])
+    assert np.isinf(result.rows[1].losses).any()
+    assert result.rows[1].metrics["nll"].value == 0
+    assert result.recommended == "histogram"
+    assert "nan" not in result.reason
 
 
 def test_warnings_become_notes():

@@ -99,11 +99,15 @@ def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, s
 def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
     """Name the method to use, and say why in a sentence.
 
-    It is the one with the least test NLL; but bayes, where it cannot be told apart from that one.
+    It is the one with the least test NLL; but bayes, where it cannot be told apart from that one. A method that gives
+    a label the probability zero has an infinite NLL and is out.
     """
-    losses = {row.method: row.losses for row in rows if row.losses is not None}
     w = np.ones(len(test)) if test.weights is None else test.weights
-    w = w / w.sum()
+    counts = w > 0  # weight zero times an infinite loss would be NaN
+    w = w[counts] / w.sum()
+    losses = {row.method: row.losses[counts] for row in rows if row.losses is not None}
+    infinite = [method for method in losses if np.isinf(losses[method]).any()]
+    losses = {method: values for method, values in losses.items() if method not in infinite}
     best = min(losses, key=lambda method: float(w @ losses[method]))
 
     def behind(method: str) -> tuple[float, float]:
@@ -120,7 +124,7 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
     value = f"its test NLL of {float(w @ losses[best]):.4f} is the lowest"
     name = named([best])
     if not others:
-        return best, f"Use {name}: nothing else could be fitted."
+        return best, f"Use {name}: nothing else {'has a finite test NLL' if infinite else 'could be fitted'}."
     gap, spread = behind(others[0])
     if "bayes" in level or (best == "bayes" and level):
         rivals = named([m for m in [best, *level] if m != "bayes"])

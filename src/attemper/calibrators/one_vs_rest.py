@@ -1,0 +1,107 @@
+"""One class against the others: K problems of two classes, or one where K = 2.
+
+A sample in which a class is masked, or alone possible, says nothing about that class: whatever is fitted, the
+map gives it 0 or 1 there. Such samples are left out of that class's problem, and samples of weight zero out of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, log_probs, to_numpy
+from attemper.maps import Map
+from attemper.scores import Chunk, Scores
+
+__all__ = ["Block", "OneVsRest", "Problem", "judge"]
+
+
+class Problem(NamedTuple):
+    """One class against the others."""
+
+    x: Floats  # what the classifier said of the class, for each sample
+    positive: NDArray[np.bool_]  # whether the sample is of the class
+    w: Floats
+
+
+class Block(NamedTuple):
+    """Several problems side by side, C×N; a sample that says nothing about a class has weight zero there."""
+
+    rows: NDArray[np.intp]  # which problems these are
+    x: Floats
+    positive: NDArray[np.bool_]
+    w: Floats
+
+
+@dataclass(frozen=True)
+class OneVsRest:
+    """All problems, one row of ``x`` for each; NaN where a sample says nothing about a class."""
+
+    x: Floats
+    labels: Labels
+    weights: Floats
+    classes: range  # of the rows: class 1 alone where K = 2
+
+    @classmethod
+    def of(cls, scores: Scores, function: Callable[[Any, Any], Any]) -> OneVsRest:
+        """Apply ``function(logits, namespace)`` to the rows, and turn them into columns; N×K doubles are held."""
+        assert scores.labels is not None
+        n_classes = scores.n_classes
+        classes = range(1, 2) if n_classes == 2 else range(n_classes)
+        x = np.empty((len(classes), len(scores)))
+        rows = max(1, CHUNK_ELEMENTS // n_classes)
+        for first in range(0, len(scores), rows):
+            part = slice(first, min(first + rows, len(scores)))
+            h = to_numpy(scores.values[part, :]).astype(np.float64)
+            if scores.kind == "probs":
+                h = log_probs(h, scores.floor)
+            with np.errstate(divide="ignore"):
+                value = function(h, np)
+            if scores.masked:
+                possible = h > -np.inf
+                value[~(possible & (possible.sum(axis=1, keepdims=True) > 1))] = np.nan
+            x[:, part] = value.T[classes.start : classes.stop]
+        w = np.ones(len(scores)) if scores.weights is None else scores.weights
+        some = w > 0
+        if some.all():
+            return cls(x, scores.labels, w, classes)
+        return cls(x[:, some], scores.labels[some], w[some], classes)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Give the problems one by one, each with its own samples only."""
+        for k, x in zip(self.classes, self.x):
+            told = ~np.isnan(x)
+            yield Problem(x[told], self.labels[told] == k, self.weights[told])
+
+    def blocks(self) -> Iterator[Block]:
+        """Give as many problems at once as stay in the cache; those without samples are left out."""
+        count = max(1, CHUNK_ELEMENTS // self.x.shape[1])
+        for first in range(0, len(self.x), count):
+            rows = np.arange(first, min(first + count, len(self.x)))
+            rows = rows[~np.isnan(self.x[rows]).all(axis=1)]
+            if len(rows):
+                x = self.x[rows]
+                told = ~np.isnan(x)
+                positive = self.labels == rows[:, None] + self.classes.start
+                yield Block(rows, np.where(told, x, 0.0), positive, np.where(told, self.weights, 0.0))
+
+
+def judge(found: Map, scores: Scores) -> tuple[float, float]:
+    """Mean validation NLL of a map, and the weighted share of samples whose arg max it changes."""
+
+    def sums(chunk: Chunk) -> NDArray[Any]:
+        p = found.apply(chunk.h)
+        w = np.ones(len(p)) if chunk.w is None else chunk.w
+        of_label = p[np.arange(len(p)), chunk.y]
+        losses = -np.log(np.where(of_label > 1e-290, of_label, 1.0))
+        tiny = (of_label <= 1e-290) & (w > 0)
+        if tiny.any():
+            losses[tiny] = -found.log_apply(chunk.h[tiny])[np.arange(tiny.sum()), chunk.y[tiny]]
+        return np.array([w @ losses, w @ (p.argmax(axis=1) != chunk.h.argmax(axis=1))])
+
+    nll, changed = scores.total(sums, np.float64) / scores.total_weight
+    return float(nll), float(changed)

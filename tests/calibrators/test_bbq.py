@@ -1,0 +1,136 @@
+"""BBQ is the average that the paper describes; here it is written down bin by bin."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from attemper import BBQ
+
+from data import cases, draw
+
+
+def histograms(p):
+    """All histograms of equal frequency: lists of bins, each a list of the probabilities in it."""
+    root = len(p) ** (1 / 3)
+    values = sorted(set(p))
+    found = []
+    for n_bins in range(max(1, math.floor(root / 10)), max(1, min(math.ceil(10 * root), len(values))) + 1):
+        bins = [[] for _ in range(n_bins)]
+        before = 0
+        for v in values:
+            count = list(p).count(v)
+            bins[int(n_bins * (before + count / 2) / len(p) + 1e-9)].append(v)
+            before += count
+        bins = [b for b in bins if b]
+        if bins not in found:
+            found.append(bins)
+    return found
+
+
+def oracle(p, z, at):
+    """P(z = 1) at some probabilities: Naeini et al. 2015, with N' = 2 and C = 10."""
+    scores, predictions = [], []
+    for bins in histograms(p):
+        prior = 2 / len(bins)
+        edges = [0.0] + [(a[-1] + b[0]) / 2 for a, b in pairwise(bins)] + [1.0]
+        score, theta = 0.0, []
+        for b, (low, high) in enumerate(pairwise(edges)):
+            inside = [zi for pi, zi in zip(p, z) if pi in bins[b]]
+            m, n = sum(inside), len(inside) - sum(inside)
+            middle = (low + high) / 2
+            alpha, beta = prior * middle, prior * (1 - middle)
+            score += math.lgamma(prior) - math.lgamma(m + n + prior)
+            score += math.lgamma(m + alpha) - math.lgamma(alpha)
+            score += math.lgamma(n + beta) - math.lgamma(beta)
+            theta.append((m + alpha) / (m + n + prior))
+        scores.append(score)
+        predictions.append([theta[sum(x >= e for e in edges[1:-1])] for x in at])
+    share = np.exp(np.array(scores) - max(scores))
+    return share / share.sum() @ np.array(predictions)
+
+
+@pytest.mark.parametrize("n, n_classes", [(1, 2), (7, 2), (150, 2), (120, 3)])
+def test_the_average_of_the_paper(n, n_classes):
+    h, y = draw(n, n_classes)
+    at = draw(60, n_classes, seed=1)[0]
+    p, x = softmax(h, axis=1), softmax(at, axis=1)
+    fitted = BBQ().fit(h, y)
+    if n_classes == 2:
+        q = oracle(p[:, 1].tolist(), (y == 1).tolist(), x[:, 1])
+        expected = np.stack([1 - q, q], axis=1)
+    else:
+        q = np.stack([oracle(p[:, k].tolist(), (y == k).tolist(), x[:, k]) for k in range(n_classes)], axis=1)
+        expected = q / q.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(fitted.predict_proba(at), expected, atol=1e-11)
+    assert "an average over histograms" in fitted.fit_report_.message
+
+
+@given(case=cases(max_rows=20, max_classes=2, bound=4.0))
+def test_the_average_with_ties(case):
+    h, y = case
+    h = h.round(0)
+    p = softmax(h, axis=1).round(12)
+    q = oracle(p[:, 1].tolist(), y.tolist(), p[:, 1])
+    np.testing.assert_allclose(BBQ().fit(h, y).predict_proba(h)[:, 1], q, atol=1e-9)
+
+
+@given(case=cases(max_rows=20), seed=st.integers(0, 1000))
+def test_weights_are_repeats(case, seed):
+    h, y = case
+    h = h.round(6)
+    w = np.random.default_rng(seed).integers(0, 4, len(y))
+    w[0] = 1
+    by_weight = BBQ().fit(h, y, w)
+    by_repeats = BBQ().fit(h.repeat(w, axis=0), y.repeat(w))
+    np.testing.assert_allclose(by_weight.predict_proba(h), by_repeats.predict_proba(h), atol=1e-9)
+    p, report = by_repeats.predict_proba(h.repeat(w, axis=0)), by_repeats.fit_report_
+    assert report.nll == pytest.approx(-np.log(p[np.arange(len(p)), y.repeat(w)]).mean(), rel=1e-10)
+    assert by_weight.fit_report_.nll == pytest.approx(report.nll, rel=1e-9)
+    assert by_weight.fit_report_.changed == pytest.approx(report.changed)
+    assert (p > 0).all()
+
+
+def test_more_data_come_closer():
+    """Labels drawn at T = 2: with 20 000 of them the average is near the truth."""
+    h, y = draw(20_000, 2)
+    at = draw(2000, 2, seed=1)[0]
+    truth = softmax(at / 2, axis=1)
+    far, near = (np.abs(BBQ().fit(h[:n], y[:n]).predict_proba(at) - truth).mean() for n in (300, 20_000))
+    assert near < 0.03 < far < 0.2
+
+
+def test_fractions_of_weight():
+    h, y = draw(100, 3)
+    fitted = BBQ().fit(h, y, np.full(100, 0.001))
+    assert np.isfinite(fitted.fit_report_.nll)
+    p = fitted.predict_proba(h)
+    other = BBQ().fit(h, (y + 1) % 3, np.full(100, 0.001)).predict_proba(h)
+    assert np.abs(other - p).max() < 0.2  # a tenth of a sample says little: the prior stays
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e-12])
+def test_huge_and_tiny_logits(factor):
+    h, y = draw(200, 4)
+    p = BBQ().fit(factor * h, y).predict_proba(factor * h)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+
+
+def test_a_class_that_is_always_masked_has_the_mean_of_the_prior():
+    h, y = draw(200, 4)
+    always = np.where(np.arange(4) == 3, -np.inf, h)
+    fitted = BBQ().fit(always, np.minimum(y, 2))
+    assert (fitted.predict_proba(always)[:, 3] == 0).all()
+    assert (fitted.map_.knots[-1], fitted.map_.values[-1]) == (0.0, 0.5)
+
+
+def test_many_classes():
+    fitted = BBQ().fit(*draw(200, 300))
+    assert np.isfinite(fitted.fit_report_.nll)
