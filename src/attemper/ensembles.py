@@ -1,0 +1,273 @@
+"""Averages over several forward passes: Monte Carlo dropout and deep ensembles.
+
+What comes out can be calibrated like any other classifier: `EnsemblePrediction.log_probs` are
+logits. torch is imported when a network is used, not with this module.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, ClassVar
+
+import array_api_compat
+import numpy as np
+
+from attemper import passes
+from attemper.averages import EnsemblePrediction, Outputs, Running, average, check_outputs, joined
+from attemper.errors import InputError, InputTypeError
+from attemper.passes import described, is_array, torch_module
+
+__all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "average"]
+
+
+class _Ensemble:
+    """Members that see the same batches, one after the other, and a running mean of what they say."""
+
+    each: ClassVar[str]  # what errors call one of them
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        select: Callable[[Any], Any] | None,
+        unpack: Callable[[Any], Any] | None,
+        batch_size: int | None,
+        device: Any,
+        progress: bool,
+    ) -> None:
+        check_outputs(outputs)
+        if batch_size is not None:
+            _check_count("batch_size", batch_size)
+        self.outputs = outputs
+        self.select = select
+        self.unpack = unpack
+        self.batch_size = batch_size
+        self.device = device
+        self.progress = progress
+
+    def predict(self, X: Any) -> EnsemblePrediction:
+        """Average over all passes.
+
+        Parameters
+        ----------
+        X : tensor, NumPy array, or iterable of batches such as a DataLoader
+            A batch is the input, or a tuple of input, labels and whatever else; ``unpack`` tells of
+            others. Floating NumPy arrays are brought to the precision of the model.
+
+        Returns
+        -------
+        EnsemblePrediction
+            NumPy arrays if NumPy came, else tensors on the device of the input.
+        """
+        members, name = self._members(), type(self).__name__
+        active = self._active()
+        generators = passes.generators_of(members)
+        stream = passes.Stream(self._seed())
+        n_batches = passes.length(X, self.batch_size)
+        parts: list[EnsemblePrediction] = []
+        n = 0
+        with ExitStack() as undo:
+            undo.enter_context(passes.kept(generators))
+            undo.enter_context(passes.modes(members, active))
+            undo.enter_context(passes.seeded_only(active))
+            total = None if n_batches is None else n_batches * len(members)
+            tick = undo.enter_context(passes.progress(self.progress, name, total))
+            for batch in passes.batches(X, self.batch_size):
+                inputs, labels = self._split(batch)
+                running = Running(self.outputs)
+                with stream.flowing(generators), torch_module().no_grad():
+                    for i, member in enumerate(members):
+                        if i == 0 or member is not members[i - 1]:
+                            placed = passes.place(inputs, member, self.device)
+                        running.add(self._output(member, placed, i), f"{name}, {self.each} {i}")
+                        tick()
+                parts.append(running.prediction(n, labels).like(_example(inputs)))
+                n += len(parts[-1].probs)
+        return joined(parts)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Mean probabilities, `predict(X).probs`."""
+        return self.predict(X).probs
+
+    def _members(self) -> Sequence[Any]:
+        raise NotImplementedError
+
+    def _active(self) -> set[Any]:
+        """Modules that are run as in training."""
+        return set()
+
+    def _seed(self) -> int:
+        return 0
+
+    def _split(self, batch: Any) -> tuple[Any, Any]:
+        """Input and labels of a batch."""
+        if self.unpack is not None:
+            batch = self.unpack(batch)
+        labels = None
+        if isinstance(batch, tuple | list) and batch:
+            batch, labels = batch[0], batch[1] if len(batch) > 1 else None
+        if _example(batch) is None or (isinstance(batch, Mapping) and self.unpack is None):
+            raise InputTypeError(
+                f"X: a batch with {described(batch)} for its input came; expected a tensor or an array. For other "
+                "batches tell what is the input and what the labels, such as unpack=lambda b: (b['image'], b['label'])"
+            )
+        return batch, labels
+
+    def _output(self, member: Any, placed: Any, i: int) -> Any:
+        output = passes.run(member, placed)
+        if self.select is not None:
+            output = self.select(output)
+        if not array_api_compat.is_torch_array(output):
+            raise InputTypeError(
+                f"{type(self).__name__}, {self.each} {i}: {described(output)} came; expected an N×K tensor. Tell where "
+                "it is with select, such as select=lambda out: out['logits']"
+            )
+        return output
+
+
+class MCDropout(_Ensemble):
+    """Average a network over many passes with its dropout switched on (Gal and Ghahramani 2016).
+
+    Dropout layers run as in training; all else, batch norm too, as in evaluation. Afterwards the
+    model is as it was: modes, buffers, gradients; so are the global random numbers, even if a pass fails.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Used on the device where it is.
+    passes : int
+        Time grows with it, memory does not.
+    outputs : "logits" or "probs"
+        What the model returns. It is never guessed.
+    select : function, optional
+        From what the model returns to the N×K tensor, such as ``lambda out: out["logits"]``.
+    unpack : function, optional
+        From a batch of a loader to its input, or to (input, labels). An input that is a dict of
+        tensors is given to the model by name.
+    layers : types of modules
+        Others that are random in training, such as ``(DropPath,)``, or a module of one's own that calls
+        ``F.dropout(x, training=self.training)``. Known without being named: all of torch's dropout layers, and the
+        dropout inside `MultiheadAttention`, transformer layers, `LSTM`, `GRU` and `RNN`.
+    seed : int or None
+        The same seed gives the same numbers for the same batches, as ``torch.manual_seed(seed)`` would before
+        all passes of the first batch, then of the second, and so on. Another batch size is another draw:
+        torch fills the masks of a whole batch in one go. None: other numbers each time.
+    batch_size : int, optional
+        Rows of an array at once; all by default. Loaders bring their own.
+    device : optional
+        Where batches go; by default to the model.
+    progress : bool
+        Show a bar for what takes longer than a second, on a terminal.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 3))
+    >>> said = MCDropout(net, passes=20).predict(torch.randn(5, 4))
+    >>> said.probs.shape, said.passes
+    (torch.Size([5, 3]), 20)
+    >>> bool((said.mutual_information > 0).all())
+    True
+    """
+
+    each = "pass"
+
+    def __init__(
+        self,
+        model: Any,
+        passes: int = 100,
+        *,
+        outputs: Outputs = "logits",
+        select: Callable[[Any], Any] | None = None,
+        unpack: Callable[[Any], Any] | None = None,
+        layers: type | tuple[type, ...] = (),
+        seed: int | None = 0,
+        batch_size: int | None = None,
+        device: Any = None,
+        progress: bool = True,
+    ) -> None:
+        super().__init__(outputs, select, unpack, batch_size, device, progress)
+        _check_model(model, "model")
+        _check_count("passes", passes)
+        if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**63):
+            raise InputError(f"seed={seed!r}: expected a whole number that is not negative, or None")
+        self.model = model
+        self.passes = passes
+        self.layers = layers if isinstance(layers, tuple) else (layers,)
+        self.seed = seed
+        self._active()  # says at once if there is nothing to switch on
+
+    def _members(self) -> Sequence[Any]:
+        return [self.model] * self.passes
+
+    def _active(self) -> set[Any]:
+        return passes.dropping(self.model, self.layers)
+
+    def _seed(self) -> int:
+        return secrets.randbits(63) if self.seed is None else int(self.seed)
+
+
+class DeepEnsemble(_Ensemble):
+    """Average networks that were trained apart (Lakshminarayanan et al. 2017).
+
+    They run as in evaluation, each on the device where it is, and are afterwards as they were.
+
+    Parameters
+    ----------
+    models : sequence of torch.nn.Module
+    outputs, select, unpack, batch_size, device, progress
+        As in `MCDropout`, the same for all members.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> nets = [nn.Linear(4, 3) for _ in range(5)]
+    >>> said = DeepEnsemble(nets).predict(np.zeros((2, 4)))
+    >>> type(said.probs).__name__, said.probs.shape, said.passes
+    ('ndarray', (2, 3), 5)
+    """
+
+    each = "member"
+
+    def __init__(
+        self,
+        models: Iterable[Any],
+        *,
+        outputs: Outputs = "logits",
+        select: Callable[[Any], Any] | None = None,
+        unpack: Callable[[Any], Any] | None = None,
+        batch_size: int | None = None,
+        device: Any = None,
+        progress: bool = True,
+    ) -> None:
+        super().__init__(outputs, select, unpack, batch_size, device, progress)
+        try:
+            self.models = list(models)
+        except TypeError:
+            raise InputTypeError(f"models: {type(models).__name__} came; expected a list of torch modules") from None
+        if not self.models:
+            raise InputError("models: an ensemble needs at least one")
+        for i, model in enumerate(self.models):
+            _check_model(model, f"models[{i}]")
+
+    def _members(self) -> Sequence[Any]:
+        return self.models
+
+
+def _example(inputs: Any) -> Any:
+    """Return an array of the input, to make the result like it."""
+    return next(filter(is_array, inputs.values() if isinstance(inputs, Mapping) else [inputs]), None)
+
+
+def _check_model(model: Any, what: str) -> None:
+    if not isinstance(model, torch_module().nn.Module):
+        raise InputTypeError(f"{what}: {type(model).__name__} came; expected a torch.nn.Module")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InputError(f"{name}={value!r}: expected a whole number, at least 1")

@@ -1,0 +1,587 @@
+"""Monte Carlo dropout and deep ensembles: naive loops, and a model that is left as it was found."""
+
+import gc
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import DataLoader, TensorDataset
+
+from attemper import BayesianTemperatureScaling, InputError, InputTypeError, TemperatureScaling, metrics, passes
+from attemper.ensembles import DeepEnsemble, MCDropout, average
+
+FEATURES, CLASSES = 6, 3
+ARRAYS = ("probs", "log_probs", "entropy", "mutual_information")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small tensors: on a busy machine, threads that wait for each other take all the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def net(p=0.4, seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(p), nn.Linear(16, CLASSES)
+    ).to(dtype)
+
+
+def rows(n=20, seed=1, dtype=torch.float32):
+    return torch.tensor(np.random.default_rng(seed).normal(size=(n, FEATURES)), dtype=dtype)
+
+
+def naive(model, batches, passes, seed):
+    """Probabilities of every pass, of the obvious loop: passes × N × K."""
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.train()
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        said = [torch.stack([model(x).softmax(dim=1) for _ in range(passes)]) for x in batches]
+    return torch.cat(said, dim=1).double()
+
+
+def entropy(p):
+    return scipy.special.entr(np.asarray(p)).sum(axis=-1)
+
+
+def assert_is_mean_of(said, each, rtol=1e-6):
+    """Everything in a prediction against passes × N × K probabilities."""
+    p = np.asarray(each)
+    mean = p.mean(axis=0)
+    assert said.passes == len(p)
+    np.testing.assert_allclose(said.probs, mean, rtol=rtol)
+    np.testing.assert_allclose(said.log_probs, np.log(mean), rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(said.entropy, entropy(mean), rtol=rtol)
+    np.testing.assert_allclose(said.mutual_information, entropy(mean) - entropy(p).mean(axis=0), atol=rtol)
+
+
+def assert_same(a, b):
+    for name in ARRAYS:
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+
+
+# What is computed
+
+
+def test_a_hundred_passes_are_the_naive_loop():
+    model, x = net(), rows()
+    said = MCDropout(model, seed=7).predict(x)
+    assert said.passes == 100
+    assert (said.mutual_information > 0).all()
+    assert_is_mean_of(said, naive(model, [x], 100, seed=7))
+
+
+def test_batches_go_on_with_the_same_stream():
+    model, x = net(), rows(20)
+    said = MCDropout(model, 10, seed=7, batch_size=8).predict(x)
+    assert_is_mean_of(said, naive(model, x.split(8), 10, seed=7))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("outputs", ["logits", "probs"])
+def test_a_rate_of_zero_is_the_plain_model_bit_for_bit(dtype, outputs):
+    model, x = net(p=0.0, dtype=dtype), rows(dtype=dtype)
+    if outputs == "probs":
+        model.append(nn.Softmax(dim=1))
+    model.eval()
+    with torch.no_grad():
+        plain = model(x)
+    said = MCDropout(model, 13, outputs=outputs).predict(x)
+    assert torch.equal(said.probs, plain.softmax(dim=1) if outputs == "logits" else plain)
+    if outputs == "logits":
+        assert torch.equal(said.log_probs, plain.log_softmax(dim=1))
+    assert not said.mutual_information.any()
+
+
+def test_the_log_does_not_underflow():
+    # Two members, each quite sure of another class: the third has a probability of e^−2000.
+    h = torch.tensor([[0.0, -1500.0, -2000.0]])
+    both = average([h, h[:, [1, 0, 2]]])
+    np.testing.assert_allclose(both.log_probs, [[-math.log(2), -math.log(2), -2000.0]], rtol=1e-6)
+    np.testing.assert_allclose(both.probs, [[0.5, 0.5, 0.0]])
+
+
+def test_classes_that_are_masked_stay_so():
+    h = torch.tensor([[0.0, -math.inf, 1.0], [0.0, 0.0, 0.0]])
+    both = average([h, h.flip(0)])
+    assert torch.isfinite(both.log_probs).all()
+    alone = average([h, h])
+    assert alone.log_probs[0, 1] == -math.inf
+    assert alone.probs[0, 1] == 0
+    np.testing.assert_allclose(alone.entropy, entropy(alone.probs), rtol=1e-6)
+
+
+def test_disagreement_is_never_negative():
+    h = torch.tensor(np.random.default_rng(0).normal(size=(500, 4)))
+    assert (average([h] * 7).mutual_information == 0).all()
+    assert (average([h, h + 1e-9, h - 1e-9]).mutual_information >= 0).all()
+
+
+def test_an_ensemble_is_the_mean_of_its_members():
+    models, x = [net(seed=s) for s in range(4)], rows()
+    each = torch.stack([m.eval()(x).softmax(dim=1).detach() for m in models]).double()
+    assert_is_mean_of(DeepEnsemble(models).predict(x), each)
+    assert_is_mean_of(DeepEnsemble(iter(models), batch_size=7).predict(x), each)
+    assert_is_mean_of(DeepEnsemble(nn.ModuleList(models)).predict(x), each)
+    assert torch.equal(DeepEnsemble(models).predict_proba(x), DeepEnsemble(models).predict(x).probs)
+
+
+def test_logits_saved_before_can_be_averaged():
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(3, 8, 4)) * 3
+    said = average((member for member in h), labels=np.arange(8) % 4)
+    assert isinstance(said.probs, np.ndarray)
+    assert_is_mean_of(said, scipy.special.softmax(h, axis=-1), rtol=1e-12)
+    assert_is_mean_of(average(scipy.special.softmax(h, axis=-1), outputs="probs"), scipy.special.softmax(h, axis=-1))
+    tensors = average([torch.tensor(member, requires_grad=True) for member in h])
+    assert not tensors.probs.requires_grad
+    np.testing.assert_allclose(tensors.log_probs, said.log_probs, rtol=1e-12)
+
+
+def test_averaging_arrays_needs_no_torch():
+    program = """
+import sys
+
+class NoTorch:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+sys.meta_path.insert(0, NoTorch())
+import numpy as np
+from attemper import MissingExtraError
+from attemper.ensembles import MCDropout, average
+
+print(average([np.zeros((1, 2))]).probs)
+for use in (lambda: MCDropout(None), lambda: __import__("attemper.losses")):
+    try:
+        use()
+    except MissingExtraError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "[[0.5 0.5]]" in done.stdout
+    assert done.stdout.count("attemper[torch]") == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_averaged_in_more(dtype):
+    h = torch.tensor(np.random.default_rng(0).normal(size=(5, 9, 4))).to(dtype)
+    said = average(h)
+    assert said.probs.dtype == torch.float32
+    assert_is_mean_of(said, h.double().softmax(dim=-1))
+
+
+# What is random
+
+
+def test_seeds():
+    model, x = net(), rows()
+    assert_same(MCDropout(model, 5, seed=1).predict(x), MCDropout(model, 5, seed=1).predict(x))
+    assert not torch.equal(MCDropout(model, 5, seed=1).predict_proba(x), MCDropout(model, 5, seed=2).predict_proba(x))
+    fresh = MCDropout(model, 5, seed=None)
+    assert not torch.equal(fresh.predict_proba(x), fresh.predict_proba(x))
+
+
+def test_a_loader_that_draws_does_not_disturb_the_passes():
+    model, x = net(), rows(20)
+    mc = MCDropout(model, 5, batch_size=8)
+
+    def drawing():
+        for part in x.split(8):
+            torch.rand(3)
+            yield part
+
+    assert_same(mc.predict(x), mc.predict(DataLoader(TensorDataset(x), batch_size=8)))
+    assert_same(mc.predict(x), mc.predict(drawing()))
+
+
+@pytest.mark.parametrize("make", [lambda m: MCDropout(m, 3), lambda m: DeepEnsemble([m, net(seed=1)])])
+@pytest.mark.parametrize("source", ["tensor", "loader"])
+def test_the_model_and_the_random_numbers_are_left_as_they_were(make, source):
+    model, x = net(), rows()
+    model.train()
+    model[3].eval()  # a mixture that no train() or eval() would bring back
+    model[4].bias.requires_grad_(False)
+    F.cross_entropy(model(x), torch.zeros(20, dtype=torch.long)).backward()
+    ensemble = make(model)
+    flags = [m.training for m in model.modules()]
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    given = x.clone()
+    rng = torch.get_rng_state()
+
+    said = ensemble.predict(x if source == "tensor" else DataLoader(TensorDataset(x), batch_size=6, shuffle=True))
+
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert [m.training for m in model.modules()] == flags
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, state[name]), name  # running means of the batch norm among them
+    for p, grad in zip(model.parameters(), grads):
+        assert (p.grad is None) == (grad is None)
+        assert grad is None or torch.equal(p.grad, grad)
+    assert [p.requires_grad for p in model.parameters()] == [True] * 5 + [False]
+    assert torch.equal(x, given)
+    assert not said.probs.requires_grad
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["model", "loader"])
+def test_the_same_when_it_breaks_off(error, where):
+    model, x = net(), rows()
+    model.train()
+    calls = 0
+
+    def select(output):
+        nonlocal calls
+        calls += 1
+        if where == "model" and calls == 3:
+            raise error("in the middle")
+        return output
+
+    def loader():
+        yield x
+        torch.rand(1)
+        raise error("in the middle")
+
+    flags, rng = [m.training for m in model.modules()], torch.get_rng_state()
+    with pytest.raises(error, match="in the middle"):
+        MCDropout(model, 5, select=select).predict(loader())
+    assert [m.training for m in model.modules()] == flags
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert torch.is_grad_enabled()
+
+
+def test_batch_norm_does_not_see_the_batch():
+    model, x = net().train(), rows()
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        model(x[:1])
+    assert MCDropout(model, 3, batch_size=1).predict(x[:2]).probs.shape == (2, CLASSES)
+
+
+def test_a_layer_that_works_in_place_does_not_reach_the_data():
+    model = nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Linear(FEATURES, CLASSES))
+    x = rows()
+    given = x.clone()
+    said = MCDropout(model, 10, seed=3).predict(x)
+    assert torch.equal(x, given)
+    torch.manual_seed(3)
+    drops = [F.dropout(x, 0.5) for _ in range(10)]
+    assert_is_mean_of(said, torch.stack([model[1](d).softmax(dim=1) for d in drops]).detach().double())
+
+
+def test_memory_does_not_grow_with_the_passes():
+    alive = []
+
+    def select(output):
+        # By type: some lazy objects of torch warn when they are asked for more.
+        alive.append(sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()))
+        return output
+
+    MCDropout(net(), 12, select=select).predict(rows(4))
+    assert len(alive) == 12
+    assert len(set(alive[2:])) == 1
+    alive.clear()
+    average(select(torch.zeros(4, CLASSES) + i) for i in range(12))
+    assert len(alive) == 12
+    assert len(set(alive[2:])) == 1
+
+
+# Which layers are switched on
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Dropout(0.5), (8, 12)),
+        (nn.Dropout1d(0.5), (8, 6, 2)),
+        (nn.Dropout2d(0.5), (8, 3, 2, 2)),
+        (nn.Dropout3d(0.5), (8, 3, 2, 2, 1)),
+        (nn.AlphaDropout(0.5), (8, 12)),
+        (nn.FeatureAlphaDropout(0.5), (8, 3, 2, 2)),
+    ],
+)
+def test_every_dropout_of_torch_drops(layer, shape):
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(12, CLASSES))
+    model.eval()
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    assert (MCDropout(model, 30).predict(x).mutual_information > 0).all()
+
+
+class Attending(nn.Module):
+    def __init__(self, dropout, layer):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = layer(dropout)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        h = self.layer(x, x, x)[0] if isinstance(self.layer, nn.MultiheadAttention) else self.layer(x)
+        return self.head((h[0] if isinstance(h, tuple) else h).mean(dim=1))
+
+
+INSIDE = {
+    "attention": lambda p: nn.MultiheadAttention(8, 2, dropout=p, batch_first=True),
+    "encoder layer": lambda p: nn.TransformerEncoderLayer(8, 2, 16, dropout=p, batch_first=True),
+    "encoder": lambda p: nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=p, batch_first=True), 2, enable_nested_tensor=False
+    ),
+    "lstm": lambda p: nn.LSTM(8, 8, num_layers=2, dropout=p, batch_first=True),
+    "gru": lambda p: nn.GRU(8, 8, num_layers=2, dropout=p, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_dropout_inside_of_layers_drops(name):
+    model = Attending(0.5, INSIDE[name]).eval()
+    x = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(0))
+    said = MCDropout(model, 20, seed=2).predict(x)
+    assert (said.mutual_information > 1e-6).all()
+    assert not any(m.training for m in model.modules())
+    model.train()  # nothing in it but dropout depends on the mode
+    torch.manual_seed(2)
+    with torch.no_grad():
+        assert_is_mean_of(said, torch.stack([model(x).softmax(dim=1) for _ in range(20)]).double())
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_inside_of_layers_too_a_rate_of_zero_is_the_plain_model(name):
+    model = nn.Sequential(Attending(0.0, INSIDE[name]), nn.Dropout(0.0)).eval()
+    x = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(MCDropout(model, 3).predict_proba(x), model(x).softmax(dim=1))
+
+
+class OwnDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(FEATURES)
+
+    def forward(self, x):
+        return F.dropout(self.norm(x), 0.5, training=self.training)
+
+
+def test_a_module_of_ones_own_can_be_named():
+    model, x = nn.Sequential(OwnDropout(), nn.Linear(FEATURES, CLASSES)), rows()
+    with pytest.raises(InputError, match=r"Sequential has no dropout layer.*layers=\(MyDropout,\)"):
+        MCDropout(model)
+    before = model[0].norm.running_mean.clone()
+    for layers in (OwnDropout, (OwnDropout,)):
+        assert (MCDropout(model, 20, layers=layers).predict(x).mutual_information > 0).all()
+    assert torch.equal(model[0].norm.running_mean, before)  # the module drops, its batch norm still evaluates
+    with pytest.raises(InputError, match="no module of the type Dropout2d"):
+        MCDropout(net(), layers=(nn.Dropout2d,))
+
+
+# What comes in and out
+
+
+def test_arrays_of_numpy():
+    model, x = net(), rows()
+    said = MCDropout(model, 5).predict(x.double().numpy())
+    for name in ARRAYS:
+        assert isinstance(getattr(said, name), np.ndarray)
+        np.testing.assert_array_equal(getattr(said, name), getattr(MCDropout(model, 5).predict(x), name))
+    frozen = x.numpy()[::-1].copy()[::-1]
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(MCDropout(model, 5).predict_proba(frozen), said.probs)
+
+
+def test_loaders_carry_labels():
+    model, x, y = net(), rows(20), torch.arange(20) % CLASSES
+    said = MCDropout(model, 3).predict(DataLoader(TensorDataset(x, y), batch_size=8))
+    assert torch.equal(said.labels, y)
+    assert said.probs.shape == (20, CLASSES)
+    arrays = MCDropout(model, 3).predict([(x.numpy()[:8], y.numpy()[:8]), (x.numpy()[8:], list(y.numpy()[8:]))])
+    assert isinstance(arrays.labels, np.ndarray)
+    np.testing.assert_array_equal(arrays.labels, y)
+    assert MCDropout(model, 3).predict(x).labels is None
+    named = MCDropout(model, 3).predict([(x[:2], ("cat", "dog")), (x[2:3], ("cat",))])
+    assert named.labels.tolist() == ["cat", "dog", "cat"]
+
+
+def test_any_structure_can_be_told():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = net()
+
+        def forward(self, pixels, scale=1.0):
+            return {"loss": None, "scores": [self.body(pixels * scale)]}
+
+    model, x, y = Named(), rows(), torch.arange(20) % CLASSES
+    expected = MCDropout(model.body, 4).predict(2 * x)
+    batches = [{"image": 2 * x, "label": y}]
+    by_place = MCDropout(
+        model, 4, select=lambda out: out["scores"][0], unpack=lambda b: (b["image"], b["label"])
+    ).predict(batches)
+    by_name = DeepEnsemble(
+        [model], select=lambda out: out["scores"][0], unpack=lambda b: {"pixels": b["image"], "scale": 1.0}
+    ).predict(batches)
+    assert_same(by_place, expected)
+    assert torch.equal(by_place.labels, y)
+    assert torch.equal(by_name.probs, model.body.eval()(2 * x).softmax(dim=1))
+    with pytest.raises(InputTypeError, match=r"dict with the keys 'loss', 'scores'.*select"):
+        MCDropout(model).predict(x)
+    with pytest.raises(InputTypeError, match=r"dict with the keys 'image', 'label'.*unpack"):
+        MCDropout(model).predict(batches)
+
+
+def test_what_comes_out_can_be_calibrated():
+    rng = np.random.default_rng(0)
+    x = torch.tensor(rng.normal(size=(300, FEATURES)), dtype=torch.float32)
+    model = net()
+    with torch.no_grad():
+        model[4].weight *= 8  # far too sure
+        y = torch.distributions.Categorical(logits=model.eval()(x) / 8).sample()
+    said = MCDropout(model, 20, progress=False).predict(DataLoader(TensorDataset(x, y), batch_size=100))
+    for calibrator in (TemperatureScaling(), BayesianTemperatureScaling()):
+        p = calibrator.fit(said.log_probs, said.labels).predict_proba(said.log_probs)
+        assert isinstance(p, torch.Tensor)
+        assert metrics.nll(p, y) < metrics.nll(said.probs, y) - 0.1
+    other = TemperatureScaling(input="probs").fit(said.probs, said.labels)
+    assert other.temperature_ == pytest.approx(TemperatureScaling().fit(said.log_probs, y).temperature_, rel=1e-4)
+
+
+def test_the_bar_is_for_terminals_and_for_those_who_wait(monkeypatch, capsys):
+    model, x = net(), rows()
+    MCDropout(model, 3).predict(x)
+    monkeypatch.setattr(passes, "PATIENCE", -1.0)
+    MCDropout(model, 3).predict(x)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(Console, "is_terminal", True)
+    MCDropout(model, 3, progress=False).predict(x)
+    assert capsys.readouterr() == ("", "")
+    MCDropout(model, 3).predict(iter([x]))
+    shown = capsys.readouterr()
+    assert "MCDropout" in shown.err
+    assert not shown.out
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu():
+    model, x = net().cuda(), rows()
+    before = torch.get_rng_state(), torch.cuda.get_rng_state()
+    said = MCDropout(model, 20, seed=3).predict(x)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(torch.cuda.get_rng_state(), before[1])
+    assert said.probs.device.type == "cpu"
+    assert MCDropout(model, 2).predict(x.cuda()).probs.device.type == "cuda"
+    assert_is_mean_of(said, naive(model, [x.cuda()], 20, seed=3).cpu())
+    recurrent = Attending(0.5, INSIDE["lstm"]).cuda()
+    again = [MCDropout(recurrent, 5, seed=1).predict(torch.ones(4, 5, 8)) for _ in range(2)]
+    assert_same(*again)
+    assert torch.backends.cudnn.enabled
+    assert DeepEnsemble([net(), net(seed=1).cuda()]).predict(x).probs.device.type == "cpu"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"passes": 0}, "passes=0"),
+        ({"passes": 2.5}, "passes=2.5"),
+        ({"passes": True}, "passes=True"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"outputs": "scores"}, "outputs='scores': expected 'logits' or 'probs'"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": "x"}, "seed='x'"),
+        ({"layers": ("Dropout",)}, "layers: the model has no module of the type 'Dropout'"),
+    ],
+)
+def test_parameters_that_make_no_sense(options, message):
+    with pytest.raises(InputError, match=message):
+        MCDropout(net(), **options)
+
+
+def test_models_that_are_none():
+    with pytest.raises(InputTypeError, match=r"model: function came; expected a torch\.nn\.Module"):
+        MCDropout(lambda x: x)
+    with pytest.raises(InputTypeError, match=r"models\[1\]: int came"):
+        DeepEnsemble([net(), 3])
+    with pytest.raises(InputError, match="at least one"):
+        DeepEnsemble([])
+    with pytest.raises(InputTypeError, match="Linear came; expected a list"):
+        DeepEnsemble(nn.Linear(2, 2))
+
+
+def test_outputs_that_make_no_sense():
+    x = rows(5)
+
+    def said(select, **options):
+        return MCDropout(net(), 3, select=select, **options).predict([x, x])
+
+    for select, message in (
+        (lambda h: h[:, 0], r"MCDropout, pass 0: Expected 2D array.*got shape \(5,\)"),
+        (lambda h: h[:, :1], "one column per class"),
+        (lambda h: h.argmax(dim=1, keepdim=True).expand(5, 3), "dtype torch.int64"),
+        (lambda h: h.numpy(), "ndarray came"),
+    ):
+        with pytest.raises(InputError, match=message):
+            said(select)
+    with pytest.raises(InputError, match=r"row 0 sums to .* but outputs='probs'"):
+        said(lambda h: h.abs() + 1, outputs="probs")
+    with pytest.raises(InputError, match=r"row 2 holds NaN or the like.*not negative"):
+        said(lambda h: h - h.mean(dim=1, keepdim=True) + 1 / 3, outputs="probs")
+
+    calls = 0
+
+    def late(h):
+        nonlocal calls
+        calls += 1
+        h = h.clone()
+        h[2, 1] = math.nan if calls == 5 else 0.0  # second batch, second pass
+        return h
+
+    with pytest.raises(InputError, match="row 7 holds NaN"):
+        said(late)
+    with pytest.raises(InputError, match=r"DeepEnsemble, member 1: shape \(5, 4\) came, \(5, 3\) before"):
+        DeepEnsemble([nn.Linear(FEATURES, 3), nn.Linear(FEATURES, 4)]).predict(x)
+    with pytest.raises(InputError, match=r"member 1: shape \(2, 2\) came"):
+        average([np.zeros((3, 2)), np.zeros((2, 2))])
+    with pytest.raises(InputError, match="batch 1 has 2 columns, those before it 3"):
+        DeepEnsemble([nn.Identity()]).predict([torch.zeros(2, 3), torch.zeros(2, 2)])
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([], "no batches came"),
+        (iter([]), "no batches came"),
+        (torch.zeros(0, FEATURES), r"shape \(0, 6\) came"),
+        (torch.tensor(3.0), r"shape \(\) came"),
+        ({"x": torch.zeros(2, FEATURES)}, "dict with the keys 'x' came"),
+        ("rows.npz", "str came"),
+        (None, "NoneType came"),
+        ([[1.0, 2.0]], "a batch with float"),
+        ([(torch.zeros(2, FEATURES), torch.zeros(3))], r"labels: shape \(3,\) came for 2 rows from row 0 on"),
+        ([(torch.zeros(2, FEATURES), torch.zeros(2)), torch.zeros(1, FEATURES)], "1 of 2 batches carry them"),
+    ],
+)
+def test_input_that_makes_no_sense(X, message):
+    for ensemble in (MCDropout(net(), 2), DeepEnsemble([net()])):
+        with pytest.raises(InputError, match=message):
+            ensemble.predict(X)
+
+
+def test_nothing_to_average():
+    with pytest.raises(InputError, match="none came"):
+        average([])
+    with pytest.raises(InputError, match="outputs='x'"):
+        average([np.zeros((1, 2))], outputs="x")
