@@ -1,0 +1,381 @@
+"""Raw features in, calibrated probabilities out: a classifier and its calibrator as one estimator.
+
+Calibrators take logits. This puts a classifier in front of one, fitted beforehand or in folds, and
+takes care of class names.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Self
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.validation import has_fit_parameter
+
+from attemper.arrays import Floats, Labels, as_names, as_weights, to_numpy
+from attemper.calibrators.base import Calibrator
+from attemper.calibrators.estimators import (
+    RESPONSES,
+    Response,
+    check_fitted,
+    check_trainable,
+    choose_response,
+    classes_of,
+    is_fitted,
+    name_of,
+    reject_impossible,
+    respond,
+)
+from attemper.calibrators.folds import Rows, split, take, warn_left_out
+from attemper.calibrators.modules import is_batched, is_module, respond_to_batches
+from attemper.calibrators.targets import check_rows, encode
+from attemper.errors import AttemperWarning, InputError, NotFittedError
+from attemper.scores import Kind
+
+__all__ = ["CalibratedClassifier"]
+
+
+class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose confidence means what it says.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier or torch.nn.Module
+        What gives the raw scores. A module, a `FrozenEstimator`, and any estimator with ``cv="prefit"`` is used as it
+        is; of others, clones are fitted.
+    method : str or calibrator
+        Name of a method (``"bayes"``, ``"ts"``, …), or a calibrator with parameters of its own, of which a clone is
+        fitted: ``BayesianTemperatureScaling(labels="noisy")``.
+    response : str, optional
+        What of the estimator is calibrated; it is never guessed from the numbers. ``"decision_function"``: logits, or
+        the log-odds of the second of two classes; ``"predict_proba"``: probabilities; ``"predict_log_proba"``: their
+        logarithms, with no rounding to 0. By default ``decision_function`` where the estimator has it, else
+        ``predict_proba``; `response_` tells which. For a module it must be said: ``"logits"`` or ``"probs"``.
+    cv : int, "prefit", splitter or iterable of splits, optional
+        The estimator is fitted on each training part, and the calibrator on what it says of the rows held out. A number
+        means stratified folds; by default 5. With ``"prefit"`` the estimator is fitted already, and `fit` takes data
+        that it has not seen.
+    ensemble : bool
+        False: one calibrator for the held-out rows of all folds, and the estimator fitted again on all rows. True: one
+        estimator and one calibrator for each fold, and the mean of their probabilities.
+    floor : float, optional
+        With probabilities: what zeros, and all below it, stand for. Half a vote where models vote: 0.005 for a forest
+        of 100 trees. Without it a zero means impossible, and a row whose own label is impossible is an error.
+    classes : sequence of names, optional
+        Names of a module's outputs, if labels are names. A scikit-learn estimator has its own.
+    select : callable, optional
+        Takes a module's output to the tensor of logits, where it is not that tensor: ``lambda out: out.logits``.
+    batch_size : int
+        Rows of an array or a tensor that are given to a module at once.
+
+    Attributes
+    ----------
+    estimator_, calibrator_ : the fitted two; ``calibrator_.save(path)`` writes a file for `attemper.load`
+    estimators_, calibrators_ : lists of them, one for each fold, in place of the former if ``ensemble=True``
+    classes_ : class names, in the order of the columns of `predict_proba`
+    response_ : what of the estimator is calibrated
+    n_features_in_, feature_names_in_ : as the estimator has them
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from attemper.calibrators.wrapper import CalibratedClassifier
+    >>> X, y = make_classification(2000, n_informative=6, n_redundant=10, random_state=0)
+    >>> clf = CalibratedClassifier(GaussianNB(), response="predict_log_proba").fit(X, y)
+    >>> round(clf.calibrator_.temperature_, 1)  # naive Bayes is far too sure of itself
+    3.2
+    >>> clf.predict_proba(X[:2]).shape
+    (2, 2)
+    """
+
+    response_: str
+    classes_: NDArray[Any]
+    estimator_: Any
+    calibrator_: Calibrator
+    estimators_: list[Any]
+    calibrators_: list[Calibrator]
+
+    def __init__(
+        self,
+        estimator: Any,
+        method: str | Calibrator = "bayes",
+        *,
+        response: str | None = None,
+        cv: Any = None,
+        ensemble: bool = False,
+        floor: float | None = None,
+        classes: Sequence[Any] | None = None,
+        select: Callable[[Any], Any] | None = None,
+        batch_size: int = 256,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.response = response
+        self.cv = cv
+        self.ensemble = ensemble
+        self.floor = floor
+        self.classes = classes
+        self.select = select
+        self.batch_size = batch_size
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the calibrator, and the estimator unless that is fitted already.
+
+        Parameters
+        ----------
+        X : array, table or sparse matrix of shape (n_samples, n_features)
+            As the estimator takes it. For a module a tensor, an array, or a loader that yields (inputs, labels).
+        y : array of shape (n_samples,)
+            Class labels. For a module column numbers, or names if ``classes`` was told; nothing beside a loader.
+        sample_weight : array of shape (n_samples,), optional
+            Counts repeats: weight 0 leaves the row out. Goes to the calibrator, and to an estimator that takes weights.
+        """
+        fitted = (self._fit_module if is_module(self.estimator) else self._fit_estimator)(X, y, sample_weight)
+        # Only now: what fails leaves an earlier fit alone, and what succeeds leaves nothing of it.
+        for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
+            delattr(self, name)
+        self.__dict__.update(fitted)
+        first = self._members()[0][0]
+        for name in ("n_features_in_", "feature_names_in_"):
+            if not is_module(first) and hasattr(first, name):
+                setattr(self, name, getattr(first, name))
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        """Calibrated probabilities; for a module in the array type and on the device of ``X``."""
+        parts = [calibrator.predict_proba(h) for calibrator, h in self._respond(X)]
+        return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of the calibrated probabilities, without underflow."""
+        parts = [calibrator.predict_log_proba(h) for calibrator, h in self._respond(X)]
+        return parts[0] if len(parts) == 1 else logsumexp(parts, axis=0) - np.log(len(parts))
+
+    def predict(self, X: Any) -> Any:
+        """Return the class with the largest calibrated probability."""
+        p = self.predict_proba(X)
+        columns = array_api_compat.array_namespace(p).argmax(p, axis=1)
+        if is_module(self.estimator) and self.classes is None:
+            return columns
+        return self.classes_[to_numpy(columns)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if isinstance(self.estimator, type) or not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags
+        own = get_tags(self.estimator)
+        tags.input_tags = deepcopy(own.input_tags)
+        tags.no_validation = own.no_validation
+        tags.non_deterministic = own.non_deterministic
+        if own.classifier_tags is not None:
+            tags.classifier_tags = deepcopy(own.classifier_tags)
+            tags.classifier_tags.multi_label = False
+        return tags
+
+    # How it is fitted: a module, an estimator that is fitted already, or one in folds.
+
+    def _fit_module(self, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+        name = type(self.estimator).__name__
+        if self.cv is not None and not self._says_prefit():
+            raise InputError(
+                f"cv={self.cv!r}: {name} is a torch module, which is used as it is; leave cv out, and give fit data "
+                "that it was not trained on"
+            )
+        self._reject_ensemble(f"{name} is a torch module, of which there is one")
+        kind = self._kind_of_module()
+        if is_batched(X):
+            if y is not None:
+                raise InputError("y: a loader yields its own labels, (inputs, labels); give no others beside it")
+            if sample_weight is not None:
+                raise InputError(
+                    "sample_weight: nothing says in which order a loader yields rows; give X and y as tensors"
+                )
+        elif y is None:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
+            )
+        values, told = respond_to_batches(self.estimator, X, kind, batch_size=self.batch_size, select=self.select)
+        if is_batched(X) and told is None:
+            raise InputError("X: this loader yields inputs without labels; for fit it must yield (inputs, labels)")
+        y = told if is_batched(X) else y
+        classes = np.arange(values.shape[-1])
+        if self.classes is not None:
+            classes = np.asarray(as_names(self.classes, values.shape[-1]))
+            y = encode(to_numpy(y), classes, name)
+        calibrator = self._calibrator(kind).fit(values, y, sample_weight)
+        return {"response_": kind, "classes_": classes, "estimator_": self.estimator, "calibrator_": calibrator}
+
+    def _fit_estimator(self, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+        response = choose_response(self.estimator, self.response)
+        for name in ("classes", "select"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{name}: only for torch modules; {name_of(self.estimator)} needs none")
+        self._calibrator(RESPONSES[response])  # what is wrong with it shall show before anything is fitted
+        X, y = check_rows(X, y)
+        w = None if sample_weight is None else as_weights(sample_weight, len(y))
+        kept = np.arange(len(y)) if w is None else np.flatnonzero(w > 0)
+        if isinstance(self.estimator, FrozenEstimator) or self._says_prefit():
+            return self._fit_prefit(X, y, w, kept, response)
+        return self._fit_folds(X, y, w, kept, response)
+
+    def _fit_prefit(self, X: Any, y: NDArray[Any], w: Floats | None, kept: Rows, response: Response) -> dict[str, Any]:
+        self._reject_ensemble(f"{name_of(self.estimator)} is fitted already, so there is one")
+        check_fitted(self.estimator)
+        classes = classes_of(self.estimator)
+        columns = encode(y[kept], classes, name_of(self.estimator))
+        h = respond(self.estimator, take(X, kept), response, classes)
+        calibrator = self._calibrate(h, columns, None if w is None else w[kept], response)
+        return {"response_": response, "classes_": classes, "estimator_": self.estimator, "calibrator_": calibrator}
+
+    def _fit_folds(self, X: Any, y: NDArray[Any], w: Floats | None, kept: Rows, response: Response) -> dict[str, Any]:
+        check_trainable(self.estimator)
+        self._tell_what_folds_do(weighted=w is not None)
+        classes = np.unique(y[kept])
+        if len(classes) < 2:
+            raise InputError(
+                f"y holds one class only ({classes.tolist()[0]!r}); a classifier needs two or more, beside rows of "
+                "weight 0"
+            )
+        columns = np.searchsorted(classes, y)  # of rows that are kept; others are never looked at
+        estimators, held_rows, held, unseen = [], [], [], []
+        for train, test in split(self.cv, X, y, kept):
+            estimator = self._train(X, y, w, train)
+            seen = np.isin(y[test], classes_of(estimator))
+            unseen.append(test[~seen])
+            rows = test[seen]
+            if rows.size:
+                held_rows.append(rows)
+                held.append(respond(estimator, take(X, rows), response, classes))
+                if self.ensemble:
+                    estimators.append(estimator)
+        if not held:
+            raise InputError(
+                f"cv={self.cv!r}: no row is held out whose class the estimator of its fold has seen; use stratified "
+                "folds (cv=5) or shuffle the rows"
+            )
+        never = np.setdiff1d(np.concatenate(unseen), np.concatenate(held_rows))
+        if never.size:
+            why = "the estimator of their fold has not seen their class (with cv=5 it does)"
+            warn_left_out(y[never], why, stacklevel=5)
+        result: dict[str, Any] = {"response_": response, "classes_": classes}
+        if self.ensemble:
+            calibrators = [
+                self._calibrate(h, columns[rows], None if w is None else w[rows], response, estimator)
+                for estimator, rows, h in zip(estimators, held_rows, held)
+            ]
+            return result | {"estimators_": estimators, "calibrators_": calibrators}
+        estimator = self._train(X, y, w, kept)
+        rows = np.concatenate(held_rows)
+        order = np.argsort(rows, kind="stable")
+        rows, h = rows[order], np.concatenate(held)[order]
+        # A row that several folds hold out is still one row.
+        times = np.bincount(rows, minlength=len(y))[rows]
+        weights = None if w is None and (times == 1).all() else (1.0 if w is None else w[rows]) / times
+        calibrator = self._calibrate(h, columns[rows], weights, response, estimator)
+        return result | {"estimator_": estimator, "calibrator_": calibrator}
+
+    # Parts of a fit.
+
+    def _train(self, X: Any, y: NDArray[Any], w: Floats | None, rows: Rows) -> Any:
+        weighted = w is not None and has_fit_parameter(self.estimator, "sample_weight")
+        more = {"sample_weight": w[rows]} if weighted else {}  # type: ignore[index]
+        return clone(self.estimator).fit(take(X, rows), y[rows], **more)
+
+    def _calibrate(
+        self, h: NDArray[Any], columns: Labels, w: Floats | None, response: Response, estimator: Any = None
+    ) -> Calibrator:
+        calibrator = self._calibrator(RESPONSES[response])
+        if calibrator.floor is None:
+            reject_impossible(h, columns, self.estimator if estimator is None else estimator, response)
+        return calibrator.fit(h, columns, w)
+
+    def _calibrator(self, kind: Kind) -> Calibrator:
+        """Return an unfitted calibrator for scores of this kind."""
+        from attemper.calibrators import METHODS  # which imports this module
+
+        if isinstance(self.method, Calibrator):
+            calibrator: Calibrator = clone(self.method)
+            if calibrator.classes is not None:
+                raise InputError("method: leave classes out of the calibrator; the names come from the estimator")
+            if calibrator.input == "probs" and kind == "logits":
+                raise InputError(
+                    "method: the calibrator says input='probs', but the estimator's logits are calibrated; leave input "
+                    "out, or say response='predict_proba' ('probs' for a module)"
+                )
+        elif isinstance(self.method, str) and self.method in METHODS:
+            calibrator = METHODS[self.method]()
+        else:
+            raise InputError(
+                f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}, or a calibrator such as "
+                "TemperatureScaling()"
+            )
+        if kind == "logits" and self.floor is not None:
+            raise InputError(
+                f"floor={self.floor}: only probabilities have a floor; say response='predict_proba' ('probs' for a "
+                "module)"
+            )
+        calibrator.set_params(input=kind, floor=calibrator.floor if self.floor is None else self.floor)
+        return calibrator
+
+    def _kind_of_module(self) -> Kind:
+        if self.response not in ("logits", "probs"):
+            raise InputError(
+                f"response={self.response!r}: say what {type(self.estimator).__name__} gives, response='logits' or "
+                "response='probs'; it is never guessed"
+            )
+        return self.response  # type: ignore[return-value]
+
+    def _says_prefit(self) -> bool:
+        if isinstance(self.cv, str) and self.cv != "prefit":
+            raise InputError(
+                f"cv={self.cv!r}: the only word known here is 'prefit'; else a number of folds or a splitter"
+            )
+        return isinstance(self.cv, str)
+
+    def _reject_ensemble(self, why: str) -> None:
+        if self.ensemble:
+            raise InputError(f"ensemble=True: {why}; leave ensemble out")
+
+    def _tell_what_folds_do(self, weighted: bool) -> None:
+        name = name_of(self.estimator)
+        if self.cv is None and is_fitted(self.estimator):
+            warnings.warn(
+                f"{name} is fitted already, but clones of it will be fitted on the data given here. To keep it as it "
+                "is say cv='prefit'; if this is what you want, say so with cv=5.",
+                AttemperWarning,
+                stacklevel=5,
+            )
+        if weighted and not has_fit_parameter(self.estimator, "sample_weight"):
+            warnings.warn(
+                f"{name} takes no sample_weight: it is fitted with equal weights (rows of weight 0 left out), and only "
+                "the calibration is weighted. Or fit it elsewhere, with its weights, and say cv='prefit'.",
+                AttemperWarning,
+                stacklevel=5,
+            )
+
+    # Predictions.
+
+    def _members(self) -> list[tuple[Any, Calibrator]]:
+        if hasattr(self, "calibrators_"):
+            return list(zip(self.estimators_, self.calibrators_))
+        if hasattr(self, "calibrator_"):
+            return [(self.estimator_, self.calibrator_)]
+        raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet. Call 'fit' first.")
+
+    def _respond(self, X: Any) -> Iterator[tuple[Calibrator, Any]]:
+        """Yield each calibrator with the scores it is to be applied to."""
+        for estimator, calibrator in self._members():
+            if is_module(estimator):
+                more: dict[str, Any] = {"batch_size": self.batch_size, "select": self.select}
+                yield calibrator, respond_to_batches(estimator, X, calibrator.input, **more)[0]
+            else:
+                yield calibrator, respond(estimator, X, self.response_, self.classes_)  # type: ignore[arg-type]
