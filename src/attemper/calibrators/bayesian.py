@@ -12,6 +12,9 @@ With ``labels="noisy"`` annotators err besides, at a rate e_a, in one of two way
     anywhere          (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
     among the similar (1 − e_a) S_y(T) + e_a S_y(3T)
 
+With ``noise="classwise"`` a third way is weighed besides: annotators who confuse certain classes with others, by a
+transition matrix that is estimated with partial pooling (`attemper.kernels.transition`).
+
 The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
 errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a
 mixture of temperatures and a floor, and keeps the arg max.
@@ -32,18 +35,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import expit
+from scipy.special import betainc, expit
 
+from attemper.calibrators.annotators import Annotators, Confusions
 from attemper.calibrators.base import FitReport, TemperatureCalibrator
-from attemper.calibrators.posterior import GRID, Model
+from attemper.calibrators.posterior import GRID, Explanation, Model
 from attemper.documents import Fields
 from attemper.errors import EdgeWarning, InputError
-from attemper.kernels import chebyshev, quadrature
+from attemper.kernels import chebyshev, noisy, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, log_range
@@ -52,6 +57,8 @@ __all__ = ["BayesianTemperatureScaling", "Posterior"]
 
 Floats = NDArray[np.float64]
 
+# Where annotators may confuse classes, errors among the similar are in this share of cases the network's own softness.
+OWN = 0.5
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
 
@@ -74,6 +81,10 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
     labels : "clean" or "noisy"
         Whether validation labels may be wrong. The data alone cannot tell a network that fails now and
         then from annotators that do, so it must be said.
+    noise : "uniform" or "classwise"
+        ``labels="noisy"``: whether errors fall anywhere (or among similar classes), or may also be confusions of
+        certain classes with others, as people make them. The latter takes longer, and the logits themselves: a
+        sketch is not enough.
     t_range : (low, high)
         Temperatures considered.
     prior_centre, prior_slope, prior_scale, prior_df : float
@@ -83,6 +94,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
     similar_probability, similar_shape : float, float
         ``labels="noisy"``: prior probability that errors fall among similar classes rather than anywhere, and b of
         the Beta(1, b) law of their rate.
+    classwise_probability : float
+        ``noise="classwise"``: prior probability that errors depend on the class.
     level : float
         Level of the credible intervals.
     input, floor, classes
@@ -97,8 +110,11 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         is drawn at random and right by chance once in K times.
     floor_ : float
         The network's own floor, as it stays in the prediction.
-    similar_ : float
-        Posterior probability that the errors fall among similar classes; 0 for clean labels.
+    similar_, classwise_ : float
+        Posterior probability that the errors fall among similar classes; that they depend on the class.
+    confusions_ : Confusions or None
+        ``noise="classwise"``: the transition matrix, posterior means and credible intervals: row k says how samples
+        whose true class is k are labelled.
     posterior_ : Posterior
     map_ : MixtureMap
     fit_report_, classes_, n_features_in_
@@ -123,6 +139,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         self,
         *,
         labels: Literal["clean", "noisy"] = "clean",
+        noise: Literal["uniform", "classwise"] = "uniform",
         t_range: tuple[float, float] = DEFAULT_T_RANGE,
         prior_centre: float = 0.15,
         prior_slope: float = 0.125,
@@ -132,12 +149,14 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         floor_shape: tuple[float, float] = (0.25, 20.0),
         similar_probability: float = 0.1,
         similar_shape: float = 4.0,
+        classwise_probability: float = 0.5,
         level: float = 0.95,
         input: Literal["logits", "probs"] = "logits",
         floor: float | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
         self.labels = labels
+        self.noise = noise
         self.t_range = t_range
         self.prior_centre = prior_centre
         self.prior_slope = prior_slope
@@ -147,6 +166,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         self.floor_shape = floor_shape
         self.similar_probability = similar_probability
         self.similar_shape = similar_shape
+        self.classwise_probability = classwise_probability
         self.level = level
         self.input = input
         self.floor = floor
@@ -157,6 +177,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
     noise_interval_: tuple[float, float]
     floor_: float
     similar_: float
+    classwise_: float
+    confusions_: Confusions | None
     posterior_: Posterior
 
     @classmethod
@@ -164,8 +186,10 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         """Return a calibrator for labels of this quality."""
         return cls(labels="noisy" if noisy else "clean", **parameters)
 
-    def sketch_parts(self) -> tuple[Part, ...]:
-        """Return the parts of a sketch that this recipe needs."""
+    def sketch_parts(self) -> tuple[Part, ...] | None:
+        """Return the parts of a sketch that this recipe needs; None for ``noise="classwise"``, which needs more."""
+        if self._by_class:
+            return None
         return ("uniform", "similar") if self.labels == "noisy" else ("uniform",)
 
     def summary(self) -> dict[str, Any]:
@@ -177,6 +201,11 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
             "noise_interval": list(self.noise_interval_),
             "floor": self.floor_,
             "similar": self.similar_,
+            "classwise": self.classwise_,
+            "confusions": [
+                {"true": k, "label": j, "mean": mean, "low": low, "high": high}
+                for k, j, mean, low, high in self._worst_confusions()
+            ],
         }
 
     def describe(self) -> list[str]:
@@ -186,11 +215,37 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         if self.labels == "noisy":
             low, high = self.noise_interval_
             lines.append(f"noise in the labels: {self.noise_rate_:.1%} ({low:.1%} … {high:.1%})")
+        if self._by_class:
+            lines.append(f"probability that the errors depend on the class: {self.classwise_:.0%}")
+            lines += [
+                f"  {mean:.1%} ({low:.1%} … {high:.1%}) of class {self.classes_[k]} are labelled {self.classes_[j]}"
+                for k, j, mean, low, high in self._worst_confusions()
+            ]
         if self.floor_ > 0.0005:
             lines.append(f"the network is lost in {self.floor_:.1%} of cases, which stays in the prediction")
         return lines
 
+    @property
+    def _by_class(self) -> bool:
+        return self.labels == "noisy" and self.noise == "classwise"
+
+    def _worst_confusions(self, count: int = 5) -> list[tuple[int, int, float, float, float]]:
+        """Return the most frequent confusions that are surely there: true class, label, share and its interval."""
+        if self.confusions_ is None:
+            return []
+        columns, mean, low, high = self.confusions_
+        wrong = np.where(columns == np.arange(len(columns))[:, None], -1.0, mean)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
+        found = [np.unravel_index(i, wrong.shape) for i in order]
+        return [
+            (int(i[0]), int(columns[i]), float(mean[i]), float(low[i]), float(high[i]))
+            for i in found
+            if wrong[i] > 0.02
+        ]
+
     def _check_parameters(self) -> None:
+        if self.noise not in ("uniform", "classwise"):
+            raise InputError(f"noise={self.noise!r}: expected 'uniform' or 'classwise'")
         if self.labels not in ("clean", "noisy"):
             raise InputError(f"labels={self.labels!r}: expected 'clean' or 'noisy'")
         log_range(self.t_range)
@@ -202,6 +257,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         shares = {
             "floor_probability": self.floor_probability,
             "similar_probability": self.similar_probability,
+            "classwise_probability": self.classwise_probability,
         }
         try:
             a, b = self.floor_shape
@@ -230,49 +286,100 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
             raise InputError(f"level={self.level}: must lie between 0 and 1, such as 0.95")
 
     def _solve_scores(self, scores: Scores) -> None:
-        self._solve_sketch(Sketch.of(scores, t_range=self.t_range, parts=self.sketch_parts()))
+        parts: tuple[Part, ...] = ("uniform", "similar") if self.labels == "noisy" else ("uniform",)
+        sketch = Sketch.of(scores, t_range=self.t_range, parts=parts)
+        annotators = None
+        if self._by_class:
+            model = self._model()
+            log_prior = partial(model.log_prior_t, confidence=sketch.confidence / sketch.weight)
+            u, v, anywhere = model.grid(sketch)
+            at = float(np.sum([part.weight.sum(axis=1) @ u for part in anywhere]))
+            rate = float(np.sum([part.weight.sum(axis=0) @ expit(v) for part in anywhere]))
+            annotators = Annotators.fit(scores, sketch.interval, log_prior, np.exp(at), max(rate, 1e-4))
+        self._solve(sketch, annotators)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
+        self._solve(sketch, None)
+
+    def _solve(self, sketch: Sketch, annotators: Annotators | None) -> None:
         self._check_range_of(sketch)
-        model = Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
-        u, v, parts = model.grid(sketch)
+        model = self._model()
+        u, v, parts = model.grid(sketch, annotators)
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
         kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
         at, weights = quadrature.gauss(u, kept, N_COMPONENTS)
         self.floor_ = float(max(0.0, 1 - weights.sum()))
+        soft = OWN * (parts[1].weight @ e) if self._by_class else np.zeros(1)
+        if soft.sum() > 1e-4:
+            (a, wa), (b, wb) = quadrature.gauss(u, kept - soft, N_COMPONENTS), quadrature.gauss(u, soft, N_COMPONENTS)
+            at, weights = np.concatenate([a, b + np.log(noisy.SOFTENING)]), np.concatenate([wa, wb])
         weights *= (1 - self.floor_) / weights.sum()
         self.map_ = MixtureMap(tuple(weights.tolist()), tuple(np.exp(-at).tolist()), self.floor_)
         tails = (1 - self.level) / 2
         low, middle, high = np.exp(quadrature.quantiles(u, of_t, [tails, 0.5, 1 - tails]))
         self.temperature_ = float(middle)
         self.temperature_interval_ = (float(low), float(high))
-        self.noise_rate_, self.noise_interval_, self.similar_ = 0.0, (0.0, 0.0), 0.0
+        self.noise_rate_, self.noise_interval_ = 0.0, (0.0, 0.0)
+        self.similar_, self.classwise_, self.confusions_ = 0.0, 0.0, None
         if self.labels == "noisy":
-            anywhere, similar = (part.weight.sum(axis=0) for part in parts)
-            self._take_noise(model, e, anywhere, parts[0].floor, similar, tails)
+            self._take_noise(model, u, e, parts, annotators)
         self.posterior_ = Posterior(
             np.exp(u), of_t, e, np.sum([p.weight.sum(axis=0) for p in parts[:2] if p.wide], axis=0)
         )
         self._report(sketch, u, of_t, model.interpolation_error(sketch, u, v, parts))
 
+    def _model(self) -> Model:
+        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
+
     def _take_noise(
-        self, model: Model, e: Floats, anywhere: Floats, floor: Floats, similar: Floats, tails: float
+        self, model: Model, u: Floats, e: Floats, parts: list[Explanation], annotators: Annotators | None
     ) -> None:
         """Split the annotators' errors from the total, by the priors."""
+        anywhere, similar = (part.weight.sum(axis=0) for part in parts[:2])
+        floor, tails = parts[0].floor, (1 - self.level) / 2
         self.similar_ = float(similar.sum())
-        self.noise_rate_ = float(anywhere @ ((e - floor) / (1 - floor)) + similar @ e)
-        total = anywhere.sum() + similar.sum()
+        own = (e - floor) / (1 - floor)
+        self.noise_rate_ = float(anywhere @ own + similar @ e)
+        laws = np.zeros((0, 3))
+        if annotators is not None:
+            by_spread = [part.weight.sum(axis=1) for part in parts[2:]]
+            self.classwise_ = float(np.sum(by_spread))
+            mean, square, rate, laws = annotators.moments(u, by_spread)
+            self.noise_rate_ += rate
+            self._take_confusions(mean, square, anywhere, own, similar, e, annotators)
         similar_below = np.cumsum(similar) - similar / 2
 
         def excess(t: float, p: float) -> float:
             below = float(anywhere @ model.noise_below(t, e) + np.interp(t, e, similar_below))
-            return float(below / total - p)
+            return below + float(laws[:, 0] @ betainc(laws[:, 1], laws[:, 2], t)) - p
 
         low, high = (
-            brentq(excess, 0.0, 0.999, args=(p,), xtol=1e-6) if excess(0.0, p) < 0 else 0.0 for p in (tails, 1 - tails)
+            brentq(excess, 0.0, 0.999, args=(p,), xtol=1e-6) if excess(0.0, p) < 0 < excess(0.999, p) else 0.0
+            for p in (tails, 1 - tails)
         )
         self.noise_interval_ = (float(low), float(high))
+
+    def _take_confusions(
+        self,
+        mean: Floats,
+        square: Floats,
+        anywhere: Floats,
+        own: Floats,
+        similar: Floats,
+        e: Floats,
+        annotators: Annotators,
+    ) -> None:
+        """Average the transition matrix over all explanations."""
+        # Errors anywhere leave a label right by chance; those among the similar are as the network's own.
+        k = len(mean)
+        even = np.full((k, k), 1 / k)
+        for weight, rate, where in ((anywhere, own, even), (similar, e, annotators.base)):
+            first, second, total = float(weight @ rate), float(weight @ rate**2), float(weight.sum())
+            stay = np.eye(k)
+            mean += total * stay + first * (where - stay)
+            square += total * stay + 2 * first * stay * (where - stay) + second * (where - stay) ** 2
+        self.confusions_ = Confusions.of(mean, square, self.level)
 
     def _report(self, sketch: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
         value = sketch.mean_nll(self.temperature_)
@@ -296,7 +403,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
             warnings.warn(
                 f"BayesianTemperatureScaling: {message}. {advice}",
                 EdgeWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
         ok = edge is None and error < 0.01
         self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)
@@ -323,6 +430,10 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
             "noise_interval": list(self.noise_interval_),
             "floor": self.floor_,
             "similar": self.similar_,
+            "classwise": self.classwise_,
+            "confusions": None
+            if self.confusions_ is None
+            else {n: v.tolist() for n, v in self.confusions_._asdict().items()},
             "posterior": {name: column.tolist() for name, column in self.posterior_._asdict().items()},
         }
 
@@ -335,5 +446,9 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         self.noise_interval_ = (low, high)
         self.floor_ = content.number("floor")
         self.similar_ = content.number("similar")
+        self.classwise_ = content.number("classwise")
+        self.confusions_ = None
+        if content.content.get("confusions") is not None:
+            self.confusions_ = Confusions.from_fields(content.fields("confusions"), self.n_features_in_)
         posterior = content.fields("posterior")
         self.posterior_ = Posterior(*(posterior.array(name, (-1,)) for name in Posterior._fields))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaln, expit, logit
 
+from attemper.calibrators.annotators import Annotators
 from attemper.kernels import chebyshev
 from attemper.sketch import LOG_ODDS, Sketch
 
@@ -25,7 +26,11 @@ DROP = 35.0  # nats below the top at which the posterior is taken to be zero
 
 
 class Explanation(NamedTuple):
-    """One explanation of the labels: its posterior over (log T, logit e), and the floor it keeps."""
+    """One explanation of the labels: its posterior over (log T, logit e), and the floor it keeps.
+
+    Labels that are clean have one with a floor of the network's own, and one without. Noisy ones have errors anywhere,
+    errors among the similar and, if asked for, one for each spread of class-dependent errors.
+    """
 
     weight: Floats
     floor: Floats
@@ -45,13 +50,14 @@ class Model:
     floor_shape: tuple[float, float]
     similar_probability: float
     similar_shape: float
+    classwise_probability: float
 
-    def grid(self, sketch: Sketch) -> tuple[Floats, Floats, list[Explanation]]:
+    def grid(self, sketch: Sketch, annotators: Annotators | None = None) -> tuple[Floats, Floats, list[Explanation]]:
         """Zoom in on the box of log T × logit e that holds the posterior."""
         by_t, by_e = sketch.interval, LOG_ODDS
         for _ in range(12):
             u, v = np.linspace(*by_t, GRID[0]), np.linspace(*by_e, GRID[1])
-            parts = self.log_posterior(sketch, u, v)
+            parts = self.log_posterior(sketch, u, v, annotators)
             top = max(part.weight.max() for part in parts)
             in_u = np.max([part.weight.max(axis=1) for part in parts], axis=0) > top - DROP
             in_v = np.max([part.weight.max(axis=0) for part in parts if part.wide], axis=0) > top - DROP
@@ -63,7 +69,9 @@ class Model:
         total = sum(float(w.sum()) for w in weights)
         return u, v, [part._replace(weight=w / total) for part, w in zip(parts, weights)]
 
-    def log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[Explanation]:
+    def log_posterior(
+        self, sketch: Sketch, u: Floats, v: Floats, annotators: Annotators | None = None
+    ) -> list[Explanation]:
         """Unnormalised log-posterior of each explanation on a grid."""
         assert sketch.uniform is not None
         step = v[1] - v[0]
@@ -83,10 +91,20 @@ class Model:
                 none = -(at_u @ sketch.nll)[:, None] + prior + np.log(below)
                 return [Explanation(wide, floor, True), Explanation(none, np.zeros(1), False)]
             assert sketch.similar is not None
-            b, q = self.similar_shape, self.similar_probability
+            c = 0.0 if annotators is None else self.classwise_probability
+            b, q = self.similar_shape, self.similar_probability * (1 - c)
             density = b * expit(v) * expit(-v) ** b
             similar = at_u @ sketch.similar @ at_v.T + right + prior + np.log(q * density * step)
-            return [Explanation(wide + np.log1p(-q), floor, True), Explanation(similar, np.zeros(len(v)), True)]
+            for_others = 0.0 if annotators is None else annotators.own
+            parts = [
+                Explanation(wide + np.log(1 - q - c) + for_others, floor, True),
+                Explanation(similar + for_others, np.zeros(len(v)), True),
+            ]
+            if annotators is not None:
+                own = np.array([self.mean_floor()])
+                curves = annotators.log_evidence(u)
+                parts += [Explanation(curve[:, None] + prior + np.log(c / len(curves)), own, False) for curve in curves]
+            return parts
 
     def log_prior_t(self, u: Floats, confidence: float) -> Floats:
         """Log-density of u = log T, up to a constant."""
@@ -104,6 +122,11 @@ class Model:
         density = 1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)
         own = p * a / (b - 1) * betainc(a + 1, b - 1, e)
         return density * jacobian, own / density
+
+    def mean_floor(self) -> float:
+        """Prior mean of e_m."""
+        a, b = self.floor_shape
+        return self.floor_probability * a / (a + b)
 
     def noise_below(self, t: float, e: Floats) -> Floats:
         """P(e_a ≤ t | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""

@@ -1,0 +1,237 @@
+"""Annotators who confuse certain classes with others: how likely that is at each temperature, and with which classes.
+
+The model is explained in `attemper.kernels.transition`. Here it is evaluated at a few temperatures, closer and closer
+to where the posterior lies, and for three values of b, which says how many classes the errors of one class go to.
+
+A network that is itself partial to some classes makes labels look as if annotators confused them. So the evidence for
+biases and scales of the network's own (`attemper.calibrators.shrunken`) speaks for the other explanations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+from scipy.special import betaincinv, log_softmax
+
+from attemper.arrays import to_numpy
+from attemper.calibrators.shrunken import ShrunkenFit
+from attemper.documents import Fields
+from attemper.errors import FileError
+from attemper.kernels import transition
+from attemper.kernels.noisy import SOFTENING
+from attemper.maps.affine import centred
+from attemper.scores import Scores
+
+__all__ = ["Annotators", "Confusions"]
+
+Floats = NDArray[np.float64]
+
+SPREADS = (1.0, 5.0, 25.0)  # b: errors of a class go to one other, to a few, to many
+SIMILAR = 0.5  # share of B that is drawn from what the network finds similar; the rest goes anywhere
+MAX_ROWS = 5000  # of a larger set this many tell enough about the annotators
+OWN_ELEMENTS = 1 << 19  # of logits that tell enough about biases and scales of the network's own
+NODES = 13
+DROP = 30.0  # nats below the top where the posterior is taken to be zero
+SHOWN = 20  # destinations told for each class, where there are more than DENSE classes
+DENSE = 100
+
+
+class Confusions(NamedTuple):
+    """The transition matrix: row k says how samples of true class k are labelled.
+
+    With up to 100 classes all columns are there, in order. With more, only the 20 most likely ones of each row; what is
+    missing of a row is spread evenly over the others.
+    """
+
+    columns: NDArray[np.int64]  # K×m
+    mean: Floats  # K×m, posterior means
+    low: Floats  # K×m, credible intervals
+    high: Floats
+
+    @property
+    def matrix(self) -> Floats:
+        """The posterior means as a K×K matrix whose rows add up to one."""
+        k, m = self.columns.shape
+        rest = np.maximum(1 - self.mean.sum(axis=1, keepdims=True), 0) / max(k - m, 1)
+        full = np.repeat(rest if m < k else np.zeros((k, 1)), k, axis=1)
+        np.put_along_axis(full, self.columns, self.mean, axis=1)
+        return np.asarray(full / full.sum(axis=1, keepdims=True))
+
+    @staticmethod
+    def from_fields(content: Fields, n_classes: int) -> Confusions:
+        """Read back what was saved."""
+        numbers = [content.array(name, (n_classes, -1)) for name in Confusions._fields]
+        columns = numbers[0].astype(np.int64)
+        ok = len({v.shape for v in numbers}) == 1 and (columns == numbers[0]).all() and columns.size > 0
+        if not ok or columns.min() < 0 or columns.max() >= n_classes or any(v.min() < 0 for v in numbers):
+            raise FileError(f"{content.where}: no transition matrix of {n_classes} classes")
+        return Confusions(columns, *numbers[1:])
+
+    @staticmethod
+    def of(mean: Floats, square: Floats, level: float) -> Confusions:
+        """Take the moments of each entry for those of a beta distribution."""
+        k = len(mean)
+        columns = np.broadcast_to(np.arange(k), (k, k))
+        if k > DENSE:
+            columns = np.sort(np.argpartition(-mean, SHOWN - 1, axis=1)[:, :SHOWN], axis=1)
+            mean, square = (np.take_along_axis(v, columns, axis=1) for v in (mean, square))
+        m = np.clip(mean, 1e-12, 1 - 1e-12)
+        variance = np.clip(square - mean**2, 1e-9 * m * (1 - m), 0.999 * m * (1 - m))
+        count = m * (1 - m) / variance - 1
+        tails = (1 - level) / 2
+        low, high = (np.asarray(betaincinv(m * count, (1 - m) * count, p), dtype=float) for p in (tails, 1 - tails))
+        return Confusions(np.array(columns), np.array(mean), low, high)
+
+
+class Node(NamedTuple):
+    """One temperature, and what is found about the annotators there, for each of the spreads."""
+
+    u: float
+    found: tuple[transition.Errors, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Annotators:
+    """Evidence for class-dependent errors as a function of log T."""
+
+    data: transition.Candidates
+    base: Floats  # K×K: B, with zeros on the diagonal
+    nodes: tuple[Node, ...]
+    scale: float  # total weight, over that of the rows looked at
+    own: float  # log-evidence for class structure of the network's own, where annotators err anywhere
+
+    @classmethod
+    def fit(
+        cls,
+        scores: Scores,
+        log_range: tuple[float, float],
+        log_prior: Callable[[Floats], Floats],
+        temperature: float,
+        rate: float,
+    ) -> Annotators:
+        """Look where the posterior lies, ever closer.
+
+        ``temperature`` and ``rate`` of errors are those of annotators who err anywhere.
+        """
+        some = scores.sample(MAX_ROWS)
+        h = to_numpy(some.logits).astype(np.float64, copy=False)
+        assert some.labels is not None
+        y, w = some.labels, some.weights
+        scale = scores.total_weight / some.total_weight if some.total_weight > 0 else 1.0
+        if w is not None:  # weight zero is no sample
+            h, y, w = h[w > 0], y[w > 0], w[w > 0]
+        data = transition.candidates(h, y, w)
+        grid = np.linspace(*log_range, 4 * NODES)
+        base = _base(h, w, float(np.exp(grid[log_prior(grid).argmax()])))
+        own = scale * _own_structure(h, y, w, temperature, rate)
+        self = cls(data, base, (), scale, own)
+        low, high = log_range
+        nodes: list[Node] = []
+        for _ in range(4):
+            u = np.linspace(low, high, NODES)
+            nodes = self._look(h, u, nodes)
+            value = np.max([scale * self._evidence(nodes, i) for i in range(len(SPREADS))], axis=0) + log_prior(u)
+            inside = np.flatnonzero(value > value.max() - DROP)
+            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, NODES - 1)
+            if last - first > 0.6 * (NODES - 1):
+                break
+            low, high = float(u[first]), float(u[last])
+        return cls(data, base, tuple(nodes), scale, own)
+
+    def log_evidence(self, u: Floats) -> list[Floats]:
+        """Log-evidence at each u = log T, for each of the spreads; −inf outside of where it was looked for."""
+        at = np.array([node.u for node in self.nodes])
+        outside = (u < at[0]) | (u > at[-1])
+        curves = (CubicSpline(at, self.scale * self._evidence(self.nodes, i))(u) for i in range(len(SPREADS)))
+        return [np.where(outside, -np.inf, curve) for curve in curves]
+
+    def moments(self, u: Floats, weights: list[Floats]) -> tuple[Floats, Floats, float, Floats]:
+        """First and second moments of C, times its posterior probability; the rate of errors; the law of that rate.
+
+        ``weights`` holds for each spread the posterior of u. The law is that of Beta(a, b) with rows (weight, a, b).
+        """
+        k = self.data.n_classes
+        mean, square = np.zeros((k, k)), np.zeros((k, k))
+        rate, laws = 0.0, []
+        at = np.array([node.u for node in self.nodes])
+        nearest = np.abs(u[:, None] - at).argmin(axis=1)
+        for i, (spread, weight) in enumerate(zip(SPREADS, weights)):
+            by_node = np.bincount(nearest, weight, len(at))
+            for node, share in zip(self.nodes, by_node):
+                if share > 1e-4 * by_node.sum() and share > 1e-6:
+                    found = node.found[i]
+                    self._add(found, spread, float(share), mean, square)
+                    wrong = float(found.wrong.sum())
+                    total = float(found.wrong.sum() + found.right.sum())
+                    rate += float(share) * (wrong + 1) / (total + 5)
+                    laws.append((float(share), wrong + 1, total - wrong + 4))
+        return mean, square, rate, np.array(laws, dtype=np.float64).reshape(-1, 3)
+
+    def _add(self, found: transition.Errors, b: float, share: float, mean: Floats, square: Floats) -> None:
+        """Add the moments of C, with ε_k and D_k under their posteriors."""
+        a = transition.POOLING
+        wrong, both = found.wrong + a * found.rate, found.wrong + found.right + a
+        e1, e2 = wrong / both, wrong * (wrong + 1) / (both * (both + 1))
+        d = b * self.base
+        np.add.at(d, (self.data.true, self.data.label), found.counts)
+        total = (b + found.wrong)[:, None]
+        off1, off2 = e1[:, None] * d / total, e2[:, None] * d * (d + 1) / (total * (total + 1))
+        np.fill_diagonal(off1, 1 - e1)
+        np.fill_diagonal(off2, 1 - 2 * e1 + e2)
+        mean += share * off1
+        square += share * off2
+
+    def _look(self, h: Floats, u: Floats, nodes: list[Node]) -> list[Node]:
+        base = self.base[self.data.true, self.data.label]
+        found: list[Node] = []
+        for at in u:
+            log_s, log_rest = _candidates(h, float(np.exp(at)), self.data)
+            near = found[-1] if found and nodes else None  # from the second round on temperatures are close
+            errors = tuple(
+                transition.estimate(log_s, log_rest, self.data, base, b, start=None if near is None else near.found[i])
+                for i, b in enumerate(SPREADS)
+            )
+            found.append(Node(float(at), errors))
+        return found
+
+    @staticmethod
+    def _evidence(nodes: tuple[Node, ...] | list[Node], i: int) -> Floats:
+        evidence = np.array([node.found[i].evidence for node in nodes])
+        held_out = np.array([node.found[i].held_out for node in nodes])
+        return np.asarray(held_out - held_out.max() + evidence.max())
+
+
+def _candidates(h: Floats, t: float, data: transition.Candidates) -> tuple[Floats, Floats]:
+    log_all = log_softmax(h / t, axis=1)
+    if data.columns.shape[1] == h.shape[1]:
+        return log_all, np.full(len(h), -np.inf)
+    log_s = np.take_along_axis(log_all, data.columns, axis=1)
+    return log_s, np.log(np.maximum(1 - np.exp(log_s).sum(axis=1), 1e-300))
+
+
+def _own_structure(h: Floats, y: NDArray[np.int64], w: Floats | None, t: float, rate: float) -> float:
+    """Log-evidence for biases and scales of the network's own; 0 if it speaks against them."""
+    n, k = h.shape
+    step = max(1, n * k // OWN_ELEMENTS)
+    h, y, weights = h[::step], y[::step], np.ones(len(h[::step])) if w is None else w[::step]
+    channel = np.log((1 - rate) * np.eye(k) + rate / k)
+    fit = ShrunkenFit(centred(h, "mean", np) / t, y, weights, np.isneginf(h), channel, 2)
+    return float(max(0.0, step * fit.log_evidence(*fit.by_evidence(tolerance=1e-4))))
+
+
+def _base(h: Floats, w: Floats | None, t: float) -> Floats:
+    """B: half of it spread evenly, half as the network itself confuses classes when it is made unsure."""
+    k = h.shape[1]
+    close, soft = (np.exp(log_softmax(h / s, axis=1)) for s in (t, SOFTENING * t))
+    similar = transition.confusable(close, soft, w)
+    np.fill_diagonal(similar, 0.0)
+    total = similar.sum(axis=1, keepdims=True)
+    even = np.full((k, k), 1 / (k - 1))
+    base = SIMILAR * np.where(total > 0, similar / np.where(total > 0, total, 1), even) + (1 - SIMILAR) * even
+    np.fill_diagonal(base, 0.0)
+    return np.asarray(base / base.sum(axis=1, keepdims=True))

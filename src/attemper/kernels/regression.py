@@ -1,0 +1,263 @@
+"""Penalised multinomial logistic regression, minimised until nothing moves any more.
+
+With weights w_i of total W, features x_i, and targets q_i (one-hot for a label)::
+
+    F(A, b) = 1/W Σ_i w_i Σ_k −q_ik log softmax(A x_i + b)_k  +  ½ Σ λ ∘ ((A, b) − prior)²
+
+A is K×D, or diagonal (K numbers, for D = K). The penalty λ is told for every parameter: an L2 penalty, one on the
+off-diagonal alone, or shrinkage towards a multiple of the identity are all the same thing.
+
+F is convex. Newton's steps are found by conjugate gradients, with exact products with the Hessian (two products of
+matrices each) and the blocks of the Hessian that belong to one class as the preconditioner; a search along the step
+sees to it that F falls.
+
+Where there is no penalty, F may have no minimum, only a limit: a class that never occurs, or labels that A can
+separate. The steps then go on for ever while the gradient fades. That is seen (`Solution.attained`), and the search
+ends with finite parameters as soon as the gradient is below the tolerance.
+
+The softmax does not feel the same vector added to every row of A, nor the same number to every bias. Of all minima
+the one nearest to the prior is given, so that the answer is unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.kernels.multinomial import Params, Problem, State
+
+__all__ = ["Params", "Solution", "curvature_product", "minimise", "value_and_gradient"]
+
+Floats = NDArray[np.float64]
+
+# A step that changes no logit by more than this is the last: what it leaves is of the order of its square.
+STILL = 1e-6
+# One that goes on by this much where the gradient has all but gone is on its way to infinity.
+ENDLESS = 0.05
+# There the search ends as soon as the gradient is below this, and the gap below a tenth of it.
+FADED = 1e-7
+
+NONE = Params(0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where F is least, and how well that is known.
+
+    Attributes
+    ----------
+    weight, bias : A and b, always finite
+    objective : F
+    nll : F without the penalty
+    gradient_norm : Euclidean norm of the gradient of F
+    gap : estimate, on the safe side, of how far F is above its minimum or limit
+    iterations : Newton steps
+    products : products with the Hessian, each about as much work as an evaluation of F with its gradient
+    converged : whether gradient and gap are within the tolerance
+    attained : whether F has a minimum; False: only a limit, with parameters at infinity
+    """
+
+    weight: Floats
+    bias: Floats
+    objective: float
+    nll: float
+    gradient_norm: float
+    gap: float
+    iterations: int
+    products: int
+    converged: bool
+    attained: bool
+
+
+def minimise(
+    x: NDArray[Any],
+    targets: NDArray[Any],
+    weights: NDArray[Any] | None,
+    prior: Params,
+    penalty: Params = NONE,
+    *,
+    start: Params | None = None,
+    possible: NDArray[np.bool_] | None = None,
+    tolerance: float = 1e-9,
+    max_iterations: int = 200,
+) -> Solution:
+    """Find the parameters that minimise F.
+
+    Parameters
+    ----------
+    x : N×D features
+    targets : N labels, or N×K target probabilities whose rows add up to one
+    weights : one for each sample, or None
+    prior : what the penalty draws towards; a weight of one dimension asks for a diagonal A
+    penalty : λ, broadcast to the shape of the prior
+    start : where to begin; the prior if None
+    possible : N×K, False where a class is masked out of the softmax of a sample
+    tolerance : of the gap, and of the gradient's norm where features are of order one (it is in units of the features)
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=(1000, 3))
+    >>> y = (2 * x + [0, 0, 1] + rng.gumbel(size=x.shape)).argmax(axis=1)
+    >>> found = minimise(x, y, None, Params(np.ones(3), np.zeros(3)))
+    >>> found.weight.round(1), found.bias.round(1)
+    (array([2. , 1.8, 2. ]), array([-0.3, -0.3,  0.6]))
+    """
+    problem = Problem.of(x, targets, weights, prior, penalty, possible)
+    del x  # the problem has a copy, and arrays of this size are to be few
+    theta = problem.prior.copy() if start is None else problem.pack(start)
+    state = problem.evaluate(problem.logits(theta), theta)
+    level = np.zeros_like(theta)
+    if not state.value < problem.value(np.zeros_like(state.z), level):
+        # A start that is far off has no curvature to go by; a uniform answer has most.
+        theta, state = level, problem.evaluate(np.zeros_like(state.z), level)
+    precondition, seen = problem.preconditioner(), problem.seen()
+    faded = FADED / min(max(problem.scale, 1.0), 100.0)
+    free = bool((problem.penalty == 0).any())  # else there is a minimum
+    iterations = products = 0
+    attained, settled, gap, moved, damping, length = True, False, np.inf, np.inf, 0.0, 1.0
+    while iterations < max_iterations:
+        size = float(np.linalg.norm(state.gradient))
+        if size < 1e-30:  # at a minimum, or so far out that there is nothing left to see
+            settled, gap = True, 0.0
+            attained = not free or problem.mean_curvature(state.p) > 1e-30
+            break
+        # The residual falls with the gradient, so that the last steps converge faster than linearly; but not further
+        # than the tolerance asks for, nor on the way to infinity, where it would be in vain.
+        forcing = min(0.1, max(size**0.5, 0.1 * tolerance / size)) if moved < ENDLESS else 0.1
+        step, used = _solve(problem, state, precondition(state.p, damping), seen, damping, forcing)
+        products += used
+        gap = max(-float(np.vdot(state.gradient, step)), 0.0)
+        change = problem.logits(step)
+        before = moved if moved < np.inf else 0.0
+        moved = problem.moved(change, state.p)
+        # Under a huge penalty the gradient is never small, for parameters are rounded; the step tells then.
+        fine = damping == 0 and gap <= tolerance and (size <= tolerance or moved <= STILL**1.5)
+        goes_on = moved >= ENDLESS and moved > before / 2
+        if free and goes_on and size <= max(tolerance, faded) and gap <= max(tolerance, FADED / 10):
+            attained = False
+            break
+        theta, state, length = _search(problem, theta, state, step, change, gap, moved, far=length <= 1)
+        iterations += 1
+        if length == 0:  # F cannot be told from its minimum
+            settled = fine or size <= 1e3 * tolerance
+            break
+        if fine and moved <= STILL:
+            settled = True
+            break
+        damping = 8 * max(damping, 1e-4) if length < 0.5 else damping / 4 if length >= 1 else damping
+        if damping < 1e-9 or (length >= 1 and moved < 1):
+            damping = 0.0  # near enough for Newton's own step
+    theta = problem.nearest(theta)
+    state = problem.evaluate(problem.logits(theta), theta)
+    norm = float(np.sqrt(sum(float(np.vdot(g, g)) for g in problem.gradient(state))))
+    weight, bias = problem.unpack(theta)
+    converged = settled or not attained
+    return Solution(weight, bias, state.value, state.nll, norm, gap, iterations, products, converged, attained=attained)
+
+
+def value_and_gradient(
+    params: Params,
+    x: NDArray[Any],
+    targets: NDArray[Any],
+    weights: NDArray[Any] | None,
+    prior: Params,
+    penalty: Params = NONE,
+    *,
+    possible: NDArray[np.bool_] | None = None,
+) -> tuple[float, Params]:
+    """F and its gradient."""
+    problem = Problem.of(x, targets, weights, prior, penalty, possible)
+    theta = problem.pack(params)
+    state = problem.evaluate(problem.logits(theta), theta)
+    return state.value, problem.gradient(state)
+
+
+def curvature_product(
+    params: Params,
+    direction: Params,
+    x: NDArray[Any],
+    weights: NDArray[Any] | None,
+    penalty: Params = NONE,
+    *,
+    possible: NDArray[np.bool_] | None = None,
+) -> Params:
+    """Return the Hessian of F, which knows nothing of the targets, times a direction."""
+    zero = Params(*(np.zeros_like(v) for v in params))
+    labels = np.zeros(len(x), dtype=np.int64)
+    problem = Problem.of(x, labels, weights, zero, penalty, possible)
+    theta = problem.pack(params)
+    state = problem.evaluate(problem.logits(theta), theta)
+    return problem.gradient(state._replace(gradient=problem.product(state.p)(problem.pack(direction))))
+
+
+def _solve(
+    problem: Problem,
+    state: State,
+    precondition: Callable[[Floats], Floats],
+    seen: Callable[[Floats], Floats],
+    damping: float,
+    forcing: float,
+    limit: int = 500,
+) -> tuple[Floats, int]:
+    """Newton's step by preconditioned conjugate gradients, to a relative residual of ``forcing``."""
+    product = problem.product(state.p, damping)
+    step = np.zeros_like(state.gradient)
+    residual = seen(-state.gradient)
+    towards = precondition(residual)
+    direction = towards
+    size = first = float(np.vdot(residual, towards))
+    if first <= 0:
+        return step, 0
+    for used in range(1, limit + 1):
+        curved = product(direction)
+        curvature = float(np.vdot(direction, curved))
+        if curvature <= 1e-14 * size:  # flat to rounding: F falls along it as far as the search will go
+            return (step, used) if used > 1 else (direction, used)
+        along = size / curvature
+        step = step + along * direction
+        residual = seen(residual - along * curved)
+        towards = precondition(residual)
+        new = float(np.vdot(residual, towards))
+        if new <= forcing**2 * first:
+            break
+        direction = towards + new / size * direction
+        size = new
+    return step, used
+
+
+def _search(
+    problem: Problem, theta: Floats, state: State, step: Floats, change: Floats, gap: float, moved: float, far: bool
+) -> tuple[Floats, State, float]:
+    """Go along the step as far as F falls well; length 0 if it cannot be seen to fall at all.
+
+    ``change``, the change of the logits, is used up.
+    """
+    rounding = 4 * np.finfo(float).eps * max(abs(state.value), 1e-8)
+
+    def at(t: float) -> float:
+        return problem.value(state.z + t * change, theta + t * step)
+
+    length = min(1.0, 1e3 * (100 + problem.reach(state.z)) / max(moved, 1e-300))
+    shortest = 1e-12 * length
+    value = at(length)
+    while value > state.value - 1e-4 * length * gap + rounding:
+        length /= 2
+        if length < shortest:
+            return theta, state, 0.0
+        value = at(length)
+    # F fell by more than a parabola would: it is flatter ahead, as on the way to infinity. Go on while that pays.
+    # Not twice in a row: what was at its minimum already has gone as far beyond, and comes back with the next step.
+    while far and state.value - value > 0.55 * gap * length and gap > rounding:
+        farther = at(2 * length)
+        if farther > value - 0.1 * gap * length:
+            break
+        length, value = 2 * length, farther
+    theta = theta + length * step
+    change *= length
+    change += state.z
+    return theta, problem.evaluate(change, theta), length

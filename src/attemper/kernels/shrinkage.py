@@ -1,0 +1,72 @@
+"""How strongly the parameters of an affine map are drawn towards no change: by the evidence (MacKay 1992).
+
+Parameters θ of a group have a normal prior of mean zero and one precision λ. Where the data determine them
+well (posterior variance v far below 1/λ) their size says what λ is; where not, they say nothing::
+
+    λ = (Σ (1 − λ v) + c) / (Σ θ² + c · variance)
+
+with c pseudo-parameters of a given variance, which speak where data are few. The posterior is taken for normal, with
+the curvature of the likelihood class by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+__all__ = ["log_volume", "posterior_variances", "precision", "true_classes"]
+
+Floats = NDArray[np.float64]
+
+BUDGET = 1 << 31  # multiplications for all blocks; above, some of the rows have to do
+
+
+def true_classes(z: Floats, log_channel: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Posterior of the true class of each sample, and the log-likelihood of its label.
+
+    ``log_channel`` is K×K: the log-probability of each label (column) for a true class (row).
+    """
+    joint = z + log_channel[:, y].T
+    total = logsumexp(joint, axis=1)
+    return np.exp(joint - total[:, None]), total - logsumexp(z, axis=1)
+
+
+def posterior_variances(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Floats:
+    """Posterior variance of each parameter: K×(D+1) with the bias last, or K×2 for a diagonal A.
+
+    ``w`` says how much each sample tells; ``precisions`` are those of the prior, and tell by their shape which it is.
+    """
+    found = [np.diagonal(np.linalg.inv(block)) for block in _blocks(x, p, w, precisions)]
+    return np.asarray(found, dtype=np.float64)
+
+
+def log_volume(x: Floats, p: Floats, w: Floats, precisions: Floats) -> float:
+    """Log-determinant of the posterior's precision over the prior's: how much narrower the data made it."""
+    found = sum(float(np.linalg.slogdet(block)[1]) for block in _blocks(x, p, w, precisions))
+    return found - float(np.sum(np.log(precisions)))
+
+
+def _blocks(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Iterator[Floats]:
+    """Precision of the posterior of the parameters of each class."""
+    n, k = p.shape
+    # The classes share one degree of freedom that the softmax does not see.
+    h = p * (1 - p) * w[:, None] * (k / (k - 1))
+    diagonal = precisions.shape[1] == 2 and x.shape[1] != 1
+    step = 1 if diagonal else max(1, n * k * x.shape[1] ** 2 // BUDGET)
+    ones = np.ones(len(x[::step]))
+    full = np.column_stack([x[::step], ones]) if not diagonal else x
+    for c in range(k):
+        features = np.column_stack([x[:, c], ones]) if diagonal else full
+        block = (features * (step * h[::step, c : c + 1])).T @ features
+        block[np.diag_indices_from(block)] += precisions[c]
+        yield block
+
+
+def precision(theta: Floats, variances: Floats, before: float, count: float, variance: float) -> float:
+    """Precision of a group that explains its parameters best."""
+    determined = float(np.sum(np.clip(1 - before * variances, 0, 1)))
+    found = (determined + count) / (float(np.sum(theta**2)) + count * variance)
+    return float(np.clip(found, 1e-3, 1e9))

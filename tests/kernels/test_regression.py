@@ -1,0 +1,246 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+
+from attemper.kernels import multinomial
+from attemper.kernels.regression import Params, curvature_product, minimise, value_and_gradient
+
+from data import cases, draw
+from oracles import softmax
+
+
+def naive(params, x, q, w, prior, penalty, possible=None):
+    """F of the module's docstring, in loops."""
+    weight, bias = params
+    n, k = len(x), len(bias)
+    total = 0.0
+    for i in range(n):
+        z = [
+            (weight[c] * x[i][c] if np.ndim(weight) == 1 else sum(weight[c][d] * x[i][d] for d in range(len(x[i]))))
+            + bias[c]
+            for c in range(k)
+        ]
+        kept = [c for c in range(k) if possible is None or possible[i][c]]
+        s = dict(zip(kept, softmax([z[c] for c in kept])))
+        total += w[i] * sum(-q[i][c] * math.log(s[c]) for c in kept if q[i][c] > 0)
+    total /= sum(w)
+    for value, at, lam in zip(params, prior, penalty):
+        total += 0.5 * float(np.sum(np.asarray(lam) * (np.asarray(value) - at) ** 2))
+    return total
+
+
+def some(k, diagonal, rng):
+    """Parameters, a prior and a penalty of a sensible size."""
+    shape = (k,) if diagonal else (k, k)
+    return (
+        Params(rng.normal(size=shape), rng.normal(size=k)),
+        Params(rng.normal(size=shape), rng.normal(size=k)),
+        Params(rng.uniform(0, 1, shape), rng.uniform(0, 1, k)),
+    )
+
+
+both = pytest.mark.parametrize("diagonal", [True, False], ids=["diagonal", "full"])
+
+
+@both
+@given(cases(max_rows=6, max_classes=4, bound=4.0), st.integers(0, 99))
+def test_the_value_is_the_loop(diagonal, case, seed):
+    x, y = case
+    rng = np.random.default_rng(seed)
+    params, prior, penalty = some(x.shape[1], diagonal, rng)
+    w = rng.uniform(0.1, 2, len(y))
+    q = rng.dirichlet(np.ones(x.shape[1]), len(y))
+    possible = rng.uniform(size=x.shape) < 0.8
+    possible[np.arange(len(y)), y] = True
+    for targets, as_q, mask in [(y, np.eye(x.shape[1])[y], possible), (q, q, None)]:
+        value, _ = value_and_gradient(params, x, targets, w, prior, penalty, possible=mask)
+        np.testing.assert_allclose(value, naive(params, x, as_q, w, prior, penalty, mask), rtol=1e-10)
+
+
+@both
+@pytest.mark.parametrize("masked", [False, True])
+def test_derivatives_are_numerical_derivatives(diagonal, masked):
+    rng = np.random.default_rng(0)
+    x, y = draw(40, 4, scale=1.5)
+    w = rng.uniform(0, 2, 40)
+    possible = rng.uniform(size=x.shape) < 0.7
+    possible[np.arange(40), y] = True
+    mask = possible if masked else None
+    params, prior, penalty = some(4, diagonal, rng)
+    direction, _, _ = some(4, diagonal, rng)
+
+    def at(t):
+        moved = Params(params.weight + t * direction.weight, params.bias + t * direction.bias)
+        return value_and_gradient(moved, x, y, w, prior, penalty, possible=mask)
+
+    step = 1e-5
+    slope = sum(np.vdot(g, d) for g, d in zip(at(0)[1], direction))
+    np.testing.assert_allclose(slope, (at(step)[0] - at(-step)[0]) / (2 * step), rtol=1e-7)
+    product = curvature_product(params, direction, x, w, penalty, possible=mask)
+    for part, above, below in zip(product, at(step)[1], at(-step)[1]):
+        np.testing.assert_allclose(part, (above - below) / (2 * step), rtol=1e-6, atol=1e-8)
+
+
+@both
+def test_the_minimum_is_that_of_scipy(diagonal):
+    x, y = draw(200, 4)
+    w = np.random.default_rng(1).uniform(0, 2, 200)
+    _, prior, penalty = some(4, diagonal, np.random.default_rng(2))
+    penalty = Params(0.1 * penalty.weight, 0.1 * penalty.bias)
+    found = minimise(x, y, w, prior, penalty)
+    assert found.converged
+    assert found.attained
+    assert found.gradient_norm < 1e-9
+    assert found.gap < 1e-12
+    cut = prior.weight.size
+
+    def unpack(v):
+        return Params(v[:cut].reshape(prior.weight.shape), v[cut:])
+
+    def flat(v):
+        value, gradient = value_and_gradient(unpack(v), x, y, w, prior, penalty)
+        return value, np.r_[gradient.weight.ravel(), gradient.bias]
+
+    other = minimize(flat, np.zeros(cut + 4), jac=True, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(found.objective, other.fun, atol=1e-12)
+    np.testing.assert_allclose(found.weight, unpack(other.x).weight, atol=1e-6)
+    np.testing.assert_allclose(found.bias, unpack(other.x).bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [3, 6])
+def test_scikit_learn_finds_the_same(classes):
+    x, y = draw(500, classes)
+    c = 0.7
+    model = LogisticRegression(C=c, solver="newton-cg", tol=1e-10, max_iter=1000).fit(x, y)
+    zero = Params(np.zeros((classes, classes)), np.zeros(classes))
+    found = minimise(x, y, None, zero, Params(1 / (c * len(y)), 0.0))  # theirs has no penalty on the bias
+    np.testing.assert_allclose(found.weight, model.coef_, atol=1e-6)
+    np.testing.assert_allclose(found.bias, model.intercept_ - model.intercept_.mean(), atol=1e-6)
+    np.testing.assert_allclose(found.bias.sum(), 0, atol=1e-12)
+
+
+@both
+@given(st.integers(0, 50))
+def test_order_weights_and_one_hot_targets_change_nothing(diagonal, seed):
+    rng = np.random.default_rng(seed)
+    x, y = draw(60, 3, seed=seed)
+    _, prior, penalty = some(3, diagonal, rng)
+    w = rng.integers(0, 3, 60) + (np.arange(60) == 0)
+    plain = minimise(x, y, w.astype(float), prior, penalty)
+    order = rng.permutation(60)
+    repeated = np.repeat(np.arange(60), w)
+    for other in (
+        minimise(x[order], y[order], w[order], prior, penalty),
+        minimise(x[repeated], y[repeated], None, prior, penalty),
+        minimise(x, np.eye(3)[y], 2.0 * w, prior, penalty),
+    ):
+        np.testing.assert_allclose(other.weight, plain.weight, atol=1e-8)
+        np.testing.assert_allclose(other.bias, plain.bias, atol=1e-8)
+
+
+@both
+def test_soft_targets_that_a_model_made_give_back_the_model(diagonal):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 4))
+    truth, prior, _ = some(4, diagonal, rng)
+    z = (x * truth.weight if diagonal else x @ truth.weight.T) + truth.bias
+    found = minimise(x, np.exp(log_softmax(z, axis=1)), None, prior)
+    again = (x * found.weight if diagonal else x @ found.weight.T) + found.bias
+    np.testing.assert_allclose(log_softmax(again, axis=1), log_softmax(z, axis=1), atol=1e-8)
+    np.testing.assert_allclose(found.bias.sum(), prior.bias.sum(), atol=1e-9)
+    if not diagonal:
+        np.testing.assert_allclose(found.weight.sum(axis=0), prior.weight.sum(axis=0), atol=1e-9)
+
+
+@both
+def test_a_warm_start_saves_steps(diagonal):
+    x, y = draw(2000, 6)
+    _, prior, penalty = some(6, diagonal, np.random.default_rng(0))
+    cold = minimise(x, y, None, prior, penalty)
+    warm = minimise(x, y, None, prior, penalty, start=Params(cold.weight, cold.bias))
+    assert warm.iterations <= 2 < cold.iterations
+    np.testing.assert_allclose(warm.weight, cold.weight, atol=1e-9)
+
+
+def test_features_that_no_sample_has_keep_the_weight_of_the_prior():
+    x, y = draw(300, 4)
+    x = x - x.mean(axis=1, keepdims=True)  # nothing along (1, 1, 1, 1)
+    prior = Params(np.eye(4), np.zeros(4))
+    found = minimise(x, y, None, prior)
+    np.testing.assert_allclose((found.weight - np.eye(4)).sum(axis=1), 0, atol=1e-9)
+    np.testing.assert_allclose((found.weight - np.eye(4)).sum(axis=0), 0, atol=1e-9)
+    tiny = minimise(x, y, None, prior, Params(1e-9, 1e-9))
+    np.testing.assert_allclose(found.weight, tiny.weight, atol=1e-6)  # the limit of a vanishing penalty
+
+
+@both
+def test_separable_labels_have_no_minimum_and_that_is_told(diagonal):
+    x, _ = draw(200, 4)
+    prior = Params(np.ones(4) if diagonal else np.eye(4), np.zeros(4))
+    found = minimise(x, x.argmax(axis=1), None, prior)
+    assert found.converged
+    assert not found.attained
+    assert found.gradient_norm < 1e-6
+    assert found.objective < 1e-7
+    assert np.isfinite(found.weight).all()
+    assert minimise(x, x.argmax(axis=1), None, prior, Params(1e-6, 1e-6)).attained
+
+
+@both
+def test_a_class_without_labels_fades_and_leaves_the_others_alone(diagonal):
+    x, y = draw(300, 4)
+    y = y % 3
+    prior = Params(np.ones(4) if diagonal else np.eye(4), np.zeros(4))
+    found = minimise(x, y, None, prior)
+    assert found.converged
+    assert not found.attained
+    assert found.gradient_norm < 1e-6
+    z = (x * found.weight if diagonal else x @ found.weight.T) + found.bias
+    assert np.exp(log_softmax(z, axis=1))[:, 3].max() < 1e-4
+    three = minimise(x[:, :3], y, None, Params(prior.weight[:3] if diagonal else np.eye(3), np.zeros(3)))
+    assert found.nll < three.nll + 1e-6
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4, 1e8])
+def test_any_scale_of_the_features(scale):
+    x, y = draw(400, 4)
+    prior = Params(np.zeros((4, 4)), np.zeros(4))
+    plain = minimise(x, y, None, prior)
+    other = minimise(scale * x, y, None, prior)
+    assert other.converged
+    np.testing.assert_allclose(scale * other.weight, plain.weight, atol=1e-7)
+    np.testing.assert_allclose(other.nll, plain.nll, atol=1e-13)
+
+
+def test_far_starts_arrive():
+    x, y = draw(300, 4)
+    prior = Params(np.eye(4), np.zeros(4))
+    expected = minimise(x, y, None, prior, Params(1e-3, 1e-3))
+    for size in (30.0, 3000.0):
+        start = Params(-size * np.eye(4), size * np.arange(4.0))
+        found = minimise(x, y, None, prior, Params(1e-3, 1e-3), start=start)
+        assert found.converged
+        np.testing.assert_allclose(found.weight, expected.weight, atol=1e-8)
+
+
+def test_one_preconditioner_for_all_classes_ends_at_the_same_minimum(monkeypatch):
+    x, y = draw(400, 5)
+    prior = Params(np.eye(5), np.zeros(5))
+    blocks = minimise(x, y, None, prior)
+    monkeypatch.setattr(multinomial, "MAX_BLOCKS", 0)
+    shared = minimise(x, y, None, prior)
+    np.testing.assert_allclose(shared.weight, blocks.weight, atol=1e-8)
+
+
+def test_giving_up_is_said():
+    x, y = draw(300, 4)
+    found = minimise(x, y, None, Params(np.eye(4), np.zeros(4)), max_iterations=2)
+    assert not found.converged
+    assert found.iterations == 2
+    assert np.isfinite(found.weight).all()
