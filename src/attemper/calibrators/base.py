@@ -129,9 +129,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[to_numpy(value).argmax(axis=1)]
 
     @classmethod
-    def for_labels(cls, *, noisy: bool, **parameters: Any) -> Self:
+    def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:
         """Return a calibrator for labels of this quality; most recipes know no difference."""
+        if cls.knows_noise():
+            parameters["labels"] = "noisy" if noisy else "clean"
+            if noise is not None:
+                parameters["noise"] = noise
         return cls(**parameters)
+
+    @classmethod
+    def knows_noise(cls) -> bool:
+        """Tell whether the recipe has an answer to labels that are wrong."""
+        return "labels" in cls._get_param_names()
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, as plain numbers."""
@@ -153,7 +162,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "input": self.input,
             "floor": self.floor,
             "classes": names,
-            "params": {name: _plain(getattr(self, name)) for name in self._own_params()},
+            "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
             "map": self.map_.to_dict(),
             "report": asdict(self.fit_report_),
             "fitted": self._fitted_to_dict(),
@@ -182,7 +191,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{content.where}: a floor of {floor} for {kind}; only probabilities have one, within 0 and 1"
             )
         params = content.fields("params").content
-        unknown = set(params) - set(cls._own_params())
+        unknown = set(params) - set(cls.own_params())
         if unknown:
             raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
         params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
@@ -267,7 +276,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._column_names(X, reset=True)
 
     @classmethod
-    def _own_params(cls) -> list[str]:
+    def own_params(cls) -> list[str]:
         """Parameters beside those that all calibrators share."""
         return [name for name in cls._get_param_names() if name not in ("input", "floor", "classes")]
 

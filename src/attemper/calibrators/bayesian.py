@@ -181,11 +181,6 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
     confusions_: Confusions | None
     posterior_: Posterior
 
-    @classmethod
-    def for_labels(cls, *, noisy: bool, **parameters: Any) -> BayesianTemperatureScaling:
-        """Return a calibrator for labels of this quality."""
-        return cls(labels="noisy" if noisy else "clean", **parameters)
-
     def sketch_parts(self) -> tuple[Part, ...] | None:
         """Return the parts of a sketch that this recipe needs; None for ``noise="classwise"``, which needs more."""
         if self._by_class:
