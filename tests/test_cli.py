@@ -19,7 +19,14 @@ import pytest
 from safetensors.numpy import load_file
 
 import attemper
-from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, Sketch, TemperatureScaling, metrics
+from attemper import (
+    AttendedTemperatureScaling,
+    BayesianTemperatureScaling,
+    Sketch,
+    TemperatureScaling,
+    VectorScaling,
+    metrics,
+)
 from attemper.calibrators import METHODS
 from attemper.cli import main
 from attemper.errors import InputError, MissingExtraError
@@ -160,6 +167,51 @@ def test_fit_is_the_fit_of_python(good, val, method, noisy, calibrator, fields):
     back = attemper.load("m.json")
     assert type(back) is type(calibrator)
     assert back.temperature_ == found["temperature"]
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("ts", "ats", "bayes")])
+def test_every_method_can_be_fitted_from_files(good, val, method):
+    found = strict_json(good("fit", "val.npz", "--method", method, "-o", "m.json", "--json"))
+    expected = METHODS[method]().fit(*val)
+    assert found["nll"] == pytest.approx(expected.fit_report_.nll, rel=1e-6)
+    assert found["nll_uncalibrated"] == pytest.approx(metrics.nll(softmax(val[0]), val[1]), rel=1e-9)
+    assert (found["method"], found["n_samples"], found["n_classes"]) == (method, 200, 4)
+    np.testing.assert_allclose(attemper.load("m.json").predict_proba(val[0]), expected.predict_proba(val[0]), atol=1e-9)
+    assert "wrote m2.json" in good("fit", "val.npz", "--method", method, "-o", "m2.json")
+    good("apply", "m.json", "val.npz", "-o", "p.csv")
+
+
+def test_parameters_of_a_method(good, bad, val):
+    good("fit", "val.npz", "--method", "vector", "-p", "l2=0.5", "-p", "centring=none")
+    back = attemper.load("attemper.json")
+    assert (back.l2, back.centring) == (0.5, "none")
+    np.testing.assert_allclose(
+        back.predict_proba(val[0]), VectorScaling(l2=0.5, centring="none").fit(*val).predict_proba(val[0])
+    )
+    assert "vector knows centring" in bad("fit", "val.npz", "--method", "vector", "-p", "magic=1")
+    assert "expected NAME=VALUE" in bad("fit", "val.npz", "--method", "vector", "-p", "l2")
+    assert "expected a number" in bad("fit", "val.npz", "--method", "vector", "-p", "l2=much")
+    assert "no range of temperatures" in bad("fit", "val.npz", "--method", "vector", "--t-range", "0.1", "2")
+
+
+def test_kinds_of_noise(good, bad, val):
+    found = strict_json(good("fit", "val.npz", "--noisy", "--noise", "classwise", "--json"))
+    assert 0 <= found["classwise"] <= 1
+    assert attemper.load("attemper.json").noise == "classwise"
+    assert "depend on the class" in good("fit", "val.npz", "--method", "structured", "--noisy")
+    assert "say --noisy too" in bad("fit", "val.npz", "--noise", "classwise")
+    assert "belongs to the methods bayes, structured" in bad("fit", "val.npz", "--method", "vector", "--noisy")
+    good("sketch", "val.npz", "-o", "a.sketch.json")
+    assert "needs the logits" in bad("fit", "a.sketch.json", "--noisy", "--noise", "classwise")
+    assert "needs the logits" in bad("fit", "a.sketch.json", "--method", "isotonic")
+
+
+def test_methods_are_listed(good):
+    text = good("methods")
+    assert all(name in text and cls.__name__ in text for name, cls in METHODS.items())
+    found = strict_json(good("methods", "--json"))
+    assert set(found) == set(METHODS)
+    assert "l2" in found["matrix"]["parameters"]
 
 
 def softmax(h):
@@ -374,7 +426,7 @@ def test_compare_for_machines(good, val):
     assert set(found) == {"rows", "recommended", "reason"}
     assert [row["method"] for row in found["rows"]] == ["none", "ts", "bayes"]
     for row in found["rows"]:
-        assert set(row) == {"method", "temperature", "seconds", "metrics", "notes", "failure"}
+        assert set(row) == {"method", "temperature", "seconds", "changed", "metrics", "notes", "failure"}
         assert set(row["metrics"]["nll"]) == {"value", "low", "high"}
         assert (row["failure"], row["notes"]) == (None, [])
     t = [row["temperature"] for row in found["rows"]]
@@ -412,7 +464,7 @@ def test_a_method_that_fails_is_a_row_that_says_why(good, val, monkeypatch):
 def test_demo_writes_what_it_says(good, tmp_path):
     found = strict_json(good("demo", "-o", "here/there", "--json"))
     assert found["folder"] == "here/there"
-    assert [row["method"] for row in found["rows"]] == ["none", "ts", "ats", "bayes"]
+    assert [row["method"] for row in found["rows"]] == ["none", *METHODS]
     folder = tmp_path / "here/there"
     assert sorted(found["files"]) == sorted(path.name for path in folder.iterdir())
     assert (folder / "reliability.png").read_bytes().startswith(b"\x89PNG")

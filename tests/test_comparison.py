@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attemper import InputError, Scores, metrics
+from attemper import BayesianTemperatureScaling, InputError, Scores, VectorScaling, metrics
 from attemper.calibrators import METHODS
 from attemper.comparison import compare
 
@@ -55,7 +55,7 @@ def test_a_map_that_harms_is_not_recommended():
 
 @pytest.mark.parametrize("seed, lowest", [(2, "bayes"), (4, "ats")])
 def test_bayes_where_it_cannot_be_told_apart(seed, lowest):
-    result = compare(scores(seed=1), scores(seed=seed))
+    result = compare(scores(seed=1), scores(seed=seed), ["ts", "ats", "bayes"])
     assert min(result.rows, key=lambda row: row.metrics["nll"].value).method == lowest
     assert result.recommended == "bayes"
     assert result.reason.startswith("Use bayes: on these 400 samples its test NLL cannot be told apart from that of ")
@@ -156,3 +156,28 @@ def test_bad_input_is_told():
         compare(scores(), scores(n_classes=5))
     with pytest.raises(InputError, match="method 'magic' is unknown; known are ts, ats, bayes"):
         compare(scores(), scores(), ["ts", "magic"])
+
+
+def test_a_matrix_is_left_out_by_default_where_it_would_have_too_many_parameters():
+    h, y = draw(60, 201)
+    val = Scores.from_logits(h, y)
+    rows = {row.method: row for row in compare(val, val, interval=0.5).rows}
+    assert "40401 parameters; name it" in rows["matrix"].failure
+    assert rows["dirichlet"].failure
+    assert rows["vector"].metrics is not None
+
+
+def test_answers_that_change_are_counted():
+    val = scores(seed=1)
+    rows = {row.method: row for row in compare(val, val, ["ts", "vector"], interval=0.5).rows}
+    assert rows["ts"].changed == rows["none"].changed == 0
+    expected = (VectorScaling().fit(val).predict(val.values) != val.values.argmax(axis=1)).mean()
+    assert rows["vector"].changed == pytest.approx(expected)
+    assert expected > 0
+
+
+def test_the_kind_of_noise_reaches_those_that_know_it():
+    val = scores(seed=1)
+    rows = {r.method: r for r in compare(val, val, ["ts", "bayes"], noisy=True, noise="classwise", interval=0.5).rows}
+    expected = BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(val)
+    assert rows["bayes"].temperature == expected.temperature_

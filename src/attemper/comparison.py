@@ -22,6 +22,9 @@ __all__ = ["Comparison", "Row", "compare"]
 
 Floats = NDArray[np.float64]
 
+LARGE = ("matrix", "dirichlet")
+MOST_CLASSES = 200
+
 
 @dataclass(frozen=True)
 class Row:
@@ -32,6 +35,7 @@ class Row:
     temperature: float | None = None
     metrics: dict[str, float | Estimate] | None = None
     losses: Floats | None = None  # of each test sample
+    changed: float = 0.0  # share of test samples whose answer it changes
     notes: tuple[str, ...] = ()
     failure: str = ""
 
@@ -51,14 +55,16 @@ def compare(
     methods: Sequence[str] | None = None,
     *,
     noisy: bool = False,
+    noise: str | None = None,
     interval: float = 0.95,
     seed: int = 0,
     tick: Callable[[str], None] = lambda method: None,
 ) -> Comparison:
     """Fit each method on ``val`` and judge it on ``test``.
 
-    A method that fails is a row that says why. ``noisy`` says that the validation labels may be
-    wrong; the test labels are taken as they are. ``tick`` is called before each method.
+    A method that fails is a row that says why; so is one of K² parameters for more than 200 classes, unless it is
+    named. ``noisy`` says that the validation labels may be wrong, and ``noise`` how ("uniform", "classwise"); the test
+    labels are taken as they are. ``tick`` is called before each method.
     """
     if val.n_classes != test.n_classes:
         raise InputError(f"validation has {val.n_classes} classes, test has {test.n_classes}; they must agree")
@@ -69,16 +75,22 @@ def compare(
     rows = []
     for method in ["none", *chosen]:
         tick(method)
-        rows.append(_row(method, val, test, noisy, interval, seed))
+        if methods is None and method in LARGE and val.n_classes > MOST_CLASSES:
+            why = f"left out, as it has {val.n_classes**2} parameters; name it (--methods {method}) to have it"
+            rows.append(Row(method, failure=why))
+            continue
+        calibrator = None
+        if method != "none":
+            calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, input=val.kind, floor=val.floor)
+        rows.append(_row(method, calibrator, val, test, interval, seed))
     return Comparison(tuple(rows), *_recommend(rows, test))
 
 
-def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, seed: int) -> Row:
+def _row(method: str, calibrator: Calibrator | None, val: Scores, test: Scores, interval: float, seed: int) -> Row:
     found: Map = ScaleMap(1.0)
     temperature: float | None = None
     seconds, notes = 0.0, []
-    if method != "none":
-        calibrator: Calibrator = METHODS[method].for_labels(noisy=noisy, input=val.kind, floor=val.floor)
+    if calibrator is not None:
         start = time.perf_counter()
         try:
             with warnings.catch_warnings(record=True) as caught:
@@ -90,10 +102,13 @@ def _row(method: str, val: Scores, test: Scores, noisy: bool, interval: float, s
         notes = [str(w.message) for w in caught]
         found, temperature = calibrator.map_, getattr(calibrator, "temperature_", None)
     assert test.labels is not None
-    log_p = found.log_apply(to_numpy(test.logits).astype(np.float64))
+    h = to_numpy(test.logits).astype(np.float64)
+    log_p = found.log_apply(h)
     metrics = evaluate(log_p, test.labels, log_probs=True, sample_weight=test.weights, interval=interval, seed=seed)
     losses = -log_p[np.arange(len(log_p)), test.labels]
-    return Row(method, seconds, temperature, metrics, losses, tuple(notes))
+    w = np.ones(len(h)) if test.weights is None else test.weights
+    changed = 0.0 if found.keeps_arg_max else float(w @ (log_p.argmax(axis=1) != h.argmax(axis=1)) / w.sum())
+    return Row(method, seconds, temperature, metrics, losses, changed, tuple(notes))
 
 
 def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
@@ -117,7 +132,8 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
         return mean, 1.96 * float(np.sqrt(np.sum(w**2 * (difference - mean) ** 2)))
 
     def named(methods: Sequence[str]) -> str:
-        return " and ".join("no calibration" if m == "none" else m for m in methods)
+        names = ["no calibration" if m == "none" else m for m in methods]
+        return " and ".join(([", ".join(names[:-1])] if names[:-1] else []) + names[-1:])
 
     others = sorted((m for m in losses if m != best), key=behind)
     level = [m for m in others if behind(m)[0] <= behind(m)[1]]

@@ -75,7 +75,7 @@ class OddsCalibrator(Calibrator):
 
 
 class PlattScaling(OddsCalibrator):
-    r"""A logistic curve of each class's log-odds: :math:`\sigma(a_k s_k + c_k)`, rows normalised.
+    r"""A logistic curve of each class's log-odds, σ(a s + c), rows normalised.
 
     s_k = log p_k − log(1 − p_k) = h_k − log Σ_{j≠k} exp(h_j) are the log-odds of class k against all others, p being
     the softmax. With two classes s_1 = h_1 − h_0 and there is one curve, as in Platt's paper; scikit-learn's
@@ -139,7 +139,7 @@ class PlattScaling(OddsCalibrator):
 
 
 class BetaCalibration(OddsCalibrator):
-    r"""Beta calibration of each class: :math:`\sigma(a_k \log p_k - b_k \log(1 - p_k) + c_k)`, rows normalised.
+    r"""A beta curve of each class's probability, σ(a log p − b log(1 − p) + c), rows normalised.
 
     p is the softmax, and a, b ≥ 0, so that the curve of a class never falls. Where the best curve without these bounds
     has a negative slope, the best one within them is found (the paper drops that slope and fits again, which is the

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.table import Table
 from rich.text import Text
 
 import attemper
 from attemper import datasets
-from attemper.calibrators import METHODS, load
+from attemper.calibrators import METHODS, Calibrator, load
 from attemper.cli.inputs import bar, merged, progress, sketch_of
 from attemper.cli.options import (
     check_writable,
     files_argument,
     interval_option,
+    noise_option,
     noisy_option,
+    param_option,
+    parameters,
     reading,
     seed_option,
     t_range_option,
@@ -32,7 +37,7 @@ from attemper.documents import atomic
 from attemper.errors import AttemperError, FileError, InputError
 from attemper.files import ProbRows, open_scores, write_probs
 from attemper.maps import ScaleMap
-from attemper.metrics import evaluate
+from attemper.metrics import evaluate, nll
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, DEFAULT_THETAS
 
@@ -59,11 +64,13 @@ def cli() -> None:
     type=click.Choice(list(METHODS)),
     default="bayes",
     show_default=True,
-    help="ts: temperature scaling. ats: attended temperature scaling. bayes: Bayesian temperature scaling, the "
-    "best of the three with few or noisy labels and level with the others elsewhere.",
+    help="bayes: one temperature, for few or noisy labels. structured: class structure besides, for more than a few "
+    "hundred. ts, ats: temperature scaling, attended. The others are there to compare with: `attemper methods`.",
 )
 @click.option("-o", "--output", default="attemper.json", show_default=True, help="Where to write the fitted map.")
 @noisy_option
+@noise_option
+@param_option
 @click.option("--theta", type=float, help="ats: use this θ instead of tuning it.")
 @click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
 @t_range_option
@@ -75,6 +82,8 @@ def fit(
     method: str,
     output: str,
     noisy: bool,
+    noise: str | None,
+    params: Sequence[str],
     theta: float | None,
     loss: str | None,
     t_range: tuple[float, float],
@@ -84,45 +93,50 @@ def fit(
     """Fit a calibration map on validation data.
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
-    .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Files are read in
-    chunks, once.
+    .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. For ts, ats and bayes files
+    are read in chunks, once; other methods need all logits in memory.
 
     \b
     attemper fit val.npz
     attemper fit val.npz --noisy -o net.attemper.json
+    attemper fit val.npz --method structured --noisy
+    attemper fit val.npz --method vector -p l2=0.01
     attemper fit logits.npy --labels labels.npy --method ts
     attemper fit 'shards/*.parquet' --labels-key target
     """  # noqa: D301 (click wants the control character)
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
-    if noisy and method != "bayes":
-        raise InputError(f"--noisy belongs to --method bayes; {method} takes every label for right")
-    given = {"theta": theta, "loss": loss or "paper"} if method == "ats" else {}
-    calibrator = METHODS[method].for_labels(noisy=noisy, **given, classes=read["classes"])
-    calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"], t_range=t_range)
+    cls = METHODS[method]
+    if noise is not None and not noisy:
+        raise InputError(f"--noise {noise} says how labels go wrong; say --noisy too")
+    if noisy and not cls.knows_noise():
+        able = ", ".join(name for name, m in METHODS.items() if m.knows_noise())
+        raise InputError(f"--noisy belongs to the methods {able}; {method} takes every label for right")
+    given = parameters(params, cls) | ({"theta": theta, "loss": loss or "paper"} if method == "ats" else {})
+    calibrator = cls.for_labels(noisy=noisy, noise=noise, **given, classes=read["classes"])
+    calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"])
+    if "t_range" in cls.own_params():
+        calibrator.set_params(t_range=t_range)
+    elif t_range != DEFAULT_T_RANGE:
+        raise InputError(f"--t-range: {method} knows no range of temperatures")
     check_writable(output, inputs)
-    thetas = DEFAULT_THETAS if theta is None else [theta]
-    sketch = sketch_of(inputs, read, t_range=t_range, thetas=thetas, parts=calibrator.sketch_parts())
-    if t_range == DEFAULT_T_RANGE:  # not told, so a sketch may cover another
-        calibrator.set_params(t_range=sketch.t_range)
-    calibrator.fit_sketch(sketch)
+    summary = fit_files(calibrator, inputs, read, t_range, DEFAULT_THETAS if theta is None else [theta])
     calibrator.save(output)
     report = calibrator.fit_report_
     summary = calibrator.summary() | {
         "method": method,
-        "n_samples": sketch.n_samples,
-        "n_classes": sketch.n_classes,
-        "nll_uncalibrated": sketch.mean_nll(1.0),
+        **summary,
         "nll": report.nll,
         "converged": report.converged,
         "error": report.error,
+        "gradient_norm": report.gradient_norm,
         "message": report.message,
         "output": output,
     }
     if as_json:
         print_json(summary)
         return
-    out.print(f"{sketch.n_samples} samples, {sketch.n_classes} classes, method {method}", markup=False)
+    out.print(f"{summary['n_samples']} samples, {summary['n_classes']} classes, method {method}", markup=False)
     for line in calibrator.describe():
         out.print(f"  {line}", markup=False)
     out.print(f"  validation NLL {summary['nll_uncalibrated']:.4f} → {report.nll:.4f}", markup=False)
@@ -231,8 +245,13 @@ def evaluate_(
 @cli.command(name="compare")
 @click.argument("val")
 @click.argument("test")
-@click.option("--methods", metavar="A,B,…", help=f"Which methods [default: {','.join(METHODS)}].")
+@click.option(
+    "--methods",
+    metavar="A,B,…",
+    help="Which methods, such as ts,bayes,structured; see `attemper methods` [default: all].",
+)
 @noisy_option
+@noise_option
 @click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
 @click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
 @click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
@@ -246,6 +265,7 @@ def compare_(
     test: str,
     methods: str | None,
     noisy: bool,
+    noise: str | None,
     val_logits_key: str | None,
     val_labels_key: str | None,
     val_labels: str | None,
@@ -268,14 +288,38 @@ def compare_(
         open_scores(val, **read_val).load(),
         open_scores(test, **read).load(),
         [m.strip() for m in methods.split(",")] if methods is not None else None,
-        noisy,
-        interval,
-        seed,
+        noisy=noisy,
+        noise=noise,
+        interval=interval,
+        seed=seed,
     )
     if as_json:
         print_json(comparison_json(result))
     else:
         print_comparison(result, interval)
+
+
+@cli.command()
+@with_json
+@with_debug
+def methods(as_json: bool) -> None:
+    """List the methods, and what each does.
+
+    \b
+    attemper methods
+    """  # noqa: D301 (click wants the control character)
+    about = {name: (inspect.getdoc(cls) or "").partition("\n")[0] for name, cls in METHODS.items()}
+    if as_json:
+        print_json(
+            {n: {"class": cls.__name__, "does": about[n], "parameters": cls.own_params()} for n, cls in METHODS.items()}
+        )
+        return
+    table = Table()
+    for column in ("method", "in Python", "what it does"):
+        table.add_column(column)
+    for name, cls in METHODS.items():
+        table.add_row(name, cls.__name__, Text(about[name]))
+    out.print(table)
 
 
 @cli.command()
@@ -347,7 +391,7 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         arrays: dict[str, Any] = {"logits": scores.values, "labels": scores.labels, "class_names": data.class_names}
         with atomic(folder / f"{name}.npz") as stream:
             np.savez_compressed(stream, **arrays)
-    result = compared(val, test, None, False, 0.95, seed)
+    result = compared(val, test, None, interval=0.95, seed=seed)
     calibrator = METHODS["bayes"].for_labels(noisy=False).fit(val)
     calibrator.save(folder / "attemper.json")
     probs = calibrator.predict_proba(data.test_logits)
@@ -375,15 +419,47 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     )
     print_comparison(result, 0.95)
     out.print(f"\nWrote to {folder}/: {', '.join(written)}", markup=False)
+    out.print("attemper.json, the probabilities and the picture are of bayes, which changes no answer.", markup=False)
     out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
 
 
-def compared(
-    val: Scores, test: Scores, methods: Sequence[str] | None, noisy: bool, interval: float, seed: int
-) -> Comparison:
+def fit_files(
+    calibrator: Calibrator,
+    inputs: Sequence[str],
+    read: dict[str, Any],
+    t_range: tuple[float, float],
+    thetas: ArrayLike,
+) -> dict[str, Any]:
+    """Fit from a sketch where that is enough, else from all logits; return what the data are."""
+    parts = calibrator.sketch_parts()
+    if parts is None:
+        if any(path.endswith(".json") for path in inputs):
+            raise InputError(f"{calibrator.method} cannot be fitted from a sketch: it needs the logits themselves")
+        scores = open_scores(inputs, **read).load()
+        with bar(None) as (progress, task):
+            progress.update(task, description=f"fitting {calibrator.method}")
+            calibrator.fit(scores)
+        before = ScaleMap(1.0).log_apply(scores.logits.astype(np.float64))
+        return {
+            "n_samples": len(scores),
+            "n_classes": scores.n_classes,
+            "nll_uncalibrated": nll(before, scores.labels, log_probs=True, sample_weight=scores.weights),
+        }
+    sketch = sketch_of(inputs, read, t_range=t_range, thetas=thetas, parts=parts)
+    if t_range == DEFAULT_T_RANGE:  # not told, so a sketch may cover another
+        calibrator.set_params(t_range=sketch.t_range)
+    calibrator.fit_sketch(sketch)
+    return {
+        "n_samples": sketch.n_samples,
+        "n_classes": sketch.n_classes,
+        "nll_uncalibrated": sketch.mean_nll(1.0),
+    }
+
+
+def compared(val: Scores, test: Scores, methods: Sequence[str] | None, **settings: Any) -> Comparison:
     with bar(1 + len(methods or METHODS)) as (progress, task):
 
         def tick(method: str) -> None:
             progress.update(task, description=f"fitting and judging {method}", advance=1)
 
-        return compare(val, test, methods, noisy=noisy, interval=interval, seed=seed, tick=tick)
+        return compare(val, test, methods, **settings, tick=tick)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from attemper.errors import FileError
+from attemper.calibrators import Calibrator
+from attemper.errors import FileError, InputError
 from attemper.files import expanded
 from attemper.sketch import DEFAULT_T_RANGE
 
@@ -89,7 +91,22 @@ def reading(weights: bool = True) -> Callable[[Command], Command]:
 noisy_option = click.option(
     "--noisy",
     is_flag=True,
-    help="Some validation labels may be wrong: estimate how many, and do not let them spoil the fit (bayes).",
+    help="Some validation labels may be wrong: estimate how many, and do not let them spoil the fit (bayes, "
+    "structured).",
+)
+noise_option = click.option(
+    "--noise",
+    type=click.Choice(["uniform", "classwise"]),
+    help="How labels go wrong, with --noisy: anywhere, or classwise, as people confuse certain classes with others. "
+    "[default: uniform for bayes, classwise for structured]",
+)
+param_option = click.option(
+    "-p",
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; more than once for several.",
 )
 interval_option = click.option(
     "--interval", type=float, default=0.95, show_default=True, help="Level of the bootstrap intervals."
@@ -99,6 +116,23 @@ t_range_option = click.option(
     "--t-range", type=float, nargs=2, default=DEFAULT_T_RANGE, show_default=True, help="Temperatures considered."
 )
 files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
+
+
+def parameters(told: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
+    """Read NAME=VALUE, values as in JSON or as plain text."""
+    known = calibrator.own_params()
+    found: dict[str, Any] = {}
+    for text in told:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known:
+            raise InputError(
+                f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"
+            )
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
 
 
 def class_names(told: str | None) -> list[str] | None:

@@ -38,10 +38,14 @@ SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 def print_comparison(result: Comparison, interval: float) -> None:
     """Print the table of methods and the recommendation."""
-    table = Table(caption=f"on the test set, with {interval:.0%} bootstrap intervals", caption_justify="left")
+    table = Table(
+        caption=f"on the test set, with {interval:.0%} bootstrap intervals; changed: answers other than the network's",
+        caption_justify="left",
+    )
     table.add_column("method")
     for title in SHOWN.values():
         table.add_column(title, justify="right")
+    table.add_column("changed", justify="right")
     table.add_column("T", justify="right")
     table.add_column("fit time", justify="right")
     for row in result.rows:
@@ -51,7 +55,8 @@ def print_comparison(result: Comparison, interval: float) -> None:
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
         fit_time = "" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"
-        table.add_row(name, *(number(row.metrics[m]) for m in SHOWN), t, fit_time)
+        changed = "" if row.changed == 0 else f"{row.changed:.1%}"
+        table.add_row(name, *(number(row.metrics[m]) for m in SHOWN), changed, t, fit_time)
     out.print(table)
     for row in result.rows:
         for note in row.notes:
@@ -66,6 +71,7 @@ def comparison_json(result: Comparison) -> dict[str, Any]:
             "method": row.method,
             "temperature": row.temperature,
             "seconds": row.seconds,
+            "changed": row.changed,
             "metrics": None if row.metrics is None else plain(row.metrics),
             "notes": list(row.notes),
             "failure": row.failure or None,
