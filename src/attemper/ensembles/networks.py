@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import array_api_compat
 import numpy as np
 
-from attemper import passes
-from attemper.averages import EnsemblePrediction, Outputs, Running, average, check_outputs, joined
+from attemper.ensembles import passes
+from attemper.ensembles.averages import EnsemblePrediction, Outputs, Running, average, check_outputs, joined
+from attemper.ensembles.passes import described, is_array, torch_module
 from attemper.errors import InputError, InputTypeError
-from attemper.passes import described, is_array, torch_module
 
 __all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "average"]
 

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
-from attemper import BayesianTemperatureScaling, InputError, InputTypeError, TemperatureScaling, metrics, passes
-from attemper.ensembles import DeepEnsemble, MCDropout, average
+from attemper import BayesianTemperatureScaling, InputError, InputTypeError, TemperatureScaling, metrics
+from attemper.ensembles import DeepEnsemble, MCDropout, average, passes
 
 FEATURES, CLASSES = 6, 3
 ARRAYS = ("probs", "log_probs", "entropy", "mutual_information")

@@ -22,7 +22,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from attemper.arrays import Floats, Labels, as_names, as_weights, to_numpy
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.estimators import (
+from attemper.calibrators.wrapper.estimators import (
     RESPONSES,
     Response,
     check_fitted,
@@ -34,9 +34,9 @@ from attemper.calibrators.estimators import (
     reject_impossible,
     respond,
 )
-from attemper.calibrators.folds import Rows, split, take, warn_left_out
-from attemper.calibrators.modules import is_batched, is_module, respond_to_batches
-from attemper.calibrators.targets import check_rows, encode
+from attemper.calibrators.wrapper.folds import Rows, split, take, warn_left_out
+from attemper.calibrators.wrapper.modules import is_batched, is_module, respond_to_batches
+from attemper.calibrators.wrapper.targets import check_rows, encode
 from attemper.errors import AttemperWarning, InputError, NotFittedError
 from attemper.scores import Kind
 
@@ -88,7 +88,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     --------
     >>> from sklearn.datasets import make_classification
     >>> from sklearn.naive_bayes import GaussianNB
-    >>> from attemper.calibrators.wrapper import CalibratedClassifier
+    >>> from attemper import CalibratedClassifier
     >>> X, y = make_classification(2000, n_informative=6, n_redundant=10, random_state=0)
     >>> clf = CalibratedClassifier(GaussianNB(), response="predict_log_proba").fit(X, y)
     >>> round(clf.calibrator_.temperature_, 1)  # naive Bayes is far too sure of itself

@@ -1,0 +1,5 @@
+"""Classifiers in, not logits: scikit-learn estimators and torch modules with a calibrator behind them."""
+
+from attemper.calibrators.wrapper.classifier import CalibratedClassifier
+
+__all__ = ["CalibratedClassifier"]
