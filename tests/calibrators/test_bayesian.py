@@ -67,7 +67,7 @@ def test_the_grid_is_the_brute_force_posterior(labels):
 
 
 def test_the_closed_form_of_the_two_floors_is_the_convolution():
-    model = Model("noisy", 0.15, 0.125, 0.4, 4.0, 0.4, (0.7, 9.0), 0.1, 4.0)
+    model = Model("noisy", 0.15, 0.125, 0.4, 4.0, 0.4, (0.7, 9.0), 0.1, 4.0, 0.5)
     law = stats.beta(0.7, 9.0)
     for e in (0.01, 0.1, 0.5, 0.9):
         v = np.array([logit(e)])
@@ -166,6 +166,8 @@ def test_what_is_loaded_says_what_was_saved(tmp_path):
     "parameters, why",
     [
         ({"labels": "dirty"}, "'clean' or 'noisy'"),
+        ({"noise": "pairs"}, "'uniform' or 'classwise'"),
+        ({"classwise_probability": 2}, "probability"),
         ({"prior_scale": 0}, "positive"),
         ({"prior_df": -1}, "positive"),
         ({"prior_centre": np.nan}, "finite"),
@@ -188,3 +190,101 @@ def test_likelihood_oracles_are_what_the_module_says():
     assert noisy_log_likelihood(h, y, 2, 0.2) == pytest.approx(a)
     b = sum(np.log(0.8 * softmax(r, 2)[k] + 0.2 * softmax(r, 6)[k]) for r, k in zip(h, y))
     assert similar_log_likelihood(h, y, 2, 0.2) == pytest.approx(b)
+
+
+def classwise(**more):
+    return BayesianTemperatureScaling(labels="noisy", noise="classwise", **more)
+
+
+def paired(n=2000, k=5, rate=0.3, **more):
+    """Labels of which a share is that of the next class; and those before."""
+    h, y = draw(n, k, **({"scale": 5.0} | more))
+    flip = np.random.default_rng(1).random(n) < rate
+    return h, np.where(flip, (y + 1) % k, y), y
+
+
+def test_classes_that_annotators_confuse_do_not_move_t():
+    h, observed, clean = paired()
+    found = classwise().fit(h, observed)
+    at = TemperatureScaling().fit(h, clean).temperature_
+    assert found.temperature_ == pytest.approx(at, rel=0.1)
+    assert TemperatureScaling().fit(h, observed).temperature_ > 2 * at
+    assert found.classwise_ > 0.99
+    assert found.noise_interval_[0] < 0.3 < found.noise_interval_[1]
+    truth = 0.7 * np.eye(5) + 0.3 * np.roll(np.eye(5), 1, axis=1)
+    np.testing.assert_allclose(found.confusions_.matrix, truth, atol=0.06)
+    assert np.mean((found.confusions_.low <= truth) & (truth <= found.confusions_.high) | (truth == 0)) > 0.9
+    lines = found.describe()
+    assert "depend on the class: 100%" in lines[2]
+    assert sum("are labelled" in line for line in lines) == 5
+    worst = found.summary()["confusions"]
+    assert all((c["true"] + 1) % 5 == c["label"] for c in worst)
+
+
+def test_clean_labels_cost_little_where_they_might_be_wrong():
+    h, y = draw(2000, 5, scale=5.0)
+    found, plain = classwise().fit(h, y), BayesianTemperatureScaling().fit(h, y)
+    assert found.temperature_ == pytest.approx(plain.temperature_, rel=0.05)
+    assert found.noise_rate_ < 0.03
+    new, label = draw(4000, 5, scale=5.0, seed=7)
+    cost = [-np.log(m.predict_proba(new)[np.arange(4000), label]).mean() for m in (found, plain)]
+    assert cost[0] - cost[1] < 1e-3
+
+
+def test_biases_of_the_network_are_not_taken_for_confusions_of_annotators():
+    h, y = draw(1500, 5)
+    found = classwise().fit(h + np.array([3, 0, 0, 0, -3]), y)
+    assert found.classwise_ < 0.01
+    assert found.noise_rate_ < 0.05
+    assert found.confusions_.matrix[~np.eye(5, dtype=bool)].max() < 0.05
+
+
+def test_errors_anywhere_are_found_as_such_also_by_class():
+    h, y = draw(2000, 6)
+    y[:500] = np.random.default_rng(1).integers(0, 6, 500)
+    found = classwise().fit(h, y)
+    assert found.temperature_interval_[0] < 2 < found.temperature_interval_[1]
+    assert found.noise_interval_[0] < 0.25 < found.noise_interval_[1]
+    assert found.classwise_ < 0.01
+    expected = 0.75 * np.eye(6) + 0.25 / 6
+    np.testing.assert_allclose(found.confusions_.matrix, expected, atol=0.12)
+
+
+def test_two_classes_of_which_one_is_labelled_wrongly():
+    h, y = draw(1500, 2, scale=6.0)
+    flip = (y == 1) & (np.random.default_rng(0).random(1500) < 0.4)
+    found = classwise().fit(h, np.where(flip, 0, y))
+    np.testing.assert_allclose(found.confusions_.matrix, [[1, 0], [0.4, 0.6]], atol=0.08)
+    assert found.temperature_ == pytest.approx(2, rel=0.25)
+
+
+def test_hundreds_of_classes_with_few_samples_each():
+    h, observed, _ = paired(400, 150, rate=0.2, t=1.0)
+    found = classwise().fit(h, observed)
+    assert found.temperature_ == pytest.approx(1, rel=0.15)
+    assert found.noise_rate_ == pytest.approx(0.2, abs=0.06)
+    assert found.confusions_.columns.shape == (150, 20)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1e6])
+def test_any_weight_gives_intervals_around_the_rate(weight):
+    h, y = draw(100, 4)
+    found = classwise().fit(h, y, np.full(100, weight))
+    low, high = found.noise_interval_
+    assert low <= found.noise_rate_ <= high
+    np.testing.assert_allclose(found.confusions_.matrix.sum(axis=1), 1)
+
+
+def test_a_sketch_is_not_enough_for_classwise_noise():
+    sketch = Sketch.of(*draw())
+    with pytest.raises(InputError, match="needs the logits themselves"):
+        classwise().fit_sketch(sketch)
+    # Clean labels have no annotators to speak of.
+    assert BayesianTemperatureScaling(noise="classwise").fit_sketch(sketch).confusions_ is None
+
+
+def test_clean_labels_have_no_confusions():
+    found = BayesianTemperatureScaling(noise="classwise").fit(*draw())
+    assert found.confusions_ is None
+    assert found.summary()["confusions"] == []
+    assert found.classwise_ == 0

@@ -4,7 +4,7 @@ The model is explained in `attemper.kernels.transition`. Here it is evaluated at
 to where the posterior lies, and for three values of b, which says how many classes the errors of one class go to.
 
 A network that is itself partial to some classes makes labels look as if annotators confused them. So the evidence for
-biases and scales of the network's own (`attemper.calibrators.shrunken`) speaks for the other explanations.
+biases and scales of the network's own (`attemper.calibrators.shrunken`) speaks for annotators who err anywhere.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class Confusions(NamedTuple):
         numbers = [content.array(name, (n_classes, -1)) for name in Confusions._fields]
         columns = numbers[0].astype(np.int64)
         ok = len({v.shape for v in numbers}) == 1 and (columns == numbers[0]).all() and columns.size > 0
-        if not ok or columns.min() < 0 or columns.max() >= n_classes or any(v.min() < 0 for v in numbers):
+        ok = ok and columns.min() >= 0 and columns.max() < n_classes and bool((np.diff(columns, axis=1) > 0).all())
+        total = numbers[1].sum(axis=1)
+        if not ok or any(v.min() < 0 for v in numbers) or total.min() <= 0 or total.max() > 1 + 1e-6:
             raise FileError(f"{content.where}: no transition matrix of {n_classes} classes")
         return Confusions(columns, *numbers[1:])
 
@@ -85,7 +87,8 @@ class Confusions(NamedTuple):
         count = m * (1 - m) / variance - 1
         tails = (1 - level) / 2
         low, high = (np.asarray(betaincinv(m * count, (1 - m) * count, p), dtype=float) for p in (tails, 1 - tails))
-        return Confusions(np.array(columns), np.array(mean), low, high)
+        # Where an entry is almost surely zero, its mean may lie above the upper quantile.
+        return Confusions(np.array(columns), np.array(mean), np.minimum(low, mean), np.maximum(high, mean))
 
 
 class Node(NamedTuple):
@@ -101,6 +104,7 @@ class Annotators:
 
     data: transition.Candidates
     base: Floats  # K×K: B, with zeros on the diagonal
+    softened: Floats  # K×K: what the network itself confuses when it is made unsure
     nodes: tuple[Node, ...]
     scale: float  # total weight, over that of the rows looked at
     own: float  # log-evidence for class structure of the network's own, where annotators err anywhere
@@ -127,9 +131,10 @@ class Annotators:
             h, y, w = h[w > 0], y[w > 0], w[w > 0]
         data = transition.candidates(h, y, w)
         grid = np.linspace(*log_range, 4 * NODES)
-        base = _base(h, w, float(np.exp(grid[log_prior(grid).argmax()])))
+        softened = _softened(h, w, float(np.exp(grid[log_prior(grid).argmax()])))
+        base = _base(softened)
         own = scale * _own_structure(h, y, w, temperature, rate)
-        self = cls(data, base, (), scale, own)
+        self = cls(data, base, softened, (), scale, own)
         low, high = log_range
         nodes: list[Node] = []
         for _ in range(4):
@@ -141,7 +146,13 @@ class Annotators:
             if last - first > 0.6 * (NODES - 1):
                 break
             low, high = float(u[first]), float(u[last])
-        return cls(data, base, tuple(nodes), scale, own)
+        return cls(data, base, softened, tuple(nodes), scale, own)
+
+    def similar(self) -> tuple[Floats, float]:
+        """Return the law of labels that are drawn among the similar, for each true class; and how many are wrong."""
+        total = self.softened.sum(axis=1, keepdims=True)
+        rows = np.where(total > 0, self.softened / np.where(total > 0, total, 1), np.eye(len(total)))
+        return rows, float(1 - np.trace(self.softened) / self.softened.sum())
 
     def log_evidence(self, u: Floats) -> list[Floats]:
         """Log-evidence at each u = log T, for each of the spreads; −inf outside of where it was looked for."""
@@ -224,11 +235,16 @@ def _own_structure(h: Floats, y: NDArray[np.int64], w: Floats | None, t: float, 
     return float(max(0.0, step * fit.log_evidence(*fit.by_evidence(tolerance=1e-4))))
 
 
-def _base(h: Floats, w: Floats | None, t: float) -> Floats:
-    """B: half of it spread evenly, half as the network itself confuses classes when it is made unsure."""
-    k = h.shape[1]
+def _softened(h: Floats, w: Floats | None, t: float) -> Floats:
+    """How often the network takes class k for j when it is made unsure: Σ_i S_k(x_i, T) S_j(x_i, 3T)."""
     close, soft = (np.exp(log_softmax(h / s, axis=1)) for s in (t, SOFTENING * t))
-    similar = transition.confusable(close, soft, w)
+    return transition.confusable(close, soft, w)
+
+
+def _base(softened: Floats) -> Floats:
+    """B: half of it spread evenly, half as the network itself confuses classes when it is made unsure."""
+    k = len(softened)
+    similar = softened.copy()
     np.fill_diagonal(similar, 0.0)
     total = similar.sum(axis=1, keepdims=True)
     even = np.full((k, k), 1 / (k - 1))

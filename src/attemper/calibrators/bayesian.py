@@ -58,7 +58,7 @@ __all__ = ["BayesianTemperatureScaling", "Posterior"]
 Floats = NDArray[np.float64]
 
 # Where annotators may confuse classes, errors among the similar are in this share of cases the network's own softness.
-OWN = 0.5
+OWN = 0.2
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
 
@@ -93,7 +93,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         Probability that the network has a floor of its own, and the Beta law of its height.
     similar_probability, similar_shape : float, float
         ``labels="noisy"``: prior probability that errors fall among similar classes rather than anywhere, and b of
-        the Beta(1, b) law of their rate.
+        the Beta(1, b) law of their rate. By default 0.1 and 4; 0.5 and 1 with ``noise="classwise"``, which says that
+        annotators are people, who err where a case is hard.
     classwise_probability : float
         ``noise="classwise"``: prior probability that errors depend on the class.
     level : float
@@ -107,7 +108,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         Posterior median and credible interval of T.
     noise_rate_, noise_interval_ : float, (float, float)
         Share of labels that are noise: posterior mean and credible interval; zero for clean labels. A noise label
-        is drawn at random and right by chance once in K times.
+        is drawn at random and right by chance once in K times; with ``noise="classwise"`` only wrong labels count.
     floor_ : float
         The network's own floor, as it stays in the prediction.
     similar_, classwise_ : float
@@ -147,8 +148,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         prior_df: float = 4.0,
         floor_probability: float = 0.1,
         floor_shape: tuple[float, float] = (0.25, 20.0),
-        similar_probability: float = 0.1,
-        similar_shape: float = 4.0,
+        similar_probability: float | None = None,
+        similar_shape: float | None = None,
         classwise_probability: float = 0.5,
         level: float = 0.95,
         input: Literal["logits", "probs"] = "logits",
@@ -244,14 +245,15 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         if self.labels not in ("clean", "noisy"):
             raise InputError(f"labels={self.labels!r}: expected 'clean' or 'noisy'")
         log_range(self.t_range)
+        similar, shape = self._similar
         positive = {
             "prior_scale": self.prior_scale,
             "prior_df": self.prior_df,
-            "similar_shape": self.similar_shape,
+            "similar_shape": shape,
         }
         shares = {
             "floor_probability": self.floor_probability,
-            "similar_probability": self.similar_probability,
+            "similar_probability": similar,
             "classwise_probability": self.classwise_probability,
         }
         try:
@@ -325,7 +327,16 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         self._report(sketch, u, of_t, model.interpolation_error(sketch, u, v, parts))
 
     def _model(self) -> Model:
-        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
+        told = {f.name: getattr(self, f.name) for f in fields(Model)}
+        told["similar_probability"], told["similar_shape"] = self._similar
+        return Model(**told)
+
+    @property
+    def _similar(self) -> tuple[float, float]:
+        """Prior of errors among the similar: its probability, and the shape of the law of their rate."""
+        probability, shape = (0.5, 1.0) if self.noise == "classwise" else (0.1, 4.0)
+        told, told_shape = self.similar_probability, self.similar_shape
+        return probability if told is None else told, shape if told_shape is None else told_shape
 
     def _take_noise(
         self, model: Model, u: Floats, e: Floats, parts: list[Explanation], annotators: Annotators | None
@@ -335,8 +346,11 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         floor, tails = parts[0].floor, (1 - self.level) / 2
         self.similar_ = float(similar.sum())
         own = (e - floor) / (1 - floor)
-        self.noise_rate_ = float(anywhere @ own + similar @ e)
+        wrong = (1.0, 1.0)  # shares of the noise that count
         laws = np.zeros((0, 3))
+        if annotators is not None:  # where errors of all kinds are counted, only labels that are wrong are
+            wrong = (1 - 1 / self.n_features_in_, annotators.similar()[1])
+        self.noise_rate_ = float(wrong[0] * (anywhere @ own) + wrong[1] * (similar @ e))
         if annotators is not None:
             by_spread = [part.weight.sum(axis=1) for part in parts[2:]]
             self.classwise_ = float(np.sum(by_spread))
@@ -346,11 +360,18 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         similar_below = np.cumsum(similar) - similar / 2
 
         def excess(t: float, p: float) -> float:
-            below = float(anywhere @ model.noise_below(t, e) + np.interp(t, e, similar_below))
+            first, second = (min(t / max(share, 1e-9), 0.999) for share in wrong)
+            below = float(anywhere @ model.noise_below(first, e))
+            below += float(np.interp(second, e, similar_below, right=self.similar_))
             return below + float(laws[:, 0] @ betainc(laws[:, 1], laws[:, 2], t)) - p
 
+        most = 0.999
         low, high = (
-            brentq(excess, 0.0, 0.999, args=(p,), xtol=1e-6) if excess(0.0, p) < 0 < excess(0.999, p) else 0.0
+            0.0
+            if excess(0.0, p) >= 0
+            else brentq(excess, 0.0, most, args=(p,), xtol=1e-6)
+            if excess(most, p) > 0
+            else most
             for p in (tails, 1 - tails)
         )
         self.noise_interval_ = (float(low), float(high))
@@ -369,7 +390,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         # Errors anywhere leave a label right by chance; those among the similar are as the network's own.
         k = len(mean)
         even = np.full((k, k), 1 / k)
-        for weight, rate, where in ((anywhere, own, even), (similar, e, annotators.base)):
+        for weight, rate, where in ((anywhere, own, even), (similar, e, annotators.similar()[0])):
             first, second, total = float(weight @ rate), float(weight @ rate**2), float(weight.sum())
             stay = np.eye(k)
             mean += total * stay + first * (where - stay)

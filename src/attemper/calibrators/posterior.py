@@ -95,10 +95,9 @@ class Model:
             b, q = self.similar_shape, self.similar_probability * (1 - c)
             density = b * expit(v) * expit(-v) ** b
             similar = at_u @ sketch.similar @ at_v.T + right + prior + np.log(q * density * step)
-            for_others = 0.0 if annotators is None else annotators.own
             parts = [
-                Explanation(wide + np.log(1 - q - c) + for_others, floor, True),
-                Explanation(similar + for_others, np.zeros(len(v)), True),
+                Explanation(wide + np.log(1 - q - c) + (0.0 if annotators is None else annotators.own), floor, True),
+                Explanation(similar, np.zeros(len(v)), True),
             ]
             if annotators is not None:
                 own = np.array([self.mean_floor()])

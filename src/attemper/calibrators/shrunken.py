@@ -117,7 +117,16 @@ class ShrunkenFit:
             if count > 1 and norm < tolerance:
                 break
             step = regression.minimise(
-                data.x, q, data.w, self.prior, penalty, start=params, possible=possible, tolerance=tolerance / 10
+                data.x,
+                q,
+                data.w,
+                self.prior,
+                penalty,
+                start=params,
+                possible=possible,
+                tolerance=tolerance / 10,
+                # Close to the end true classes change as much as parameters do: more than one step would be in vain.
+                max_iterations=1 if norm < 1e-3 and rounds > 2 else 200,
             )
             params = Params(step.weight, step.bias)
         return Found(params.weight, params.bias, norm, step.gap, count, norm < max(tolerance, 1e-6))
@@ -164,7 +173,7 @@ class ShrunkenFit:
         return float(np.sqrt(np.sum(g.weight**2) + np.sum(g.bias**2)))
 
     def _penalty(self, precisions: list[float], total: float) -> Params:
-        array = self._array(precisions) / total
+        array = np.minimum(self._array(precisions) / total, 1e8)  # beyond, the gradient would be mere rounding
         return Params(array[:, 0] if self.levels < 3 else array[:, :-1], array[:, -1])
 
     def _array(self, precisions: list[float]) -> Floats:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.linalg import lapack
 
 __all__ = ["log_volume", "posterior_variances", "precision", "true_classes"]
 
@@ -29,9 +29,20 @@ def true_classes(z: Floats, log_channel: Floats, y: NDArray[np.int64]) -> tuple[
 
     ``log_channel`` is K×K: the log-probability of each label (column) for a true class (row).
     """
-    joint = z + log_channel[:, y].T
-    total = logsumexp(joint, axis=1)
-    return np.exp(joint - total[:, None]), total - logsumexp(z, axis=1)
+    q = np.ascontiguousarray(log_channel.T)[y]
+    q += z
+    together = _exponentials(q)
+    return q, together - _exponentials(z.copy())
+
+
+def _exponentials(z: Floats) -> Floats:
+    """Turn logits into probabilities in place; return the logarithms of the sums of their exponentials."""
+    top = z.max(axis=1)
+    z -= top[:, None]
+    np.exp(z, out=z)
+    total = z.sum(axis=1)
+    z /= total[:, None]
+    return np.asarray(np.log(total) + top)
 
 
 def posterior_variances(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Floats:
@@ -39,8 +50,7 @@ def posterior_variances(x: Floats, p: Floats, w: Floats, precisions: Floats) -> 
 
     ``w`` says how much each sample tells; ``precisions`` are those of the prior, and tell by their shape which it is.
     """
-    found = [np.diagonal(np.linalg.inv(block)) for block in _blocks(x, p, w, precisions)]
-    return np.asarray(found, dtype=np.float64)
+    return np.array([_inverse_diagonal(block) for block in _blocks(x, p, w, precisions)], dtype=np.float64)
 
 
 def log_volume(x: Floats, p: Floats, w: Floats, precisions: Floats) -> float:
@@ -63,6 +73,12 @@ def _blocks(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Iterator[Flo
         block = (features * (step * h[::step, c : c + 1])).T @ features
         block[np.diag_indices_from(block)] += precisions[c]
         yield block
+
+
+def _inverse_diagonal(block: Floats) -> Floats:
+    lower = np.linalg.cholesky(block)
+    inverse, _ = lapack.dtrtri(lower, lower=1)
+    return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
 
 
 def precision(theta: Floats, variances: Floats, before: float, count: float, variance: float) -> float:

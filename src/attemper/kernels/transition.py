@@ -99,6 +99,7 @@ def estimate(
     k, right_pair = data.n_classes, data.right
     w, total = data.weights, float(data.weights.sum())
     prior = np.where(right_pair, 1.0, b * base)
+    at_start = gammaln(prior)
     codes, last, rate = data.pair.ravel(), -np.inf, 0.1
     if start is None:
         found = _sums(codes, (np.exp(log_s) * w[:, None]).ravel(), len(prior))
@@ -122,7 +123,7 @@ def estimate(
         evidence -= float(
             np.sum(betaln(w0, r0) - betaln(wrong + w0, right + r0) + wrong * log_wrong + right * log_right)
             + np.sum(gammaln(b + wrong) - gammaln(b))
-            + np.sum(np.where(right_pair, 0.0, gammaln(prior) - gammaln(prior + counts) + counts * where))
+            + np.sum(np.where(right_pair, 0.0, at_start - gammaln(prior + counts) + counts * where))
         )
         evidence += (RATE[0] - 1) * np.log(rate) + (RATE[1] - 1) * np.log1p(-rate)
         if step > 2 and evidence - last < tolerance:
