@@ -472,23 +472,6 @@ def test_the_bar_is_for_terminals_and_for_those_who_wait(monkeypatch, capsys):
     assert not shown.out
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu():
-    model, x = net().cuda(), rows()
-    before = torch.get_rng_state(), torch.cuda.get_rng_state()
-    said = MCDropout(model, 20, seed=3).predict(x)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert torch.equal(torch.cuda.get_rng_state(), before[1])
-    assert said.probs.device.type == "cpu"
-    assert MCDropout(model, 2).predict(x.cuda()).probs.device.type == "cuda"
-    assert_is_mean_of(said, naive(model, [x.cuda()], 20, seed=3).cpu())
-    recurrent = Attending(0.5, INSIDE["lstm"]).cuda()
-    again = [MCDropout(recurrent, 5, seed=1).predict(torch.ones(4, 5, 8)) for _ in range(2)]
-    assert_same(*again)
-    assert torch.backends.cudnn.enabled
-    assert DeepEnsemble([net(), net(seed=1).cuda()]).predict(x).probs.device.type == "cpu"
-
-
 # What is refused
 
 
