@@ -11,11 +11,21 @@ from hypothesis.extra import numpy as hnp
 from sklearn.exceptions import DataConversionWarning
 
 from attemper import (
+    BBQ,
     AttemperError,
     AttemperWarning,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
+    BetaCalibration,
+    DirichletCalibration,
+    EnsembleTemperatureScaling,
+    HistogramBinning,
+    IsotonicCalibration,
+    MatrixScaling,
+    PlattScaling,
+    StructuredScaling,
     TemperatureScaling,
+    VectorScaling,
 )
 
 import contract
@@ -27,6 +37,20 @@ CALIBRATORS = [
     AttendedTemperatureScaling(theta=0.02),
     BayesianTemperatureScaling(),
     BayesianTemperatureScaling(labels="noisy"),
+    BayesianTemperatureScaling(labels="noisy", noise="classwise"),
+    StructuredScaling(),
+    StructuredScaling(labels="noisy"),
+    PlattScaling(),
+    PlattScaling(targets="labels"),
+    BetaCalibration(),
+    HistogramBinning(),
+    HistogramBinning(bins="width"),
+    IsotonicCalibration(),
+    BBQ(),
+    EnsembleTemperatureScaling(),
+    VectorScaling(l2=0.01, towards="temperature"),  # without a penalty: test_affine.py
+    MatrixScaling(l2=0.01, towards="temperature"),
+    DirichletCalibration(),
 ]
 CHECKS = [f for name, f in vars(contract).items() if name.startswith("check_") and f.__module__ == "contract"]
 
@@ -51,7 +75,7 @@ ANYTHING = st.one_of(
 )
 
 
-@pytest.mark.parametrize("calibrator", [CALIBRATORS[0], CALIBRATORS[1], CALIBRATORS[5]], ids=str)
+@pytest.mark.parametrize("calibrator", [*CALIBRATORS[:2], *CALIBRATORS[5:]], ids=str)
 @given(X=ANYTHING, y=ANYTHING, w=ANYTHING)
 def test_only_attemper_errors_escape(calibrator, X, y, w):
     with warnings.catch_warnings():
@@ -64,7 +88,7 @@ def test_only_attemper_errors_escape(calibrator, X, y, w):
     assert np.isfinite(fitted.predict_proba(X)).all()
 
 
-@pytest.mark.parametrize("calibrator", [CALIBRATORS[0], CALIBRATORS[1], CALIBRATORS[5]], ids=str)
+@pytest.mark.parametrize("calibrator", [*CALIBRATORS[:2], *CALIBRATORS[5:]], ids=str)
 @given(
     h=hnp.arrays(
         st.sampled_from([np.float16, np.float32, np.float64]),

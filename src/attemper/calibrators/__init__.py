@@ -4,27 +4,62 @@ from __future__ import annotations
 
 import os
 
+from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling
+from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath
 from attemper.calibrators.base import Calibrator, FitReport
 from attemper.calibrators.bayesian import BayesianTemperatureScaling, Posterior
+from attemper.calibrators.bbq import BBQ
+from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration
+from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from attemper.calibrators.platt import BetaCalibration, PlattScaling
+from attemper.calibrators.structured import StructuredScaling
 from attemper.calibrators.temperature import TemperatureScaling
+from attemper.calibrators.wrapper import CalibratedClassifier
 from attemper.documents import read_document
 from attemper.errors import FileError
 
 __all__ = [
+    "BBQ",
     "METHODS",
     "AttendedTemperatureScaling",
     "BayesianTemperatureScaling",
+    "BetaCalibration",
+    "CalibratedClassifier",
     "Calibrator",
+    "Confusions",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
     "FitReport",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "PlattScaling",
     "Posterior",
+    "StructuredScaling",
     "TemperatureScaling",
     "ThetaPath",
+    "VectorScaling",
     "load",
 ]
 
 METHODS: dict[str, type[Calibrator]] = {
-    cls.method: cls for cls in (TemperatureScaling, AttendedTemperatureScaling, BayesianTemperatureScaling)
+    cls.method: cls
+    for cls in (
+        TemperatureScaling,
+        AttendedTemperatureScaling,
+        BayesianTemperatureScaling,
+        StructuredScaling,
+        EnsembleTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        DirichletCalibration,
+        PlattScaling,
+        BetaCalibration,
+        HistogramBinning,
+        IsotonicCalibration,
+        BBQ,
+    )
 }
 
 

@@ -21,7 +21,7 @@ __all__ = ["log_volume", "posterior_variances", "precision", "true_classes"]
 
 Floats = NDArray[np.float64]
 
-BUDGET = 1 << 31  # multiplications for all blocks; above, some of the rows have to do
+BUDGET = 1 << 30  # multiplications for all blocks; above, some of the rows have to do
 
 
 def true_classes(z: Floats, log_channel: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats]:

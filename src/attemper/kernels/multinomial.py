@@ -1,0 +1,347 @@
+"""The objective of multinomial regression, its derivatives, and approximate inverses of its Hessian.
+
+F is the one of `attemper.kernels.regression`, which minimises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.kernels.softmax import BOTTOM
+
+__all__ = ["Params", "Problem", "State"]
+
+Floats = NDArray[np.float64]
+
+# The blocks of a preconditioner hold at most this many numbers (128 MB); above, all classes share one.
+MAX_BLOCKS = 1 << 24
+# A block is made anew when the weights of its samples have changed by this share.
+STALE = 0.2
+
+
+class Params(NamedTuple):
+    """A and b; A is K×D, or K numbers for a diagonal one. Also holds one number for each of them, as for λ."""
+
+    weight: Any
+    bias: Any
+
+
+class State(NamedTuple):
+    """F and what else is known at one set of parameters."""
+
+    z: Floats  # the logits A x + b
+    p: Floats  # their softmax
+    value: float
+    nll: float
+    gradient: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The data, with parameters as one array θ: K×(D+1) with the bias last, or K×2 for a diagonal A.
+
+    Features are divided by their scale, and A multiplied by it, so that all numbers in θ are of one kind.
+    """
+
+    x: Floats
+    scale: float
+    targets: NDArray[Any]
+    weights: Floats  # add up to one
+    prior: Floats
+    penalty: Floats
+    impossible: NDArray[np.bool_] | None
+
+    @staticmethod
+    def of(
+        x: NDArray[Any],
+        targets: NDArray[Any],
+        weights: NDArray[Any] | None,
+        prior: Params,
+        penalty: Params,
+        possible: NDArray[np.bool_] | None,
+    ) -> Problem:
+        """Take the data as `attemper.kernels.regression.minimise` does."""
+        if weights is None:
+            w = np.full(len(x), 1 / len(x))
+        else:
+            w = np.asarray(weights, dtype=np.float64)
+            kept = w > 0
+            if not kept.all():
+                x, targets, w = x[kept], targets[kept], w[kept]
+                possible = None if possible is None else possible[kept]
+            w = w / w.sum()
+        impossible = None if possible is None or possible.all() else ~possible
+        x = np.asarray(x, dtype=np.float64)
+        scale = float(np.sqrt(np.mean(x**2))) or 1.0
+        return Problem(
+            x / scale,
+            scale,
+            targets,
+            w,
+            _pack(prior, scale),
+            _pack(
+                Params(*(np.broadcast_to(_array(v), _array(like).shape) for v, like in zip(penalty, prior))), scale**-2
+            ),
+            impossible,
+        )
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether A is."""
+        return bool(self.prior.shape[1] == 2 and self.x.shape[1] != 1)
+
+    def pack(self, params: Params) -> Floats:
+        """θ of A and b."""
+        return _pack(params, self.scale)
+
+    def unpack(self, theta: Floats) -> Params:
+        """Return A and b of θ."""
+        weight = theta[:, 0] if self.diagonal else theta[:, :-1]
+        return Params(weight / self.scale, theta[:, -1].copy())
+
+    def gradient(self, state: State) -> Params:
+        """Return the gradient in A and b, from that in θ."""
+        weight, bias = self.unpack(state.gradient)
+        return Params(weight * self.scale**2, bias)
+
+    def logits(self, theta: Floats) -> Floats:
+        """Return A x + b; it is linear in θ, so also the change of the logits that a change of θ makes."""
+        z = self.x * theta[:, 0] if self.diagonal else self.x @ theta[:, :-1].T
+        z += theta[:, -1]
+        if self.impossible is not None:
+            z[self.impossible] = 0.0
+        return z
+
+    def back(self, r: Floats) -> Floats:
+        """Transpose of `logits`: Σ_i r_i x_iᵀ."""
+        weight = np.einsum("nk,nk->k", r, self.x)[:, None] if self.diagonal else r.T @ self.x
+        return np.concatenate([weight, r.sum(axis=0)[:, None]], axis=1)
+
+    def evaluate(self, z: Floats, theta: Floats) -> State:
+        """F with its gradient, at θ with the logits z."""
+        p, total, nll = self._exponentials(z)
+        p /= total[:, None]
+        if self.targets.ndim == 1:
+            residual = p.copy()
+            residual[np.arange(len(p)), self.targets] -= 1
+        else:
+            residual = p - self.targets
+        residual *= self.weights[:, None]
+        gradient = self.back(residual) + self.penalty * (theta - self.prior)
+        return State(z, p, nll + self._cost(theta), nll, gradient)
+
+    def value(self, z: Floats, theta: Floats) -> float:
+        """F alone."""
+        return self._exponentials(z)[2] + self._cost(theta)
+
+    def _exponentials(self, z: Floats) -> tuple[Floats, Floats, float]:
+        """exp(z), with the row maximum taken away, its sum over the classes, and the mean NLL."""
+        e = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
+        e = e - e.max(axis=1, keepdims=True)
+        at_target = self._at_target(e)
+        np.exp(e, out=e)
+        total = np.vecdot(e, np.ones(e.shape[1]))
+        return e, total, float(self.weights @ (np.log(total) - at_target))
+
+    def _at_target(self, z: Floats) -> Floats:
+        if self.targets.ndim == 1:
+            return np.asarray(z[np.arange(len(z)), self.targets])
+        return np.asarray(np.vecdot(z, self.targets))
+
+    def _cost(self, theta: Floats) -> float:
+        return 0.5 * float(np.sum(self.penalty * (theta - self.prior) ** 2))
+
+    def product(self, p: Floats, damping: float = 0.0) -> Callable[[Floats], Floats]:
+        """Return the Hessian as a function of a direction.
+
+        With damping, a share of the curvature that all samples would have if they were as unsure as the average is
+        added, so that a step cannot rush off where they are sure.
+        """
+        if damping > 0:
+            plain, more = self.product(p), damping * self.mean_curvature(p)
+            gram = self.squares() if self.diagonal else self.gram()
+            return lambda v: plain(v) + more * (gram * v if self.diagonal else v @ gram)
+        if self.diagonal:
+            return self._diagonal_product(p)
+
+        def times(v: Floats) -> Floats:
+            u = self.logits(v)
+            u -= np.vecdot(p, u)[:, None]
+            u *= p
+            u *= self.weights[:, None]
+            return self.back(u) + self.penalty * v
+
+        return times
+
+    def _diagonal_product(self, p: Floats) -> Callable[[Floats], Floats]:
+        # Products of a matrix with a vector are all that is left when the sums over samples are taken out.
+        px = p * self.x
+        w = self.weights
+        pxx = np.einsum("n,nk,nk->k", w, px, self.x)
+        sums = np.stack([pxx, w @ px, w @ p])
+
+        def times(v: Floats) -> Floats:
+            a, c = v[:, 0], v[:, 1]
+            s = w * (px @ a + p @ c)
+            weight = sums[0] * a + sums[1] * c - s @ px
+            bias = sums[1] * a + sums[2] * c - s @ p
+            return np.stack([weight, bias], axis=1) + self.penalty * v
+
+        return times
+
+    def mean_curvature(self, p: Floats) -> float:
+        """Mean of p (1 − p)."""
+        return float(np.mean(self.weights @ (p * (1 - p))))
+
+    def squares(self) -> Floats:
+        """Σ w x² for each class, and one for its bias."""
+        return np.stack([np.einsum("n,nk,nk->k", self.weights, self.x, self.x), np.ones(self.x.shape[1])], axis=1)
+
+    def preconditioner(self) -> Callable[[Floats, float], Callable[[Floats], Floats]]:
+        """Return a function that, told the probabilities, gives an approximate inverse of the Hessian."""
+        k, size = self.prior.shape
+        if self.diagonal:
+            return self._pairs
+        if k * size**2 <= MAX_BLOCKS:
+            return _Blocks(self)
+        return self._shared()
+
+    def _pairs(self, p: Floats, damping: float) -> Callable[[Floats], Floats]:
+        """2×2 blocks, one for each class."""
+        h = p * (1 - p)
+        h *= self.weights[:, None]
+        cc = h.sum(axis=0)
+        ac = np.einsum("nk,nk->k", h, self.x)
+        h *= self.x
+        aa = np.einsum("nk,nk->k", h, self.x)
+        least = 1e-13 * max(float(aa.max()), float(cc.max())) + 1e-100
+        more = damping * self.mean_curvature(p) * self.squares() if damping > 0 else np.zeros((1, 2))
+        aa = aa * (1 + 1e-12) + self.penalty[:, 0] + least + more[:, 0]
+        cc = cc * (1 + 1e-12) + self.penalty[:, 1] + least + more[:, 1]
+        det = np.maximum(aa * cc - ac**2, 1e-14 * aa * cc)
+        return lambda r: np.stack([cc * r[:, 0] - ac * r[:, 1], aa * r[:, 1] - ac * r[:, 0]], axis=1) / det[:, None]
+
+    def _shared(self) -> Callable[[Floats, float], Callable[[Floats], Floats]]:
+        """One matrix for all classes, scaled to each: Σ x xᵀ."""
+        values, vectors = np.linalg.eigh(self.gram())
+        values = np.maximum(values, 1e-12 * values[-1])
+        penalty = self.penalty.mean(axis=1, keepdims=True)
+
+        def at(p: Floats, damping: float) -> Callable[[Floats], Floats]:
+            h = self.weights @ (p * (1 - p))
+            h += damping * h.mean()
+            scale = np.maximum(h, 1e-13 * h.max() + 1e-100)[:, None] * values + penalty
+            return lambda r: ((r @ vectors) / scale) @ vectors.T
+
+        return at
+
+    def gram(self) -> Floats:
+        """Σ w x xᵀ of the features with a one at their end."""
+        xw = self.x * self.weights[:, None]
+        edge = xw.sum(axis=0)
+        return np.block([[self.x.T @ xw, edge[:, None]], [edge[None, :], np.ones((1, 1))]])
+
+    def moved(self, change: Floats, p: Floats) -> float:
+        """Largest change of a logit, beside what all classes of a sample share."""
+        u = change - np.vecdot(p, change)[:, None]
+        if self.impossible is not None:
+            u[self.impossible] = 0.0
+        return float(max(u.max(), -u.min()))
+
+    def seen(self) -> Callable[[Floats], Floats]:
+        """Return the projection of a gradient on what F feels.
+
+        The rest is rounding, which a preconditioner would blow up, for in those directions there is no curvature.
+        """
+        free = self.penalty.sum(axis=0) == 0
+        if self.diagonal:
+            free[0] = False
+        unseen = self.unseen()
+
+        def project(r: Floats) -> Floats:
+            r = r - np.where(free, r.mean(axis=0), 0.0)
+            return r - (r @ unseen) @ unseen.T if unseen.size else r
+
+        return project
+
+    def unseen(self) -> Floats:
+        """Directions of the features of which no sample has anything, if no penalty sees them; as columns."""
+        if self.diagonal or self.penalty.any():
+            return np.zeros((self.prior.shape[1], 0))
+        values, vectors = np.linalg.eigh(self.gram())
+        return vectors[:, values <= 1e-13 * len(values) * values[-1]]
+
+    def reach(self, z: Floats) -> float:
+        """How far logits might have to go: the largest distance of a target from the top."""
+        d = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
+        return float((d.max(axis=1) - self._at_target(z)).max())
+
+    def nearest(self, theta: Floats) -> Floats:
+        """Of all θ with the same probabilities and no larger a penalty, the one nearest to the prior."""
+        away = theta - self.prior
+        shared = slice(-1, None) if self.diagonal else slice(None)
+        lam, dev = self.penalty[:, shared], away[:, shared]
+        total = lam.sum(axis=0)
+        weighted = (lam * dev).sum(axis=0) / np.where(total > 0, total, 1.0)
+        away[:, shared] -= np.where(total > 0, weighted, dev.mean(axis=0))
+        unseen = self.unseen()
+        return self.prior + away - (away @ unseen) @ unseen.T
+
+
+class _Blocks:
+    """The blocks of the Hessian that belong to one class; only those that have changed are made anew."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        k, size = problem.prior.shape
+        self.x = np.concatenate([problem.x, np.ones((len(problem.x), 1))], axis=1)
+        self.blocks = np.zeros((k, size, size))
+        self.weights = np.zeros((len(problem.x), k))  # of the samples in each block
+
+    def __call__(self, p: Floats, damping: float) -> Callable[[Floats], Floats]:
+        h = p * (1 - p)
+        h *= self.problem.weights[:, None]
+        now, before = h.sum(axis=0), self.weights.sum(axis=0)
+        # A class on its way to infinity fades evenly: its block is the old one, scaled.
+        ratio = np.where(before > 0, now / np.where(before > 0, before, 1.0), 0.0)
+        changed = np.abs(h - ratio * self.weights).sum(axis=0) > STALE * now
+        for k in np.flatnonzero(changed | (ratio == 0)):
+            self.blocks[k] = self._block(h[:, k])
+            self.weights[:, k] = h[:, k]
+            ratio[k] = 1.0
+        blocks = self.blocks * ratio[:, None, None]
+        if damping > 0:
+            blocks += damping * self.problem.mean_curvature(p) * self.problem.gram()
+        trace = np.trace(blocks, axis1=1, axis2=2) / blocks.shape[1]
+        least = 1e-12 * trace + 1e-13 * trace.max() + 1e-100
+        diagonal = np.einsum("kdd->kd", blocks)
+        diagonal += self.problem.penalty + least[:, None]
+        # As Lᵀ⁻¹ L⁻¹ it is positive definite whatever the rounding.
+        inverse = np.linalg.inv(np.linalg.cholesky(blocks))
+        turned = inverse.transpose(0, 2, 1)
+        return lambda r: (turned @ (inverse @ r[:, :, None]))[:, :, 0]
+
+    def _block(self, h: Floats) -> Floats:
+        """Σ h x xᵀ, of the samples that weigh most; the others are taken to be like them."""
+        some = max(512, 32 * self.x.shape[1])
+        if len(h) <= 2 * some:
+            return np.asarray((self.x * h[:, None]).T @ self.x)
+        rows = np.sort(np.argpartition(h, -some)[-some:])
+        x, top = self.x[rows], h[rows]
+        scale = h.sum() / max(float(top.sum()), 1e-300)
+        return np.asarray((x * (scale * top)[:, None]).T @ x)
+
+
+def _array(values: ArrayLike) -> Floats:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _pack(params: Params, scale: float) -> Floats:
+    weight, bias = _array(params.weight) * scale, _array(params.bias)
+    weight = weight[:, None] if weight.ndim == 1 else weight
+    return np.concatenate([weight, bias[:, None]], axis=1)

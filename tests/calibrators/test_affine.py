@@ -1,0 +1,284 @@
+import inspect
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+import attemper
+from attemper import (
+    AttemperWarning,
+    DirichletCalibration,
+    EdgeWarning,
+    FileError,
+    InputError,
+    MatrixScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from attemper.kernels import regression
+
+import contract
+from data import draw
+
+# scikit-learn's checks fit three classes in ten and more columns, where there is no finite optimum without a penalty,
+# and ask for the same answer to nine digits from other data of the same meaning.
+CHECKS = [
+    f
+    for name, f in vars(contract).items()
+    if name.startswith("check_") and f.__module__ == "contract" and name != "check_scikit_learn"
+]
+
+
+@pytest.mark.parametrize("calibrator", [VectorScaling(), MatrixScaling(), MatrixScaling(centring="log_probs")], ids=str)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda f: f.__name__)
+def test_the_rest_of_the_contract_holds_without_a_penalty(check, calibrator, tmp_path):
+    check(calibrator, **({"folder": tmp_path} if "folder" in inspect.signature(check).parameters else {}))
+
+
+def truth(n=4000, k=4, seed=0):
+    """Logits, and labels drawn from an affine map of them."""
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, k))
+    weight = np.diag(rng.uniform(0.3, 0.7, k)) + 0.1 * rng.normal(size=(k, k))
+    bias = rng.normal(size=k)
+    y = (h @ weight.T + bias + rng.gumbel(size=h.shape)).argmax(axis=1)
+    return h, y, weight, bias
+
+
+def naive(h, y, weight, bias, calibrator, prior, w=None):
+    """Mean NLL and penalties, as the docstrings have them."""
+    if calibrator.method == "dirichlet" or calibrator.centring == "log_probs":
+        x = log_softmax(h, axis=1)
+    else:
+        x = h - h.mean(axis=1, keepdims=True) if calibrator.centring == "mean" else h
+    k = len(bias)
+    full = np.diag(weight) if weight.ndim == 1 else weight
+    z = log_softmax(x @ full.T + bias, axis=1)
+    away = weight - prior * (np.ones(k) if weight.ndim == 1 else np.eye(k))
+    off = full[~np.eye(k, dtype=bool)]
+    return (
+        -np.average(z[np.arange(len(y)), y], weights=w)
+        + calibrator.l2 * ((away**2).sum() + (bias**2).sum())
+        + getattr(calibrator, "off_diagonal", 0) * (off**2).mean()
+        + calibrator.intercept * (bias**2).mean()
+    )
+
+
+CASES = [
+    VectorScaling(),
+    VectorScaling(centring="none", l2=0.01, towards="zero"),
+    VectorScaling(centring="log_probs", intercept=0.1),
+    MatrixScaling(),
+    MatrixScaling(centring="none", l2=0.02, towards="identity"),
+    MatrixScaling(l2=0.02, towards="temperature", intercept=0.3),
+    DirichletCalibration(),
+    DirichletCalibration(off_diagonal=1.0, intercept=0.1, l2=0.01),
+]
+
+
+@pytest.mark.parametrize("calibrator", CASES, ids=str)
+def test_the_optimum_is_that_of_scipy_on_the_naive_objective(calibrator):
+    h, y, _, _ = truth(300)
+    w = np.random.default_rng(1).uniform(0, 2, 300)
+    found = calibrator.fit(h, y, w)
+    beta = 1 / TemperatureScaling().fit(h, y, w).temperature_
+    prior = {"identity": 1.0, "temperature": beta, "zero": 0.0}[calibrator.towards]
+    cut = found.weight_.size
+
+    def objective(v):
+        return naive(h, y, v[:cut].reshape(found.weight_.shape), v[cut:], calibrator, prior, w)
+
+    at = np.r_[found.weight_.ravel(), found.bias_]
+    other = minimize(objective, np.r_[np.ravel(beta * np.eye(4)) if cut == 16 else np.full(4, beta), np.zeros(4)])
+    assert objective(at) <= other.fun + 1e-10
+    assert objective(at) >= other.fun - 1e-6  # theirs has numerical derivatives
+    report = found.fit_report_
+    assert report.converged
+    assert report.gradient_norm < 1e-6
+    assert report.error < 1e-10
+    p = found.predict_proba(h)
+    np.testing.assert_allclose(report.nll, -np.average(np.log(p[np.arange(300), y]), weights=w), rtol=1e-12)
+    np.testing.assert_allclose(report.changed, np.average(p.argmax(axis=1) != h.argmax(axis=1), weights=w))
+
+
+def test_a_known_truth_is_found():
+    h, y, weight, bias = truth(40_000)
+    found = MatrixScaling(centring="none").fit(h, y)
+    spread = 0.08
+    np.testing.assert_allclose(found.weight_ - found.weight_.mean(axis=0), weight - weight.mean(axis=0), atol=spread)
+    np.testing.assert_allclose(found.bias_, bias - bias.mean(), atol=spread)
+    expected = log_softmax(h @ weight.T + bias, axis=1)
+    assert np.abs(found.predict_proba(h) - np.exp(expected)).mean() < 0.01
+    assert TemperatureScaling().fit(h, y).fit_report_.nll > found.fit_report_.nll + 0.05
+
+
+def test_richer_maps_fit_better():
+    h, y, _, _ = truth()
+    ts, vs, ms = (c.fit(h, y).fit_report_.nll for c in (TemperatureScaling(), VectorScaling(), MatrixScaling()))
+    assert ts > vs > ms
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, DirichletCalibration])
+def test_a_huge_penalty_towards_the_temperature_is_temperature_scaling(kind):
+    h, y, _, _ = truth(500)
+    found = kind(l2=1e9, towards="temperature").fit(h, y)
+    np.testing.assert_allclose(found.predict_proba(h), TemperatureScaling().fit(h, y).predict_proba(h), atol=1e-7)
+    assert found.fit_report_.changed == 0
+
+
+def test_a_huge_penalty_off_the_diagonal_is_vector_scaling():
+    h, y, _, _ = truth(500)
+    found = MatrixScaling(off_diagonal=1e9).fit(h, y)
+    vector = VectorScaling().fit(h, y)
+    np.testing.assert_allclose(np.diag(found.weight_), vector.weight_, atol=1e-6)
+    np.testing.assert_allclose(found.predict_proba(h), vector.predict_proba(h), atol=1e-6)
+
+
+def test_dirichlet_calibration_is_the_same_for_logits_and_probabilities():
+    h, y, _, _ = truth(500)
+    p = np.exp(log_softmax(h, axis=1))
+    expected = DirichletCalibration().fit(h, y)
+    by_probs = DirichletCalibration(input="probs").fit(p, y)
+    np.testing.assert_allclose(by_probs.predict_proba(p), expected.predict_proba(h), atol=1e-9)
+    shifted = DirichletCalibration().fit(h + np.arange(500)[:, None], y)
+    np.testing.assert_allclose(shifted.weight_, expected.weight_, atol=1e-9)
+    same = MatrixScaling(centring="log_probs", off_diagonal=10, intercept=0.1).fit(h, y)
+    np.testing.assert_array_equal(same.weight_, expected.weight_)
+
+
+def test_centring_none_feels_a_constant_and_the_others_do_not():
+    h, y, _, _ = truth(500)
+    shift = np.random.default_rng(0).normal(size=(500, 1))
+    for centring, feels in (("mean", False), ("log_probs", False), ("none", True)):
+        plain, moved = (VectorScaling(centring=centring).fit(x, y).fit_report_.nll for x in (h, h + shift))
+        assert (abs(plain - moved) > 1e-5) == feels
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, DirichletCalibration])
+def test_masked_classes_take_no_part(kind):
+    h, y, _, _ = truth(600)
+    y = np.where(np.arange(600) % 2, y % 3, y)
+    h[1::2, 3] = -np.inf  # in every second row the last class is ruled out
+    found = kind(l2=1e-3).fit(h, y)
+    p = found.predict_proba(h)
+    assert (p[1::2, 3] == 0).all()
+    assert (p[::2, 3] > 0).all()
+    assert found.fit_report_.gradient_norm < 1e-6
+
+    def nll(weight, bias):
+        masked = attemper.AffineMap(weight, bias, found.map_.centring).log_apply(h)
+        away = weight - (np.ones(4) if weight.ndim == 1 else np.eye(4))
+        penalty = 1e-3 * ((away**2).sum() + (bias**2).sum())
+        if kind is DirichletCalibration:
+            penalty += 10 * (weight[~np.eye(4, dtype=bool)] ** 2).mean() + 0.1 * (bias**2).mean()
+        return -masked[np.arange(600), y].mean() + penalty
+
+    best = nll(found.weight_, found.bias_)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        step = 1e-3 * rng.normal(size=found.weight_.shape), 1e-3 * rng.normal(size=4)
+        assert nll(found.weight_ + step[0], found.bias_ + step[1]) > best
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_labels_that_can_be_separated(kind):
+    h, _, _, _ = truth(500)
+    with pytest.warns(EdgeWarning, match="no finite optimum: some labels can be separated.*l2=0.1"):
+        found = kind().fit(h, h.argmax(axis=1))
+    assert not found.fit_report_.converged
+    assert found.fit_report_.gradient_norm < 1e-6
+    assert found.fit_report_.nll < 1e-6
+    assert np.isfinite(found.weight_).all()
+    kind(l2=1e-3).fit(h, h.argmax(axis=1))  # without a warning
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_classes_that_never_occur_are_named(kind):
+    h, y, _, _ = truth(2000, 6)
+    names = ["a", "b", "c", "d", "e", "f"]
+    kept = y < 4
+    with pytest.warns(EdgeWarning, match="no label is of class e, f, so"):
+        found = kind(classes=names).fit(h[kept], np.array(names)[y[kept]])
+    assert found.fit_report_.gradient_norm < 1e-6
+    p = found.predict_proba(h[kept])
+    assert p[:, 4:].max() < 1e-3
+    assert np.abs(found.bias_).max() < 1e3
+
+
+def test_two_classes():
+    h, y, _, _ = truth(1000, 2)
+    vector, matrix = VectorScaling().fit(h, y), MatrixScaling().fit(h, y)
+    # With the mean taken away there is one number for each sample: both are Platt scaling.
+    np.testing.assert_allclose(vector.predict_proba(h), matrix.predict_proba(h), atol=1e-8)
+    dirichlet = DirichletCalibration(off_diagonal=0, intercept=0).fit(h, y)  # beta calibration: two numbers
+    assert dirichlet.fit_report_.nll < matrix.fit_report_.nll
+
+
+def test_few_samples_are_told():
+    h, y, _, _ = truth(150)
+    assert "only 150 samples for 20 parameters" in MatrixScaling(l2=0.1).fit(h, y).fit_report_.message
+    assert "samples for" not in VectorScaling(l2=0.1).fit(h, y).fit_report_.message
+
+
+def test_giving_up_is_a_warning(monkeypatch):
+    h, y, _, _ = truth(300)
+    plain = regression.minimise
+    monkeypatch.setattr(regression, "minimise", lambda *a, **k: plain(*a, **k, max_iterations=1))
+    with pytest.warns(AttemperWarning, match="did NOT converge"):
+        found = VectorScaling().fit(h, y)
+    assert not found.fit_report_.converged
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"l2": -1}, "l2=-1: expected a number from 0"),
+        ({"intercept": np.nan}, "intercept=nan"),
+        ({"l2": "much"}, "l2='much'"),
+        ({"towards": "nothing"}, "towards='nothing'"),
+        ({"centring": "median"}, "centring='median'"),
+    ],
+)
+def test_parameters_that_make_no_sense(parameters, why):
+    h, y, _, _ = truth(100)
+    with pytest.raises(InputError, match=why):
+        VectorScaling(**parameters).fit(h, y)
+    if "l2" in parameters:
+        with pytest.raises(InputError, match=why):
+            DirichletCalibration(**parameters).fit(h, y)
+    with pytest.raises(InputError, match="off_diagonal=-2"):
+        MatrixScaling(off_diagonal=-2).fit(h, y)
+
+
+def test_summary_and_words():
+    h, y, _, _ = truth()
+    found = MatrixScaling().fit(h, y)
+    summary = found.summary()
+    assert summary["scale_low"] == np.diag(found.weight_).min()
+    assert summary["changed"] == found.fit_report_.changed > 0
+    assert summary["off_diagonal"] > 0
+    assert any("changes the answer in" in line for line in found.describe())
+    assert "off_diagonal" not in VectorScaling().fit(h, y).summary()
+
+
+def test_a_file_with_another_kind_of_map_is_refused(tmp_path):
+    h, y, _, _ = truth(300)
+    path = tmp_path / "net.json"
+    VectorScaling().fit(h, y).save(path)
+    vector = json.loads(path.read_text())
+    MatrixScaling().fit(h, y).save(path)
+    matrix = json.loads(path.read_text())
+    for wrong in (vector["map"], {"type": "scale", "beta": 1.0}):
+        path.write_text(json.dumps(matrix | {"map": wrong}))
+        with pytest.raises(FileError, match="not one of MatrixScaling"):
+            attemper.load(path)
+
+
+def test_single_precision_is_enough_for_the_data():
+    h, y = draw(2000, 6)
+    exact = MatrixScaling().fit(h, y)
+    rough = MatrixScaling().fit(h.astype(np.float32), y)
+    assert rough.fit_report_.gradient_norm < 1e-6
+    np.testing.assert_allclose(rough.weight_, exact.weight_, atol=1e-5)

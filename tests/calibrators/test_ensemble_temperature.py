@@ -1,0 +1,151 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+import attemper
+from attemper import EdgeWarning, EnsembleTemperatureScaling, FileError, TemperatureScaling
+from attemper.calibrators.ensemble_temperature import mix
+
+from data import draw
+
+
+def noisy(n=4000, k=5, seed=0, share=0.1):
+    """Labels drawn at T = 2, some of them then replaced at random."""
+    h, y = draw(n, k, scale=6.0, seed=seed)
+    rng = np.random.default_rng(seed + 1)
+    wrong = rng.uniform(size=n) < share
+    y[wrong] = rng.integers(0, k, wrong.sum())
+    return h, y
+
+
+def naive(h, y, t, weights, w=None):
+    p = weights[0] * softmax(h / t, axis=1) + weights[1] * softmax(h, axis=1) + weights[2] / h.shape[1]
+    return -np.average(np.log(p[np.arange(len(y)), y]), weights=w)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_weights_are_those_of_scipy(weighted):
+    h, y = noisy(500)
+    w = np.random.default_rng(0).uniform(0, 2, 500) if weighted else None
+    found = EnsembleTemperatureScaling().fit(h, y, w)
+    t = TemperatureScaling().fit(h, y, w).temperature_
+    assert found.temperature_ == t
+    other = minimize(
+        lambda v: naive(h, y, t, v, w),
+        [0.4, 0.3, 0.3],
+        bounds=[(0, 1)] * 3,
+        constraints={"type": "eq", "fun": lambda v: sum(v) - 1},
+        tol=1e-12,
+    )
+    assert found.fit_report_.nll <= other.fun + 1e-12
+    np.testing.assert_allclose(found.fit_report_.nll, naive(h, y, t, found.weights_, w), rtol=1e-12)
+    np.testing.assert_allclose(found.weights_, other.x, atol=1e-3)
+    assert found.fit_report_.error < 1e-10
+    assert found.fit_report_.converged
+
+
+def test_never_worse_than_its_parts_and_keeps_the_arg_max():
+    h, y = noisy()
+    found = EnsembleTemperatureScaling().fit(h, y)
+    assert found.fit_report_.nll < TemperatureScaling().fit(h, y).fit_report_.nll - 0.01
+    assert found.weights_[2] > 0.03
+    assert (found.predict_proba(h).argmax(axis=1) == h.argmax(axis=1)).all()
+    np.testing.assert_allclose(found.weights_.sum(), 1, rtol=1e-12)
+    assert set(found.summary()) == {"temperature", "tempered", "plain", "uniform"}
+    assert "uniform" in found.describe()[1]
+
+
+def test_where_temperature_scaling_is_enough_it_is_all_there_is():
+    # No labels but their probabilities at T = 2: the tempered part alone is exact.
+    h, _ = draw(200, 4)
+    p = softmax(h / 2, axis=1)
+    rows, y, w = np.repeat(h, 4, axis=0), np.tile(np.arange(4), 200), p.ravel()
+    found = EnsembleTemperatureScaling().fit(rows, y, w)
+    np.testing.assert_allclose(found.temperature_, 2, rtol=1e-8)
+    np.testing.assert_allclose(found.weights_, [1, 0, 0], atol=1e-5)
+
+
+@given(st.integers(0, 1000), st.integers(1, 60), st.floats(0.1, 30), st.integers(2, 4))
+def test_the_certificate_holds(seed, n, spread, m):
+    rng = np.random.default_rng(seed)
+    log_parts = spread * np.log(rng.dirichlet(np.ones(m + 1), n)[:, :m])
+    w = rng.uniform(0, 1, n) + 1e-3
+    found = mix(log_parts, w)
+    assert found.gap < 1e-9
+    np.testing.assert_allclose(sum(found.weights), 1, rtol=1e-12)
+
+    def nll(omega):
+        with np.errstate(divide="ignore"):
+            return -np.average(np.logaddexp.reduce(log_parts + np.log(omega), axis=1), weights=w)
+
+    np.testing.assert_allclose(nll(found.weights), found.nll, rtol=1e-9, atol=1e-12)
+    for omega in rng.dirichlet(np.ones(m), 30):
+        near = 0.999 * np.array(found.weights) + 0.001 * omega
+        assert nll(near) >= found.nll - found.gap - 1e-13
+        assert nll(omega) >= found.nll - found.gap - 1e-13
+
+
+def test_parts_that_are_equal():
+    parts = np.log(np.array([[0.5, 0.5, 0.2], [0.1, 0.1, 0.6]]))
+    found = mix(parts)
+    two = mix(parts[:, 1:])
+    np.testing.assert_allclose(found.nll, two.nll, rtol=1e-12)
+    np.testing.assert_allclose(sum(found.weights[:2]), two.weights[0], atol=1e-6)
+
+
+def test_no_finite_t():
+    h, _ = draw(500, 4)
+    with pytest.warns(EdgeWarning, match="every label is the arg max"):
+        found = EnsembleTemperatureScaling().fit(h, h.argmax(axis=1))
+    assert (found.temperature_, found.fit_report_.edge) == (0.05, "low")
+    np.testing.assert_allclose(found.weights_, [1, 0, 0], atol=1e-6)
+    with pytest.warns(EdgeWarning, match="speak against the labels"):
+        found = EnsembleTemperatureScaling().fit(h, h.argmin(axis=1))
+    assert found.fit_report_.edge == "high"
+    np.testing.assert_allclose(found.weights_[2], 1, atol=1e-6)  # a uniform answer is the best there is
+    found = EnsembleTemperatureScaling().fit(np.zeros((9, 3)), np.arange(9) % 3)
+    assert found.temperature_ == 1
+    np.testing.assert_allclose(found.fit_report_.nll, np.log(3), rtol=1e-12)
+
+
+def test_masked_classes_get_nothing_of_the_floor():
+    h, y = noisy(1000)
+    rows = np.arange(1000)
+    h[rows, (y + 1) % 5] = -np.inf
+    found = EnsembleTemperatureScaling().fit(h, y)
+    p = found.predict_proba(h)
+    assert (p[rows, (y + 1) % 5] == 0).all()
+    np.testing.assert_allclose(found.fit_report_.nll, -np.log(p[rows, y]).mean(), rtol=1e-12)
+
+
+def test_far_tails_do_not_underflow():
+    h = np.array([[4000.0, 0.0, 0.0], [0.0, 4000.0, 0.0], [4000.0, 0.0, 0.0]])
+    y = np.array([0, 1, 2])  # softmax gives the last label a probability of exp(-4000)
+    found = EnsembleTemperatureScaling().fit(h, y)
+    assert np.isfinite(found.fit_report_.nll)
+    logs = found.predict_log_proba(h)[np.arange(3), y]
+    np.testing.assert_allclose(found.fit_report_.nll, -logs.mean(), rtol=1e-10)
+    assert found.fit_report_.nll < np.log(3)
+
+
+def test_a_file_with_another_kind_of_map_is_refused(tmp_path):
+    h, y = noisy(200)
+    path = tmp_path / "net.json"
+    EnsembleTemperatureScaling().fit(h, y).save(path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"map": {"type": "scale", "beta": 1.0}}))
+    with pytest.raises(FileError, match="not one of EnsembleTemperatureScaling"):
+        attemper.load(path)
+
+
+def test_log_probabilities_of_the_map():
+    h, y = noisy(300)
+    found = EnsembleTemperatureScaling().fit(h, y)
+    t, (a, b, c) = found.temperature_, found.weights_
+    expected = a * np.exp(log_softmax(h / t, axis=1)) + b * softmax(h, axis=1) + c / 5
+    np.testing.assert_allclose(found.predict_proba(h), expected, rtol=1e-10)
