@@ -23,7 +23,7 @@ __all__ = ["Comparison", "Row", "compare"]
 Floats = NDArray[np.float64]
 
 LARGE = ("matrix", "dirichlet")
-MOST_CLASSES = 200
+MOST_CLASSES = 50
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def compare(
 ) -> Comparison:
     """Fit each method on ``val`` and judge it on ``test``.
 
-    A method that fails is a row that says why; so is one of K² parameters for more than 200 classes, unless it is
+    A method that fails is a row that says why; so is one of K² parameters for more than 50 classes, unless it is
     named. ``noisy`` says that the validation labels may be wrong, and ``noise`` how ("uniform", "classwise"); the test
     labels are taken as they are. ``tick`` is called before each method.
     """

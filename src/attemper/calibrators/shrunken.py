@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 LEVELS = ("biases", "scales", "matrix")
 VARIANCES = (0.05, 0.003, 0.005)  # expected of the groups; that of the matrix is divided by K
 COUNT = 4.0  # parameters' worth of data that this expectation is worth
+CLOSE = 0.03  # relative change of precisions that makes no difference any more
 FOLDS = 5
 
 
@@ -66,7 +67,7 @@ class ShrunkenFit:
         k = self.x.shape[1]
         variances = [v / (k if name == "matrix" else 1) for name, v in zip(LEVELS, VARIANCES)]
         precisions = [1 / v for v in variances[: self.levels]]
-        found = self.solve(precisions, None, tolerance=1e-5, rounds=1)
+        found = self.solve(precisions, None, tolerance=1e-4, rounds=1)
         count = 0
         while count < 30:
             count += 1
@@ -78,8 +79,8 @@ class ShrunkenFit:
             ]
             change = max(abs(np.log(a / b)) for a, b in zip(new, precisions))
             precisions = new
-            found = self.solve(precisions, found, tolerance=1e-5, rounds=2)
-            if change < 0.02:
+            found = self.solve(precisions, found, tolerance=1e-4, rounds=1)
+            if change < CLOSE:
                 break
         last = self.solve(precisions, found, tolerance=tolerance, rounds=200)
         return Found(
@@ -126,7 +127,7 @@ class ShrunkenFit:
                 possible=possible,
                 tolerance=tolerance / 10,
                 # Close to the end true classes change as much as parameters do: more than one step would be in vain.
-                max_iterations=1 if norm < 1e-3 and rounds > 2 else 200,
+                max_iterations=1 if norm < 1e-3 and rounds > 2 else 200 if rounds > 1 else 3,
             )
             params = Params(step.weight, step.bias)
         return Found(params.weight, params.bias, norm, step.gap, count, norm < max(tolerance, 1e-6))

@@ -31,7 +31,7 @@ from attemper.calibrators.base import Calibrator, FitReport
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.shrunken import FOLDS, LEVELS, Found, ShrunkenFit
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
 from attemper.maps import AffineMap, Map, MixtureMap, map_from_fields
 from attemper.maps.affine import centred
 from attemper.scores import Scores
@@ -42,6 +42,7 @@ __all__ = ["StructuredScaling"]
 Floats = NDArray[np.float64]
 
 MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can tell
+LEAST_SAMPLES = 20  # for each class, below which it is the same
 WORTH = 5.0  # nats on held-out samples that make a new temperature worth it
 LEAST_FLOOR = 1e-4  # labels have at least this to them, so that no single one rules
 
@@ -59,7 +60,8 @@ class StructuredScaling(Calibrator):
     noise : "classwise" or "uniform"
         ``labels="noisy"``: whether annotators may confuse certain classes with others, or err anywhere.
     level : "matrix", "scales" or "biases"
-        The most complex group allowed. With more than 200 classes the matrix is left out.
+        The most complex group allowed. With more than 200 classes, or fewer than 20 samples a class, the matrix is
+        left out.
     t_range : (low, high)
         Temperatures considered.
     input, floor, classes
@@ -169,7 +171,7 @@ class StructuredScaling(Calibrator):
             h, y, w = h[w > 0], y[w > 0], w[w > 0]
         t = self.bayes_.temperature_
         x = centred(h, "mean", np)
-        fit = ShrunkenFit(x / t, y, w, np.isneginf(h), self._log_channel(), self._levels(h.shape[1]))
+        fit = ShrunkenFit(x / t, y, w, np.isneginf(h), self._log_channel(), self._levels(w.sum()))
         found, precisions = fit.by_evidence()
         self.spread_ = {name: float(p**-0.5) for name, p in zip(LEVELS, precisions)}
         mixture = self.bayes_.map_
@@ -197,9 +199,9 @@ class StructuredScaling(Calibrator):
         floor = max(bayes.floor_, LEAST_FLOOR)
         return np.asarray(np.log((1 - floor) * channel + floor / k))
 
-    def _levels(self, n_classes: int) -> int:
-        asked = LEVELS.index(self.level) + 1
-        return min(asked, 2) if n_classes > MOST_CLASSES else asked
+    def _levels(self, n_samples: float) -> int:
+        k, asked = self.n_features_in_, LEVELS.index(self.level) + 1
+        return min(asked, 2) if k > MOST_CLASSES or n_samples < LEAST_SAMPLES * k else asked
 
     def _temperature_again(self, held: Floats, y: NDArray[np.int64], w: Floats, t: float) -> Map:
         again = BayesianTemperatureScaling(prior_centre=self.bayes_.prior_centre - np.log(t))
@@ -256,8 +258,9 @@ class StructuredScaling(Calibrator):
         self.bayes_ = bayes
         k = self.n_features_in_
         self.bias_ = content.array("bias", (k,))
-        diagonal = self._levels(k) < 3
-        self.weight_ = content.array("weight", (k,) if diagonal else (k, k))
+        self.weight_ = content.array("weight")
+        if self.weight_.shape not in ((k,), (k, k)):
+            raise FileError(f"{content.where}: the field 'weight' has shape {self.weight_.shape} for {k} classes")
         spread = content.fields("spread")
         self.spread_ = {name: spread.number(name) for name in spread.content}
         self.gain_ = content.number("gain")
