@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOGITS ?= data
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench accuracy clean
+.PHONY: demo test lint bench accuracy flagship annotators clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -20,9 +20,16 @@ lint: .venv/test.stamp
 
 bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in an environment of its own
 	.venv-bench/bin/python benchmarks/speed.py
+	.venv-bench/bin/python benchmarks/affine.py --speed
 
 accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/
 	$(BIN)/python benchmarks/accuracy.py $(LOGITS)
+
+flagship: .venv-bench/stamp  ## structured scaling beside the peers; LOGITS=folder
+	.venv-bench/bin/python benchmarks/flagship.py $(LOGITS)
+
+annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=folder
+	$(BIN)/python benchmarks/annotators.py $(LOGITS)
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

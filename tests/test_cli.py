@@ -198,8 +198,12 @@ def test_kinds_of_noise(good, bad, val):
     found = strict_json(good("fit", "val.npz", "--noisy", "--noise", "classwise", "--json"))
     assert 0 <= found["classwise"] <= 1
     assert attemper.load("attemper.json").noise == "classwise"
-    assert "depend on the class" in good("fit", "val.npz", "--method", "structured", "--noisy")
+    assert "noise in the labels" in good("fit", "val.npz", "--method", "structured", "--noisy")
     assert "say --noisy too" in bad("fit", "val.npz", "--noise", "classwise")
+    assert "say --noisy too" in bad("compare", "val.npz", "val.npz", "--noise", "classwise")
+    assert "an option for that: --noisy" in bad("fit", "val.npz", "-p", "labels=noisy")
+    assert "an option for that: --t-range" in bad("fit", "val.npz", "-p", "t_range=[1,3]")
+    assert "an option for that: --theta" in bad("fit", "val.npz", "--method", "ats", "-p", "theta=0.1")
     assert "belongs to the methods bayes, structured" in bad("fit", "val.npz", "--method", "vector", "--noisy")
     good("sketch", "val.npz", "-o", "a.sketch.json")
     assert "needs the logits" in bad("fit", "a.sketch.json", "--noisy", "--noise", "classwise")

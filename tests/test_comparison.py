@@ -59,7 +59,7 @@ def test_bayes_where_it_cannot_be_told_apart(seed, lowest):
     assert min(result.rows, key=lambda row: row.metrics["nll"].value).method == lowest
     assert result.recommended == "bayes"
     assert result.reason.startswith("Use bayes: on these 400 samples its test NLL cannot be told apart from that of ")
-    assert "says how uncertain T is and stays finite" in result.reason
+    assert "says how uncertain T is, and stays finite" in result.reason
     assert " ts" in result.reason
 
 
@@ -181,3 +181,14 @@ def test_the_kind_of_noise_reaches_those_that_know_it():
     rows = {r.method: r for r in compare(val, val, ["ts", "bayes"], noisy=True, noise="classwise", interval=0.5).rows}
     expected = BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(val)
     assert rows["bayes"].temperature == expected.temperature_
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("singular"), MemoryError(), ZeroDivisionError("by zero")])
+def test_what_breaks_in_the_numbers_is_a_row_too(monkeypatch, error):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr(METHODS["vector"], "fit", broken)
+    rows = {row.method: row for row in compare(scores(), scores(), ["ts", "vector"], interval=0.5).rows}
+    assert rows["vector"].failure == (str(error) or "MemoryError")
+    assert rows["ts"].metrics is not None

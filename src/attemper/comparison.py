@@ -96,8 +96,8 @@ def _row(method: str, calibrator: Calibrator | None, val: Scores, test: Scores, 
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", AttemperWarning)
                 calibrator.fit(val)
-        except AttemperError as error:
-            return Row(method, failure=str(error))
+        except (AttemperError, ArithmeticError, np.linalg.LinAlgError, MemoryError) as error:
+            return Row(method, failure=str(error) or type(error).__name__)
         seconds = time.perf_counter() - start
         notes = [str(w.message) for w in caught]
         found, temperature = calibrator.map_, getattr(calibrator, "temperature_", None)
@@ -146,7 +146,7 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
         rivals = named([m for m in [best, *level] if m != "bayes"])
         return "bayes", (
             f"Use bayes: on these {len(test)} samples its test NLL cannot be told apart from that of {rivals}, and it "
-            "alone says how uncertain T is and stays finite with few or wrong labels."
+            "changes no answer, says how uncertain T is, and stays finite with few or wrong labels."
         )
     if level:
         return best, (

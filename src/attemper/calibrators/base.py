@@ -38,7 +38,7 @@ class FitReport:
     error : bound on what the computation (not the data) leaves open: of log T in the temperature family, of the mean
         objective in nats elsewhere; 0 where there is nothing to search for
     edge : None, or ``"low"`` / ``"high"``: no T inside the range is best
-    nll : mean validation NLL of the fitted map
+    nll : mean validation NLL of the fitted map (Bayesian: of its median T, which is what a sketch can tell)
     message : the same in words
     gradient_norm : Euclidean norm of the gradient of the mean objective at the answer, for fits that descend on one
     changed : share of the validation samples whose arg max the map changes
@@ -53,6 +53,22 @@ class FitReport:
     message: str
     gradient_norm: float | None = None
     changed: float = 0.0
+
+    @staticmethod
+    def from_fields(content: Fields) -> FitReport:
+        """Read back what was saved."""
+        edge = content.content.get("edge")
+        return FitReport(
+            converged=content.boolean("converged"),
+            error=content.number("error"),
+            edge=edge if edge in ("low", "high") else None,
+            nll=content.number("nll"),
+            n_samples=content.integer("n_samples"),
+            passes=content.integer("passes"),
+            message=content.text("message"),
+            gradient_norm=None if content.content.get("gradient_norm") is None else content.number("gradient_norm"),
+            changed=content.number("changed"),
+        )
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -132,9 +148,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:
         """Return a calibrator for labels of this quality; most recipes know no difference."""
         if cls.knows_noise():
-            parameters["labels"] = "noisy" if noisy else "clean"
-            if noise is not None:
-                parameters["noise"] = noise
+            told = {"labels": "noisy" if noisy else "clean"} | ({} if noise is None else {"noise": noise})
+            parameters = told | parameters
         return cls(**parameters)
 
     @classmethod
@@ -203,19 +218,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         new.map_ = map_from_fields(content.fields("map"))
         if new.map_.n_classes not in (None, n_classes):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
-        report = content.fields("report")
-        edge = report.content.get("edge")
-        new.fit_report_ = FitReport(
-            converged=report.boolean("converged"),
-            error=report.number("error"),
-            edge=edge if edge in ("low", "high") else None,
-            nll=report.number("nll"),
-            n_samples=report.integer("n_samples"),
-            passes=report.integer("passes"),
-            message=report.text("message"),
-            gradient_norm=None if report.content.get("gradient_norm") is None else report.number("gradient_norm"),
-            changed=report.number("changed"),
-        )
+        new.fit_report_ = FitReport.from_fields(content.fields("report"))
         new._fitted_from_fields(content.fields("fitted"))
         return new
 

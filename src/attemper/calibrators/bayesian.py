@@ -47,7 +47,7 @@ from attemper.calibrators.annotators import Annotators, Confusions
 from attemper.calibrators.base import FitReport, TemperatureCalibrator
 from attemper.calibrators.posterior import GRID, Explanation, Model
 from attemper.documents import Fields
-from attemper.errors import EdgeWarning, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import chebyshev, noisy, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
@@ -59,6 +59,7 @@ Floats = NDArray[np.float64]
 
 # Where annotators may confuse classes, errors among the similar are in this share of cases the network's own softness.
 OWN = 0.2
+ENOUGH = 0.02  # error of log T that a table may leave
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
 
@@ -112,7 +113,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
     floor_ : float
         The network's own floor, as it stays in the prediction.
     similar_, classwise_ : float
-        Posterior probability that the errors fall among similar classes; that they depend on the class.
+        Posterior probability that the errors, if there are any, fall among similar classes; that they depend on the
+        class.
     confusions_ : Confusions or None
         ``noise="classwise"``: the transition matrix, posterior means and credible intervals: row k says how samples
         whose true class is k are labelled.
@@ -211,7 +213,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         if self.labels == "noisy":
             low, high = self.noise_interval_
             lines.append(f"noise in the labels: {self.noise_rate_:.1%} ({low:.1%} … {high:.1%})")
-        if self._by_class:
+        if self._by_class and self.noise_rate_ > 0.01:  # without errors it does not matter what they would depend on
             lines.append(f"probability that the errors depend on the class: {self.classwise_:.0%}")
             lines += [
                 f"  {mean:.1%} ({low:.1%} … {high:.1%}) of class {self.classes_[k]} are labelled {self.classes_[j]}"
@@ -421,7 +423,11 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
                 EdgeWarning,
                 stacklevel=6,
             )
-        ok = edge is None and error < 0.01
+        ok = edge is None and error < ENOUGH
+        if edge is None and not ok:
+            message += "; that is more than wanted: the labels are many, or the temperatures of t_range far apart"
+            if error > spread:
+                warnings.warn(f"BayesianTemperatureScaling: {message}.", AttemperWarning, stacklevel=6)
         self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)
 
     def _edge(self, sketch: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
@@ -74,7 +75,8 @@ class StructuredScaling(Calibrator):
     weight_, bias_ : arrays
         What multiplies the centred logits, and what is added; before the mixture of temperatures.
     spread_ : dict
-        Standard deviation of the prior of each group, in units of logits at temperature T: 0 is no change.
+        Standard deviation of the prior of each group, in units of logits at temperature T; empty if the Bayesian
+        temperature is given.
     gain_ : float
         NLL by which it beats the Bayesian temperature on held-out validation samples; 0 if that one is given.
     map_, fit_report_, classes_, n_features_in_
@@ -144,8 +146,11 @@ class StructuredScaling(Calibrator):
 
     def describe(self) -> list[str]:
         """Return the same in words."""
-        if self.gain_ == 0:
-            return [*self.bayes_.describe(), "class structure does not help on held-out samples, so it is left out"]
+        if not self.spread_:
+            return [
+                *self.bayes_.describe(),
+                "class structure is left out: too few samples, or no help on held-out ones",
+            ]
         groups = ", ".join(f"{name} ± {value:.2g}" for name, value in self.spread_.items())
         return [
             *self.bayes_.describe(),
@@ -188,7 +193,18 @@ class StructuredScaling(Calibrator):
                 if other > gain + WORTH / w.sum():
                     then, gain = again, other
         self.gain_ = max(float(gain), 0.0)
-        self.map_ = AffineMap(self.weight_, self.bias_, "mean", then) if self.gain_ > 0 else mixture
+        self.map_ = AffineMap(self.weight_, self.bias_, "mean", then)
+        if self.gain_ == 0:  # nothing but the temperature is left
+            self.map_, self.spread_ = mixture, {}
+            self.weight_, self.bias_ = np.full_like(self.bias_, 1 / t), np.zeros_like(self.bias_)
+        elif absent := np.flatnonzero((np.bincount(y, w, h.shape[1]) == 0) & ~fit.masked.all(axis=0)).tolist():
+            warnings.warn(
+                f"StructuredScaling: no label is of class {', '.join(str(self.classes_[k]) for k in absent[:5])}"
+                f"{' …' if len(absent) > 5 else ''}, so these classes are predicted less; "
+                "use bayes if they will occur.",
+                EdgeWarning,
+                stacklevel=3,
+            )
         self._report(scores, found)
 
     def _log_channel(self) -> Floats:
@@ -216,23 +232,22 @@ class StructuredScaling(Calibrator):
         value = -float(w @ log_p[np.arange(len(h)), scores.labels] / w.sum())
         changed = float(w @ (log_p.argmax(axis=1) != h.argmax(axis=1)) / w.sum())
         bayes = self.bayes_.fit_report_
-        message = (
-            f"evidence in {found.rounds} rounds, gradient {found.gradient_norm:.0e} per sample; {bayes.message}"
-            if bayes.edge is None
-            else bayes.message
-        )
+        fell_back = not self.spread_
+        message = bayes.message
+        if not fell_back and bayes.edge is None:
+            message = f"evidence in {found.rounds} rounds, gradient {found.gradient_norm:.0e} per sample; {message}"
         self.fit_report_ = FitReport(
-            found.converged and bayes.converged,
-            found.gap,
+            bayes.converged and (fell_back or found.converged),
+            bayes.error if fell_back else found.gap,
             bayes.edge,
             value,
             len(scores),
             found.rounds,
             message,
-            found.gradient_norm,
+            None if fell_back else found.gradient_norm,
             0.0 if self.map_.keeps_arg_max else changed,
         )
-        if not found.converged:
+        if not (fell_back or found.converged):
             warnings.warn(
                 f"StructuredScaling: the fit stopped at a gradient of {found.gradient_norm:.1e} per sample.",
                 AttemperWarning,
@@ -243,6 +258,7 @@ class StructuredScaling(Calibrator):
         return {
             "bayes": self.bayes_._fitted_to_dict(),
             "bayes_map": self.bayes_.map_.to_dict(),
+            "bayes_report": asdict(self.bayes_.fit_report_),
             "weight": self.weight_.tolist(),
             "bias": self.bias_.tolist(),
             "spread": self.spread_,
@@ -254,7 +270,7 @@ class StructuredScaling(Calibrator):
         bayes._begin(self.n_features_in_, None)
         bayes._fitted_from_fields(content.fields("bayes"))
         bayes.map_ = map_from_fields(content.fields("bayes_map"))
-        bayes.fit_report_ = self.fit_report_
+        bayes.fit_report_ = FitReport.from_fields(content.fields("bayes_report"))
         self.bayes_ = bayes
         k = self.n_features_in_
         self.bias_ = content.array("bias", (k,))

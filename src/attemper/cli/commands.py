@@ -18,6 +18,7 @@ from attemper import datasets
 from attemper.calibrators import METHODS, Calibrator, load
 from attemper.cli.inputs import bar, merged, progress, sketch_of
 from attemper.cli.options import (
+    check_noise,
     check_writable,
     files_argument,
     interval_option,
@@ -53,7 +54,7 @@ def cli() -> None:
     """Make a classifier's confidence mean what it says.
 
     Give attemper the logits and labels of a validation set; it fits a small map that turns logits into
-    calibrated probabilities, shows what changed, and never changes the answers of the classifier.
+    calibrated probabilities, and shows what changed. By default the answers of the classifier stay as they are.
     """
 
 
@@ -107,8 +108,7 @@ def fit(
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
     cls = METHODS[method]
-    if noise is not None and not noisy:
-        raise InputError(f"--noise {noise} says how labels go wrong; say --noisy too")
+    check_noise(noisy, noise)
     if noisy and not cls.knows_noise():
         able = ", ".join(name for name, m in METHODS.items() if m.knows_noise())
         raise InputError(f"--noisy belongs to the methods {able}; {method} takes every label for right")
@@ -280,6 +280,7 @@ def compare_(
     attemper compare val.npz test.npz
     attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
     """  # noqa: D301 (click wants the control character)
+    check_noise(noisy, noise)
     read_val = dict(read)
     read_val["logits_key"] = val_logits_key or read["logits_key"]
     read_val["labels_key"] = val_labels_key or read["labels_key"]
@@ -332,7 +333,7 @@ def methods(as_json: bool) -> None:
 def sketch(
     inputs: Sequence[str], output: str, t_range: tuple[float, float], read: dict[str, Any], as_json: bool
 ) -> None:
-    """Reduce a data set to a small table from which every method can be fitted.
+    """Reduce a data set to a small table from which ts, ats and bayes can be fitted.
 
     Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once.
 

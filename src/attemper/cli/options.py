@@ -17,6 +17,14 @@ from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
 
+OWN_OPTIONS = {
+    "labels": "--noisy",
+    "noise": "--noise",
+    "t_range": "--t-range",
+    "theta": "--theta",
+    "loss": "--loss",
+}
+
 
 def with_debug(command: Command) -> Command:
     """Let a command take --debug, which `main` looks at."""
@@ -118,12 +126,21 @@ t_range_option = click.option(
 files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
 
 
+def check_noise(noisy: bool, noise: str | None) -> None:
+    """Refuse to be told how labels go wrong where they are said to be right."""
+    if noise is not None and not noisy:
+        raise InputError(f"--noise {noise} says how labels go wrong; say --noisy too")
+
+
 def parameters(told: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
     """Read NAME=VALUE, values as in JSON or as plain text."""
-    known = calibrator.own_params()
+    # What has an option of its own is told by that.
+    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS]
     found: dict[str, Any] = {}
     for text in told:
         name, equals, value = text.partition("=")
+        if name in OWN_OPTIONS and name in calibrator.own_params():
+            raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
         if not equals or name not in known:
             raise InputError(
                 f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"

@@ -51,7 +51,7 @@ def print_comparison(result: Comparison, interval: float) -> None:
     for row in result.rows:
         name = "uncalibrated" if row.method == "none" else row.method
         if row.metrics is None:
-            table.add_row(name, Text(f"failed: {row.failure}"))
+            table.add_row(name, Text(row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"))
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
         fit_time = "" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"
