@@ -17,64 +17,22 @@ or, where the network is unsure, by a uniform draw. The Bayesian fit is told "cl
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import time
-import warnings
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-
-os.environ.setdefault("ATTEMPER_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+import sets
 from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, ScaleMap, TemperatureScaling
 
 METHODS = ("uncalibrated", "TS", "ATS", "Bayesian")
 
 
-def halves(path, rng):
-    with np.load(path, allow_pickle=False) as z:
-        if "logits" in z:
-            h, y = z["logits"], z["labels"].astype(int)
-        else:
-            h = np.concatenate([z["logits_val"], z["logits_test"]])
-            y = np.concatenate([z["labels_val"], z["labels_test"]]).astype(int)
-    order = rng.permutation(len(y))
-    val, test = order[: len(y) // 2], order[len(y) // 2 :][:2500]
-    return h[val], y[val], h[test], y[test]
-
-
-def spoil(h, y, share, kind, rng):
-    """Replace this share of the labels."""
-    y, n_classes = y.copy(), h.shape[1]
-    n = round(share * len(y))
-    if kind == "hard":
-        p = ScaleMap(1.0).apply(h.astype(float)).max(axis=1)
-        which = rng.choice(len(y), n, replace=False, p=(1 - p + 1e-3) / (1 - p + 1e-3).sum())
-    else:
-        which = rng.choice(len(y), n, replace=False)
-    if kind == "similar":  # the class that the network most often takes for this one
-        mean = np.array([h[y == k].mean(axis=0) if (y == k).any() else np.zeros(n_classes) for k in range(n_classes)])
-        np.fill_diagonal(mean, -np.inf)
-        y[which] = mean.argmax(axis=1)[y[which]]
-    else:
-        y[which] = rng.integers(0, n_classes, n)
-    return y
-
-
-def nll(calibration_map, h, y):
-    return -float(calibration_map.log_apply(h.astype(float))[np.arange(len(y)), y].mean())
-
-
 def one_set(job):
     path, draws, sizes, noises, kind, labels, scale = job
-    warnings.simplefilter("ignore")
     out = {}
     for draw in range(draws):
         rng = np.random.default_rng([draw, 1])
-        hv, yv, ht, yt = halves(path, rng)
+        hv, yv, ht, yt = sets.halves(path, rng)
         hv, ht = scale * hv, scale * ht
         ideal = TemperatureScaling().fit(ht, yt)
         for n in sizes:
@@ -82,14 +40,10 @@ def one_set(job):
                 continue
             rows = rng.choice(len(yv), n, replace=False)
             for share in noises:
-                h, y = hv[rows], spoil(hv[rows], yv[rows], share, kind, rng)
+                h, y = hv[rows], sets.spoil(hv[rows], yv[rows], share, kind, rng)
                 bayes = BayesianTemperatureScaling(labels=labels or ("noisy" if share else "clean"))
-                # Without any finite optimum TS is given the edge of (0.05, 20).
-                fitted = [
-                    m.fit(h, y).map_
-                    for m in (TemperatureScaling(t_range=(0.05, 20)), AttendedTemperatureScaling(), bayes)
-                ]
-                losses = [nll(m, ht, yt) - ideal.fit_report_.nll for m in (ScaleMap(1.0), *fitted)]
+                fitted = [sets.plain(h, y).map_, *(m.fit(h, y).map_ for m in (AttendedTemperatureScaling(), bayes))]
+                losses = [sets.nll(m, ht, yt) - ideal.fit_report_.nll for m in (ScaleMap(1.0), *fitted)]
                 (t_low, t_high), (e_low, e_high) = bayes.temperature_interval_, bayes.noise_interval_
                 held = [t_low <= ideal.temperature_ <= t_high, e_low <= share <= e_high]
                 out.setdefault((n, share), []).append(losses + held)
@@ -109,24 +63,9 @@ def main():
     told = parser.parse_args()
     sizes = [int(v) for v in told.sizes.split(",")]
     noises = [float(v) for v in told.noise.split(",")]
-    paths = []
-    for path in sorted(told.folder.glob("*.npz")):
-        with np.load(path, allow_pickle=False) as z:
-            n = len(z["labels"]) if "labels" in z else len(z["labels_val"]) + len(z["labels_test"])
-        if n >= 2000:
-            paths.append(path)
-    start, found = time.time(), {}
+    paths = sets.large_enough(told.folder)
     jobs = [(p, told.draws, sizes, noises, told.kind, told.labels, told.scale) for p in paths]
-    with ProcessPoolExecutor(told.workers) as pool:
-        for i, (name, out) in enumerate(pool.map(one_set, jobs)):
-            found[name] = out
-            print(
-                f"\r{i + 1} of {len(paths)} sets, {time.time() - start:.0f} s ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
-    print(file=sys.stderr)
+    found = sets.run(one_set, jobs, told.workers)
     print(f"{len(found)} sets, {told.draws} draws, {told.kind} noise; mean excess test NLL over the best single T\n")
     print(
         "| labels | noise | "
