@@ -19,7 +19,17 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 
 import attemper
-from attemper import AttemperError, AttemperWarning, EdgeWarning, FileError, InputError, NotFittedError, Sketch
+from attemper import (
+    AttemperError,
+    AttemperWarning,
+    BayesianTemperatureScaling,
+    EdgeWarning,
+    FileError,
+    InputError,
+    NotFittedError,
+    Sketch,
+    StructuredScaling,
+)
 from attemper.calibrators.base import TemperatureCalibrator
 
 from data import draw
@@ -361,3 +371,21 @@ def check_odd_but_valid_input(calibrator):
             assert changed == 0
         assert np.isfinite(fitted.fit_report_.nll)
         assert fitted.fit_report_.message
+
+
+def check_masked_column(calibrator):
+    """A class that is ruled out in every row has probability 0, and does no harm to the others."""
+    h, y = draw(300, 5)
+    h[:, 4] = -np.inf
+    y = np.where(y == 4, h.argmax(axis=1), y)
+    fitted = clone(calibrator).fit(h, y)
+    p = fitted.predict_proba(h)
+    assert np.isfinite(p).all()
+    assert (p[:, 4] == 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-9)
+    order = np.random.default_rng(0).permutation(300)
+    same(clone(calibrator).fit(h[order], y[order]).predict_proba(h), p, 1e-6)
+    if isinstance(calibrator, BayesianTemperatureScaling | StructuredScaling):
+        return  # their report is not about the mixture that predicts
+    log_p = np.asarray(fitted.predict_log_proba(h))[np.arange(300), y]
+    assert fitted.fit_report_.nll == pytest.approx(-log_p.mean(), abs=1e-6)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 import attemper
 from attemper import (
@@ -22,6 +23,7 @@ from attemper import (
     FileError,
     InputError,
     TemperatureScaling,
+    VectorScaling,
     documents,
 )
 from attemper.documents import Fields, atomic, read_document, write_document
@@ -121,7 +123,10 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
         (b'{"attemper": "thing", "schema": 1, "x": -Infinity}', "-Infinity is not allowed"),
         (b'{"a":' * 200_000, "not valid JSON"),
         (b"[" * 200_000 + b"]" * 200_000, "not valid JSON"),
-        (b'{"attemper": "thing", "schema": ' + b"1" * 10_000 + b"}", "not valid JSON"),
+        (b'{"attemper": "thing", "schema": ' + b"1" * 10_000 + b"}", "'schema' is 1111.*…; expected a finite number"),
+        (b'{"attemper": "thing", "schema": 1, "x": {"y": [1, 1e400]}}', "'y' is 1e400; expected a finite number"),
+        (b'{"attemper": "thing", "schema": 1, "x": -1' + b"0" * 400 + b"}", "'x' is -1000.*; expected a finite number"),
+        (b"[1e999]", "there is 1e999; expected a finite number"),
         (b"[]", "JSON, but not a document of attemper"),
         (b'"attemper"', "JSON, but not a document of attemper"),
         (b"{}", "JSON, but not a document of attemper"),
@@ -371,6 +376,30 @@ def test_documents_that_make_no_sense(documents_of_calibrators, change, why):
     path, texts = documents_of_calibrators
     path.write_text(json.dumps(json.loads(texts[0]) | change))
     with pytest.raises(FileError, match=rf"a\.json: .*{why}"):
+        attemper.load(path)
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e400", "NaN", "Infinity"])
+@pytest.mark.parametrize("calibrator", [BayesianTemperatureScaling(), VectorScaling()], ids=str)
+def test_parameters_beyond_all_numbers_are_told(tmp_path, calibrator, value):
+    path = tmp_path / "a.json"
+    clone(calibrator).fit(*draw(200, 3)).save(path)
+    document = json.loads(path.read_text())
+    for name in document["params"]:
+        damaged = document | {"params": document["params"] | {name: "DAMAGE"}}
+        path.write_text(json.dumps(damaged).replace('"DAMAGE"', value))
+        with pytest.raises(FileError, match=f"'{name}' is .*finite number|is not allowed"):
+            attemper.load(path)
+
+
+@pytest.mark.parametrize("column", [-1, 3, 0.5, 1e300])
+def test_columns_of_confusions_that_do_not_exist_are_told(tmp_path, column):
+    path = tmp_path / "a.json"
+    BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(*draw(200, 3)).save(path)
+    text = path.read_text()
+    assert text.count('"columns":[[0,') == 1
+    path.write_text(text.replace('"columns":[[0,', f'"columns":[[{column!r},'))
+    with pytest.raises(FileError):
         attemper.load(path)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,9 +95,17 @@ def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
             f"{path}: more than {MAX_BYTES} bytes; a document of attemper is never that large, so this is not one"
         )
     try:
-        document = json.loads(text.decode("utf-8"), parse_constant=_reject_constant)
+        document = json.loads(
+            text.decode("utf-8"), parse_constant=_reject_constant, parse_int=_whole, parse_float=_finite
+        )
     except UnicodeDecodeError:
         raise FileError(f"{path}: not a JSON document, but binary data") from None
+    except _TooLargeError as error:
+        number = str(error)
+        keys = re.findall(r'"([^"\\]*)"\s*:', text.decode("utf-8").partition(number)[0])
+        field = f"the field {keys[-1]!r} is" if keys else "there is"
+        shown = number if len(number) <= 40 else number[:37] + "…"
+        raise FileError(f"{path}: {field} {shown}; expected a finite number") from None
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON, perhaps truncated: {error}") from None
     if not isinstance(document, dict) or "attemper" not in document:
@@ -117,6 +126,22 @@ def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
 
 def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is not allowed")
+
+
+class _TooLargeError(ValueError):
+    """A number that no float can hold, as it was written."""
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _TooLargeError(text)
+    return value
+
+
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
 
 
 class Fields:

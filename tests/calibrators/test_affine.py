@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from sklearn.base import clone
 
 import attemper
 from attemper import (
@@ -180,6 +181,52 @@ def test_masked_classes_take_no_part(kind):
     for _ in range(20):
         step = 1e-3 * rng.normal(size=found.weight_.shape), 1e-3 * rng.normal(size=4)
         assert nll(found.weight_ + step[0], found.bias_ + step[1]) > best
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        *CASES,
+        MatrixScaling(centring="log_probs"),
+        MatrixScaling(intercept=0.1),
+        MatrixScaling(off_diagonal=1.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("column", [0, 4])
+def test_a_column_masked_in_every_row_is_the_fit_without_it(calibrator, column):
+    h, y, _, _ = truth(300)
+    wide = np.insert(h, column, -np.inf, axis=1)
+    labels = np.delete(np.arange(5), column)[y]
+    expected = clone(calibrator).fit(h, y)
+    found = clone(calibrator).fit(wide, labels)
+    p = found.predict_proba(wide)
+    np.testing.assert_allclose(np.delete(p, column, axis=1), expected.predict_proba(h), atol=1e-7)
+    assert (p[:, column] == 0).all()
+    assert found.fit_report_.nll == pytest.approx(expected.fit_report_.nll, abs=1e-12)
+    assert found.fit_report_.gradient_norm < 1e-6
+    assert found.fit_report_.message == expected.fit_report_.message
+    order = np.random.default_rng(0).permutation(300)
+    moved = clone(calibrator).fit(wide[order], labels[order])
+    np.testing.assert_allclose(moved.predict_proba(wide), p, atol=1e-7)
+    some = wide.copy()
+    some[:, column] = h.mean(axis=1)  # the class comes back: it is as it was, and finite
+    assert np.isfinite(found.predict_proba(some)).all()
+
+
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])
+def test_a_class_that_is_open_in_few_rows(kind):
+    h, y, _, _ = truth(600)
+    closed = (np.arange(600) % 10 > 0) & (y != 3)
+    h[closed, 3] = -np.inf
+    w = np.where((y == 3) & (np.arange(600) % 10 > 0), 0.0, 1.0)
+    found = kind(l2=1e-6).fit(h, y, w)
+    assert found.fit_report_.converged
+    assert found.fit_report_.gradient_norm < 1e-6
+    order = np.random.default_rng(0).permutation(600)
+    np.testing.assert_allclose(
+        kind(l2=1e-6).fit(h[order], y[order], w[order]).predict_proba(h), found.predict_proba(h), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling])

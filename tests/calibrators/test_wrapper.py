@@ -46,6 +46,7 @@ from attemper import (
     AttemperWarning,
     BayesianTemperatureScaling,
     InputError,
+    IsotonicCalibration,
     NotFittedError,
     TemperatureScaling,
 )
@@ -294,6 +295,28 @@ def test_missing_values_go_through_where_the_estimator_takes_them():
     assert np.isfinite(clf.predict_proba(holes)).all()
     with pytest.raises(ValueError, match="NaN"):
         CalibratedClassifier(LogisticRegression(), "ts").fit(holes, Y)
+
+
+@pytest.mark.parametrize("method", ["isotonic", "histogram", "bbq", IsotonicCalibration()], ids=str)
+def test_methods_that_heed_the_order_alone_take_zeros_as_they_are(method):
+    forest = RandomForestClassifier(20, random_state=0)
+    clf = CalibratedClassifier(forest, method, cv=2).fit(X, Y)
+    p = clf.predict_proba(X)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    assert clf.score(X, Y) > 0.9
+    # Any other floor that is below all votes gives the same answer, and one that is told is kept.
+    other = CalibratedClassifier(forest, method, cv=2, floor=1e-25).fit(X, Y)
+    np.testing.assert_allclose(other.predict_proba(X), p, atol=1e-12)
+    assert other.calibrator_.floor == 1e-25
+    single = clf.calibrator_.predict_proba(forest.fit(X, Y).predict_proba(X).astype(np.float32))
+    np.testing.assert_allclose(single, p, atol=1e-5)
+    # What was learnt of zeros is how often they are wrong.
+    zero = clf.calibrator_.predict_proba([[1.0, 0.0, 0.0]])[0]
+    assert 0 <= zero[1:].max() < zero[0] < 1
+    # Logarithms of zeros have no such meaning.
+    with pytest.raises(InputError, match="exactly 0"), np.errstate(divide="ignore"):
+        CalibratedClassifier(forest, method, cv=2, response="predict_log_proba").fit(X, Y)
 
 
 def test_a_forest_asks_what_its_zeros_mean():

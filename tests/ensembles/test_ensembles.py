@@ -387,6 +387,23 @@ def test_a_module_of_ones_own_can_be_named():
         MCDropout(net(), layers=(nn.Dropout2d,))
 
 
+class BothDropouts(nn.Module):
+    """A layer that is seen from outside, and a call that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Dropout(0.0), nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x):
+        return self.last(F.dropout(self.layer(x), 0.5, training=self.training))
+
+
+def test_a_call_of_dropout_beside_a_layer_is_off_until_its_module_is_named():
+    model, x = BothDropouts(), rows()
+    assert MCDropout(model, 20).predict(x).mutual_information.abs().max() < 1e-6
+    assert (MCDropout(model, 20, layers=(BothDropouts,)).predict(x).mutual_information > 0).all()
+
+
 # What comes in and out
 
 

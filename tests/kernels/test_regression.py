@@ -244,3 +244,71 @@ def test_giving_up_is_said():
     assert not found.converged
     assert found.iterations == 2
     assert np.isfinite(found.weight).all()
+
+
+@both
+@pytest.mark.parametrize("penalty", [Params(0.0, 0.0), Params(0.01, 0.01), Params(0.0, 0.01)], ids=str)
+def test_what_no_sample_has_a_use_for_stays_at_the_prior(diagonal, penalty):
+    x, y = draw(300, 5)
+    x[:, 4], y = 0.0, y % 4
+    possible = np.ones(x.shape, dtype=bool)
+    possible[:, 4] = False
+    prior = Params(0.7 * (np.ones(5) if diagonal else np.eye(5)), np.linspace(-1, 1, 5))
+    start = Params(3 * prior.weight, prior.bias + 1)
+    found = minimise(x, y, None, prior, penalty, possible=possible, start=start)
+    cut = (slice(4),) if diagonal else (slice(4), slice(4))
+    alone = minimise(x[:, :4], y, None, Params(prior.weight[cut], prior.bias[:4]), penalty)
+    assert found.converged
+    assert found.attained
+    assert found.gradient_norm < 1e-8
+    np.testing.assert_allclose(found.weight[cut], alone.weight, atol=1e-9)
+    np.testing.assert_allclose(found.bias[:4], alone.bias, atol=1e-9)
+    np.testing.assert_array_equal(found.weight[4], prior.weight[4])
+    assert found.bias[4] == prior.bias[4]
+    if not diagonal:
+        np.testing.assert_array_equal(found.weight[:, 4], prior.weight[:, 4])
+
+
+@both
+@pytest.mark.parametrize("bias", [0.0, 0.1])
+def test_groups_of_classes_that_never_meet_are_fits_apart(diagonal, bias):
+    x, y = draw(400, 5)
+    possible = np.zeros(x.shape, dtype=bool)
+    possible[:200, :2] = possible[200:, 2:] = True
+    y = np.where(np.arange(400) < 200, y % 2, 2 + y % 3)
+    x = np.where(possible, x, 0.0)
+    x -= np.where(possible, x.sum(axis=1, keepdims=True) / possible.sum(axis=1, keepdims=True), 0.0)
+    found = minimise(
+        x, y, None, Params(np.ones(5) if diagonal else np.eye(5), np.zeros(5)), Params(0.0, bias), possible=possible
+    )
+    assert found.converged
+    assert found.gradient_norm < 1e-8
+    assert np.abs(found.weight).max() < 10
+    if bias == 0:
+        parts = [
+            minimise(
+                x[rows, some], y[rows] - some.start, None, Params(np.ones(k) if diagonal else np.eye(k), np.zeros(k))
+            )
+            for rows, some, k in [(slice(200), slice(0, 2), 2), (slice(200, 400), slice(2, 5), 3)]
+        ]
+        np.testing.assert_allclose(found.nll, (parts[0].nll + parts[1].nll) / 2, atol=1e-12)
+
+
+@both
+def test_a_single_possible_class_leaves_nothing_to_fit(diagonal):
+    prior = Params(np.ones(3) if diagonal else np.eye(3), np.zeros(3))
+    possible = np.tile([False, True, False], (10, 1))
+    found = minimise(draw(10, 3)[0], np.ones(10, dtype=int), None, prior, possible=possible)
+    assert found.converged
+    assert found.attained
+    assert found.nll == 0
+    np.testing.assert_array_equal(found.weight, prior.weight)
+
+
+def test_an_answer_whose_gradient_is_large_has_not_converged(monkeypatch):
+    x, y = draw(300, 4)
+    plain = multinomial.Problem.nearest
+    monkeypatch.setattr(multinomial.Problem, "nearest", lambda self, theta: plain(self, theta) * 1.1)
+    found = minimise(x, y, None, Params(np.eye(4), np.zeros(4)))
+    assert found.gradient_norm > 1e-3
+    assert not found.converged

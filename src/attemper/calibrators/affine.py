@@ -87,17 +87,23 @@ class AffineCalibrator(Calibrator):
         h = to_numpy(scores.logits).astype(np.float64, copy=False)
         beta = _best_beta(scores)
         pull = {"identity": 1.0, "temperature": beta, "zero": 0.0}[self.towards]
+        kept = _possible_somewhere(h, scores)
+        k = int(kept.sum())
+        some = h if kept.all() else h[:, kept]
         found = regression.minimise(
-            centred(h, self._centring(), np),
-            scores.labels,
+            centred(some, self._centring(), np),
+            scores.labels if kept.all() else np.cumsum(kept)[scores.labels] - 1,
             scores.weights,
-            self._multiple(pull, scores.n_classes),
-            self._penalty(scores.n_classes),
-            start=self._multiple(beta, scores.n_classes),
-            possible=np.isfinite(h) if scores.masked else None,
+            self._multiple(pull, k),
+            self._penalty(k),
+            start=self._multiple(beta, k),
+            possible=np.isfinite(some) if scores.masked else None,
         )
-        self.weight_, self.bias_ = found.weight, found.bias
-        self.map_ = AffineMap(found.weight, found.bias, self._centring())
+        # Of a class that is masked in every row nothing is known: it stays as it was, and the others do not heed it.
+        self.weight_, self.bias_ = self._multiple(pull, scores.n_classes)
+        self.weight_[kept if self.diagonal else np.ix_(kept, kept)] = found.weight.reshape((k,) * self.weight_.ndim)
+        self.bias_[kept] = found.bias
+        self.map_ = AffineMap(self.weight_, self.bias_, self._centring())
         moved = self.map_.apply(h).argmax(axis=1) != h.argmax(axis=1)
         self.fit_report_ = FitReport(
             converged=found.converged and found.attained,
@@ -106,7 +112,7 @@ class AffineCalibrator(Calibrator):
             nll=found.nll,
             n_samples=len(scores),
             passes=found.iterations + found.products,
-            message=self._message(found, scores),
+            message=self._message(found, scores, kept),
             gradient_norm=found.gradient_norm,
             changed=float(np.average(moved, weights=scores.weights)),
         )
@@ -125,14 +131,14 @@ class AffineCalibrator(Calibrator):
         bias = np.full(k, 2 * self.l2 + 2 * self.intercept / k)
         if self.diagonal:
             return Params(np.full(k, 2.0 * self.l2), bias)
-        off = 2 * getattr(self, "off_diagonal", 0.0) / (k * (k - 1))
+        off = 2 * getattr(self, "off_diagonal", 0.0) / max(k * (k - 1), 1)
         return Params(2 * self.l2 + off * (1 - np.eye(k)), bias)
 
-    def _message(self, found: regression.Solution, scores: Scores) -> str:
-        k = scores.n_classes
+    def _message(self, found: regression.Solution, scores: Scores, kept: NDArray[np.bool_]) -> str:
+        k = int(kept.sum())
         parts = []
         if not found.attained:
-            parts.append(f"no finite optimum: {self._why_endless(scores)}")
+            parts.append(f"no finite optimum: {self._why_endless(scores, kept)}")
         elif found.converged:
             parts.append("converged")
         else:
@@ -143,9 +149,9 @@ class AffineCalibrator(Calibrator):
             parts.append(f"only {len(scores)} samples for {count} parameters")
         return "; ".join(parts)
 
-    def _why_endless(self, scores: Scores) -> str:
+    def _why_endless(self, scores: Scores, kept: NDArray[np.bool_]) -> str:
         assert scores.labels is not None
-        absent = np.bincount(scores.labels, scores.weights, minlength=scores.n_classes) == 0
+        absent = kept & (np.bincount(scores.labels, scores.weights, minlength=scores.n_classes) == 0)
         if not absent.any():
             return "some labels can be separated from the others, so the NLL only falls as W grows"
         names = self.classes_[absent].tolist()
@@ -355,6 +361,14 @@ class DirichletCalibration(AffineCalibrator):
 
 
 ADVICE = "A penalty gives a finite answer that moves less with the labels: l2=0.1, towards='temperature'"
+
+
+def _possible_somewhere(h: NDArray[np.float64], scores: Scores) -> NDArray[np.bool_]:
+    """Tell for each class whether any sample leaves it open."""
+    if not scores.masked:
+        return np.ones(scores.n_classes, dtype=np.bool_)
+    rows = h if scores.weights is None else h[scores.weights > 0]
+    return np.asarray(np.isfinite(rows).any(axis=0))
 
 
 def _best_beta(scores: Scores) -> float:

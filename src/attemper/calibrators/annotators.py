@@ -66,9 +66,10 @@ class Confusions(NamedTuple):
     def from_fields(content: Fields, n_classes: int) -> Confusions:
         """Read back what was saved."""
         numbers = [content.array(name, (n_classes, -1)) for name in Confusions._fields]
-        columns = numbers[0].astype(np.int64)
+        within = (numbers[0] >= 0) & (numbers[0] < n_classes)  # what is beyond has no integer to be cast to
+        columns = np.where(within, numbers[0], 0).astype(np.int64)
         ok = len({v.shape for v in numbers}) == 1 and (columns == numbers[0]).all() and columns.size > 0
-        ok = ok and columns.min() >= 0 and columns.max() < n_classes and bool((np.diff(columns, axis=1) > 0).all())
+        ok = ok and bool((np.diff(columns, axis=1) > 0).all())
         total = numbers[1].sum(axis=1)
         if not ok or any(v.min() < 0 for v in numbers) or total.min() <= 0 or total.max() > 1 + 1e-6:
             raise FileError(f"{content.where}: no transition matrix of {n_classes} classes")

@@ -129,8 +129,13 @@ class _Ensemble:
 class MCDropout(_Ensemble):
     """Average a network over many passes with its dropout switched on (Gal and Ghahramani 2016).
 
-    Dropout layers run as in training; all else, batch norm too, as in evaluation. Afterwards the
-    model is as it was: modes, buffers, gradients; so are the global random numbers, even if a pass fails.
+    Dropout layers run as in training; all else, batch norm too, as in evaluation. Afterwards modes and the global
+    random numbers are as they were, even if a pass fails. No gradients are made. Buffers are not saved: in evaluation
+    torch's layers leave theirs alone, but what a module named in ``layers`` does to its own in training, it does here.
+
+    Dropout that is no layer, ``F.dropout(x, training=self.training)`` in the ``forward`` of a network, cannot be seen
+    from outside. It stays off, in silence where the network has dropout layers as well, until the module that calls it
+    is named: ``layers=(Net,)``.
 
     Parameters
     ----------
@@ -147,8 +152,9 @@ class MCDropout(_Ensemble):
         tensors is given to the model by name.
     layers : types of modules
         Others that are random in training, such as ``(DropPath,)``, or a module of one's own that calls
-        ``F.dropout(x, training=self.training)``. Known without being named: all of torch's dropout layers, and the
-        dropout inside `MultiheadAttention`, transformer layers, `LSTM`, `GRU` and `RNN`.
+        ``F.dropout(x, training=self.training)``, even the whole network; of what is inside of it, batch norm say, the
+        mode does not change. Known without being named: all of torch's dropout layers, and the dropout inside
+        `MultiheadAttention`, transformer layers, `LSTM`, `GRU` and `RNN`.
     seed : int or None
         The same seed gives the same numbers for the same batches, as ``torch.manual_seed(seed)`` would before
         all passes of the first batch, then of the second, and so on. Another batch size is another draw:

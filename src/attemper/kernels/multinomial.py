@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import lapack
 
 from attemper.kernels.softmax import BOTTOM
 
@@ -55,6 +56,7 @@ class Problem:
     prior: Floats
     penalty: Floats
     impossible: NDArray[np.bool_] | None
+    felt: NDArray[np.bool_]  # which parameters F can feel beside the penalty; the others stay at the prior
 
     @staticmethod
     def of(
@@ -78,16 +80,18 @@ class Problem:
         impossible = None if possible is None or possible.all() else ~possible
         x = np.asarray(x, dtype=np.float64)
         scale = float(np.sqrt(np.mean(x**2))) or 1.0
+        centre = _pack(prior, scale)
         return Problem(
             x / scale,
             scale,
             targets,
             w,
-            _pack(prior, scale),
+            centre,
             _pack(
                 Params(*(np.broadcast_to(_array(v), _array(like).shape) for v, like in zip(penalty, prior))), scale**-2
             ),
             impossible,
+            _felt(x, impossible, centre.shape),
         )
 
     @property
@@ -258,23 +262,33 @@ class Problem:
 
         The rest is rounding, which a preconditioner would blow up, for in those directions there is no curvature.
         """
-        free = self.penalty.sum(axis=0) == 0
+        free = np.where(self.felt, self.penalty, 0.0).sum(axis=0) == 0
         if self.diagonal:
             free[0] = False
+        count = np.maximum(self.felt.sum(axis=0), 1)
         unseen = self.unseen()
 
         def project(r: Floats) -> Floats:
-            r = r - np.where(free, r.mean(axis=0), 0.0)
-            return r - (r @ unseen) @ unseen.T if unseen.size else r
+            r = r - np.where(free, r.sum(axis=0, where=self.felt) / count, 0.0)
+            r = r - (r @ unseen) @ unseen.T if unseen.size else r
+            return np.where(self.felt, r, 0.0)
 
         return project
 
+    def settle(self, theta: Floats) -> Floats:
+        """Return θ with all that F cannot feel at the prior."""
+        return np.where(self.felt, theta, self.prior)
+
     def unseen(self) -> Floats:
         """Directions of the features of which no sample has anything, if no penalty sees them; as columns."""
-        if self.diagonal or self.penalty.any():
-            return np.zeros((self.prior.shape[1], 0))
-        values, vectors = np.linalg.eigh(self.gram())
-        return vectors[:, values <= 1e-13 * len(values) * values[-1]]
+        penalised = np.asarray((self.felt & (self.penalty > 0)).any(axis=0))
+        size = len(penalised)
+        if self.diagonal or penalised[:-1].any():
+            return np.zeros((size, 0))
+        seen = size - int(penalised[-1])  # a bias with a penalty is no part of any
+        values, vectors = np.linalg.eigh(self.gram()[:seen, :seen])
+        found = vectors[:, values <= 1e-13 * size * values[-1]]
+        return np.pad(found, ((0, size - seen), (0, 0)))
 
     def reach(self, z: Floats) -> float:
         """How far logits might have to go: the largest distance of a target from the top."""
@@ -283,14 +297,16 @@ class Problem:
 
     def nearest(self, theta: Floats) -> Floats:
         """Of all θ with the same probabilities and no larger a penalty, the one nearest to the prior."""
-        away = theta - self.prior
+        away = self.settle(theta) - self.prior
         shared = slice(-1, None) if self.diagonal else slice(None)
-        lam, dev = self.penalty[:, shared], away[:, shared]
+        felt, dev = self.felt[:, shared], away[:, shared]
+        lam = np.where(felt, self.penalty[:, shared], 0.0)
         total = lam.sum(axis=0)
         weighted = (lam * dev).sum(axis=0) / np.where(total > 0, total, 1.0)
-        away[:, shared] -= np.where(total > 0, weighted, dev.mean(axis=0))
+        mean = dev.sum(axis=0, where=felt) / np.maximum(felt.sum(axis=0), 1)
+        away[:, shared] -= np.where(total > 0, weighted, mean)
         unseen = self.unseen()
-        return self.prior + away - (away @ unseen) @ unseen.T
+        return self.settle(self.prior + away - (away @ unseen) @ unseen.T)
 
 
 class _Blocks:
@@ -322,7 +338,7 @@ class _Blocks:
         diagonal = np.einsum("kdd->kd", blocks)
         diagonal += self.problem.penalty + least[:, None]
         # As Lᵀ⁻¹ L⁻¹ it is positive definite whatever the rounding.
-        inverse = np.linalg.inv(np.linalg.cholesky(blocks))
+        inverse = np.stack([lapack.dtrtri(lower, lower=1)[0] for lower in np.linalg.cholesky(blocks)])
         turned = inverse.transpose(0, 2, 1)
         return lambda r: (turned @ (inverse @ r[:, :, None]))[:, :, 0]
 
@@ -335,6 +351,25 @@ class _Blocks:
         x, top = self.x[rows], h[rows]
         scale = h.sum() / max(float(top.sum()), 1e-300)
         return np.asarray((x * (scale * top)[:, None]).T @ x)
+
+
+def _felt(x: Floats, impossible: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Tell which parameters some sample has a use for: its class is possible, beside others, and its feature not 0."""
+    felt = np.ones(shape, dtype=np.bool_)
+    diagonal = shape[1] == 2 and x.shape[1] != 1
+    used = x != 0
+    if shape[0] == 1:
+        return ~felt
+    if impossible is None:
+        felt[:, :-1] = used.any(axis=0)[:, None] if diagonal else used.any(axis=0)
+        return felt
+    open_ = ~impossible & (impossible.sum(axis=1, keepdims=True) < shape[0] - 1)
+    felt[:, -1] = open_.any(axis=0)
+    if diagonal:
+        felt[:, 0] = (open_ & used).any(axis=0)
+    else:
+        felt[:, :-1] = open_.T.astype(np.float32) @ used.astype(np.float32) > 0
+    return felt
 
 
 def _array(values: ArrayLike) -> Floats:

@@ -16,7 +16,8 @@ separate. The steps then go on for ever while the gradient fades. That is seen (
 ends with finite parameters as soon as the gradient is below the tolerance.
 
 The softmax does not feel the same vector added to every row of A, nor the same number to every bias. Of all minima
-the one nearest to the prior is given, so that the answer is unique.
+the one nearest to the prior is given, so that the answer is unique. What no sample has a use for stays at the prior:
+the parameters of a class that is possible nowhere, and of a feature that is 0 everywhere.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def minimise(
     possible: NDArray[np.bool_] | None = None,
     tolerance: float = 1e-9,
     max_iterations: int = 200,
+    max_products: int = 2000,
 ) -> Solution:
     """Find the parameters that minimise F.
 
@@ -96,6 +98,7 @@ def minimise(
     penalty : λ, broadcast to the shape of the prior
     start : where to begin; the prior if None
     possible : N×K, False where a class is masked out of the softmax of a sample
+    max_iterations, max_products : Newton steps, and products with the Hessian, after which the search gives up
     tolerance : of the gap, and of the gradient's norm where features are of order one (it is in units of the features)
 
     Examples
@@ -109,18 +112,18 @@ def minimise(
     """
     problem = Problem.of(x, targets, weights, prior, penalty, possible)
     del x  # the problem has a copy, and arrays of this size are to be few
-    theta = problem.prior.copy() if start is None else problem.pack(start)
+    theta = problem.settle(problem.prior if start is None else problem.pack(start))
     state = problem.evaluate(problem.logits(theta), theta)
-    level = np.zeros_like(theta)
+    level = problem.settle(np.zeros_like(theta))
     if not state.value < problem.value(np.zeros_like(state.z), level):
         # A start that is far off has no curvature to go by; a uniform answer has most.
         theta, state = level, problem.evaluate(np.zeros_like(state.z), level)
     precondition, seen = problem.preconditioner(), problem.seen()
     faded = FADED / min(max(problem.scale, 1.0), 100.0)
-    free = bool((problem.penalty == 0).any())  # else there is a minimum
+    free = bool((problem.penalty[problem.felt] == 0).any())  # else there is a minimum
     iterations = products = 0
     attained, settled, gap, moved, damping, length = True, False, np.inf, np.inf, 0.0, 1.0
-    while iterations < max_iterations:
+    while iterations < max_iterations and products < max_products:
         size = float(np.linalg.norm(state.gradient))
         if size < 1e-30:  # at a minimum, or so far out that there is nothing left to see
             settled, gap = True, 0.0
@@ -152,8 +155,12 @@ def minimise(
         damping = 8 * max(damping, 1e-4) if length < 0.5 else damping / 4 if length >= 1 else damping
         if damping < 1e-9 or (length >= 1 and moved < 1):
             damping = 0.0  # near enough for Newton's own step
+    before = float(np.linalg.norm(state.gradient))
     theta = problem.nearest(theta)
     state = problem.evaluate(problem.logits(theta), theta)
+    if not np.linalg.norm(state.gradient) <= 10 * before + 1e3 * tolerance:
+        # Parameters so large that their rounding is felt: the answer is not where the search had ended.
+        settled, attained = False, True
     norm = float(np.sqrt(sum(float(np.vdot(g, g)) for g in problem.gradient(state))))
     weight, bias = problem.unpack(theta)
     converged = settled or not attained

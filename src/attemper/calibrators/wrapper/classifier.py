@@ -42,6 +42,10 @@ from attemper.scores import Kind
 
 __all__ = ["CalibratedClassifier"]
 
+# A probability of 0, for methods that ask no more of it than to be below the others. It is lost in any sum to one, so
+# that votes that were tied stay so, and still is a number in single precision.
+LEAST = 1e-30
+
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose confidence means what it says.
@@ -68,7 +72,9 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         estimator and one calibrator for each fold, and the mean of their probabilities.
     floor : float, optional
         With probabilities: what zeros, and all below it, stand for. Half a vote where models vote: 0.005 for a forest
-        of 100 trees. Without it a zero means impossible, and a row whose own label is impossible is an error.
+        of 100 trees. Without it a zero means impossible, and a row whose own label is impossible is an error; except
+        with ``"isotonic"``, ``"histogram"`` and ``"bbq"``, which heed the order alone or bins of it: there a zero is
+        the least that is said of a class, and 1e-30 stands for it.
     classes : sequence of names, optional
         Names of a module's outputs, if labels are names. A scikit-learn estimator has its own.
     select : callable, optional
@@ -300,7 +306,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _calibrator(self, kind: Kind) -> Calibrator:
         """Return an unfitted calibrator for scores of this kind."""
-        from attemper.calibrators import METHODS  # which imports this module
+        from attemper.calibrators import BBQ, METHODS, HistogramBinning, IsotonicCalibration  # which import this module
 
         if isinstance(self.method, Calibrator):
             calibrator: Calibrator = clone(self.method)
@@ -323,7 +329,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 f"floor={self.floor}: only probabilities have a floor; say response='predict_proba' ('probs' for a "
                 "module)"
             )
-        calibrator.set_params(input=kind, floor=calibrator.floor if self.floor is None else self.floor)
+        floor = calibrator.floor if self.floor is None else self.floor
+        if floor is None and kind == "probs" and isinstance(calibrator, BBQ | HistogramBinning | IsotonicCalibration):
+            floor = LEAST
+        calibrator.set_params(input=kind, floor=floor)
         return calibrator
 
     def _kind_of_module(self) -> Kind:
