@@ -167,8 +167,8 @@ def test_the_report_is_right(method, case):
     fitted = method.fit(h, y)
     p, report = fitted.predict_proba(h), fitted.fit_report_
     assert report.converged
-    assert report.error < 1e-12
-    assert report.gradient_norm < 1e-8
+    assert report.error < 1e-8
+    assert report.gradient_norm < 1e-6
     assert report.nll == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean(), rel=1e-10)
     assert report.changed == pytest.approx((p.argmax(axis=1) != h.argmax(axis=1)).mean())
     assert fitted.summary() == {"changed": report.changed}
