@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import to_numpy
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import Calibrator, FitReport, judge
 from attemper.calibrators.temperature import least_nll
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
@@ -104,17 +104,17 @@ class AffineCalibrator(Calibrator):
         self.weight_[kept if self.diagonal else np.ix_(kept, kept)] = found.weight.reshape((k,) * self.weight_.ndim)
         self.bias_[kept] = found.bias
         self.map_ = AffineMap(self.weight_, self.bias_, self._centring())
-        moved = self.map_.apply(h).argmax(axis=1) != h.argmax(axis=1)
+        value, changed = judge(self.map_, scores)
         self.fit_report_ = FitReport(
             converged=found.converged and found.attained,
             error=found.gap,
             edge=None,
-            nll=found.nll,
+            nll=value,
             n_samples=len(scores),
             passes=found.iterations + found.products,
             message=self._message(found, scores, kept),
             gradient_norm=found.gradient_norm,
-            changed=float(np.average(moved, weights=scores.weights)),
+            changed=changed,
         )
         if not self.fit_report_.converged:
             kind = AttemperWarning if found.attained else EdgeWarning

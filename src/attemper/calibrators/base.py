@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
@@ -22,10 +23,10 @@ from attemper.arrays import as_names, to_numpy
 from attemper.documents import Fields, write_document
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError
 from attemper.maps import Map, map_from_fields
-from attemper.scores import Scores
+from attemper.scores import Chunk, Scores
 from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
-__all__ = ["Calibrator", "FitReport", "TemperatureCalibrator"]
+__all__ = ["Calibrator", "FitReport", "TemperatureCalibrator", "judge"]
 
 
 @dataclass(frozen=True)
@@ -352,6 +353,23 @@ class TemperatureCalibrator(Calibrator):
         self.temperature_ = content.number("temperature")
         if self.temperature_ <= 0:
             raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
+
+
+def judge(found: Map, scores: Scores) -> tuple[float, float]:
+    """Mean validation NLL of a map, and the weighted share of samples whose arg max it changes."""
+
+    def sums(chunk: Chunk) -> NDArray[Any]:
+        p = found.apply(chunk.h)
+        w = np.ones(len(p)) if chunk.w is None else chunk.w
+        of_label = p[np.arange(len(p)), chunk.y]
+        losses = -np.log(np.where(of_label > 1e-290, of_label, 1.0))
+        tiny = (of_label <= 1e-290) & (w > 0)
+        if tiny.any():
+            losses[tiny] = -found.log_apply(chunk.h[tiny])[np.arange(tiny.sum()), chunk.y[tiny]]
+        return np.array([w @ losses, w @ (p.argmax(axis=1) != chunk.h.argmax(axis=1))])
+
+    nll, changed = scores.total(sums, np.float64) / scores.total_weight
+    return float(nll), float(changed)
 
 
 def _ascends(names: list[Any]) -> bool:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, log_probs, to_numpy
-from attemper.maps import Map
-from attemper.scores import Chunk, Scores
+from attemper.scores import Scores
 
-__all__ = ["Block", "OneVsRest", "Problem", "judge"]
+__all__ = ["Block", "OneVsRest", "Problem"]
 
 
 class Problem(NamedTuple):
@@ -88,20 +87,3 @@ class OneVsRest:
                 told = ~np.isnan(x)
                 positive = self.labels == rows[:, None] + self.classes.start
                 yield Block(rows, np.where(told, x, 0.0), positive, np.where(told, self.weights, 0.0))
-
-
-def judge(found: Map, scores: Scores) -> tuple[float, float]:
-    """Mean validation NLL of a map, and the weighted share of samples whose arg max it changes."""
-
-    def sums(chunk: Chunk) -> NDArray[Any]:
-        p = found.apply(chunk.h)
-        w = np.ones(len(p)) if chunk.w is None else chunk.w
-        of_label = p[np.arange(len(p)), chunk.y]
-        losses = -np.log(np.where(of_label > 1e-290, of_label, 1.0))
-        tiny = (of_label <= 1e-290) & (w > 0)
-        if tiny.any():
-            losses[tiny] = -found.log_apply(chunk.h[tiny])[np.arange(tiny.sum()), chunk.y[tiny]]
-        return np.array([w @ losses, w @ (p.argmax(axis=1) != chunk.h.argmax(axis=1))])
-
-    nll, changed = scores.total(sums, np.float64) / scores.total_weight
-    return float(nll), float(changed)

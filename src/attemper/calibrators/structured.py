@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from attemper.arrays import to_numpy
 from attemper.calibrators.annotators import Confusions
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import Calibrator, FitReport, judge
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.shrunken import FOLDS, LEVELS, Found, ShrunkenFit
 from attemper.documents import Fields
@@ -226,11 +226,7 @@ class StructuredScaling(Calibrator):
             return again.fit(held, y, w).map_
 
     def _report(self, scores: Scores, found: Found) -> None:
-        h = to_numpy(scores.logits).astype(np.float64, copy=False)
-        log_p = self.map_.log_apply(h)
-        w = np.ones(len(h)) if scores.weights is None else scores.weights
-        value = -float(w @ log_p[np.arange(len(h)), scores.labels] / w.sum())
-        changed = float(w @ (log_p.argmax(axis=1) != h.argmax(axis=1)) / w.sum())
+        value, changed = judge(self.map_, scores)
         bayes = self.bayes_.fit_report_
         fell_back = not self.spread_
         message = bayes.message
@@ -245,7 +241,7 @@ class StructuredScaling(Calibrator):
             found.rounds,
             message,
             None if fell_back else found.gradient_norm,
-            0.0 if self.map_.keeps_arg_max else changed,
+            changed,
         )
         if not (fell_back or found.converged):
             warnings.warn(
