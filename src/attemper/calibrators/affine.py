@@ -181,13 +181,8 @@ class VectorScaling(AffineCalibrator):
         Weight of the mean of b².
     towards : "identity", "temperature" or "zero"
         v₀: one, the best single 1/T, or zero. Without ``l2`` it has no effect on probabilities.
-    input : "logits" or "probs"
-        What X holds. It is never guessed.
-    floor : float, optional
-        For probabilities: what those of exactly 0 stand for, such as 1e-8, where they come from rounding.
-        Without it they mean that the class is impossible.
-    classes : sequence of names, optional
-        Names of the columns, if labels are names.
+    input, floor, classes
+        As for `TemperatureScaling`.
 
     Attributes
     ----------

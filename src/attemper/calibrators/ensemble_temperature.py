@@ -34,13 +34,8 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
 
     Parameters
     ----------
-    input : "logits" or "probs"
-        What X holds. It is never guessed.
-    floor : float, optional
-        For probabilities: what those of exactly 0 stand for, such as 1e-8, where they come from rounding.
-        Without it they mean that the class is impossible.
-    classes : sequence of names, optional
-        Names of the columns, if labels are names.
+    input, floor, classes
+        As for `TemperatureScaling`.
 
     Attributes
     ----------
