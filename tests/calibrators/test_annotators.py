@@ -81,8 +81,8 @@ def test_what_similar_classes_are_is_told_by_the_network():
     base = annotators._base(annotators._softened(3 * h, None, 1.0))
     np.testing.assert_allclose(base.sum(axis=1), 1)
     assert (np.diag(base) == 0).all()
-    assert base[0].argmax() == 1
-    assert base[1].argmax() == 0
+    assert base[0, 1] > base[0, 2] + 0.1
+    assert base[1, 0] > base[1, 3] + 0.1
     assert base[base > 0].min() >= 0.5 / 3 - 1e-12  # half of it goes anywhere
 
 

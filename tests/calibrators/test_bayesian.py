@@ -292,3 +292,15 @@ def test_clean_labels_have_no_confusions():
     assert found.confusions_ is None
     assert found.summary()["confusions"] == []
     assert found.classwise_ == 0
+
+
+def test_labels_drawn_among_the_similar_count_only_where_they_are_wrong_and_partly_stay():
+    h, y = draw(3000, 5, scale=6.0)
+    rng = np.random.default_rng(1)
+    softer = (h / 6 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    told = np.where(rng.random(3000) < 0.5, softer, y)
+    found = classwise().set_params(classwise_probability=0.0, similar_probability=1.0).fit(h, told)
+    assert found.similar_ == pytest.approx(1)
+    wrong = (told != y).mean()
+    assert found.noise_rate_ == pytest.approx(wrong, abs=0.07)
+    assert len(found.map_.betas) == 16  # a share of them is taken for softness of the network's own

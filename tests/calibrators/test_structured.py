@@ -384,3 +384,27 @@ def test_the_report_of_the_bayesian_fit_survives(tmp_path):
     fitted = StructuredScaling().fit(*draw(300, 4))
     fitted.save(tmp_path / "m.json")
     assert attemper.load(tmp_path / "m.json").bayes_.fit_report_ == fitted.bayes_.fit_report_
+
+
+def test_temperature_and_floor_are_found_anew_once_the_structure_is_known():
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(3000, 4))
+    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    lost = rng.random(3000) < 0.08
+    y[lost] = rng.integers(0, 4, lost.sum())
+    fitted = StructuredScaling().fit(z + np.array([4, 0, 0, -4]), y)
+    assert fitted.bayes_.floor_ < 0.01  # hidden by the biases
+    assert fitted.map_.then.floor == pytest.approx(0.08, abs=0.02)
+
+
+def test_a_sample_tells_less_where_its_true_class_stays_in_doubt():
+    h, y = draw(200, 3)
+    clean, noisy = (np.log((1 - e) * np.eye(3) + e / 3) for e in (1e-9, 0.6))
+    told = []
+    for channel in (clean, noisy):
+        fit = ShrunkenFit(h, y, np.ones(200), np.zeros(h.shape, dtype=bool), channel, 2)
+        found = fit.solve([10.0, 100.0], None, tolerance=1e-4, rounds=1)
+        told.append(fit._information(found)[1])
+    np.testing.assert_allclose(told[0], 1, atol=1e-3)
+    assert told[1].max() < 1
+    assert told[1].mean() < 0.6

@@ -143,9 +143,12 @@ class ShrunkenFit:
             z[fold == k] = self._only(fold == k).logits(Params(part.weight, part.bias))
         return np.where(self.masked, -np.inf, z)
 
-    def likelihood(self, z: Floats, then: Map) -> float:
-        """Log-likelihood of the labels when ``then`` is applied to z."""
-        _, value = shrinkage.true_classes(np.maximum(then.log_apply(z), BOTTOM), self.log_channel, self.y)
+    def likelihood(self, z: Floats, then: Map, log_channel: Floats) -> float:
+        """Log-likelihood of the labels when ``then``, which has the network's own floor, is applied to z.
+
+        ``log_channel`` is that of the annotators alone.
+        """
+        _, value = shrinkage.true_classes(np.maximum(then.log_apply(z), BOTTOM), log_channel, self.y)
         return float(self.w @ value)
 
     def logits(self, params: Params) -> Floats:

@@ -176,7 +176,7 @@ class StructuredScaling(Calibrator):
             h, y, w = h[w > 0], y[w > 0], w[w > 0]
         t = self.bayes_.temperature_
         x = centred(h, "mean", np)
-        fit = ShrunkenFit(x / t, y, w, np.isneginf(h), self._log_channel(), self._levels(w.sum()))
+        fit = ShrunkenFit(x / t, y, w, np.isneginf(h), self._log_channel(own=True), self._levels(w.sum()))
         found, precisions = fit.by_evidence()
         self.spread_ = {name: float(p**-0.5) for name, p in zip(LEVELS, precisions)}
         mixture = self.bayes_.map_
@@ -185,11 +185,12 @@ class StructuredScaling(Calibrator):
         self.weight_, self.bias_ = found.weight / t, found.bias
         held, gain = fit.held_out(_folds(x), found, precisions), 0.0
         if held is not None:
-            reference = fit.likelihood(fit.x0, then)
-            gain = (fit.likelihood(held, then) - reference) / w.sum()
+            channel = self._log_channel(own=False)
+            reference = fit.likelihood(fit.x0, then, channel)
+            gain = (fit.likelihood(held, then, channel) - reference) / w.sum()
             if self.labels == "clean":
                 again = self._temperature_again(held, y, w, t)
-                other = (fit.likelihood(held, again) - reference) / w.sum()
+                other = (fit.likelihood(held, again, channel) - reference) / w.sum()
                 if other > gain + WORTH / w.sum():
                     then, gain = again, other
         self.gain_ = max(float(gain), 0.0)
@@ -207,13 +208,14 @@ class StructuredScaling(Calibrator):
             )
         self._report(scores, found)
 
-    def _log_channel(self) -> Floats:
+    def _log_channel(self, *, own: bool) -> Floats:
         """Log-probability of each label (column) for a true class (row): annotators, and the network's own floor."""
         k, bayes = self.n_features_in_, self.bayes_
         anywhere = (1 - bayes.noise_rate_) * np.eye(k) + bayes.noise_rate_ / k
         channel = anywhere if bayes.confusions_ is None else bayes.confusions_.matrix
-        floor = max(bayes.floor_, LEAST_FLOOR)
-        return np.asarray(np.log((1 - floor) * channel + floor / k))
+        floor = max(bayes.floor_, LEAST_FLOOR) if own else 0.0
+        with np.errstate(divide="ignore"):  # a label that cannot be
+            return np.asarray(np.log((1 - floor) * channel + floor / k))
 
     def _levels(self, n_samples: float) -> int:
         k, asked = self.n_features_in_, LEVELS.index(self.level) + 1
