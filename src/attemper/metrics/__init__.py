@@ -1,4 +1,4 @@
-"""How good probabilities are: proper scores, calibration errors, reliability tables.
+"""How good probabilities are: proper scores, calibration errors, reliability tables, referral.
 
 Every metric takes probabilities and labels, and gives a float, or with
 ``interval=0.95`` an `Estimate` of value, low and high.
@@ -8,10 +8,12 @@ from attemper.metrics.bootstrap import Estimate
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.evaluation import evaluate
 from attemper.metrics.proper import accuracy, brier, nll
+from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
 
 __all__ = [
     "Estimate",
+    "ReferralCurve",
     "Reliability",
     "accuracy",
     "brier",
@@ -21,5 +23,8 @@ __all__ = [
     "mce",
     "mmce",
     "nll",
+    "referral_area",
+    "referral_area_difference",
+    "referral_curve",
     "reliability",
 ]

@@ -1,0 +1,266 @@
+"""Referral: who is decided by the network, and who is sent to a specialist.
+
+At a threshold t, samples with confidence c > t are decided, those with c ≤ t are referred. A good
+confidence refers the wrong answers and decides the right ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from attemper.arrays import Floats, as_matrix, as_weights, to_numpy
+from attemper.errors import InputError
+from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.predictions import Predictions
+
+__all__ = [
+    "Answers",
+    "ReferralCurve",
+    "referral_area",
+    "referral_area_difference",
+    "referral_area_of",
+    "referral_curve",
+]
+
+Thresholds = ArrayLike | Literal["paper"] | None
+
+PAPER = np.arange(21) / 20  # 0, 0.05, … 1
+
+
+@dataclass(frozen=True, eq=False)
+class ReferralCurve:
+    """What happens at each threshold, from the lowest up; all but ``threshold`` are shares of weight."""
+
+    threshold: Floats
+    correct_decided: Floats  # of the correctly classified samples, those decided; falls
+    errors_referred: Floats  # of the misclassified samples, those referred; rises
+    referred: Floats  # of all samples, those referred; rises
+    error_rate_decided: Floats  # of the samples decided, those misclassified; NaN where none is decided
+
+
+def referral_curve(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    thresholds: Thresholds = None,
+    log_probs: bool = False,
+    sample_weight: ArrayLike | None = None,
+) -> ReferralCurve:
+    r"""Referral curve of the skin-lesion system of arXiv 1810.11586: errors referred against right answers decided.
+
+    .. math:: x(t) = \frac{\sum_i w_i [c_i > t, \hat y_i = y_i]}{\sum_i w_i [\hat y_i = y_i]}, \qquad
+        y(t) = \frac{\sum_i w_i [c_i \le t, \hat y_i \ne y_i]}{\sum_i w_i [\hat y_i \ne y_i]}
+
+    with the largest probability as confidence c. It runs from (1, 0), where nobody is
+    referred, to (0, 1), where everybody is: at t = 1 that includes confidences that round to 1.
+
+    Parameters
+    ----------
+    probs, labels, log_probs, sample_weight
+        As in `nll`. There must be both right and wrong answers among them.
+    thresholds : array, "paper" or None
+        Where to look: numbers from 0 to 1, in any order; 0, 0.05, … 1, as the paper does; or every
+        confidence that occurs, and 0 and 1.
+
+    Returns
+    -------
+    ReferralCurve
+
+    Examples
+    --------
+    >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
+    >>> curve = referral_curve(probs, [0, 1, 0, 1], thresholds=[0, 0.65, 0.75, 1])
+    >>> curve.correct_decided.round(3), curve.errors_referred
+    (array([1.   , 0.667, 0.667, 0.   ]), array([0., 0., 1., 1.]))
+    >>> curve.referred, curve.error_rate_decided.round(3)
+    (array([0.  , 0.25, 0.5 , 1.  ]), array([0.25 , 0.333, 0.   ,   nan]))
+    """
+    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
+    if thresholds is None:
+        t = np.unique(np.concatenate([[0.0], answers.confidence, [1.0]]))
+    else:
+        t = _check_thresholds(thresholds)
+    below, total = answers.referred(t)
+    above = total - below
+    decided = above.sum(axis=0)
+    rate = above[1] / np.where(decided > 0, decided, np.nan)
+    return ReferralCurve(t, above[0] / total[0], below[1] / total[1], below.sum(axis=0) / total.sum(), rate)
+
+
+def referral_area(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    thresholds: Thresholds = None,
+    log_probs: bool = False,
+    sample_weight: ArrayLike | None = None,
+    interval: float | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> float | Estimate:
+    r"""Area under `referral_curve`, by trapezoids: 1 is perfect, 1/2 is chance.
+
+    .. math:: \sum_j (x_{j-1} - x_j) \, \frac{y_{j-1} + y_j}{2}
+
+    Over all thresholds, the default, it is the chance that a misclassified sample has a lower
+    confidence than a correctly classified one (ties count one half): the area under the ROC curve
+    of confidence for telling right from wrong answers. It depends on the order of the confidences alone.
+
+    Over the 21 thresholds of the paper it also depends on where the confidences lie between the
+    thresholds, for samples that no threshold tells apart count as ties. Calibration then
+    changes the area even where the order of the samples stays.
+
+    Parameters
+    ----------
+    probs, labels, sample_weight, interval, n_resamples, seed
+        As in `nll`. A resample without any right or any wrong answer has no area, and counts as
+        1/2: with a handful of errors the interval reaches down to that.
+    thresholds : array, "paper" or None
+        As in `referral_curve`; 0 and 1 are added to an array without them.
+    log_probs : bool
+        ``probs`` holds logarithms of probabilities, which tell confidences apart that round to 1.
+
+    Returns
+    -------
+    float or Estimate
+
+    Examples
+    --------
+    >>> probs = [[0.96, 0.04], [0.2, 0.8], [0.02, 0.98], [0.4, 0.6]]
+    >>> round(referral_area(probs, [0, 1, 0, 1]), 3)
+    0.0
+    >>> round(referral_area(probs, [0, 1, 0, 1], thresholds="paper"), 3)
+    0.167
+    """
+    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
+    return estimate(referral_area_of(answers, thresholds), answers.weights, interval, n_resamples, seed)
+
+
+def referral_area_difference(
+    probs: ArrayLike | Any,
+    other_probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    thresholds: Thresholds = None,
+    log_probs: bool = False,
+    sample_weight: ArrayLike | None = None,
+    interval: float | None = None,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> float | Estimate:
+    """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
+
+    Each resample serves both, so that what they share leaves the interval. Parameters as in `referral_area`;
+    ``log_probs`` speaks of both.
+
+    Examples
+    --------
+    >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]
+    >>> other = [[0.9, 0.1], [0.2, 0.8], [0.1, 0.9], [0.3, 0.7]]
+    >>> referral_area_difference(probs, other, [0, 1, 0, 1])
+    0.8333333333333334
+    """
+    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
+    try:
+        other = Answers.of(other_probs, labels, sample_weight, log_probs=log_probs)
+    except InputError as error:
+        raise type(error)(f"other_probs: {error}") from None
+    one, two = (referral_area_of(a, thresholds).value for a in (answers, other))
+    return estimate(Statistic(lambda w: one(w) - two(w)), answers.weights, interval, n_resamples, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The answers of a classifier, right and wrong, with their confidence; there are some of both.
+
+    Make one with `of`; the constructor checks nothing.
+    """
+
+    confidence: Floats
+    rank: NDArray[np.intp]  # of the confidence among all; equal where tied
+    right: NDArray[np.bool_]
+    weights: Floats
+
+    @classmethod
+    def of(
+        cls,
+        probs: ArrayLike | Any,
+        labels: ArrayLike | Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        log_probs: bool = False,
+    ) -> Answers:
+        """Check probabilities (or their logarithms) against their labels."""
+        p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
+        confidence, right = p.top
+        key = confidence
+        if log_probs:
+            # In double precision, and before exp rounds what is near 1. `p` has left out samples of weight 0.
+            key = to_numpy(as_matrix(probs, "log-probabilities")).max(axis=1).astype(np.float64)
+            key = np.minimum(key if sample_weight is None else key[as_weights(sample_weight, len(key)) > 0], 0.0)
+            confidence = np.exp(key)
+        if right.all() or not right.any():
+            every, missing = ("right", "wrong") if right.all() else ("wrong", "right")
+            raise InputError(
+                f"all {len(p)} answers are {every}: referral weighs right answers against wrong ones, so there must be "
+                f"{missing} ones too. Look at more samples."
+            )
+        return cls(confidence, np.unique(key, return_inverse=True)[1], right > 0, p.weights)
+
+    def referred(self, thresholds: Floats) -> tuple[Floats, Floats]:
+        """Weight of the right and of the wrong answers up to each threshold (ascending), and of all of them."""
+        n_bins = len(thresholds) + 1
+        # c ≤ t is decided by comparing, so t = 1 refers everybody. The last bin lies above all thresholds.
+        place = np.searchsorted(thresholds, self.confidence, side="left")
+        by_bin = [np.bincount(place, self.weights * of, minlength=n_bins) for of in (self.right, ~self.right)]
+        reached = np.array(by_bin).cumsum(axis=1)
+        return reached[:, :-1], reached[:, -1:]
+
+
+def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statistic:
+    """Area under the referral curve as a function of the weights; 1/2 where an area does not exist."""
+    if thresholds is None:
+        place = answers.rank  # every confidence in a bin of its own
+    else:
+        place = np.searchsorted(_check_thresholds(thresholds), answers.confidence, side="left")
+    right, wrong = (_adding(place, rows) for rows in (answers.right, ~answers.right))
+
+    def value(w: Floats) -> Floats:
+        r, e = np.asarray(right @ w), np.asarray(wrong @ w)  # by bin
+        up_to = np.cumsum(e, axis=0)
+        # A right answer wins over the errors in the bins below its own, and half of those that share its bin.
+        won = np.einsum("jb,jb->b", r, up_to) - np.einsum("jb,jb->b", r, e) / 2
+        both = r.sum(axis=0) * up_to[-1]
+        return np.asarray(np.where(both > 0, won / np.where(both > 0, both, 1.0), 0.5))
+
+    return Statistic(value)
+
+
+def _adding(place: NDArray[np.intp], rows: NDArray[np.bool_]) -> csr_array[np.float64]:
+    """Matrix that adds up, bin by bin, the weights of some rows."""
+    chosen = np.flatnonzero(rows)
+    shape = (int(place.max()) + 1, len(place))
+    return csr_array((np.ones(len(chosen)), (place[chosen], chosen)), shape)
+
+
+def _check_thresholds(thresholds: Thresholds) -> Floats:
+    """Ascending, none twice."""
+    if isinstance(thresholds, str):
+        if thresholds == "paper":
+            return PAPER.copy()
+        raise InputError(f"thresholds={thresholds!r}: must be numbers from 0 to 1, 'paper' or None")
+    try:
+        t = np.asarray(thresholds, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"thresholds: {error}; expected numbers from 0 to 1, 'paper' or None") from None
+    if t.ndim != 1 or t.size == 0:
+        raise InputError(f"thresholds: expected a list of numbers from 0 to 1; got shape {t.shape}")
+    bad = np.flatnonzero(~((t >= 0) & (t <= 1)))
+    if bad.size:
+        raise InputError(f"thresholds: number {bad[0]} is {t[bad[0]]}; they lie between 0 and 1")
+    return np.unique(t)
