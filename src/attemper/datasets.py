@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError
 
-__all__ = ["Dataset", "load", "names"]
+__all__ = ["Dataset", "load", "names", "path_of", "stored"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEMO = "resnet200-skin-lesionsplit-s0"
@@ -56,6 +56,42 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     >>> skin.val_logits.shape, skin.test_logits.shape, skin.class_names[4]
     ((801, 7), (3205, 7), 'mel')
     """
+    arrays = stored(name)
+    logits, labels = arrays.pop("logits"), arrays.pop("labels")
+    class_names = tuple(str(c) for c in arrays.pop("class_names"))
+    config = json.loads(str(arrays.pop("config")))
+    if "val_logits" in arrays:
+        val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels")
+        return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    val, test = order[: len(labels) // 5], order[len(labels) // 5 :]
+    extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
+    return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
+
+
+def stored(name: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file of ``data/`` as they are; the data card tells what they hold.
+
+    >>> sorted(stored("resnet200-skin-lesionsplit-s0"))
+    ['class_names', 'config', 'image_id', 'labels', 'lesion_id', 'logits']
+    """
+    path = path_of(name)
+    from attemper.files.reading import parsing  # here, so that `import attemper` need not load every format
+
+    with parsing(path, "a data set of attemper"):
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+        for key in ("logits", "labels", "class_names", "config"):
+            arrays[key]  # a KeyError is told as what it is: another kind of file
+        json.loads(str(arrays["config"]))
+        for key in ("labels", "val_labels"):
+            if key in arrays:
+                arrays[key] = arrays[key].astype(np.int64)
+    return arrays
+
+
+def path_of(name: str) -> Path:
+    """Return where a data set lies."""
     if not isinstance(name, str) or not name or Path(name).name != name:
         raise InputError(f"data set {name!r}: expected a name such as {DEMO!r}; names() lists them")
     found = [folder / f"{name}.npz" for folder in _folders() if (folder / f"{name}.npz").is_file()]
@@ -64,21 +100,7 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
             f"data set {name!r} is not here; there are {', '.join(names())}. The sets that do not come with the "
             "package are in the data/ folder of the repository: set ATTEMPER_DATA to that folder."
         )
-    from attemper.files.reading import parsing  # here, so that `import attemper` need not load every format
-
-    with parsing(found[0], "a data set of attemper"):
-        with found[0].open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-        logits, labels = arrays.pop("logits"), arrays.pop("labels").astype(np.int64)
-        class_names = tuple(str(c) for c in arrays.pop("class_names"))
-        config = json.loads(str(arrays.pop("config")))
-    if "val_logits" in arrays:
-        val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels").astype(np.int64)
-        return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
-    order = np.random.default_rng(seed).permutation(len(labels))
-    val, test = order[: len(labels) // 5], order[len(labels) // 5 :]
-    extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
-    return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
+    return found[0]
 
 
 def _folders() -> list[Path]:
