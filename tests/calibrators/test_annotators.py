@@ -37,6 +37,15 @@ def classwise(**more):
     return BayesianTemperatureScaling(labels="noisy", noise="classwise", **more)
 
 
+@pytest.mark.parametrize("n, scale", [(20, 2.0), (1500, 5.0)])
+def test_it_does_not_matter_where_the_search_begins(n, scale):
+    h, y = draw(n, 4, scale=scale)
+    interval = (np.log(0.05), np.log(20))
+    found = [Annotators.fit(Scores.from_logits(h, y), interval, flat, t, 0.1) for t in (0.06, 2.0, 19.0)]
+    for other in found[1:]:
+        np.testing.assert_allclose([node.u for node in other.nodes], [node.u for node in found[0].nodes])
+
+
 def test_the_evidence_is_highest_where_labels_were_drawn():
     h, y = draw(1500, 4, scale=5.0)
     rng = np.random.default_rng(1)

@@ -229,6 +229,28 @@ def test_far_starts_arrive():
         np.testing.assert_allclose(found.weight, expected.weight, atol=1e-8)
 
 
+@pytest.mark.parametrize("size", [0.01, 0.3, 30.0])
+def test_the_diagonal_as_preconditioner_ends_at_the_same_minimum(monkeypatch, size):
+    x, y = draw(400, 5)
+    prior, penalty = Params(np.eye(5), np.zeros(5)), Params(size, size)
+    found = minimise(x, y, None, prior, penalty)
+    monkeypatch.setattr(multinomial, "RULED", 2.0)
+    blocks = minimise(x, y, None, prior, penalty)
+    monkeypatch.setattr(multinomial, "RULED", -1.0)
+    diagonal = minimise(x, y, None, prior, penalty)
+    for other in (blocks, diagonal):
+        assert other.converged
+        np.testing.assert_allclose(other.weight, found.weight, atol=1e-8)
+    # It is chosen where it is as good.
+    assert found.products <= 1.5 * blocks.products
+
+
+@pytest.mark.parametrize("k", [1, 3, 32, 33, 100])
+def test_the_largest_of_a_row(k):
+    z = np.random.default_rng(0).normal(size=(20, k))
+    np.testing.assert_array_equal(multinomial.row_max(z), z.max(axis=1))
+
+
 def test_one_preconditioner_for_all_classes_ends_at_the_same_minimum(monkeypatch):
     x, y = draw(400, 5)
     prior = Params(np.eye(5), np.zeros(5))

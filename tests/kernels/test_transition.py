@@ -71,7 +71,10 @@ def run(h, y, w=None, b=5.0, base=None, width=transition.WIDTH, **more):
     with np.errstate(divide="ignore"):
         rest = np.full(len(h), -np.inf) if whole else np.log(np.maximum(1 - np.exp(log_s).sum(axis=1), 0))
     base = even(h.shape[1]) if base is None else base
-    return data, transition.estimate(log_s, rest, data, base[data.true, data.label], b, **more)
+    if "start" in more:
+        more["start"] = [more["start"]]
+    (found,) = transition.estimate(log_s, rest, data, base[data.true, data.label], [b], **more)
+    return data, found
 
 
 def as_matrix(data, found):
@@ -217,6 +220,28 @@ def test_a_start_from_nearby_ends_in_the_same_place():
     _, warm = run(h, y, start=nearby, steps=500, tolerance=1e-9)
     assert warm.evidence == pytest.approx(cold.evidence, abs=1e-2)
     np.testing.assert_allclose(warm.wrong, cold.wrong, atol=0.5)
+
+
+def test_spreads_side_by_side_are_those_one_by_one():
+    h, y = confused(300, 5)
+    data = transition.candidates(h, y, None)
+    log_s, rest, base = log_softmax(h, axis=1), np.full(300, -np.inf), even(5)[data.true, data.label]
+    together = transition.estimate(log_s, rest, data, base, (25.0, 1.0, 5.0))
+    for b, found in zip((25.0, 1.0, 5.0), together):
+        (alone,) = transition.estimate(log_s, rest, data, base, [b])
+        assert found.evidence == pytest.approx(alone.evidence, rel=1e-12)
+        assert found.held_out == pytest.approx(alone.held_out, rel=1e-12)
+        np.testing.assert_allclose(found.counts, alone.counts, atol=1e-9)
+    again = transition.estimate(log_s, rest, data, base, (25.0, 1.0, 5.0), start=together, steps=1)
+    assert [v.evidence for v in again] == pytest.approx([v.evidence for v in together], rel=1e-12)
+
+
+def test_labels_that_seem_impossible_leave_everything_finite():
+    h, y = draw(50, 40)
+    _, start = run(h, y, b=1e-3)
+    start = start._replace(counts=np.zeros_like(start.counts))  # nobody was seen to err
+    _, found = run(1e5 * h, y, b=1e-3, start=start)
+    assert np.isfinite([found.evidence, found.held_out, *found.counts]).all()
 
 
 def test_confusable_is_a_sum_over_samples():

@@ -36,6 +36,7 @@ SIMILAR = 0.5  # share of B that is drawn from what the network finds similar; t
 MAX_ROWS = 5000  # of a larger set this many tell enough about the annotators
 OWN_ELEMENTS = 1 << 19  # of logits that tell enough about biases and scales of the network's own
 NODES = 13
+WIDE = 0.6  # share of the nodes over which the posterior extends when they are close enough
 DROP = 30.0  # nats below the top where the posterior is taken to be zero
 SHOWN = 20  # destinations told for each class, where there are more than DENSE classes
 DENSE = 100
@@ -136,18 +137,37 @@ class Annotators:
         base = _base(softened)
         own = scale * _own_structure(h, y, w, temperature, rate)
         self = cls(data, base, softened, (), scale, own)
-        low, high = log_range
-        nodes: list[Node] = []
+        nodes = self._around(h, np.linspace(*log_range, NODES), log_prior, float(np.log(temperature)))
         for _ in range(4):
-            u = np.linspace(low, high, NODES)
-            nodes = self._look(h, u, nodes)
-            value = np.max([scale * self._evidence(nodes, i) for i in range(len(SPREADS))], axis=0) + log_prior(u)
+            value = self._posterior(nodes, log_prior)
             inside = np.flatnonzero(value > value.max() - DROP)
-            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, NODES - 1)
-            if last - first > 0.6 * (NODES - 1):
+            first, last = max(inside[0] - 1, 0), min(inside[-1] + 1, len(nodes) - 1)
+            if last - first > WIDE * (NODES - 1):
                 break
-            low, high = float(u[first]), float(u[last])
+            nodes = self._look(h, np.linspace(nodes[first].u, nodes[last].u, NODES))
         return cls(data, base, softened, tuple(nodes), scale, own)
+
+    def _around(self, h: Floats, u: Floats, log_prior: Callable[[Floats], Floats], at: float) -> list[Node]:
+        """Look at the u nearest to ``at``, then on both sides of it until the posterior has vanished."""
+        low = high = int(np.abs(u - at).argmin())
+        nodes = self._look(h, u[[low]])
+        while True:
+            value = self._posterior(nodes, log_prior)
+            left, right = value[[0, -1]] > value.max() - DROP
+            wide = high - low > WIDE * (len(u) - 1)  # nobody will look closer, so all are wanted
+            if low > 0 and (left or wide):
+                low -= 1
+                nodes = self._look(h, u[[low]]) + nodes
+            elif high < len(u) - 1 and (right or wide):
+                high += 1
+                nodes = nodes + self._look(h, u[[high]])
+            else:
+                return nodes
+
+    def _posterior(self, nodes: list[Node], log_prior: Callable[[Floats], Floats]) -> Floats:
+        """Log-posterior at the nodes, for the spread that explains most there."""
+        curves = [self.scale * self._evidence(nodes, i) for i in range(len(SPREADS))]
+        return np.asarray(np.max(curves, axis=0) + log_prior(np.array([node.u for node in nodes])))
 
     def similar(self) -> tuple[Floats, float]:
         """Return the law of labels that are drawn among the similar, for each true class; and how many are wrong."""
@@ -198,17 +218,14 @@ class Annotators:
         mean += share * off1
         square += share * off2
 
-    def _look(self, h: Floats, u: Floats, nodes: list[Node]) -> list[Node]:
+    def _look(self, h: Floats, u: Floats) -> list[Node]:
+        """Find what is to be known at each u; each starts from what was found at the one before."""
         base = self.base[self.data.true, self.data.label]
         found: list[Node] = []
         for at in u:
             log_s, log_rest = _candidates(h, float(np.exp(at)), self.data)
-            near = found[-1] if found and nodes else None  # from the second round on temperatures are close
-            errors = tuple(
-                transition.estimate(log_s, log_rest, self.data, base, b, start=None if near is None else near.found[i])
-                for i, b in enumerate(SPREADS)
-            )
-            found.append(Node(float(at), errors))
+            start = found[-1].found if found else None
+            found.append(Node(float(at), transition.estimate(log_s, log_rest, self.data, base, SPREADS, start=start)))
         return found
 
     @staticmethod

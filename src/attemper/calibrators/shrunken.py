@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.kernels import regression, shrinkage
-from attemper.kernels.regression import Params
+from attemper.kernels.multinomial import row_max
+from attemper.kernels.regression import Params, Problem
 from attemper.kernels.softmax import BOTTOM
 from attemper.maps import Map
 
@@ -42,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, eq=False)
 class ShrunkenFit:
-    """The data of a fit."""
+    """The data of a fit; all weights are above zero."""
 
     x: Floats
     y: NDArray[np.int64]
@@ -108,29 +109,25 @@ class ShrunkenFit:
     ) -> Found:
         """Posterior mode for given precisions, by EM: true classes given parameters, parameters given true classes."""
         data = self if rows is None else self._only(rows)
-        total = float(data.w.sum())
-        penalty = self._penalty(precisions, total)
         params = self.prior if start is None else Params(start.weight, start.bias)
         possible = ~data.masked if data.masked.any() else None
+        penalty = self._penalty(precisions, float(data.w.sum()))
+        problem = Problem.of(data.x, data.y, data.w, self.prior, penalty, possible)
+        theta = problem.pack(params)
+        z = problem.logits(theta)
+        gap = np.inf
         for count in range(1, rounds + 1):
-            q, _ = shrinkage.true_classes(data.logits(params), self.log_channel, data.y)
-            norm = self._gradient(data, params, q, penalty)
+            q, _ = shrinkage.true_classes(data._masked(z), self.log_channel, data.y)
+            problem = problem.towards(q)
+            state = problem.evaluate(z, theta)
+            norm = problem.gradient_norm(state)
             if count > 1 and norm < tolerance:
                 break
-            step = regression.minimise(
-                data.x,
-                q,
-                data.w,
-                self.prior,
-                penalty,
-                start=params,
-                possible=possible,
-                tolerance=tolerance / 10,
-                # Close to the end true classes change as much as parameters do: more than one step would be in vain.
-                max_iterations=1 if norm < 1e-3 and rounds > 2 else 200 if rounds > 1 else 3,
-            )
-            params = Params(step.weight, step.bias)
-        return Found(params.weight, params.bias, norm, step.gap, count, norm < max(tolerance, 1e-6))
+            # True classes change as much as parameters do: more than one step between them would be in vain.
+            end = regression.descend(problem, theta, state, tolerance / 10, max_iterations=1 if rounds > 1 else 3)
+            theta, z, gap = end.theta, end.state.z, end.gap
+        weight, bias = problem.unpack(theta)
+        return Found(weight, bias, norm, gap, count, norm < max(tolerance, 1e-6))
 
     def held_out(self, fold: NDArray[np.int64], found: Found, precisions: list[float]) -> Floats | None:
         """Logits of each sample by a fit without its fold; None if there are too few samples for that."""
@@ -139,7 +136,7 @@ class ShrunkenFit:
             return None
         z = np.empty_like(self.x)
         for k in range(FOLDS):
-            part = self.solve(precisions, found, tolerance=1e-4, rounds=20, rows=fold != k)
+            part = self.solve(precisions, found, tolerance=3e-5, rounds=20, rows=fold != k)
             z[fold == k] = self._only(fold == k).logits(Params(part.weight, part.bias))
         return np.where(self.masked, -np.inf, z)
 
@@ -155,6 +152,9 @@ class ShrunkenFit:
         """Return z, far down where a class is masked."""
         weight = params.weight
         z = (self.x * weight if weight.ndim == 1 else self.x @ weight.T) + params.bias
+        return self._masked(z)
+
+    def _masked(self, z: Floats) -> Floats:
         return np.where(self.masked, BOTTOM, z)
 
     def _only(self, rows: NDArray[np.bool_]) -> ShrunkenFit:
@@ -163,18 +163,12 @@ class ShrunkenFit:
     def _information(self, found: Found) -> tuple[Floats, Floats]:
         """Probabilities, and how much each sample tells: less where its true class stays in doubt."""
         z = self.logits(Params(found.weight, found.bias))
-        p = np.exp(z - z.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
         q, _ = shrinkage.true_classes(z, self.log_channel, self.y)
-        before, after = (np.sum(v * (1 - v), axis=1) for v in (p, q))
+        p = z - row_max(z)[:, None]
+        np.exp(p, out=p)
+        p /= p.sum(axis=1, keepdims=True)
+        before, after = (np.vecdot(v, 1 - v) for v in (p, q))
         return p, self.w * np.clip(1 - after / np.maximum(before, 1e-12), 0.05, 1)
-
-    def _gradient(self, data: ShrunkenFit, params: Params, q: Floats, penalty: Params) -> float:
-        """Norm of the gradient of the mean objective."""
-        _, g = regression.value_and_gradient(
-            params, data.x, q, data.w, self.prior, penalty, possible=~data.masked if data.masked.any() else None
-        )
-        return float(np.sqrt(np.sum(g.weight**2) + np.sum(g.bias**2)))
 
     def _penalty(self, precisions: list[float], total: float) -> Params:
         array = np.minimum(self._array(precisions) / total, 1e8)  # beyond, the gradient would be mere rounding

@@ -6,7 +6,7 @@ F is the one of `attemper.kernels.regression`, which minimises it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy.linalg import lapack
 
 from attemper.kernels.softmax import BOTTOM
 
-__all__ = ["Params", "Problem", "State"]
+__all__ = ["Params", "Problem", "State", "row_max"]
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 MAX_BLOCKS = 1 << 24
 # A block is made anew when the weights of its samples have changed by this share.
 STALE = 0.2
+# Where the penalty exceeds the curvature for this share of the parameters, as in shrunken fits, the diagonal of the
+# Hessian is as good a preconditioner as its blocks, and costs next to nothing.
+RULED = 0.9
+SHORT = 32  # rows of which the largest element is found faster column by column
 
 
 class Params(NamedTuple):
@@ -113,6 +117,14 @@ class Problem:
         weight, bias = self.unpack(state.gradient)
         return Params(weight * self.scale**2, bias)
 
+    def gradient_norm(self, state: State) -> float:
+        """Euclidean norm of the gradient in A and b."""
+        return float(np.sqrt(sum(float(np.vdot(g, g)) for g in self.gradient(state))))
+
+    def towards(self, targets: NDArray[Any]) -> Problem:
+        """Return the same problem with other targets."""
+        return replace(self, targets=targets)
+
     def logits(self, theta: Floats) -> Floats:
         """Return A x + b; it is linear in θ, so also the change of the logits that a change of θ makes."""
         z = self.x * theta[:, 0] if self.diagonal else self.x @ theta[:, :-1].T
@@ -143,10 +155,17 @@ class Problem:
         """F alone."""
         return self._exponentials(z)[2] + self._cost(theta)
 
+    def level_value(self, theta: Floats) -> float:
+        """F at θ where all logits are equal."""
+        k = len(self.prior)
+        if self.impossible is None:
+            return float(np.log(k)) + self._cost(theta)
+        return float(self.weights @ np.log(k - self.impossible.sum(axis=1))) + self._cost(theta)
+
     def _exponentials(self, z: Floats) -> tuple[Floats, Floats, float]:
         """exp(z), with the row maximum taken away, its sum over the classes, and the mean NLL."""
         e = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
-        e = e - e.max(axis=1, keepdims=True)
+        e = e - row_max(e)[:, None]
         at_target = self._at_target(e)
         np.exp(e, out=e)
         total = np.vecdot(e, np.ones(e.shape[1]))
@@ -211,9 +230,31 @@ class Problem:
         k, size = self.prior.shape
         if self.diagonal:
             return self._pairs
-        if k * size**2 <= MAX_BLOCKS:
-            return _Blocks(self)
-        return self._shared()
+        blocks: list[Callable[[Floats, float], Callable[[Floats], Floats]]] = []  # made when they are needed
+
+        def by_blocks(p: Floats, damping: float) -> Callable[[Floats], Floats]:
+            if not blocks:
+                blocks.append(_Blocks(self) if k * size**2 <= MAX_BLOCKS else self._shared())
+            return blocks[0](p, damping)
+
+        if float(np.mean(self.penalty > 0)) < RULED:
+            return by_blocks
+        squares = self._with_ones() ** 2
+
+        def at(p: Floats, damping: float) -> Callable[[Floats], Floats]:
+            h = p * (1 - p)
+            h *= self.weights[:, None]
+            diagonal = h.T @ squares
+            if damping > 0 or float(np.mean(self.penalty > diagonal)) < RULED:
+                return by_blocks(p, damping)
+            diagonal += self.penalty
+            return lambda r: r / diagonal
+
+        return at
+
+    def _with_ones(self) -> Floats:
+        """Return the features with a one at their end."""
+        return np.concatenate([self.x, np.ones((len(self.x), 1))], axis=1)
 
     def _pairs(self, p: Floats, damping: float) -> Callable[[Floats], Floats]:
         """2×2 blocks, one for each class."""
@@ -293,7 +334,7 @@ class Problem:
     def reach(self, z: Floats) -> float:
         """How far logits might have to go: the largest distance of a target from the top."""
         d = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
-        return float((d.max(axis=1) - self._at_target(z)).max())
+        return float((row_max(d) - self._at_target(z)).max())
 
     def nearest(self, theta: Floats) -> Floats:
         """Of all θ with the same probabilities and no larger a penalty, the one nearest to the prior."""
@@ -309,13 +350,18 @@ class Problem:
         return self.settle(self.prior + away - (away @ unseen) @ unseen.T)
 
 
+def row_max(z: Floats) -> Floats:
+    """Largest of each row. NumPy takes rows one by one, which is slow where they are short."""
+    return np.asarray(z.max(axis=1) if z.shape[1] > SHORT else np.ascontiguousarray(z.T).max(axis=0))
+
+
 class _Blocks:
     """The blocks of the Hessian that belong to one class; only those that have changed are made anew."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         k, size = problem.prior.shape
-        self.x = np.concatenate([problem.x, np.ones((len(problem.x), 1))], axis=1)
+        self.x = problem._with_ones()
         self.blocks = np.zeros((k, size, size))
         self.weights = np.zeros((len(problem.x), k))  # of the samples in each block
 

@@ -8,8 +8,8 @@ A is K×D, or diagonal (K numbers, for D = K). The penalty λ is told for every 
 off-diagonal alone, or shrinkage towards a multiple of the identity are all the same thing.
 
 F is convex. Newton's steps are found by conjugate gradients, with exact products with the Hessian (two products of
-matrices each) and the blocks of the Hessian that belong to one class as the preconditioner; a search along the step
-sees to it that F falls.
+matrices each) and the blocks of the Hessian that belong to one class as the preconditioner, or its diagonal alone where
+the penalty outweighs the data; a search along the step sees to it that F falls.
 
 Where there is no penalty, F may have no minimum, only a limit: a class that never occurs, or labels that A can
 separate. The steps then go on for ever while the gradient fades. That is seen (`Solution.attained`), and the search
@@ -24,18 +24,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper.kernels.multinomial import Params, Problem, State
 
-__all__ = ["Params", "Solution", "curvature_product", "minimise", "value_and_gradient"]
+__all__ = ["Params", "Problem", "Solution", "curvature_product", "descend", "minimise", "value_and_gradient"]
 
 Floats = NDArray[np.float64]
 
-# A step that changes no logit by more than this is the last: what it leaves is of the order of its square.
+# A step that changes no logit by more than this, or than ten times the tolerance, is the last: what it leaves is far
+# less.
 STILL = 1e-6
 # One that goes on by this much where the gradient has all but gone is on its way to infinity.
 ENDLESS = 0.05
@@ -113,9 +114,48 @@ def minimise(
     problem = Problem.of(x, targets, weights, prior, penalty, possible)
     del x  # the problem has a copy, and arrays of this size are to be few
     theta = problem.settle(problem.prior if start is None else problem.pack(start))
-    state = problem.evaluate(problem.logits(theta), theta)
+    # Nobody else holds the first state, so that its arrays go when the search has left it.
+    end = descend(
+        problem, theta, problem.evaluate(problem.logits(theta), theta), tolerance, max_iterations, max_products
+    )
+    weight, bias = problem.unpack(end.theta)
+    return Solution(
+        weight,
+        bias,
+        end.state.value,
+        end.state.nll,
+        problem.gradient_norm(end.state),
+        end.gap,
+        end.iterations,
+        end.products,
+        end.converged,
+        attained=end.attained,
+    )
+
+
+class End(NamedTuple):
+    """Where a search has ended; see `Solution`."""
+
+    theta: Floats
+    state: State
+    gap: float
+    iterations: int
+    products: int
+    converged: bool
+    attained: bool
+
+
+def descend(
+    problem: Problem,
+    theta: Floats,
+    state: State,
+    tolerance: float,
+    max_iterations: int = 200,
+    max_products: int = 2000,
+) -> End:
+    """Do what `minimise` does for a problem that is there already, from θ, whose state is known."""
     level = problem.settle(np.zeros_like(theta))
-    if not state.value < problem.value(np.zeros_like(state.z), level):
+    if not state.value < problem.level_value(level):
         # A start that is far off has no curvature to go by; a uniform answer has most.
         theta, state = level, problem.evaluate(np.zeros_like(state.z), level)
     precondition, seen = problem.preconditioner(), problem.seen()
@@ -149,7 +189,7 @@ def minimise(
         if length == 0:  # F cannot be told from its minimum
             settled = fine or size <= 1e3 * tolerance
             break
-        if fine and moved <= STILL:
+        if fine and moved <= max(STILL, 10 * tolerance):
             settled = True
             break
         damping = 8 * max(damping, 1e-4) if length < 0.5 else damping / 4 if length >= 1 else damping
@@ -161,10 +201,7 @@ def minimise(
     if not np.linalg.norm(state.gradient) <= 10 * before + 1e3 * tolerance:
         # Parameters so large that their rounding is felt: the answer is not where the search had ended.
         settled, attained = False, True
-    norm = float(np.sqrt(sum(float(np.vdot(g, g)) for g in problem.gradient(state))))
-    weight, bias = problem.unpack(theta)
-    converged = settled or not attained
-    return Solution(weight, bias, state.value, state.nll, norm, gap, iterations, products, converged, attained=attained)
+    return End(theta, state, gap, iterations, products, converged=settled or not attained, attained=attained)
 
 
 def value_and_gradient(
@@ -249,7 +286,7 @@ def _search(
     def at(t: float) -> float:
         return problem.value(state.z + t * change, theta + t * step)
 
-    length = min(1.0, 1e3 * (100 + problem.reach(state.z)) / max(moved, 1e-300))
+    length = 1.0 if moved <= 1e5 else min(1.0, 1e3 * (100 + problem.reach(state.z)) / moved)
     shortest = 1e-12 * length
     value = at(length)
     while value > state.value - 1e-4 * length * gap + rounding:

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from attemper.kernels.multinomial import row_max
+
 __all__ = ["log_volume", "posterior_variances", "precision", "true_classes"]
 
 Floats = NDArray[np.float64]
@@ -37,10 +39,10 @@ def true_classes(z: Floats, log_channel: Floats, y: NDArray[np.int64]) -> tuple[
 
 def _exponentials(z: Floats) -> Floats:
     """Turn logits into probabilities in place; return the logarithms of the sums of their exponentials."""
-    top = z.max(axis=1)
+    top = row_max(z)
     z -= top[:, None]
     np.exp(z, out=z)
-    total = z.sum(axis=1)
+    total = np.vecdot(z, np.ones(z.shape[1]))
     z /= total[:, None]
     return np.asarray(np.log(total) + top)
 
@@ -66,11 +68,13 @@ def _blocks(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Iterator[Flo
     h = p * (1 - p) * w[:, None] * (k / (k - 1))
     diagonal = precisions.shape[1] == 2 and x.shape[1] != 1
     step = 1 if diagonal else max(1, n * k * x.shape[1] ** 2 // BUDGET)
-    ones = np.ones(len(x[::step]))
+    roots = np.sqrt(step * h[::step])
+    ones = np.ones(len(roots))
     full = np.column_stack([x[::step], ones]) if not diagonal else x
     for c in range(k):
         features = np.column_stack([x[:, c], ones]) if diagonal else full
-        block = (features * (step * h[::step, c : c + 1])).T @ features
+        features = features * roots[:, c : c + 1]
+        block = features.T @ features  # of the same array: half the work, as NumPy knows the product for symmetric
         block[np.diag_indices_from(block)] += precisions[c]
         yield block
 

@@ -18,10 +18,12 @@ probability is kept as one class of which nothing is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import betaln, digamma, gammaln
 
 __all__ = ["Candidates", "Errors", "candidates", "confusable", "estimate"]
@@ -31,6 +33,8 @@ Ints = NDArray[np.int64]
 
 WIDTH = 32
 RATE = (1.0, 4.0)  # Beta prior of the common rate ε
+LEAST = -690.0  # of log C: its exponential is no zero
+IDLE = 1e-7  # counts of a pair, over the prior's, that change nothing
 POOLING = 10.0  # a: how many samples of a class weigh as much as what all classes have in common
 
 
@@ -86,76 +90,127 @@ def estimate(
     log_rest: Floats,
     data: Candidates,
     base: Floats,
-    b: float,
+    spreads: Sequence[float],
     *,
-    start: Errors | None = None,
+    start: Sequence[Errors] | None = None,
     steps: int = 60,
     tolerance: float = 1e-3,
-) -> Errors:
+) -> tuple[Errors, ...]:
     """Posterior of rates and destinations, given log S of the candidates (N×m) and of all other classes together.
 
-    ``base`` is B for each pair; that of pairs that are right does not count. ``start`` is what was found nearby.
+    ``base`` is B for each pair; that of pairs that are right does not count. ``spreads`` are values of b, each of which
+    has an answer of its own; they go side by side, as most of the work on small sets is that of calling NumPy.
+    ``start`` is what was found nearby.
     """
-    k, right_pair = data.n_classes, data.right
-    w, total = data.weights, float(data.weights.sum())
-    prior = np.where(right_pair, 1.0, b * base)
-    at_start = gammaln(prior)
-    codes, last, rate = data.pair.ravel(), -np.inf, 0.1
+    k, w, total = data.n_classes, data.weights, float(data.weights.sum())
+    is_right, true = data.right, data.true
+    rights = np.flatnonzero(is_right)
+    first = np.flatnonzero(np.diff(true, prepend=-1))  # pairs are in the order of their true classes
+    s, rest = np.exp(log_s), np.exp(log_rest)[:, None] / max(k - 1, 1)
+    # N × pairs: its products with C are the probabilities of the labels, those of its transpose the counts.
+    entries = (s.ravel(), data.pair.ravel().astype(np.int32), np.arange(0, s.size + 1, s.shape[1], dtype=np.int32))
+    by_sample = csr_array(entries, shape=(len(s), len(true)))
+    by_pair = by_sample.T
+    b = np.asarray(spreads, dtype=np.float64)[:, None]
+    prior = np.where(is_right, 1.0, b * base)
+    at_start, slope = gammaln(prior), digamma(prior)
     if start is None:
-        found = _sums(codes, (np.exp(log_s) * w[:, None]).ravel(), len(prior))
+        found = np.tile(by_pair @ w, (len(b), 1))
     else:
-        found = np.where(right_pair, start.right[data.true], start.counts)
+        found = np.where(is_right, [v.right[true] for v in start], [v.counts for v in start])
+    running, last = np.arange(len(b)), np.full(len(b), -np.inf)
+    ended: dict[int, Errors] = {}
     for step in range(steps):
-        counts = np.where(right_pair, 0.0, found)
-        wrong, right = (_sums(data.true, v, k) for v in (counts, found - counts))
-        rate = float((wrong.sum() + RATE[0]) / (total + sum(RATE)))
+        wrong, right = np.zeros((2, len(b), k))
+        right[:, true[rights]] = found[:, rights]
+        counts = found
+        counts[:, rights] = 0.0
+        wrong[:, true[first]] = np.add.reduceat(counts, first, axis=1)
+        rate = (wrong.sum(axis=1, keepdims=True) + RATE[0]) / (total + sum(RATE))
         r0, w0 = POOLING * (1 - rate), POOLING * rate
         both = digamma(right + wrong + POOLING)
         log_right, log_wrong = digamma(right + r0) - both, digamma(wrong + w0) - both
-        where = digamma(prior + counts) - digamma(b + wrong)[data.true]
-        log_c = np.where(right_pair, log_right[data.true], log_wrong[data.true] + where)
-        t = log_s + log_c[data.pair]
-        unknown = log_rest + np.log(rate / max(k - 1, 1))
-        top = np.maximum(t.max(axis=1), unknown)
-        q = np.exp(t - top[:, None])
-        z = q.sum(axis=1) + np.exp(unknown - top)
-        evidence = float(w @ (np.log(z) + top))
-        evidence -= float(
-            np.sum(betaln(w0, r0) - betaln(wrong + w0, right + r0) + wrong * log_wrong + right * log_right)
-            + np.sum(gammaln(b + wrong) - gammaln(b))
-            + np.sum(np.where(right_pair, 0.0, at_start - gammaln(prior + counts) + counts * where))
+        elsewhere = digamma(b + wrong)
+        # Most pairs of many classes are as at the start, and these functions are what costs most.
+        busy = np.nonzero(counts > IDLE * prior)
+        after = (prior + counts)[busy]
+        where = slope.copy()
+        where[busy] = digamma(after)
+        cost = np.sum(
+            betaln(w0, r0)
+            - betaln(wrong + w0, right + r0)
+            + wrong * (log_wrong - elsewhere)
+            + right * log_right
+            + gammaln(b + wrong)
+            - gammaln(b),
+            axis=1,
         )
-        evidence += (RATE[0] - 1) * np.log(rate) + (RATE[1] - 1) * np.log1p(-rate)
-        if step > 2 and evidence - last < tolerance:
+        cost += np.bincount(busy[0], at_start[busy] - gammaln(after) + counts[busy] * where[busy], len(b))
+        log_c = where
+        log_c += (log_wrong - elsewhere).take(true, axis=1)
+        log_c[:, rights] = log_right[:, true[rights]]
+        # Not all of a row may vanish: where S does, the least of C has to do.
+        c = np.exp(np.maximum(log_c, LEAST))
+        z = by_sample @ c.T + rest * rate.T
+        evidence = w @ np.log(z) - cost
+        evidence += (RATE[0] - 1) * np.log(rate[:, 0]) + (RATE[1] - 1) * np.log1p(-rate[:, 0])
+        over = (evidence - last < tolerance) & (step > 2) | (step == steps - 1)
+        for i in np.flatnonzero(over):
+            ended[int(running[i])] = Errors(
+                float(evidence[i]),
+                _held_out(
+                    s,
+                    c[i],
+                    z[:, i],
+                    rest[:, 0],
+                    data,
+                    prior[i],
+                    float(b[i, 0]),
+                    float(rate[i, 0]),
+                    right[i],
+                    counts[i],
+                    wrong[i],
+                ),
+                float(rate[i, 0]),
+                right[i],
+                wrong[i],
+                counts[i],
+            )
+        if over.all():
             break
+        found = c * (by_pair @ (w[:, None] / z)).T
+        if over.any():
+            rows = (running, b, prior, at_start, slope, evidence, found)
+            running, b, prior, at_start, slope, evidence, found = (v[~over] for v in rows)
         last = evidence
-        found = _sums(codes, (q * (w / z)[:, None]).ravel(), len(prior))
-    held_out = _held_out(log_s, unknown, q / z[:, None], data, prior, b, right + r0, wrong + w0, counts, wrong)
-    return Errors(evidence, held_out, rate, right, wrong, counts)
-
-
-def _sums(group: Ints, value: Floats, count: int) -> Floats:
-    return np.asarray(np.bincount(group, value, count), dtype=np.float64)
+    return tuple(ended[i] for i in range(len(spreads)))
 
 
 def _held_out(
-    log_s: Floats,
-    unknown: Floats,
-    q: Floats,
+    s: Floats,
+    c: Floats,
+    z: Floats,
+    rest: Floats,
     data: Candidates,
     prior: Floats,
     b: float,
+    rate: float,
     right: Floats,
-    wrong: Floats,
     counts: Floats,
-    errors: Floats,
+    wrong: Floats,
 ) -> float:
     """Log-likelihood of each label when its own sample is left out of what was counted."""
-    own = np.minimum(data.weights, 1.0)[:, None] * q
-    is_right = data.right[data.pair]
-    r = right[data.columns] - np.where(is_right, own, 0.0)
-    w, e = (np.maximum(v[data.columns] - np.where(is_right, 0.0, own), 0.0) for v in (wrong, errors))
-    where = (prior[data.pair] + np.maximum(counts[data.pair] - own, 0.0)) / (b + e)
-    c = np.where(is_right, r, w * where) / (r + w)
-    value = np.sum(np.exp(log_s) * c, axis=1) + np.exp(unknown)
+    r0, w0 = POOLING * (1 - rate), POOLING * rate
+    own = s * c.take(data.pair)
+    own *= (np.minimum(data.weights, 1.0) / z)[:, None]
+    # As if all pairs were wrong; those that are right, one for each sample at most, are put in their place afterwards.
+    errors = wrong.take(data.columns) - own
+    e = np.maximum(errors + w0, 0.0)
+    share = e * (prior.take(data.pair) + np.maximum(counts.take(data.pair) - own, 0.0))
+    share /= (b + np.maximum(errors, 0.0)) * ((right + r0).take(data.columns) + e)
+    at = np.nonzero(data.right.take(data.pair))
+    true = data.columns[at]
+    r = right[true] + r0 - own[at]
+    share[at] = r / (r + wrong[true] + w0)
+    value = np.vecdot(s, share) + rate * rest
     return float(data.weights @ np.log(np.maximum(value, 1e-300)))
