@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOGITS ?= data
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench accuracy flagship annotators clean
+.PHONY: demo test lint bench accuracy flagship annotators results clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -30,6 +30,9 @@ flagship: .venv-bench/stamp  ## structured scaling beside the peers; LOGITS=fold
 
 annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=folder
 	$(BIN)/python benchmarks/annotators.py $(LOGITS)
+
+results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (minutes; goes on after an interrupt)
+	$(BIN)/attemper reproduce all --output docs/results
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

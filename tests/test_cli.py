@@ -34,7 +34,7 @@ from attemper.files import open_scores
 
 from data import FORMATS, draw, save
 
-COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "sketch"]
+COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "reproduce", "sketch"]
 NAMES = ["akiec", "bcc", "bkl", "mel"]
 
 
@@ -725,3 +725,38 @@ def test_an_npz_of_something_else_is_told(bad, tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("readme.txt", "hello")
     assert "a.npz: holds no array 'logits'" in bad("fit", "a.npz")
+
+
+def test_reproduce_writes_pages_and_says_where(cli, tmp_path):
+    done = cli("reproduce", "table4", "-o", "out", "--repeats", "1", "--workers", "1")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "wrote out/table4.md\nAll pages: out/README.md\n"
+    told = json.loads(cli("reproduce", "table4", "-o", "out", "--repeats", "1", "--workers", "1", "--json").out)
+    assert all((tmp_path / file).is_file() for file in told["files"])
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (
+            ["table9"],
+            "'table9' is no table or figure; there are table1, table2, table3, table4, noise, size,",
+        ),
+        ([], "Missing argument"),
+        (["all", "--repeats", "0"], "--repeats"),
+        (["all", "--seed", "-1"], "--seed"),
+    ],
+)
+def test_reproduce_refuses(cli, tmp_path, args, message):
+    done = cli("reproduce", *args)
+    assert done.code == 2
+    assert message in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reproduce_without_the_networks_says_where_they_are(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    done = cli("reproduce", "all")
+    assert done.code == 2
+    assert "data/ folder of the repository" in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,12 @@ import attemper
 from attemper import cli
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        *(ROOT / page for page in ("README.md", "CONTRIBUTING.md", "data/README.md", "experiments/zoo/README.md")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+)
 
 
 def blocks(page, language):

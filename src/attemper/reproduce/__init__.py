@@ -1,0 +1,129 @@
+"""Every table and figure of the paper, from the networks of ``data/``; one file for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attemper.documents import atomic
+from attemper.errors import FileError, InputError
+from attemper.reproduce import consistency, figures, networks, noise, size, skin, table1, table3
+from attemper.reproduce.journal import Row, Settings, Study, rows_of, versions
+from attemper.reproduce.pages import Page, filled
+
+__all__ = ["PAGES", "reproduce"]
+
+Tick = Callable[[str, int, int, str], None]
+
+
+class Source(NamedTuple):
+    """A study, and the page that is made of its rows."""
+
+    study: Study
+    page: Callable[[Sequence[Row], Settings], Page]
+    tells: str
+
+
+PAGES = {
+    "table1": Source(table1.STUDY, table1.table1, "NLL, ECE and accuracy of every method for every network"),
+    "table2": Source(table1.STUDY, table1.table2, "temperatures and θ"),
+    "table3": Source(table3.STUDY, table3.table3, "MC dropout and ensembles"),
+    "table4": Source(skin.STUDY, skin.table4, "skin lesions: NLL, ECE, T, θ; the examples of Figures 1 and 6"),
+    "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)"),
+    "size": Source(size.STUDY, size.size, "few validation labels (Figure 4)"),
+    "consistency": Source(
+        consistency.STUDY, consistency.consistency, "whether the loss of Eq. (8) finds a temperature that is known"
+    ),
+    "referral": Source(skin.STUDY, skin.referral, "referral curves of the skin-lesion network (Figure 5)"),
+}
+
+JOURNALS = ".journal"
+
+
+def reproduce(
+    pages: Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    repeats: int = 20,
+    workers: int | None = None,
+    fresh: bool = False,
+    tick: Tick = lambda study, done, total, job: None,
+) -> list[Path]:
+    """Write tables and figures of the paper, ours beside the paper's.
+
+    What was finished before in the same folder, by the same code from the same data, is not computed again: a run that
+    was interrupted goes on where it was, and ends in the same bytes.
+
+    Parameters
+    ----------
+    pages : names of `PAGES`
+    output : folder
+    seed : of divisions, wrong labels and intervals
+    repeats : random divisions over which means are taken
+    workers : processes; None takes one for each core
+    fresh : do everything again
+    tick : called with the study's name, jobs done, jobs in all, and the last job
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    unknown = [name for name in pages if name not in PAGES]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}")
+    if repeats < 1 or seed < 0 or (workers is not None and workers < 1):
+        raise InputError(
+            f"seed={seed}, repeats={repeats}, workers={workers}: whole numbers, repeats and workers above 0"
+        )
+    figures.need()
+    networks.names()
+    folder, settings = Path(output), Settings(seed, repeats)
+    _prepare(folder)
+    rows: dict[str, list[Row]] = {}
+    written: list[Path] = []
+    for name in pages:
+        study = PAGES[name].study
+        if study.name not in rows:
+            if fresh:
+                (folder / JOURNALS / f"{study.name}.jsonl").unlink(missing_ok=True)
+
+            def count(done: int, total: int, job: str, of: str = study.name) -> None:
+                tick(of, done, total, job)
+
+            rows[study.name] = rows_of(
+                study, settings, folder / JOURNALS, workers=workers or os.cpu_count() or 1, tick=count
+            )
+        written += PAGES[name].page(rows[study.name], settings).write(folder, name, _about(study, settings))
+    written.append(_index(folder, settings))
+    return written
+
+
+def _about(study: Study, settings: Settings) -> dict[str, Any]:
+    needed = sorted({name for job in study.jobs(settings) for name in job.needs})
+    return {**asdict(settings), "versions": versions(), "data": {name: networks.digest(name) for name in needed}}
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, and clear away files that a killed run had not finished writing."""
+    try:
+        for part in (folder, folder / JOURNALS):
+            part.mkdir(parents=True, exist_ok=True)
+            for unfinished in part.glob(".*.part"):
+                unfinished.unlink()
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be used as a folder for results: {error.strerror or error}") from None
+
+
+def _index(folder: Path, settings: Settings) -> Path:
+    """Write the list of what is there."""
+    there = [f"- [{name}]({name}.md): {source.tells}" for name, source in PAGES.items()]
+    there = [line for name, line in zip(PAGES, there) if (folder / f"{name}.md").exists()]
+    text = filled("README", {"pages": "\n".join(there)} | {key: str(value) for key, value in asdict(settings).items()})
+    with atomic(folder / "README.md") as stream:
+        stream.write(text.encode())
+    return folder / "README.md"

@@ -1,0 +1,221 @@
+"""The committed tables are what the commands write, and pages say what their rows say."""
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attemper import FileError, InputError, MissingExtraError
+from attemper.reproduce import PAGES, consistency, figures, noise, pages, reproduce, size, skin, table1, table3
+from attemper.reproduce.journal import Settings
+
+from data import draw
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+
+# How far numbers may differ between machines: BLAS rounds in its own way, and optimisers stop a step apart.
+RTOL, ATOL = 2e-3, 2e-4
+
+
+def committed(name):
+    with (RESULTS / f"{name}.csv").open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def same(ours, theirs):
+    """Compare one row with its line in a CSV."""
+    for key, value in ours.items():
+        told = theirs[key]
+        if value is None or isinstance(value, str):
+            assert told == (value or ""), (key, ours)
+        elif isinstance(value, float):
+            assert math.isclose(value, float(told), rel_tol=RTOL, abs_tol=ATOL), (key, value, told, ours)
+        else:
+            assert value == int(told), (key, ours)
+
+
+def check(rows, name, keys):
+    """Find each row in the committed file and compare."""
+    lines = {tuple(line[key] for key in keys): line for line in committed(name)}
+    assert rows
+    for row in rows:
+        same(row, lines[tuple(pages._cell(row.get(key)) for key in keys)])
+
+
+@pytest.mark.parametrize(
+    "name", ["lenet5-mnist-s0", "vgg16-cifar10-dropout-s0", "resnet110-cifar100-s0", "resnet200-skin-randomsplit-s0"]
+)
+def test_table_1_comes_out_again(name):
+    rows = table1.run(name, 1, 0)
+    # Where labels are separated nothing but rounding decides where the search ends.
+    steady = [row for row in rows if row["converged"] or row["method"] not in ("vector", "matrix")]
+    check(steady, "table1", ("network", "division", "method"))
+
+
+def test_table_3_comes_out_again():
+    jobs = [job for job in table3.jobs(Settings()) if job.key.endswith("division 2")]
+    assert len(jobs) == 4
+    for job in jobs:
+        check(table3.run(*job.arguments), "table3", ("network", "division", "source", "method"))
+
+
+@pytest.mark.parametrize("name", skin.NETWORKS.values())
+def test_table_4_and_the_referral_curve_come_out_again(name):
+    division, detail = skin.run(name, 3, 0), skin.run(name, None, 0)
+    check(division, "table4", ("network", "what", "division", "method"))
+    check([row for row in detail if row["what"] == "interval"], "table4", ("network", "what", "method", "measure"))
+    check([row for row in detail if row["what"] == "example"], "table4", ("network", "what", "group", "image"))
+    curve = [row for row in detail if row["what"] == "curve, 21"]
+    assert len(curve) == 4 * 21
+    check(curve, "referral", ("network", "what", "method", "threshold"))
+
+
+@pytest.mark.parametrize("kind, share", [("none", 0.0), ("uniform", 0.3), ("confusable", 0.2), ("instance", 0.5)])
+def test_noise_comes_out_again(kind, share):
+    for name in ("lenet5-mnist-s0", "resnet200-skin-randomsplit-s0"):
+        check(noise.run(name, kind, share, 1, 0), "noise", ("network", "kind", "share", "repeat", "method"))
+
+
+@pytest.mark.parametrize("n", [10, 100, None])
+def test_size_comes_out_again(n):
+    for name in ("vgg16-cifar10-s0", "resnet200-skin-randomsplit-s0"):
+        check(size.run(name, n, 0, 0), "size", ("network", "labels", "repeat", "method"))
+
+
+def test_consistency_comes_out_again():
+    rows = consistency.run("resnet200-skin-randomsplit-s0", 4, 0)
+    check(rows, "consistency", ("network", "repeat", "method", "theta"))
+    found = [row["temperature"] for row in rows if row["method"] == "ats"]
+    assert found == sorted(found, reverse=True)  # T falls as θ grows
+    assert rows[0]["temperature"] == pytest.approx(1.5, abs=0.05)  # TS
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_committed_whole(name):
+    about = json.loads((RESULTS / f"{name}.json").read_text())
+    assert (about["seed"], about["repeats"]) == (0, 20)
+    text = (RESULTS / f"{name}.md").read_text()
+    assert "$" not in text
+    assert f"`attemper reproduce {name}`" in text
+    assert f"({name}.md)" in (RESULTS / "README.md").read_text()
+    for picture in re.findall(r"\]\((\w+\.svg)\)", text):
+        assert (RESULTS / picture).read_bytes().startswith(b"<?xml")
+        assert (RESULTS / picture).with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    pictured = name in ("noise", "size", "referral")
+    assert (RESULTS / f"{name}.svg").exists() == pictured
+
+
+def test_the_rows_of_a_study_are_all_there():
+    lines = {name: committed(name) for name in PAGES}
+    networks = {line["network"] for line in lines["table1"]}
+    left_out = 15 * sum("cifar100" in name for name in networks)  # matrices of 100 classes
+    assert len(lines["table1"]) == len(lines["table2"]) == len(networks) * 20 * len(table1.ALL) - left_out
+    assert {line["kind"] for line in lines["noise"]} == {"none", "uniform", "confusable", "instance"}
+    counts = {(line["network"], line["kind"], line["share"], line["method"]): 0 for line in lines["noise"]}
+    for line in lines["noise"]:
+        counts[line["network"], line["kind"], line["share"], line["method"]] += 1
+    for (name, _, _, method), count in counts.items():
+        assert count == (noise.FEWER if method == "structured" and "cifar100" in name else 20)
+
+
+def test_no_temperature_beats_the_best_one():
+    """A check on all of Table 1 at once: the last column is the least NLL that a temperature can have."""
+    nll = {(r["network"], r["division"], r["method"]): float(r["nll"]) for r in committed("table1")}
+    for (network, division, method), value in nll.items():
+        if method in ("none", "ts", "ats", "ats-code", "ts-run", "ts-run-1.5", "ats-run"):
+            assert value >= nll[network, division, "best"] * (1 - 1e-5), (network, division, method)
+
+
+def test_the_table_shows_the_means_of_the_rows():
+    values = [float(r["nll"]) for r in committed("table1") if (r["network"], r["method"]) == ("vgg16-cifar10-s0", "ts")]
+    cell = f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}"
+    section = (RESULTS / "table1.md").read_text().split("## NLL: mean")[1].split("## ")[0]
+    row = next(line for line in section.splitlines() if line.startswith("| VGG16, CIFAR-10 |"))
+    assert row.split(" | ")[2] == cell
+
+
+def test_a_page_is_written_whole_and_the_same_each_time(tmp_path):
+    for folder in ("a", "b"):
+        files = reproduce(["referral"], tmp_path / folder, repeats=1, workers=1)
+        assert {path.name for path in files} == {
+            "referral.md",
+            "referral.csv",
+            "referral.json",
+            "referral.svg",
+            "referral.png",
+            "README.md",
+        }
+    for path in files:
+        assert path.read_bytes() == (tmp_path / "a" / path.name).read_bytes()
+
+
+def test_fresh_does_everything_again(tmp_path):
+    for fresh, done in ((False, 0), (False, 4), (True, 0)):
+        seen: list[int] = []
+        reproduce(["table4"], tmp_path, repeats=1, workers=1, fresh=fresh, tick=lambda *now, to=seen: to.append(now[1]))
+        assert seen[0] == done
+        assert seen[-1] == 4
+
+
+def test_a_network_is_added_by_dropping_in_its_file(tmp_path, monkeypatch):
+    for name, arch, dataset in (("densenetbc100-svhn-s0", "densenetbc100", "svhn"), ("mlp-tiny-s0", "mlp", "tiny")):
+        h, y = draw(200, 3)
+        config = json.dumps({"arch": arch, "dataset": dataset, "seed": 0})
+        arrays = {"logits": h.astype(np.float32), "labels": y, "class_names": np.array(list("abc"))}
+        np.savez(tmp_path / f"{name}.npz", **arrays, config=np.array(config))
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    reproduce(["table1", "table2"], tmp_path / "out", repeats=1, workers=1)
+    first, second = ((tmp_path / "out" / f"table{i}.md").read_text() for i in (1, 2))
+    row = next(line for line in first.splitlines() if line.startswith("| DenseNet100, SVHN |"))
+    assert "(95.72)" in row  # the paper's accuracy
+    assert "(0.548)" in row
+    assert "| mlp, tiny |" in first
+    assert "DenseNet100, SVHN" not in first.split("without a network here:")[1].split("\n")[0]
+    assert re.search(r"\| DenseNet100, SVHN \| [\d.]+ \(1.407\) \| [\d.]+ \(1.355\) \|", second)
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ({"pages": ["table5"]}, "'table5' is no table or figure; there are table1, table2"),
+        ({"repeats": 0}, "repeats=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"workers": 0}, "workers=0"),
+    ],
+)
+def test_what_cannot_be_asked(tmp_path, told, message):
+    with pytest.raises(InputError, match=message):
+        reproduce(**({"pages": ["table4"], "output": tmp_path} | told))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="file: cannot be used as a folder for results"):
+        reproduce(["table4"], tmp_path / "file")
+
+
+def test_without_matplotlib_nothing_is_begun(tmp_path, monkeypatch):
+    def missing():
+        raise MissingExtraError("matplotlib is needed")
+
+    monkeypatch.setattr(figures, "need", missing)
+    with pytest.raises(MissingExtraError):
+        reproduce(["table4"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_numbers_that_are_none_are_told_as_such():
+    assert pages.as_csv([{"a": 1, "b": None}, {"a": 0.123456789, "c": "x"}]) == "a,b,c\n1,,\n0.123457,,x\n"
+    assert pages._plain({"a": math.nan, "b": [math.inf, 1.0]}) == {"a": None, "b": [None, 1.0]}
+    assert pages.spread(None, 2) == "–"
+    assert pages.spread(np.array([1.0, 2.0]), 2, "+") == "+1.50 ± 0.71"
+    assert pages.spread(np.array([-1e-9, 0.0]), 2, "+") == "0.00 ± 0.00"
+    assert pages.beside(1.2345, 1.3, 2) == "1.23 (1.3)"
+    assert pages.beside(None, None, 2) == "–"
+    assert pages.table(["a", "b"], [["x|y", "1"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
