@@ -67,8 +67,11 @@ def test_table_3_comes_out_again():
 @pytest.mark.parametrize("name", skin.NETWORKS.values())
 def test_table_4_and_the_referral_curve_come_out_again(name):
     division, detail = skin.run(name, 3, 0), skin.run(name, None, 0)
-    check(division, "table4", ("network", "what", "division", "method"))
-    check([row for row in detail if row["what"] == "interval"], "table4", ("network", "what", "method", "measure"))
+    for page, left_out in (("table4", skin.AREA_COLUMNS), ("referral", (*skin.MEASURES, "brier"))):
+        check([skin._without(row, left_out) for row in division], page, ("network", "what", "division", "method"))
+        limits = [row for row in detail if row["what"] == "interval" and skin._of_area(row) == (page == "referral")]
+        assert len(limits) == 7 * (4 if page == "referral" else 2)
+        check(limits, page, ("network", "what", "method", "measure"))
     check([row for row in detail if row["what"] == "example"], "table4", ("network", "what", "group", "image"))
     curve = [row for row in detail if row["what"] == "curve, 21"]
     assert len(curve) == 4 * 21
@@ -92,7 +95,7 @@ def test_consistency_comes_out_again():
     check(rows, "consistency", ("network", "repeat", "method", "theta"))
     found = [row["temperature"] for row in rows if row["method"] == "ats"]
     assert found == sorted(found, reverse=True)  # T falls as θ grows
-    assert rows[0]["temperature"] == pytest.approx(1.5, abs=0.05)  # TS
+    assert rows[0]["temperature"] == pytest.approx(1.5, abs=0.1)  # TS
 
 
 @pytest.mark.parametrize("name", PAGES)

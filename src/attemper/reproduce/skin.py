@@ -22,6 +22,7 @@ METHODS = ("none", "ts", "ats", "ats-code", "ts-run", "bayes", "structured")
 DRAWN = ("none", "ts", "ats", "bayes")
 THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(21))  # the paper's
 MEASURES = {"accuracy": 2, "nll": 4, "ece": 2, "temperature": 3, "theta": 3}  # and their digits
+AREA_COLUMNS = ("area_paper", "area", "confidence_right", "confidence_wrong")  # told on the page of the referral figure
 AREAS = {"area_paper": "21 thresholds", "area": "all thresholds"}
 
 
@@ -136,7 +137,7 @@ def _examples(network: networks.Network, rows: networks.Rows, log_p: dict[str, A
 
 def table4(rows: Sequence[Row], _: Settings) -> Page:
     """T, θ, NLL and ECE."""
-    rows = [row for row in rows if row["what"] in ("division", "interval", "example")]
+    rows = [_without(row, AREA_COLUMNS) for row in rows if not row["what"].startswith("curve") and not _of_area(row)]
     divisions = [row for row in rows if row["what"] == "division"]
     tables, shown = {"examples": _examples_shown([row for row in rows if row["what"] == "example"])}, {}
     for word, name in NETWORKS.items():
@@ -148,7 +149,7 @@ def table4(rows: Sequence[Row], _: Settings) -> Page:
             [TITLES[m], *(spread(v.get((m,)), MEASURES[measure]) for measure, v in values.items())] for m in METHODS
         ]
         tables[f"{word}_means"] = table(["method", "ACC, %", "NLL", "ECE, %", "T", "θ"], lines)
-    return Page(tables, rows, {"means": shown})
+    return Page(tables, rows, {"means": shown, "intervals": _limits(rows)})
 
 
 def _one_division(rows: Sequence[Row]) -> str:
@@ -190,6 +191,8 @@ def referral(rows: Sequence[Row], _: Settings) -> Page:
     divisions = [row for row in rows if row["what"] == "division"]
     intervals = {(r["network"], r["method"], r["measure"]): r for r in rows if r["what"] == "interval"}
     curves = [row for row in rows if row["what"].startswith("curve")]
+    kept = [_without(row, (*MEASURES, "brier")) for row in divisions]
+    kept += [row for row in rows if _of_area(row)] + curves
     tables, shown = {}, {}
     for word, name in NETWORKS.items():
         lines = []
@@ -211,7 +214,24 @@ def referral(rows: Sequence[Row], _: Settings) -> Page:
         head = ["method", *(f"area, {title}" for title in AREAS.values())]
         tables[f"{word}_means"] = table([*head, "confidence when right", "confidence when wrong", "gap"], lines)
     figure = figures.referral(curves, list(NETWORKS.values()), DRAWN)
-    return Page(tables, curves, {"means": shown}, {"referral": figure})
+    return Page(tables, kept, {"means": shown, "intervals": _limits(kept)}, {"referral": figure})
+
+
+def _limits(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """Value and limits of every interval, as JSON has them."""
+    return {
+        f"{r['network']} {r['method']} {r['measure']}": [r[k] for k in ("value", "low", "high")]
+        for r in rows
+        if r["what"] == "interval"
+    }
+
+
+def _of_area(row: Row) -> bool:
+    return row["what"] == "interval" and str(row["measure"]).startswith("area")
+
+
+def _without(row: Row, columns: Sequence[str]) -> Row:
+    return {key: value for key, value in row.items() if key not in columns}
 
 
 def _with_interval(row: Row, sign: str) -> str:
