@@ -113,6 +113,40 @@ def test_every_page_is_committed_whole(name):
     assert (RESULTS / f"{name}.svg").exists() == pictured
 
 
+def typed(line):
+    """Return a line of a CSV as the row that it was."""
+    whole = ("division", "repeat", "labels", "converged")
+    words = ("network", "method", "source", "kind", "what", "measure", "group", "image", "label", "predicted")
+    return {
+        key: None if value == "" else value if key in words else int(value) if key in whole else float(value)
+        for key, value in line.items()
+    }
+
+
+def agree(text, other):
+    """Compare two texts word by word; numbers may differ by rounding in their last digit."""
+    number = re.compile(r"[-+]?\d+\.?\d*")
+    text, other = (re.sub(r", \d+%", "", t) for t in (text, other))  # how often differences, often zero, are below zero
+    assert number.sub("#", text) == number.sub("#", other)
+    for a, b in zip(number.findall(text), number.findall(other)):
+        digits = len(a.partition(".")[2])
+        assert float(a) == pytest.approx(float(b), rel=RTOL, abs=1.5 * 10.0**-digits), (a, b)
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "noise", "size", "consistency"])
+def test_pages_say_what_their_rows_say(name):
+    rows = [typed(line) for line in committed(name)]
+    page = PAGES[name].page(rows, Settings())
+    text = pages.filled(name, page.tables | {"repeats": "20", "seed": "0"})
+    agree(text, (RESULTS / f"{name}.md").read_text().rpartition("\n*")[0])
+
+
+def test_table_4_and_the_referral_figure_are_written_again_in_full(tmp_path):
+    reproduce(["table4", "referral"], tmp_path, workers=1)
+    for name in ("table4", "referral"):
+        agree((tmp_path / f"{name}.md").read_text(), (RESULTS / f"{name}.md").read_text())
+
+
 def test_the_rows_of_a_study_are_all_there():
     lines = {name: committed(name) for name in PAGES}
     networks = {line["network"] for line in lines["table1"]}
