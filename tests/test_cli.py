@@ -729,7 +729,7 @@ def test_an_npz_of_something_else_is_told(bad, tmp_path):
 
 def test_reproduce_writes_pages_and_says_where(cli, tmp_path):
     done = cli("reproduce", "table4", "-o", "out", "--repeats", "1", "--workers", "1")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, "skin: 0 of 4 jobs are done\n")
     assert done.out == "wrote out/table4.md\nAll pages: out/README.md\n"
     told = json.loads(cli("reproduce", "table4", "-o", "out", "--repeats", "1", "--workers", "1", "--json").out)
     assert all((tmp_path / file).is_file() for file in told["files"])

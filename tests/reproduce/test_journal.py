@@ -1,7 +1,10 @@
 """Studies: what is finished is kept, and a run that was killed ends in the same bytes."""
 
+import io
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -9,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attemper import InputError
+from attemper import AttemperError, FileError, InputError
 from attemper.reproduce import journal
 from attemper.reproduce.journal import Job, Settings, Study, rows_of
 
@@ -21,6 +24,8 @@ def square(x: int, folder: str) -> list[dict]:
         f.write(f"{x}\n")
     if x == 13:
         raise InputError("thirteen is not a number")
+    if x == 113:
+        os.kill(os.getpid(), signal.SIGKILL)
     return [{"x": x, "square": x * x / 3, "none": None}]
 
 
@@ -41,11 +46,11 @@ def test_rows_come_in_the_order_of_the_jobs_with_any_number_of_workers(tmp_path)
     rows = run(tmp_path)
     assert [row["x"] for row in rows] == list(range(6))
     assert rows[2] == {"x": 2, "square": 4 / 3, "none": None}
-    text = (tmp_path / "j" / "squares.jsonl").read_bytes()
+    text = (tmp_path / "j" / "squares-0.jsonl").read_bytes()
     other = tmp_path / "other"
     other.mkdir()
     assert run(other, workers=3) == rows
-    assert (other / "j" / "squares.jsonl").read_bytes() == text
+    assert (other / "j" / "squares-0.jsonl").read_bytes() == text
 
 
 def test_nothing_is_done_twice(tmp_path):
@@ -54,12 +59,15 @@ def test_nothing_is_done_twice(tmp_path):
     assert calls(tmp_path) == list(range(6))
     assert len(run(tmp_path, n=8)) == 8  # more of the same
     assert calls(tmp_path) == list(range(8))
+    assert run(tmp_path) == rows  # fewer: what more there was is kept
+    assert len(run(tmp_path, n=8)) == 8
+    assert calls(tmp_path) == list(range(8))
 
 
 @pytest.mark.parametrize("cut", [2, 5, 40])
 def test_a_line_that_was_cut_is_done_again(tmp_path, cut):
     rows = run(tmp_path)
-    path = tmp_path / "j" / "squares.jsonl"
+    path = tmp_path / "j" / "squares-0.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
     assert run(tmp_path) == rows
@@ -69,7 +77,7 @@ def test_a_line_that_was_cut_is_done_again(tmp_path, cut):
 
 def test_a_journal_at_every_length_ends_in_the_same_bytes(tmp_path):
     rows = run(tmp_path)
-    path = tmp_path / "j" / "squares.jsonl"
+    path = tmp_path / "j" / "squares-0.jsonl"
     whole = path.read_bytes()
     for length in range(0, len(whole), 37):
         path.write_bytes(whole[:length])
@@ -77,26 +85,85 @@ def test_a_journal_at_every_length_ends_in_the_same_bytes(tmp_path):
         assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("change", ["settings", "source", "versions", "data"])
+def damaged(lines):
+    """Yield journals whose last job is not what was written."""
+    *good, last = lines
+    key = last.partition(b" ")[2]
+    yield [*good, last[:20] + last[21:]]  # a character is missing
+    yield [*good, last.replace(b"5", b"7")]  # another number
+    yield [*good, b"\xff\xfe\x00 junk"]
+    yield [*good, b'{"job": "job 5", "rows": "foo"}']
+    yield [*good, b'["job 5", []]', key]
+    yield [*good, b""]
+
+
+def test_damaged_lines_are_done_again(tmp_path):
+    rows = run(tmp_path)
+    path = tmp_path / "j" / "squares-0.jsonl"
+    whole = path.read_bytes()
+    for lines in damaged(whole.rstrip(b"\n").split(b"\n")):
+        path.write_bytes(b"\n".join(lines))
+        assert run(tmp_path) == rows
+        assert path.read_bytes() == whole
+    path.write_bytes(b"\xff\xfe")
+    assert run(tmp_path) == rows
+
+
+def test_a_journal_that_cannot_be_read_or_written_is_told(tmp_path, monkeypatch):
+    (tmp_path / "j" / "squares-0.jsonl").mkdir(parents=True)
+    with pytest.raises(FileError, match=r"squares-0\.jsonl: .*[Dd]irectory"):
+        run(tmp_path)
+    (tmp_path / "j" / "squares-0.jsonl").rmdir()
+
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(journal.Journal, "__enter__", lambda self: setattr(self, "stream", Full()) or self)
+    with pytest.raises(FileError, match=r"squares-0\.jsonl: No space left on device; what is finished is kept"):
+        run(tmp_path)
+
+
+def test_a_worker_that_is_killed_is_told(tmp_path):
+    jobs = [Job(f"job {i}", (i, str(tmp_path)), (NAME,)) for i in (0, 1, 113)]
+    with pytest.raises(AttemperError, match="a worker process was killed, perhaps for want of memory"):
+        rows_of(Study("killed", lambda _: jobs, square), Settings(), tmp_path, workers=2)
+
+
+def test_the_fingerprint_is_of_every_file_of_the_package(tmp_path, monkeypatch):
+    (tmp_path / "kernels").mkdir()
+    files = [tmp_path / "__init__.py", tmp_path / "kernels" / "nll.py"]
+    for file in files:
+        file.write_text("a")
+    monkeypatch.setattr(journal.attemper, "__file__", str(files[0]))
+    seen = [journal.fingerprint(study(tmp_path), [], Settings())["source"]]
+    for file in files:
+        file.write_text("b")
+        seen.append(journal.fingerprint(study(tmp_path), [], Settings())["source"])
+    assert len(set(seen)) == 3
+
+
+@pytest.mark.parametrize("change", ["seed", "versions", "data"])
 def test_rows_of_something_else_are_not_taken_over(tmp_path, monkeypatch, change):
     run(tmp_path)
-    settings = Settings(seed=1) if change == "settings" else Settings()
-    if change == "source":
-        monkeypatch.setattr(journal.hashlib, "sha256", journal.hashlib.sha1)
-    elif change == "versions":
+    settings = Settings(seed=1) if change == "seed" else Settings()
+    if change == "versions":
         monkeypatch.setattr(journal, "versions", lambda: {"numpy": "0"})
     elif change == "data":
         monkeypatch.setattr(journal.networks, "digest", lambda name: "other")
     run(tmp_path, settings=settings)
     assert calls(tmp_path) == sorted([*range(6), *range(6)])
+    if change == "seed":  # which has a journal of its own
+        run(tmp_path)
+        assert len(calls(tmp_path)) == 12
 
 
 def test_a_failure_names_the_job_and_keeps_the_others(tmp_path):
     for workers in (1, 2):
         with pytest.raises(InputError, match="job 13: thirteen is not a number"):
             run(tmp_path, n=20, workers=workers)
-    lines = (tmp_path / "j" / "squares.jsonl").read_text().splitlines()
-    done = [json.loads(line)["job"] for line in lines[1:]]
+    lines = (tmp_path / "j" / "squares-0.jsonl").read_text().splitlines()
+    done = [json.loads(line.partition(" ")[2])[0] for line in lines[1:]]
     assert "job 13" not in done
     assert {f"job {i}" for i in range(13)} <= set(done)
 
@@ -127,29 +194,43 @@ def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_killed_and_begun_again_the_command_ends_in_the_same_bytes(tmp_path):
-    """The whole way: processes of the command line, SIGKILL in the middle, the same command again."""
+def command(folder):
+    options = ["reproduce", "table4", "referral", "--repeats", "2", "--workers", "2", "-o", str(folder)]
+    return [sys.executable, "-m", "attemper", *options]
 
-    def command(folder):
-        options = ["reproduce", "table4", "referral", "--repeats", "2", "--workers", "2", "-o", str(folder)]
-        return [sys.executable, "-m", "attemper", *options]
 
-    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True)
-    path = tmp_path / "killed" / ".journal" / "skin.jsonl"
-    running = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def begun(folder):
+    """Start the command, and wait until some jobs are done; return it and its worker processes."""
+    path = folder / ".journal" / "skin-0.jsonl"
+    running = subprocess.Popen(command(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while running.poll() is None and not (path.exists() and path.read_text().count("\n") >= 2):
         time.sleep(0.02)
-    workers = children(running.pid)
-    running.kill()
-    running.wait()
-    assert running.returncode == -9, "it was over before it could be killed"
-    done = path.read_text().count("\n") - 1
-    assert 0 < done < 6
-    (tmp_path / "killed" / ".table4.md.x.part").write_text("half a page")
-    again = subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True, text=True)
-    assert "wrote" in again.stdout
-    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    return running, children(running.pid)
+
+
+def gone(workers):
     end = time.time() + 20
     while any(map(alive, workers)) and time.time() < end:
         time.sleep(0.1)
-    assert not any(map(alive, workers)), "worker processes outlive the command"
+    return not any(map(alive, workers))
+
+
+def test_interrupted_or_killed_and_begun_again_the_command_ends_in_the_same_bytes(tmp_path):
+    """The whole way: processes of the command line, signals in the middle, the same command again."""
+    for how, code in ((signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)):
+        running, workers = begun(tmp_path / "stopped")
+        running.send_signal(how)
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == code, "it was over before it could be stopped"
+        assert gone(workers), "worker processes outlive the command"
+        if code == 130:
+            assert "what is finished is kept: the same command goes on from here" in err
+            assert "Traceback" not in err
+        if how == signal.SIGINT:  # begin anew for the next signal
+            shutil.rmtree(tmp_path / "stopped")
+    done = (tmp_path / "stopped" / ".journal" / "skin-0.jsonl").read_text().count("\n") - 1
+    assert 0 < done < 6
+    (tmp_path / "stopped" / ".table4.md.x.part").write_text("half a page")
+    for folder in ("stopped", "whole"):
+        subprocess.run(command(tmp_path / folder), check=True, capture_output=True)
+    assert files(tmp_path / "stopped") == files(tmp_path / "whole")

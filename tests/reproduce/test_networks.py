@@ -1,5 +1,7 @@
 """Divisions of the held-out samples."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -37,7 +39,7 @@ def test_members_of_an_ensemble_are_divided_alike():
 
 def test_no_lesion_is_on_both_sides_where_they_are_kept_apart():
     lesions = load(LESION).extra["lesion_id"]
-    for number in range(3):
+    for number in range(20):
         val, test = split_rows(load(LESION), number, 0)
         assert not set(lesions[val]) & set(lesions[test])
         assert 801 <= len(val) < 810
@@ -59,6 +61,45 @@ def test_who_stands_for_the_papers_network():
     assert not about("vgg16-cifar10-dropout-s0").stands_for_papers
     assert about("vgg16-cifar10-s1").label == "VGG16, CIFAR-10, seed 1"
     assert about(LESION).label == "ResNet200, skin lesions, lesions apart"
+
+
+def tiny(folder, name, **config):
+    arrays = {"logits": np.zeros((10, 2), np.float32), "labels": np.zeros(10, int), "class_names": np.array(["a", "b"])}
+    np.savez(folder / f"{name}.npz", **arrays, config=np.array(json.dumps(config)))
+
+
+def test_variants_are_told_apart_and_only_the_plain_network_stands_for_the_papers(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    for name in ("lenet5-mnist-s10", "lenet5-mnist-s2", "lenet5-mnist-s0", "lenet5-mnist-nodecay-s0"):
+        tiny(tmp_path, name, arch="lenet5", dataset="mnist", seed=int(name.rpartition("s")[2]))
+    networks.about.cache_clear()
+    try:
+        assert about("lenet5-mnist-nodecay-s0").label == "LeNet5, MNIST, nodecay"
+        assert not about("lenet5-mnist-nodecay-s0").stands_for_papers
+        assert about("lenet5-mnist-s0").stands_for_papers
+        assert networks.members("lenet5-mnist-s0") == ["lenet5-mnist-s0", "lenet5-mnist-s2", "lenet5-mnist-s10"]
+    finally:
+        networks.about.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "name, config, message",
+    [
+        ("net", {"arch": "net", "dataset": "x", "seed": 0}, r"<arch>-<dataset>\[-variant\]-s<seed>.npz, here net-x-s0"),
+        ("net-x-s1", {"arch": "net", "dataset": "x", "seed": 0}, "here net-x-s0.npz"),
+        (
+            "net-x-s0",
+            {"dataset": "x", "seed": 0},
+            "net-x-s0.npz: no network of the form that the data card tells: 'arch'",
+        ),
+        ("net-x-s0", {"arch": "net", "dataset": "x", "seed": "first"}, "no network of the form"),
+    ],
+)
+def test_a_file_of_another_form_is_told(tmp_path, monkeypatch, name, config, message):
+    monkeypatch.setenv("ATTEMPER_DATA", str(tmp_path))
+    tiny(tmp_path, name, **config)
+    with pytest.raises(FileError, match=message):
+        about(name)
 
 
 def test_dropout_means_are_probabilities_whose_zeros_stand_for_little():

@@ -92,6 +92,8 @@ def read_pickled_dict(path: Path) -> dict[str, Any]:
             content = _RestrictedUnpickler(stream, encoding="latin1").load()
         except FileError as error:
             raise FileError(f"{path}: {error}") from None
+        except MemoryError:
+            raise FileError(f"{path}: asks for more memory than there is, perhaps damaged") from None
     if not isinstance(content, dict):
         raise FileError(f"{path}: holds a {type(content).__name__}; expected a dict")
     return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from attemper.cli.commands import cli
 from attemper.cli.options import with_debug, with_json
 from attemper.cli.output import err, out, print_json
+from attemper.errors import InputError
 
 
 @cli.command()
@@ -47,7 +50,12 @@ def reproduce(
     from attemper.reproduce import PAGES
     from attemper.reproduce import reproduce as written
 
+    unknown = [name for name in pages if name not in (*PAGES, "all")]
+    if unknown:
+        raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}, and all")
     chosen = list(dict.fromkeys(page for name in pages for page in (PAGES if name == "all" else [name])))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job scheduler's way to interrupt
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -62,6 +70,8 @@ def reproduce(
         def tick(study: str, done: int, total: int, job: str) -> None:
             if study not in tasks:
                 tasks[study] = int(progress.add_task(study, job=job))
+                if not err.is_terminal:
+                    err.print(f"{study}: {done} of {total} jobs are done", markup=False)
             progress.update(tasks[study], completed=done, total=total, job="" if done == total else job)  # type: ignore[arg-type]
 
         try:

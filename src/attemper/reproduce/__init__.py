@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -90,7 +91,7 @@ def reproduce(
         study = PAGES[name].study
         if study.name not in rows:
             if fresh:
-                (folder / JOURNALS / f"{study.name}.jsonl").unlink(missing_ok=True)
+                (folder / JOURNALS / f"{study.name}-{seed}.jsonl").unlink(missing_ok=True)
 
             def count(done: int, total: int, job: str, of: str = study.name) -> None:
                 tick(of, done, total, job)
@@ -99,7 +100,7 @@ def reproduce(
                 study, settings, folder / JOURNALS, workers=workers or os.cpu_count() or 1, tick=count
             )
         written += PAGES[name].page(rows[study.name], settings).write(folder, name, _about(study, settings))
-    written.append(_index(folder, settings))
+    written.append(_index(folder))
     return written
 
 
@@ -111,19 +112,22 @@ def _about(study: Study, settings: Settings) -> dict[str, Any]:
 def _prepare(folder: Path) -> None:
     """Make the folder, and clear away files that a killed run had not finished writing."""
     try:
-        for part in (folder, folder / JOURNALS):
-            part.mkdir(parents=True, exist_ok=True)
-            for unfinished in part.glob(".*.part"):
+        (folder / JOURNALS).mkdir(parents=True, exist_ok=True)
+        ours = [*PAGES, "README", *(source.study.name for source in PAGES.values())]
+        for unfinished in [*folder.glob(".*.part"), *(folder / JOURNALS).glob(".*.part")]:
+            if unfinished.name[1:].startswith(tuple(ours)):
                 unfinished.unlink()
     except OSError as error:
         raise FileError(f"{folder}: cannot be used as a folder for results: {error.strerror or error}") from None
 
 
-def _index(folder: Path, settings: Settings) -> Path:
+def _index(folder: Path) -> Path:
     """Write the list of what is there."""
-    there = [f"- [{name}]({name}.md): {source.tells}" for name, source in PAGES.items()]
-    there = [line for name, line in zip(PAGES, there) if (folder / f"{name}.md").exists()]
-    text = filled("README", {"pages": "\n".join(there)} | {key: str(value) for key, value in asdict(settings).items()})
+    lines = []
+    for name, source in PAGES.items():
+        if (folder / f"{name}.json").exists():
+            about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+            lines.append(f"- [{name}]({name}.md): {source.tells} (seed {about['seed']}, {about['repeats']} repeats)")
     with atomic(folder / "README.md") as stream:
-        stream.write(text.encode())
+        stream.write(filled("README", {"pages": "\n".join(lines)}).encode())
     return folder / "README.md"

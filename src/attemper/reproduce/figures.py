@@ -27,6 +27,8 @@ STYLES: dict[str, dict[str, Any]] = {
     "bayes": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
     "structured": {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "D"},
 }
+# Below the others and larger, for it is often where the Bayesian fit is.
+LARGER: dict[str, dict[str, Any]] = {"structured": {"linewidth": 2.2, "markersize": 5.5, "zorder": 1.5}}
 
 WIDTH = 7.2  # inches: two columns of a paper
 
@@ -86,24 +88,32 @@ def against_size(values: Mapping[tuple[Any, ...], Floats], networks: Sequence[st
 
 
 def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str]) -> Figure:
-    """Draw the referral curves on all thresholds as lines, and the paper's 21 as points."""
+    """Draw the referral curves over the paper's 21 thresholds, and thin ones over all, with their areas."""
     figure, axes = _panels(1, len(networks), 3.4)
+    areas = {(r["network"], r["method"], r["measure"]): r["value"] for r in rows if r["what"] == "interval"}
     for ax, name in zip(axes[0], networks):
-        for method in methods:
-            style = STYLES[method]
-            for what, drawn in (
-                ("curve", {"linewidth": 1.2, "linestyle": style["linestyle"]}),
-                ("curve, 21", {"linestyle": "", "marker": style["marker"] or "x", "markersize": 3.5, "alpha": 0.8}),
-            ):
-                of = [r for r in rows if (r["network"], r["method"], r["what"]) == (name, method, what)]
-                x, y = ([100 * r[key] for r in of] for key in ("correct_decided", "errors_referred"))
-                ax.plot(x, y, color=style["color"], label=TITLES[method] if what == "curve" else None, **drawn)
-        ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", title=about(name).label)
+        for i, method in enumerate(methods):
+            style = {**STYLES[method], "marker": STYLES[method]["marker"] or "x"}
+            both = [areas[name, method, measure] for measure in ("area_paper", "area")]
+            label = f"{TITLES[method]} ({both[0]:.3f}, {both[1]:.3f})"
+            # Each thinner than the one below it, so that curves that coincide are all seen.
+            size: dict[str, Any] = {"linewidth": 3 - 0.7 * i, "markersize": 7 - 1.3 * i}
+            ax.plot(*_points(rows, name, method, "curve, 21"), label=label, **style, **size)
+            if method in ("none", "ts"):
+                ax.plot(
+                    *_points(rows, name, method, "curve"), color="black", linewidth=0.6, linestyle=style["linestyle"]
+                )
+        ax.set(xlim=(0, 100), ylim=(0, 102), aspect="equal")
+        ax.set_title(about(name).label, fontsize=9)
         ax.set_xlabel("right answers that are decided, %", fontsize=8)
-        ax.title.set_fontsize(9)
+        ax.legend(loc="lower left", fontsize=7, frameon=False)
     axes[0][0].set_ylabel("wrong answers that are referred, %", fontsize=8)
-    _legend(figure, axes[0][0])
     return figure
+
+
+def _points(rows: Sequence[Row], name: str, method: str, what: str) -> tuple[list[float], list[float]]:
+    of = [r for r in rows if (r["network"], r["method"], r["what"]) == (name, method, what)]
+    return [100 * r["correct_decided"] for r in of], [100 * r["errors_referred"] for r in of]
 
 
 def _panels(n_rows: int, n_columns: int, height: float) -> tuple[Figure, list[list[Axes]]]:
@@ -123,7 +133,8 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     mean = np.array([v.mean() for v in values])
     std = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
     bars = None if method == "none" else [np.minimum(std, 0.5 * mean), std]  # a logarithmic axis has no zero
-    ax.errorbar(x, mean, bars, label=TITLES[method], linewidth=1.1, markersize=3, elinewidth=0.7, **STYLES[method])
+    size: dict[str, Any] = {"linewidth": 1.1, "markersize": 3, "zorder": 2} | LARGER.get(method, {})
+    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **STYLES[method])
 
 
 def _frame(ax: Axes, values: Sequence[Floats]) -> None:

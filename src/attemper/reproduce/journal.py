@@ -14,10 +14,11 @@ import multiprocessing
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ __all__ = ["Job", "Row", "Settings", "Study", "rows_of", "versions"]
 
 Row = dict[str, Any]  # of text and numbers; None where there is none
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,17 @@ def rows_of(
 ) -> list[Row]:
     """Do all jobs of a study that are not done yet; return the rows of all, in the order of the jobs."""
     jobs = study.jobs(settings)
-    journal = Journal(folder / f"{study.name}.jsonl", fingerprint(study, jobs, settings))
-    done = journal.begin({job.key for job in jobs})
+    journal = Journal(folder / f"{study.name}-{settings.seed}.jsonl", fingerprint(study, jobs, settings))
+    done = journal.begin()
+    finished = sum(job.key in done for job in jobs)
     todo = [job for job in jobs if job.key not in done]
-    tick(len(done), len(jobs), todo[0].key if todo else "")
+    tick(finished, len(jobs), todo[0].key if todo else "")
     with journal:
-        for job, rows in _worked(study.run, todo, workers):
+        for count, (job, rows) in enumerate(_worked(study.run, todo, workers), finished + 1):
             done[job.key] = journal.add(job.key, rows)
-            tick(len(done), len(jobs), job.key)
-    journal.end([(job.key, done[job.key]) for job in jobs])
+            tick(count, len(jobs), job.key)
+    ours = {job.key: done[job.key] for job in jobs}
+    journal.end(ours | done)  # what more there was, of a run with more repeats, is kept
     return [row for job in jobs for row in done[job.key]]
 
 
@@ -93,23 +96,19 @@ class Journal:
         self.path = path
         self.head = json.dumps(head, sort_keys=True)
 
-    def begin(self, keys: set[str]) -> dict[str, list[Row]]:
+    def begin(self) -> dict[str, list[Row]]:
         """Return what is already there, and leave a file that ends with a whole line."""
-        done: dict[str, list[Row]] = {}
-        lines = self.path.read_text(encoding="utf-8").split("\n") if self.path.exists() else [""]
-        if lines[0] == self.head:
-            for line in lines[1:]:
-                with suppress(
-                    ValueError, TypeError, KeyError
-                ):  # the line that was being written when the run was killed
-                    entry = json.loads(line)
-                    if entry["job"] in keys:
-                        done[entry["job"]] = entry["rows"]
-        self.end(list(done.items()))
+        with _telling(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            head, *lines = self.path.read_bytes().split(b"\n") if self.path.exists() else [b""]
+        entries = [_entry(line) for line in lines] if head == self.head.encode() else []
+        done = dict(entry for entry in entries if entry is not None)
+        self.end(done)
         return done
 
     def __enter__(self) -> Journal:
-        self.stream = self.path.open("a", encoding="utf-8")
+        with _telling(self.path):
+            self.stream = self.path.open("a", encoding="utf-8")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,25 +117,41 @@ class Journal:
     def add(self, key: str, rows: list[Row]) -> list[Row]:
         """Write a finished job down; return its rows as they will be read."""
         line = _line(key, rows)
-        self.stream.write(line)
-        self.stream.flush()
-        again: list[Row] = json.loads(line)["rows"]
-        return again
+        with _telling(self.path):
+            self.stream.write(line)
+            self.stream.flush()
+        _, again = json.loads(line.partition(" ")[2])
+        return list(again)
 
-    def end(self, entries: Sequence[tuple[str, list[Row]]]) -> None:
+    def end(self, entries: Mapping[str, list[Row]]) -> None:
         """Write the file anew, in this order."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{self.path.parent}: cannot be made: {error.strerror or error}") from None
         with atomic(self.path) as stream:
             stream.write((self.head + "\n").encode())
-            for key, rows in entries:
+            for key, rows in entries.items():
                 stream.write(_line(key, rows).encode())
 
 
 def _line(key: str, rows: list[Row]) -> str:
-    return json.dumps({"job": key, "rows": rows}) + "\n"
+    content = json.dumps([key, rows])
+    return f"{hashlib.sha256(content.encode()).hexdigest()[:16]} {content}\n"
+
+
+def _entry(line: bytes) -> tuple[str, list[Row]] | None:
+    """Read a line; None for one that was cut when the run was killed, or damaged since."""
+    digest, _, content = line.partition(b" ")
+    if digest.decode(errors="replace") != hashlib.sha256(content).hexdigest()[:16]:
+        return None
+    key, rows = json.loads(content)
+    return key, rows
+
+
+@contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    """Tell what the system says as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}; what is finished is kept") from None
 
 
 def fingerprint(study: Study, jobs: Sequence[Job], settings: Settings) -> dict[str, Any]:
@@ -149,7 +164,7 @@ def fingerprint(study: Study, jobs: Sequence[Job], settings: Settings) -> dict[s
     return {
         "format": FORMAT,
         "study": study.name,
-        "settings": asdict(settings),
+        "seed": settings.seed,
         "source": source.hexdigest(),
         "data": {name: networks.digest(name) for name in needed},
         "versions": versions(),
@@ -173,12 +188,19 @@ def _worked(run: Callable[..., list[Row]], jobs: Sequence[Job], workers: int) ->
     pool = ProcessPoolExecutor(
         min(workers, len(jobs)), mp_context=multiprocessing.get_context("spawn"), initializer=_prepare
     )
+    waiting = {}
     try:
         waiting = {pool.submit(_done, run, job): job for job in jobs}
         while waiting:
             finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in finished:
-                yield waiting.pop(future), future.result()
+                yield waiting[future], future.result()
+                del waiting[future]
+    except BrokenProcessPool:
+        raise AttemperError(
+            "a worker process was killed, perhaps for want of memory; what is finished is kept, and the same command "
+            "goes on from there (in less memory with --workers 1)"
+        ) from None
     finally:
         processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)

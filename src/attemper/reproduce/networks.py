@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -46,8 +48,13 @@ class About:
     name: str
     arch: str
     dataset: str
-    dropout: bool
     seed: int
+    n_classes: int
+
+    @property
+    def variant(self) -> str:
+        """What its name tells beside architecture, data and seed, such as dropout."""
+        return self.name.removeprefix(f"{self.arch}-{self.dataset}").rpartition("-s")[0].strip("-")
 
     @property
     def key(self) -> paper.Network:
@@ -57,7 +64,7 @@ class About:
     @property
     def stands_for_papers(self) -> bool:
         """Tell whether the paper's figures are set beside this one: the first seed, without dropout."""
-        return self.seed == 0 and not self.dropout
+        return self.seed == 0 and self.variant in ("", "randomsplit")
 
     @property
     def lesions_apart(self) -> bool:
@@ -67,8 +74,8 @@ class About:
     @property
     def label(self) -> str:
         """Return its name for readers of the paper."""
-        more = [word for word, said in (("dropout", self.dropout), (f"seed {self.seed}", self.seed)) if said]
-        return ", ".join([paper.title(*self.key), *more, *(["lesions apart"] if self.lesions_apart else [])])
+        variant = {"randomsplit": "", "lesionsplit": "lesions apart"}.get(self.variant, self.variant)
+        return ", ".join(filter(None, [paper.title(*self.key), variant, f"seed {self.seed}" if self.seed else ""]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +117,19 @@ def load(name: str) -> Network:
 @lru_cache
 def about(name: str) -> About:
     """Read which network it is, and nothing more."""
-    with np.load(datasets.path_of(name), allow_pickle=False) as archive:
-        config = json.loads(str(archive["config"]))
-    return About(name, config["arch"], config["dataset"], bool(config.get("dropout")), int(config.get("seed", 0)))
+    path = datasets.path_of(name)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            config, n_classes = json.loads(str(archive["config"])), len(archive["class_names"])
+        found = About(name, config["arch"], config["dataset"], int(config["seed"]), n_classes)
+    except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
+        raise FileError(f"{path}: no network of the form that the data card tells: {error}") from None
+    if not re.fullmatch(rf"{re.escape(found.arch)}-{re.escape(found.dataset)}(-[\w-]+)?-s{found.seed}", name):
+        raise FileError(
+            f"{path}: the name of a network's file is <arch>-<dataset>[-variant]-s<seed>.npz, here "
+            f"{found.arch}-{found.dataset}-s{found.seed}.npz"
+        )
+    return found
 
 
 def names() -> list[str]:
@@ -128,13 +145,14 @@ def names() -> list[str]:
 
 def members(name: str) -> list[str]:
     """Networks that differ from this one by their seed alone."""
-    stem = name.rsplit("-s", 1)[0]
-    return [other for other in names() if other.rsplit("-s", 1)[0] == stem]
+    stem = name.rpartition("-s")[0]
+    found = [other for other in names() if other.rpartition("-s")[0] == stem]
+    return sorted(found, key=lambda other: about(other).seed)
 
 
 def with_dropout(name: str) -> str | None:
     """Name of the network that was trained the same way but with dropout, if it is here."""
-    stem, seed = name.rsplit("-s", 1)
+    stem, _, seed = name.rpartition("-s")
     other = f"{stem}-dropout-s{seed}"
     return other if other in names() else None
 

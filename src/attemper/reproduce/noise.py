@@ -13,6 +13,7 @@ from attemper.reproduce.journal import Job, Row, Settings, Study
 from attemper.reproduce.networks import about
 from attemper.reproduce.pages import Page, gather, spread, summary, table
 from attemper.reproduce.recipes import TITLES, fit, judge
+from attemper.reproduce.table1 import MANY
 from attemper.reproduce.wrong_labels import KINDS, most_confused, spoil
 
 __all__ = ["NETWORKS", "STUDY", "noise"]
@@ -21,12 +22,12 @@ __all__ = ["NETWORKS", "STUDY", "noise"]
 NETWORKS = ("lenet5-mnist-s0", "vgg16-cifar10-s0", "vgg16-cifar100-s0", "resnet200-skin-randomsplit-s0")
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
 METHODS = ("none", "ts", "ats", "bayes", "structured")
-FEWER = 5  # repeats of the structured fit with 100 classes, which takes seconds; as many as the paper has
+FEWER = 10  # repeats of the structured fit with 100 classes, which takes seconds
 
 
 def jobs(settings: Settings) -> list[Job]:
     """One for each network, kind and share of wrong labels, and repeat; large networks first."""
-    order = sorted(NETWORKS, key=lambda name: "cifar100" not in name)
+    order = sorted(NETWORKS, key=lambda name: -about(name).n_classes)
     cases = [("none", 0.0), *((kind, share) for kind in KINDS for share in SHARES)]
     return [
         Job(f"{name} {kind} {share:.0%} repeat {i}", (name, kind, share, i, settings.seed), (name,))
@@ -47,7 +48,7 @@ def run(name: str, kind: str, share: float, repeat: int, seed: int) -> list[Row]
     wrong = float((labels != val.labels).mean())
     rows: list[Row] = []
     for method in METHODS:
-        if method == "structured" and network.logits.shape[1] >= 100 and repeat >= FEWER:
+        if method == "structured" and network.about.n_classes >= MANY and repeat >= FEWER:
             continue
         found = fit(method, networks.Part(val.logits, labels), noisy=True)
         case = {"network": name, "kind": kind, "share": share, "repeat": repeat, "method": method}
@@ -75,7 +76,9 @@ def noise(rows: Sequence[Row], settings: Settings) -> Page:
             for name in NETWORKS:
                 for share in (0.0, *SHARES):
                     cell = (kind, share) if share else ("none", 0.0)
-                    found = [spread(values[measure].get((name, *cell, m)), digits) for m in METHODS]
+                    found = [
+                        spread(values[measure].get((name, *cell, m)), digits, of=settings.repeats) for m in METHODS
+                    ]
                     lines.append([about(name).label, f"{share:.0%}", f"{wrong[name, *cell].mean():.0%}", *found])
             head = ["network", "noise", "labels wrong", *(TITLES[m] for m in METHODS)]
             tables[f"{measure}_{kind}"] = table(head, lines)

@@ -87,14 +87,15 @@ def summary(values: Floats) -> dict[str, float]:
     return {"mean": float(values.mean()), "std": std, "n": len(values)}
 
 
-def spread(values: Floats | None, digits: int, sign: str = "") -> str:
-    """Mean ± standard deviation, for readers."""
+def spread(values: Floats | None, digits: int, sign: str = "", of: int | None = None) -> str:
+    """Mean ± standard deviation, for readers; with their number where it is another than ``of``."""
     if values is None or not len(values):
         return "–"
     mean = f"{values.mean():{sign}.{digits}f}"
     if float(mean) == 0:
         mean = f"{0:.{digits}f}"  # neither above nor below
-    return mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
+    more = "" if of in (None, len(values)) else f" (n = {len(values)})"
+    return (mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1):.{digits}f}") + more
 
 
 def beside(ours: float | None, papers: float | None, digits: int) -> str:

@@ -21,7 +21,11 @@ from attemper.errors import AttemperWarning
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import accuracy, brier, ece, nll
 from attemper.reproduce.networks import Part
-from attemper.reproduce.published import published_temperature, published_tuned_temperature
+from attemper.reproduce.published import (
+    published_best_temperature,
+    published_temperature,
+    published_tuned_temperature,
+)
 from attemper.sketch import DEFAULT_T_RANGE
 
 __all__ = ["TITLES", "Fitted", "fit", "judge"]
@@ -33,7 +37,8 @@ TITLES = {
     "ats-code": "ATS, loss of the code",
     "ts-run": "TS as run, from T = 3",
     "ts-run-1.5": "TS as run, from T = 1.5",
-    "ats-run": "ATS as run, from T = 3",
+    "ts-run-best": "TS as run, best of five starts",
+    "ats-run": "ATS as run, best of five θ",
     "vector": "vector",
     "matrix": "matrix",
     "bayes": "Bayesian",
@@ -64,6 +69,8 @@ def fit(method: str, val: Part, *, noisy: bool = False) -> Fitted:
     """
     if method == "none":
         return Fitted(ScaleMap(1.0))
+    if method == "ts-run-best":
+        return _scaled(published_best_temperature(val.logits, val.labels))
     if method.startswith("ts-run"):
         return _scaled(published_temperature(val.logits, val.labels, start=1.5 if method.endswith("1.5") else 3.0))
     if method == "ats-run":

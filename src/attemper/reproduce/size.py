@@ -20,7 +20,7 @@ SIZES = (10, 20, 50, 100, 200, 500, 1000, None)  # None: the whole fifth
 
 def jobs(settings: Settings) -> list[Job]:
     """One for each network, size and repeat; large ones first."""
-    order = sorted(NETWORKS, key=lambda name: "cifar100" not in name)
+    order = sorted(NETWORKS, key=lambda name: -about(name).n_classes)
     return [
         Job(f"{name} {n or 'all'} labels repeat {i}", (name, n, i, settings.seed), (name,))
         for name in order

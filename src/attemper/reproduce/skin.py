@@ -20,7 +20,6 @@ __all__ = ["NETWORKS", "STUDY", "referral", "table4"]
 NETWORKS = {"random": "resnet200-skin-randomsplit-s0", "lesion": "resnet200-skin-lesionsplit-s0"}
 METHODS = ("none", "ts", "ats", "ats-code", "ts-run", "bayes", "structured")
 DRAWN = ("none", "ts", "ats", "bayes")
-THRESHOLDS = tuple(round(0.05 * i, 2) for i in range(21))  # the paper's
 MEASURES = {"accuracy": 2, "nll": 4, "ece": 2, "temperature": 3, "theta": 3}  # and their digits
 AREA_COLUMNS = ("area_paper", "area", "confidence_right", "confidence_wrong")  # told on the page of the referral figure
 AREAS = {"area_paper": "21 thresholds", "area": "all thresholds"}
@@ -65,7 +64,7 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
         **judge(found.map, test),
         "temperature": found.temperature,
         "theta": found.theta,
-        "area_paper": float(referral_area(log_p, test.labels, log_probs=True, thresholds=THRESHOLDS)),  # type: ignore[arg-type]
+        "area_paper": float(referral_area(log_p, test.labels, log_probs=True, thresholds="paper")),  # type: ignore[arg-type]
         "area": float(referral_area(log_p, test.labels, log_probs=True)),  # type: ignore[arg-type]
         "confidence_right": float(confidence[right].mean()),
         "confidence_wrong": float(confidence[~right].mean()),
@@ -81,7 +80,7 @@ def _intervals(log_p: dict[str, Any], test: Part, seed: int) -> list[Row]:
             "nll": nll(lp, test.labels, **told),
             "ece": ece(np.exp(lp), test.labels, interval=0.95, seed=seed),
         }
-        for measure, thresholds in (("area_paper", THRESHOLDS), ("area", None)):
+        for measure, thresholds in (("area_paper", "paper"), ("area", None)):
             estimates[measure] = referral_area(lp, test.labels, thresholds=thresholds, **told)
             estimates[f"{measure}_gain"] = referral_area_difference(
                 lp, log_p["none"], test.labels, thresholds=thresholds, **told
@@ -101,7 +100,7 @@ def _curves(log_p: dict[str, Any], test: Part) -> list[Row]:
     for method in DRAWN:
         confidence = np.exp(log_p[method].max(axis=1))
         many = np.unique([0.0, *np.quantile(confidence, np.linspace(0, 1, 201)), 1.0])
-        for what, thresholds in (("curve, 21", np.array(THRESHOLDS)), ("curve", many)):
+        for what, thresholds in (("curve, 21", "paper"), ("curve", many)):
             curve = referral_curve(log_p[method], test.labels, log_probs=True, thresholds=thresholds)
             rows += [
                 {"what": what, "method": method, "threshold": t, "correct_decided": c, "errors_referred": e}
@@ -213,7 +212,7 @@ def referral(rows: Sequence[Row], _: Settings) -> Page:
             lines.append([TITLES[m], *(spread(v[m,], 4) for v in values.values()), spread(gap, 4)])
         head = ["method", *(f"area, {title}" for title in AREAS.values())]
         tables[f"{word}_means"] = table([*head, "confidence when right", "confidence when wrong", "gap"], lines)
-    figure = figures.referral(curves, list(NETWORKS.values()), DRAWN)
+    figure = figures.referral(kept, list(NETWORKS.values()), DRAWN)
     return Page(tables, kept, {"means": shown, "intervals": _limits(kept)}, {"referral": figure})
 
 

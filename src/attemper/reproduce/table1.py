@@ -21,7 +21,7 @@ MANY, FEWER = 100, 5
 
 def jobs(settings: Settings) -> list[Job]:
     """One for each network and division; the largest networks first, so that no process waits for one in the end."""
-    names = sorted(networks.names(), key=lambda name: ("cifar100" not in name, name))
+    names = sorted(networks.names(), key=lambda name: (-about(name).n_classes, name))
     return [
         Job(f"{name} division {i}", (name, i, settings.seed), (name,))
         for name in names
@@ -35,7 +35,7 @@ def run(name: str, number: int, seed: int) -> list[Row]:
     val, test = networks.split(network, number, seed)
     rows: list[Row] = []
     for method in ALL:
-        if method == "matrix" and test.logits.shape[1] >= MANY and number >= FEWER:
+        if method == "matrix" and network.about.n_classes >= MANY and number >= FEWER:
             continue
         found = fit(method, test if method == "best" else val)
         rows.append(
@@ -55,7 +55,7 @@ def run(name: str, number: int, seed: int) -> list[Row]:
 STUDY = Study("networks", jobs, run)
 
 
-def table1(rows: Sequence[Row], _: Settings) -> Page:
+def table1(rows: Sequence[Row], settings: Settings) -> Page:
     """NLL, ECE and accuracy."""
     names = _ordered(rows)
     values = {m: gather(rows, ("network", "method"), m) for m in ("nll", "ece", "accuracy", "brier")}
@@ -63,10 +63,10 @@ def table1(rows: Sequence[Row], _: Settings) -> Page:
         "n_networks": str(len(names)),
         "as_in_the_paper": _as_in_the_paper(rows, names),
         "not_here": _not_here(names),
-        "nll": _means(values["nll"], names, ALL, 4),
+        "nll": _means(values["nll"], names, ALL, 4, settings),
         "above_ts": _above_ts(values["nll"], names),
-        "ece": _means(values["ece"], names, ALL, 2),
-        "accuracy": _means(values["accuracy"], names, ("none", "vector", "matrix", "structured"), 2),
+        "ece": _means(values["ece"], names, ALL, 2, settings),
+        "accuracy": _means(values["accuracy"], names, ("none", "vector", "matrix", "structured"), 2, settings),
     }
     shown = {
         f"{name} {method}": {m: summary(v[name, method]) for m, v in values.items() if (name, method) in v}
@@ -156,14 +156,16 @@ def _not_here(names: Sequence[str]) -> str:
     return "; ".join(paper.title(*network) for network in paper.TABLE_1 if network not in here) or "none"
 
 
-def _means(values: dict[tuple[Any, ...], Floats], names: Sequence[str], methods: Sequence[str], digits: int) -> str:
-    lines = [[about(n).label, *(spread(values[n, m], digits) for m in methods)] for n in names]
+def _means(
+    values: dict[tuple[Any, ...], Floats], names: Sequence[str], methods: Sequence[str], digits: int, settings: Settings
+) -> str:
+    lines = [[about(n).label, *(spread(values[n, m], digits, of=settings.repeats) for m in methods)] for n in names]
     mean = ["mean of the networks", *(f"{np.mean([values[n, m].mean() for n in names]):.{digits}f}" for m in methods)]
     return table(["network", *(TITLES[m] for m in methods)], [*lines, mean])
 
 
 def _above_ts(nll: dict[tuple[Any, ...], Floats], names: Sequence[str]) -> str:
-    others = ("ats", "ats-code", "ts-run", "ts-run-1.5", "ats-run", "bayes", "structured", "best")
+    others = tuple(m for m in ALL if m not in ("none", "ts", "vector", "matrix"))
     above = {(n, m): nll[n, m] - nll[n, "ts"] for n in names for m in others}
     lines = [
         [about(n).label, *(f"{spread(above[n, m], 4, '+')}, {_share(above[n, m])}" for m in others)] for n in names

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from attemper.ensembles import average
+from attemper.errors import FileError, InputError
 from attemper.reproduce import networks, paper
 from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import Network, about
+from attemper.reproduce.networks import about
 from attemper.reproduce.pages import Page, beside, gather, spread, summary, table
 from attemper.reproduce.recipes import TITLES, fit, judge
 
@@ -29,11 +31,16 @@ PAPERS = ("mc", "ensemble")
 
 def jobs(settings: Settings) -> list[Job]:
     """One for each architecture and data set of which there are members and a network with dropout."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for name in networks.names():
         members, dropout = networks.members(name), networks.with_dropout(name)
         if name == members[0] and len(members) >= MEMBERS and dropout is not None:
             found.append((*members[:MEMBERS], dropout))
+    if not found:
+        raise FileError(
+            f"no architecture is here with {MEMBERS} seeds and with dropout on one data set; the data/ folder of the "
+            "repository has four"
+        )
     return [
         Job(f"{names[0]} division {i}", (names, i, settings.seed), names)
         for names in found
@@ -44,6 +51,9 @@ def jobs(settings: Settings) -> list[Job]:
 def run(names: Sequence[str], number: int, seed: int) -> list[Row]:
     """Judge single networks, MC dropout and the ensemble, before and after calibration."""
     *members, dropout = map(networks.load, names)
+    for other in (*members[1:], dropout):
+        if not np.array_equal(other.labels, members[0].labels):
+            raise InputError(f"{other.about.name} has other labels than {names[0]}: they cannot be averaged")
     averaged = average([member.logits for member in members]).log_probs
     sources = {
         "single": members[0].logits,
@@ -53,8 +63,7 @@ def run(names: Sequence[str], number: int, seed: int) -> list[Row]:
     }
     rows: list[Row] = []
     for source, logits in sources.items():
-        network = Network(members[0].about, np.asarray(logits), members[0].labels, (), {})
-        val, test = networks.split(network, number, seed)
+        val, test = networks.split(replace(members[0], logits=np.asarray(logits)), number, seed)
         for method in METHODS:
             found = fit(method, val)
             row = {"network": names[0], "division": number, "source": source, "method": method}
