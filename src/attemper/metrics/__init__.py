@@ -1,4 +1,4 @@
-"""How good probabilities are: proper scores, calibration errors, reliability tables, referral.
+"""How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
 Every metric takes probabilities and labels, and gives a float, or with
 ``interval=0.95`` an `Estimate` of value, low and high.
@@ -10,16 +10,20 @@ from attemper.metrics.evaluation import evaluate
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
+from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
 
 __all__ = [
     "Estimate",
     "ReferralCurve",
     "Reliability",
+    "RiskCoverage",
     "accuracy",
+    "aurc",
     "brier",
     "classwise_ece",
     "ece",
     "evaluate",
+    "expected_cost",
     "mce",
     "mmce",
     "nll",
@@ -27,4 +31,5 @@ __all__ = [
     "referral_area_difference",
     "referral_curve",
     "reliability",
+    "risk_coverage_curve",
 ]

@@ -176,7 +176,7 @@ def referral_area_difference(
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The answers of a classifier, right and wrong, with their confidence; there are some of both.
+    """The answers of a classifier, right and wrong, with their confidence.
 
     Make one with `of`; the constructor checks nothing.
     """
@@ -194,8 +194,9 @@ class Answers:
         sample_weight: ArrayLike | None = None,
         *,
         log_probs: bool = False,
+        both: bool = True,
     ) -> Answers:
-        """Check probabilities (or their logarithms) against their labels."""
+        """Check probabilities (or their logarithms) against their labels; ``both``: some right, some wrong."""
         p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
         confidence, right = p.top
         key = confidence
@@ -204,7 +205,7 @@ class Answers:
             key = to_numpy(as_matrix(probs, "log-probabilities")).max(axis=1).astype(np.float64)
             key = np.minimum(key if sample_weight is None else key[as_weights(sample_weight, len(key)) > 0], 0.0)
             confidence = np.exp(key)
-        if right.all() or not right.any():
+        if both and (right.all() or not right.any()):
             every, missing = ("right", "wrong") if right.all() else ("wrong", "right")
             raise InputError(
                 f"all {len(p)} answers are {every}: referral weighs right answers against wrong ones, so there must be "
@@ -228,7 +229,7 @@ def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statist
         place = answers.rank  # every confidence in a bin of its own
     else:
         place = np.searchsorted(_check_thresholds(thresholds), answers.confidence, side="left")
-    right, wrong = (_adding(place, rows) for rows in (answers.right, ~answers.right))
+    right, wrong = (adding(place, rows) for rows in (answers.right, ~answers.right))
 
     def value(w: Floats) -> Floats:
         r, e = np.asarray(right @ w), np.asarray(wrong @ w)  # by bin
@@ -241,7 +242,7 @@ def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statist
     return Statistic(value)
 
 
-def _adding(place: NDArray[np.intp], rows: NDArray[np.bool_]) -> csr_array[np.float64]:
+def adding(place: NDArray[np.intp], rows: NDArray[np.bool_]) -> csr_array[np.float64]:
     """Matrix that adds up, bin by bin, the weights of some rows."""
     chosen = np.flatnonzero(rows)
     shape = (int(place.max()) + 1, len(place))

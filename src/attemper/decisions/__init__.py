@@ -1,0 +1,18 @@
+"""Who is decided by the network, and who is referred: rules, how they are chosen, and how they fare."""
+
+from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
+from attemper.decisions.outcomes import ClassOutcome, Outcome, outcome_of
+from attemper.decisions.policy import Decisions, Guarantee, Policy, refer_or_decide
+
+__all__ = [
+    "ClassOutcome",
+    "Decisions",
+    "Guarantee",
+    "Outcome",
+    "Policy",
+    "outcome_of",
+    "policy_for_budget",
+    "policy_for_cost",
+    "policy_for_miss",
+    "refer_or_decide",
+]

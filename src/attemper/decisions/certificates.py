@@ -1,0 +1,164 @@
+"""Thresholds below which the risk stays with a stated confidence, whatever the distribution.
+
+Counts alone are used: k errors among m samples speak against a risk above α when that few are unlikely,
+P(Bin(m, α) ≤ k) ≤ δ. This is the same as saying that the Clopper–Pearson upper bound is at most α.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import bdtr
+from scipy.stats import beta
+
+from attemper.arrays import Floats
+from attemper.metrics import Estimate
+
+__all__ = [
+    "Certificate",
+    "certify_all",
+    "certify_decided",
+    "most_errors",
+    "proportion",
+    "ranks_to_test",
+    "samples_needed",
+]
+
+# The first test lets three errors pass, as long as a third of the samples is enough for that: one wrong answer among
+# the surest does not end the search, and risks are still looked at where they are low.
+ERRORS_AT_FIRST = 3
+# A fine grid gains little. Each of these is one more error allowed, or several where there are more samples.
+MOST_RANKS = 200
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A threshold, or why there is none: then it is 1, and everybody is referred."""
+
+    threshold: float
+    reached: bool
+    why: str = ""
+
+
+def samples_needed(alpha: float, delta: float) -> int:
+    """Right answers in a row after which a risk above ``alpha`` is unlikely.
+
+    >>> samples_needed(0.05, 0.05)
+    59
+    """
+    n = max(1, math.floor(math.log(delta) / math.log1p(-alpha)) - 1)  # rounding may be off by one
+    while bdtr(0, n, alpha) > delta:
+        n += 1
+    return n
+
+
+def most_errors(n: int, alpha: float, delta: float) -> int:
+    """Largest number of errors among n that still speaks against a risk above ``alpha``; −1 where none does.
+
+    >>> [most_errors(n, 0.05, 0.05) for n in (58, 59, 92, 93)]
+    [-1, 0, 0, 1]
+    """
+    low, high = -1, n  # bdtr(n, n, α) = 1
+    while high - low > 1:
+        k = (low + high) // 2
+        low, high = (k, high) if bdtr(k, n, alpha) <= delta else (low, k)
+    return low
+
+
+@lru_cache(maxsize=64)
+def ranks_to_test(n: int, alpha: float, delta: float) -> NDArray[np.int64]:
+    """Numbers of samples, surest first, at which one more error becomes allowed, and n; in ascending order.
+
+    They depend on n, α and δ alone, never on what the samples are. Empty where n are too few.
+    """
+    k_max = most_errors(n, alpha, delta)
+    if k_max < 0:
+        return np.empty(0, dtype=np.int64)
+    errors = np.unique(np.linspace(0, k_max, min(k_max + 1, MOST_RANKS)).round())
+    errors = np.union1d(errors, np.arange(min(k_max, ERRORS_AT_FIRST) + 1))
+    low, high = errors, np.full(len(errors), float(n))  # bdtr(low) > δ ≥ bdtr(high)
+    while (high - low > 1).any():
+        middle = np.floor((low + high) / 2)
+        enough = bdtr(errors, middle.astype(np.int64), alpha) <= delta
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    # Once they have met, the halves lie on `low`, which is not enough, and nothing moves.
+    first = np.flatnonzero((errors <= ERRORS_AT_FIRST) & (high <= n / 3))
+    return np.union1d(high[first[-1] if first.size else 0 :].astype(np.int64), [n])
+
+
+def certify_decided(
+    confidence: Floats, wrong: NDArray[np.bool_], counts: Floats, alpha: float, delta: float
+) -> Certificate:
+    """Lowest threshold for which the error rate of the decided is certified; fixed-sequence testing.
+
+    Walk from strict to lax and stop at the first threshold that fails. All before it hold at once with a confidence of
+    1 − δ, since the first bad one must have passed a test of level δ. That also goes for risks that do not
+    rise evenly, and for thresholds at fixed ranks of the same samples: docs/referral.md has the proof.
+    """
+    n = int(counts.sum())
+    value, decided, errors = _from_the_top(confidence, wrong, counts)
+    # At rank m the threshold is the confidence of sample m + 1; what is tied with that is referred too.
+    ends = np.unique(np.searchsorted(decided, ranks_to_test(n, alpha, delta), side="right"))
+    ends = ends[ends > 0]
+    ends = ends[decided[ends - 1] >= samples_needed(alpha, delta)]  # fewer could not pass, whatever their labels
+    if ends.size == 0:
+        return Certificate(1.0, False, _too_few(n, alpha, delta))
+    passes = bdtr(errors[ends - 1], decided[ends - 1].astype(np.int64), alpha) <= delta
+    n_passed = len(ends) if passes.all() else int(passes.argmin())
+    if n_passed == 0:
+        m, k = decided[ends[0] - 1], errors[ends[0] - 1]
+        return Certificate(1.0, False, _wrong_among(m, k, most_errors(int(m), alpha, delta)))
+    end = ends[n_passed - 1]
+    return Certificate(float(value[end]) if end < len(value) else 0.0, True)
+
+
+def certify_all(
+    confidence: Floats, wrong: NDArray[np.bool_], counts: Floats, alpha: float, delta: float
+) -> Certificate:
+    """Lowest threshold for which the share of *all* samples that is decided wrongly is certified.
+
+    That share can only rise as the threshold falls, so every threshold can be tried (Bates et al. 2021).
+    """
+    n = int(counts.sum())
+    allowed = most_errors(n, alpha, delta)
+    if allowed < 0:
+        return Certificate(1.0, False, _too_few(n, alpha, delta))
+    value, decided, errors = _from_the_top(confidence, wrong, counts)
+    end = int(np.searchsorted(errors, allowed, side="right"))  # groups until there is one error too many
+    if end == 0:
+        return Certificate(1.0, False, _wrong_among(decided[0], errors[0], allowed))
+    return Certificate(float(value[end]) if end < len(value) else 0.0, True)
+
+
+def proportion(k: float, n: float, level: float) -> Estimate:
+    """Share k/n with its Clopper–Pearson interval; weights that are no whole numbers count as parts of a sample.
+
+    >>> [round(share, 4) for share in proportion(3, 60, 0.95)]
+    [0.05, 0.0104, 0.1392]
+    """
+    tail = (1 - level) / 2
+    low = 0.0 if k <= 0 else float(beta.ppf(tail, k, n - k + 1))
+    high = 1.0 if k >= n else float(beta.ppf(1 - tail, k + 1, n - k))
+    return Estimate(k / n, min(low, k / n), max(high, k / n))
+
+
+def _from_the_top(confidence: Floats, wrong: NDArray[np.bool_], counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Distinct confidences, falling; how many are at least as sure, and how many of those are wrong."""
+    value, group = np.unique(-confidence, return_inverse=True)
+    decided = np.bincount(group, counts).cumsum()
+    return -value, decided, np.bincount(group, counts * wrong, minlength=len(value)).cumsum()
+
+
+def _too_few(n: int, alpha: float, delta: float) -> str:
+    return (
+        f"it takes {samples_needed(alpha, delta)} right answers in a row to be {1 - delta:.4g} sure that at most "
+        f"{alpha:.4g} are wrong, and there are {n} samples"
+    )
+
+
+def _wrong_among(n: float, errors: float, allowed: int) -> str:
+    return f"among the {n:.0f} surest answers the number of wrong ones is {errors:.0f}, and {allowed} would be allowed"

@@ -1,0 +1,255 @@
+"""How a rule is chosen: for a budget of referrals, for a rate of misses that is guaranteed, for given costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.arrays import Floats, as_weights
+from attemper.decisions.certificates import Certificate, certify_all, certify_decided
+from attemper.decisions.policy import Guarantee, Of, Policy, cost_of_deciding, names_of, seen
+from attemper.errors import InputError
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.risk import check_cost, check_costs, cost_of
+
+__all__ = ["policy_for_budget", "policy_for_cost", "policy_for_miss"]
+
+
+def policy_for_budget(
+    probs: ArrayLike | Any,
+    budget: float,
+    *,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+) -> Policy:
+    """Refer the least sure, as many as the budget allows: at most that share. Needs no labels.
+
+    Samples of the same confidence are referred together or not at all. The share holds on these samples, and about so
+    on others like them.
+
+    Parameters
+    ----------
+    probs : array of shape (N, K)
+        Calibrated probabilities: NumPy, torch or any other array.
+    budget : float
+        Share of the samples that can be referred, from 0 to 1.
+    sample_weight : array of shape (N,), optional
+    classes : names of the classes in column order, optional
+
+    Examples
+    --------
+    >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.4, 0.6]]
+    >>> policy_for_budget(probs, 0.4).threshold, policy_for_budget(probs, 0.3).threshold  # the last two are tied
+    (0.6, 0.0)
+    """
+    if not (isinstance(budget, Real) and 0 <= budget <= 1):
+        raise InputError(f"budget={budget!r}: a share of the samples, from 0 to 1")
+    p = seen(probs, None, sample_weight)
+    value, group = np.unique(p.top[0], return_inverse=True)
+    share = np.bincount(group, p.weights).cumsum() / p.weights.sum()
+    n_groups = int(np.searchsorted(share, budget + 1e-12, side="right"))  # 0.29 · 100 is a little less than 29
+    threshold = 0.0 if n_groups == 0 else 1.0 if n_groups == len(value) else float(value[n_groups - 1])
+    referred = share[n_groups - 1] if n_groups else 0.0
+    chosen = f"refers {referred:.2%} of the {len(p)} samples it was chosen on, within a budget of {budget:.2%}"
+    return Policy(threshold, chosen, p.n_classes, len(p), classes=names_of(classes, p.n_classes))
+
+
+def policy_for_miss(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    max_miss: float | Sequence[float],
+    *,
+    level: float = 0.95,
+    of: Of = "decided",
+    per_class: bool | Literal["predicted", "true"] = False,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+) -> Policy:
+    """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
+
+    With a confidence of ``level`` in the draw of these samples, the rate of misses among *all* patients like these is
+    at most ``max_miss``: for any classifier and any distribution, with any number of samples. The samples must not be
+    those that the network was trained on, nor those that the calibration map was fitted on.
+
+    When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``chosen`` says why.
+
+    Parameters
+    ----------
+    probs, labels
+        Probabilities N×K, calibrated or not, and true classes as column numbers.
+    max_miss : float or array of shape (K,)
+        Largest rate of misses, such as 0.05. With ``per_class`` there can be one for each class; 1 asks nothing of it.
+    level : float
+        Confidence of the guarantee.
+    of : "decided" or "all"
+        A miss is a sample that is decided, and wrongly. Its rate is taken of the samples that are decided, or of all.
+    per_class : bool, "predicted" or "true"
+        "predicted" (True): a threshold for each class that is predicted, so that the bounds hold for all of them at
+        once (each has a level of 1 − (1 − level)/K). "true": one threshold, such that of the patients who truly have a
+        class at most its bound are missed, for all classes at once; takes ``of="all"``.
+    sample_weight : array of shape (N,), optional
+        Whole numbers: how often each sample occurred.
+    classes : names of the classes in column order, optional
+
+    References
+    ----------
+    A. Angelopoulos et al., Learn then test, arXiv 2110.01052. S. Bates et al., Distribution-free, risk-controlling
+    prediction sets, JACM 2021. Y. Geifman and R. El-Yaniv, Selective classification for deep neural networks, 2017.
+
+    Examples
+    --------
+    >>> import attemper
+    >>> data = attemper.datasets.load()
+    >>> half = len(data.val_labels) // 2  # one half fits the map, the other chooses the threshold
+    >>> bts = attemper.BayesianTemperatureScaling().fit(data.val_logits[:half], data.val_labels[:half])
+    >>> policy = policy_for_miss(bts.predict_proba(data.val_logits[half:]), data.val_labels[half:], 0.1)
+    >>> policy.reached, round(policy.threshold, 2)
+    (True, 0.8)
+    """
+    if not (isinstance(level, Real) and 0 < level < 1):
+        raise InputError(f"level={level!r}: must lie between 0 and 1, such as 0.95")
+    if of not in ("decided", "all"):
+        raise InputError(f"of={of!r}: must be 'decided' or 'all'")
+    by_class: Any = ("predicted" if per_class else None) if isinstance(per_class, bool) else per_class
+    if by_class not in (None, "predicted", "true"):
+        raise InputError(f"per_class={per_class!r}: must be True or False, 'predicted' or 'true'")
+    if by_class == "true" and of != "all":
+        raise InputError("per_class='true' speaks of all patients who have a class: it takes of='all'")
+    if sample_weight is not None:
+        _check_whole(sample_weight)
+    p = seen(probs, labels, sample_weight)
+    bounds = _check_bounds(max_miss, p.n_classes, by_class is not None)
+    bound = float(bounds[0]) if np.ndim(max_miss) == 0 else tuple(bounds.tolist())
+    guarantee, n = Guarantee(bound, float(level), of, by_class), int(p.weights.sum())
+    policy = Policy(1.0, "", p.n_classes, n, guarantee, classes=names_of(classes, p.n_classes))
+    policy = replace(policy, chosen=f"chosen on {n} samples so that {policy.promise()}")
+    if by_class is None:
+        found = _certified(p, np.ones(len(p), dtype=bool), of, float(bounds[0]), 1 - level)
+        if found.reached:
+            return replace(policy, threshold=found.threshold)
+        why = f"{policy.chosen}. That cannot be guaranteed: {found.why}. So everybody is referred"
+        return replace(policy, chosen=why, reached=False)
+    return _by_class(policy, p, bounds)
+
+
+def _by_class(policy: Policy, p: Predictions, bounds: Floats) -> Policy:
+    """Choose thresholds for predicted classes, or one for all true ones."""
+    assert policy.guarantee is not None
+    _, level, of, by_class = astuple(policy.guarantee)
+    predicted = by_class == "predicted"
+    key = p.probs.argmax(axis=1) if predicted else p.labels
+    asked = [int(k) for k in np.flatnonzero(bounds < 1)]
+    # Thresholds of predicted classes are chosen one by one, and share what may go wrong. One threshold for true classes
+    # fails only where it fails for the class that needs the strictest one: nothing is to be shared.
+    delta = (1 - level) / (len(asked) if predicted else 1)
+    found = {k: _certified(p, key == k, of, float(bounds[k]), delta) for k in asked}
+    failed = {k: c.why for k, c in found.items() if not c.reached}
+    means = "everybody predicted so is referred, as " if predicted else ""
+    notes = tuple(f"{policy.name(k)}: {means}{why}" for k, why in failed.items())
+    thresholds = tuple(found[k].threshold if k in found else 0.0 for k in range(p.n_classes))
+    if len(failed) == len(asked) or (failed and not predicted):
+        whom = "any class" if len(failed) == len(asked) else "every class asked"
+        why = f"{policy.chosen}. That cannot be guaranteed for {whom}, so everybody is referred"
+        return replace(policy, chosen=why, reached=False, notes=notes)
+    return replace(policy, threshold=thresholds if predicted else max(thresholds), notes=notes)
+
+
+def policy_for_cost(
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any = None,
+    *,
+    cost_refer: float,
+    cost_miss: float | Sequence[float],
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+) -> Policy:
+    """Decide where that is expected to cost less than a referral. Calibrated probabilities are all it takes.
+
+    A sample is decided when Σ_k p_k m_k < r, summed over the classes k that are not predicted. With one cost for all
+    classes that is a threshold on the confidence, 1 − r/m. The answer stays the most probable class.
+
+    Parameters
+    ----------
+    probs : array of shape (N, K)
+        *Calibrated* probabilities; they say how many K is, and what the rule is expected to cost.
+    labels : array of shape (N,), optional
+        To tell also what it does cost.
+    cost_refer : float
+        r, the cost of a referral.
+    cost_miss : float or array of shape (K,)
+        m, the cost of a wrong answer; an array has one for each true class.
+    sample_weight : array of shape (N,), optional
+    classes : names of the classes in column order, optional
+
+    Examples
+    --------
+    >>> probs = [[0.99, 0.01], [0.04, 0.96], [0.3, 0.7]]
+    >>> policy_for_cost(probs, cost_refer=1, cost_miss=50).threshold
+    0.98
+    >>> policy_for_cost(probs, cost_refer=1, cost_miss=[10, 50]).refer_or_decide(probs).refer
+    array([False, False,  True])
+    """
+    p = seen(probs, labels, sample_weight)
+    r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
+    policy = Policy(None, "", p.n_classes, len(p), classes=names_of(classes, p.n_classes))
+    policy = replace(policy, cost_refer=r, cost_miss=tuple(m.tolist()))
+    if (m == m[0]).all():
+        # Where a miss costs no more than a referral nobody is referred: every confidence is above 0.
+        policy = replace(policy, threshold=float(1 - r / m[0]) if m[0] > r else 0.0)
+    refer = policy.refer_or_decide(p.probs).refer
+    w = p.weights / p.weights.sum()
+    expected = float(w @ np.where(refer, r, cost_of_deciding(p, m)))
+    chosen = f"refers {float(w @ refer):.2%} of {len(p)} samples, at an expected cost of {expected:.4g} a sample"
+    if labels is not None:
+        found = float(cost_of(p, refer, r, m).value(p.weights[:, None])[0])
+        chosen += f" (by their labels {found:.4g})"
+    return replace(policy, chosen=chosen)
+
+
+def _certified(p: Predictions, rows: NDArray[np.bool_], of: Of, bound: float, delta: float) -> Certificate:
+    if not rows.any():
+        return Certificate(1.0, False, "there is no such sample")
+    certify = certify_decided if of == "decided" else certify_all
+    confidence, right = p.top
+    return certify(confidence[rows], right[rows] == 0, p.weights[rows], bound, delta)
+
+
+def _check_bounds(max_miss: Any, n_classes: int, per_class: bool) -> Floats:
+    try:
+        values = np.asarray(max_miss, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"max_miss: {error}; expected a rate such as 0.05") from None
+    if values.ndim == 0:
+        if not 0 < values < 1:
+            hint = " No number of samples can guarantee that there is no miss at all." if values == 0 else ""
+            raise InputError(f"max_miss={max_miss!r}: a rate between 0 and 1, such as 0.05.{hint}")
+        return np.full(n_classes, float(values))
+    if not per_class:
+        raise InputError(
+            "max_miss: one number, unless the classes are looked at by themselves: per_class=True or 'true'"
+        )
+    if values.shape != (n_classes,):
+        raise InputError(
+            f"max_miss: shape {values.shape} came; expected a number, or one for each of {n_classes} classes"
+        )
+    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
+    if bad.size:
+        raise InputError(f"max_miss={values[bad[0]]} of class {bad[0]}: above 0, and at most 1, which asks nothing")
+    if (values == 1).all():
+        raise InputError("max_miss: 1 for every class asks nothing")
+    return values
+
+
+def _check_whole(sample_weight: Any) -> None:
+    w = as_weights(sample_weight, np.size(sample_weight))
+    bad = np.flatnonzero(w != np.floor(w))
+    if bad.size:
+        raise InputError(
+            f"sample_weight: row {bad[0]} is {w[bad[0]]}. A guarantee needs counts: whole numbers that say how often "
+            "each sample occurred. Leave the weights out, or choose by budget or cost."
+        )

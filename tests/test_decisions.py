@@ -1,0 +1,453 @@
+"""Rules that decide or refer: what they guarantee, how they are chosen, kept and judged."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import beta, binom
+
+from attemper.decisions import (
+    Guarantee,
+    Policy,
+    outcome_of,
+    policy_for_budget,
+    policy_for_cost,
+    policy_for_miss,
+    refer_or_decide,
+)
+from attemper.decisions.certificates import certify_all, certify_decided, most_errors, ranks_to_test, samples_needed
+from attemper.errors import FileError, InputError
+from attemper.metrics import expected_cost
+
+DRAWS = 2000
+SIZES = (50, 200, 1000)
+
+# Error rate of the share u of the surest samples, and its integral from 0. Confidence is 1 − u/2.
+MODELS = {
+    "rising": (lambda u: 0.01 + 0.5 * u**1.5, lambda u: 0.01 * u + 0.2 * u**2.5),
+    "sure and wrong": (  # the risk falls, and rises again
+        lambda u: np.where(u < 0.06, 0.5, 0.01 + 0.4 * (u - 0.06)),
+        lambda u: np.where(u < 0.06, 0.5 * u, 0.03 + 0.01 * (u - 0.06) + 0.2 * (u - 0.06) ** 2),
+    ),
+}
+
+
+def flat(rate):
+    """Confidence that says nothing."""
+    return lambda u: np.full_like(u, rate), lambda u: rate * u
+
+
+def draw(n, k, seed=0):
+    rng = np.random.default_rng(seed)
+    p = rng.random((n, k)) ** 3 + 1e-3
+    p = p / p.sum(axis=1, keepdims=True)
+    return p, (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, k - 1)
+
+
+def two_classes(confidence, right):
+    p = np.column_stack([confidence, 1 - confidence])
+    return p, np.where(right, 0, 1)
+
+
+def simulate(model, n, alpha, of, *, atoms=None, level=0.95, seed=0):
+    """Rate at which the true risk exceeds the bound, and the share that is decided on average."""
+    rate, integral = model
+    rng = np.random.default_rng(seed)
+    certify = certify_decided if of == "decided" else certify_all
+    u = rng.random((DRAWS, n))
+    if atoms:
+        u = np.ceil(u * atoms) / atoms  # confidences that are the same for whole groups
+    # A group has the error rate of its middle, up to the curve of the integral.
+    wrong = rng.random(u.shape) < (rate(u) if not atoms else (integral(u) - integral(u - 1 / atoms)) * atoms)
+    thresholds = np.array([certify(1 - a / 2, b, np.ones(n), alpha, 1 - level).threshold for a, b in zip(u, wrong)])
+    decided = np.minimum(2 * (1 - thresholds), 1.0)
+    if atoms:  # c > t: groups below
+        decided = np.where(thresholds == 0, 1.0, np.maximum(np.round(decided * atoms) - 1, 0) / atoms)
+    risk = integral(decided) / (np.where(decided > 0, decided, 1) if of == "decided" else 1)
+    return float((risk > alpha + 1e-12).mean()), float(decided.mean())
+
+
+def most_allowed():
+    """Three standard errors above the stated fraction of 5 %."""
+    return 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("of", ["decided", "all"])
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_the_guarantee_holds(n, of, alpha):
+    models = [*MODELS.values(), flat(alpha * 1.0001 if of == "decided" else 0.3)]
+    for model in models:
+        for atoms in (None, 10):
+            broken, _ = simulate(model, n, alpha, of, atoms=atoms)
+            assert broken <= most_allowed()
+
+
+def test_the_guarantee_is_not_idle():
+    """Where the risk is a hair above the bound at every threshold, it is broken about as often as is allowed."""
+    broken, _ = simulate(flat(0.2001), 200, 0.2, "decided")
+    assert broken > 0.02
+    broken, _ = simulate(flat(0.3), 1000, 0.05, "all")
+    assert broken > 0.02
+
+
+def test_something_sensible_is_certified_where_that_is_possible():
+    rising = MODELS["rising"]
+    for of in ("decided", "all"):
+        shares = [simulate(rising, n, 0.2, of)[1] for n in SIZES]
+        assert shares == sorted(shares)
+        # The risk reaches 0.2 where 0.98 (decided), or 0.98 again (all), are decided.
+        assert shares[-1] > 0.85
+        assert shares[0] > 0.25
+
+
+def test_the_guarantee_holds_for_every_class_at_once():
+    rng = np.random.default_rng(0)
+    n, k, alpha, level = 400, 3, 0.2, 0.9
+    broken = {"predicted": 0, "true": 0}
+    for _ in range(300):
+        # Three predicted classes, with error rates of their own that rise with u; errors go to the next class.
+        u, predicted = rng.random(n), rng.integers(k, size=n)
+        wrong = rng.random(n) < np.array([0.1, 0.3, 0.6])[predicted] * u
+        p = np.full((n, k), 0.0)
+        p[np.arange(n), predicted] = 1 - u / 2
+        p[np.arange(n), (predicted + 1) % k] = u / 2
+        y = (predicted + wrong) % k
+        decided = np.clip(2 * (1 - np.array(policy_for_miss(p, y, alpha, level=level, per_class=True).threshold)), 0, 1)
+        broken["predicted"] += bool((np.array([0.1, 0.3, 0.6]) * decided / 2 > alpha).any())
+        t = policy_for_miss(p, y, 0.1, level=level, of="all", per_class="true").threshold
+        share = min(2 * (1 - t), 1)
+        missed = np.roll(np.array([0.1, 0.3, 0.6]) * share**2 / 2, 1) / 3  # of all, by true class
+        size = 1 / 3 - np.array([0.1, 0.3, 0.6]) / 6 + np.roll(np.array([0.1, 0.3, 0.6]) / 6, 1)
+        broken["true"] += bool((missed / size > 0.1).any())
+    assert broken["predicted"] <= 45  # 30 and three standard errors
+    assert broken["true"] <= 45
+
+
+# The tests
+
+
+@given(n=st.integers(1, 400), alpha=st.floats(0.01, 0.6), delta=st.floats(0.001, 0.3))
+def test_critical_numbers(n, alpha, delta):
+    allowed = [k for k in range(n + 1) if binom.cdf(k, n, alpha) <= delta * (1 - 1e-9)]
+    assert most_errors(n, alpha, delta) == max(allowed, default=-1)
+    if allowed:  # the same as an upper confidence bound
+        assert beta.ppf(1 - delta, allowed[-1] + 1, n - allowed[-1]) <= alpha * (1 + 1e-9)
+    needed = samples_needed(alpha, delta)
+    assert needed == pytest.approx(math.log(delta) / math.log(1 - alpha), abs=1.0001)
+    assert (most_errors(needed, alpha, delta), most_errors(needed - 1, alpha, delta)) == (0, -1)
+    ranks = ranks_to_test(n, alpha, delta)
+    assert (n >= needed) == (ranks.size > 0)
+    if ranks.size:
+        assert ranks[-1] == n
+        assert (np.diff(ranks) > 0).all()
+        for m in ranks[:-1]:  # where one more error becomes allowed
+            assert most_errors(int(m), alpha, delta) > most_errors(int(m) - 1, alpha, delta)
+        assert most_errors(int(ranks[0]), alpha, delta) <= 3
+
+
+def certify_oracle(confidence, wrong, alpha, delta):
+    """Fixed-sequence testing, sample by sample."""
+    order = sorted(range(len(confidence)), key=lambda i: -confidence[i])
+    best = 1.0
+    for m in ranks_to_test(len(confidence), alpha, delta):
+        t = 0.0 if m == len(order) else confidence[order[m]]
+        decided = [i for i in order if confidence[i] > t]
+        if len(decided) < samples_needed(alpha, delta):
+            continue
+        if binom.cdf(sum(wrong[i] for i in decided), len(decided), alpha) > delta:
+            break
+        best = t
+    return best
+
+
+@given(n=st.integers(1, 150), seed=st.integers(0, 10_000), coarse=st.booleans(), alpha=st.sampled_from([0.1, 0.3]))
+def test_certificates_are_the_obvious_loop(n, seed, coarse, alpha):
+    rng = np.random.default_rng(seed)
+    c = rng.integers(10, 20, size=n) / 20 if coarse else rng.uniform(0.5, 1, size=n)
+    wrong = rng.random(n) < (1 - c) * rng.random()
+    found = policy_for_miss(*two_classes(c, ~wrong), alpha, level=0.9)
+    p_right = np.maximum(c, 1 - c)
+    assert found.threshold == certify_oracle(p_right, wrong, alpha, 1 - 0.9)
+    assert found.reached == (found.threshold < 1)
+    # Of all: the lowest threshold with no more errors above it than allowed.
+    found = policy_for_miss(*two_classes(c, ~wrong), alpha, level=0.9, of="all")
+    allowed = most_errors(n, alpha, 1 - 0.9)
+    fine = [t for t in [0.0, *p_right] if (wrong & (p_right > t)).sum() <= allowed and (p_right > t).any()]
+    assert found.threshold == min(fine, default=1.0)
+
+
+@given(n=st.integers(20, 100), seed=st.integers(0, 10_000), of=st.sampled_from(["decided", "all"]))
+def test_properties(n, seed, of):
+    p, y = draw(n, 3, seed)
+    rng = np.random.default_rng(seed)
+    told = {"max_miss": 0.3, "level": 0.8, "of": of}
+    policy = policy_for_miss(p, y, **told)
+    order = rng.permutation(n)
+    assert policy_for_miss(p[order], y[order], **told) == policy
+    w = rng.integers(0, 3, size=n)
+    w[0] = 1
+    assert policy_for_miss(p, y, sample_weight=w, **told) == policy_for_miss(
+        np.repeat(p, w, axis=0), np.repeat(y, w), **told
+    )
+    stricter = policy_for_miss(p, y, **(told | {"level": 0.99}))
+    if of == "all":
+        assert stricter.threshold >= policy.threshold
+        assert policy_for_miss(p, y, **(told | {"max_miss": 0.2})).threshold >= policy.threshold
+
+
+def test_when_nothing_can_be_guaranteed_everybody_is_referred_and_that_is_said():
+    p, y = two_classes(np.linspace(0.6, 0.99, 58), np.ones(58, dtype=bool))
+    for of in ("decided", "all"):
+        policy = policy_for_miss(p, y, 0.05, of=of)
+        assert (policy.threshold, policy.reached) == (1.0, False)
+        assert "it takes 59 right answers in a row" in policy.chosen
+        assert "there are 58 samples" in policy.chosen
+        assert policy.rule() == "refer everybody"
+        assert policy.refer_or_decide(np.vstack([p, [[1.0, 0.0]]])).refer.all()
+        # One more, and all are decided.
+        more = policy_for_miss(np.vstack([p, p[:1]]), np.append(y, 0), 0.05, of=of)
+        assert (more.threshold, more.reached) == (0.0, True)
+        assert not more.refer_or_decide(p).refer.any()
+    p, y = two_classes(np.linspace(0.6, 0.99, 300), np.zeros(300, dtype=bool))  # all wrong
+    policy = policy_for_miss(p, y, 0.05)
+    assert not policy.reached
+    assert "among the 93 surest answers the number of wrong ones is 93, and 1 would be allowed" in policy.chosen
+    # A few of all may be wrong, though.
+    assert policy_for_miss(p, y, 0.05, of="all").refer_or_decide(p).refer.sum() == 300 - 8
+
+
+def test_ties_are_decided_together():
+    c = np.repeat([0.9, 0.8, 0.7], 100)
+    right = np.ones(300, dtype=bool)
+    right[150:] = False
+    policy = policy_for_miss(*two_classes(c, right), 0.05)
+    assert policy.threshold == 0.8  # the hundred of 0.9
+    assert policy_for_budget(two_classes(c, right)[0], 0.5).threshold == 0.7
+    assert policy_for_budget(two_classes(c, right)[0], 0.33).threshold == 0.0
+
+
+def test_per_class_says_what_is_too_few():
+    p, y = draw(400, 3)
+    p = p[:, [0, 1, 2, 2]] * [1, 1, 0.5, 0.5]  # the fourth is never predicted
+    policy = policy_for_miss(p, y, 0.4, per_class=True, classes=["a", "b", "c", 'd "quoted" 🩺'])
+    assert len(policy.threshold) == 4
+    assert policy.threshold[3] == 1
+    assert policy.notes[-1] == 'd "quoted" 🩺: everybody predicted so is referred, as there is no such sample'
+    one = policy_for_miss(p, y, [0.4, 1, 1, 1], per_class=True)
+    mine = p.argmax(axis=1) == 0
+    alone = policy_for_miss(p[mine], y[mine], 0.4)
+    assert one.threshold == (alone.threshold, 0, 0, 0)  # who asks for one class pays for one
+    nothing = policy_for_miss(p[:10], y[:10], 0.01, per_class=True)
+    assert (nothing.threshold, nothing.reached) == (1.0, False)
+    true = policy_for_miss(p, y, [0.3, 1, 1, 1], per_class="true", of="all")
+    assert true.threshold == policy_for_miss(p[y == 0], y[y == 0], 0.3, of="all").threshold
+    absent = policy_for_miss(p, y, 0.3, per_class="true", of="all")
+    assert (absent.threshold, absent.reached) == (1.0, False)
+    assert absent.notes == ("class 3: there is no such sample",)
+
+
+# Budgets and costs
+
+
+@given(n=st.integers(1, 60), k=st.integers(2, 4), seed=st.integers(0, 10_000), budget=st.floats(0, 1))
+def test_budget(n, k, seed, budget):
+    p, _ = draw(n, k, seed)
+    p = np.round(p, 1) + 1e-9
+    p = p / p.sum(axis=1, keepdims=True)
+    w = np.random.default_rng(seed).uniform(0.1, 2, n)
+    policy = policy_for_budget(p, budget, sample_weight=w)
+    refer = policy.refer_or_decide(p).refer
+    assert w[refer].sum() <= budget * w.sum() * (1 + 1e-9)
+    c = p.max(axis=1)
+    if not refer.all():  # the next would be one too many
+        assert w[c <= c[~refer].min()].sum() > budget * w.sum() * (1 - 1e-9)
+
+
+def test_budgets_at_their_ends():
+    p, _ = draw(100, 3)
+    assert policy_for_budget(p, 0).threshold == 0
+    assert policy_for_budget(p, 1).threshold == 1
+    assert policy_for_budget(p, 0.29).refer_or_decide(p).refer.sum() == 29  # 0.29 · 100 is below 29 in floating point
+
+
+@given(n=st.integers(1, 60), k=st.integers(2, 4), seed=st.integers(0, 10_000))
+def test_cost(n, k, seed):
+    p, y = draw(n, k, seed)
+    rng = np.random.default_rng(seed)
+    costs = rng.uniform(0, 20, size=k)
+    policy = policy_for_cost(p, y, cost_refer=2.0, cost_miss=costs)
+    for row, refer in zip(p, policy.refer_or_decide(p).refer):
+        expected = sum(row[j] * costs[j] for j in range(k) if j != row.argmax())
+        assert refer == (expected >= 2.0)
+    even = policy_for_cost(p, cost_refer=2.0, cost_miss=8.0)
+    assert even.threshold == 0.75
+    assert (even.refer_or_decide(p).refer == (p.max(axis=1) <= 0.75)).all()
+    assert policy_for_cost(p, cost_refer=8.0, cost_miss=2.0).threshold == 0
+
+
+def test_the_rule_for_costs_is_the_cheapest_when_probabilities_are_right():
+    rng = np.random.default_rng(0)
+    p, y = draw(20_000, 3)
+    costs = [1.0, 5.0, 30.0]
+    found = outcome_of(policy_for_cost(p, cost_refer=1, cost_miss=costs), p, y).cost.value
+    by_confidence = min(expected_cost(p, y, t, cost_refer=1, cost_miss=costs) for t in np.linspace(0, 1, 101))
+    assert found < by_confidence
+    threshold = policy_for_cost(p, cost_refer=1, cost_miss=5).threshold
+    best = min(expected_cost(p, y, t, cost_refer=1, cost_miss=5) for t in rng.uniform(0, 1, 100))
+    assert expected_cost(p, y, threshold, cost_refer=1, cost_miss=5) < best + 0.005
+
+
+# Decisions and outcomes
+
+
+def test_refer_or_decide():
+    p = np.array([[0.9, 0.1], [0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+    found = refer_or_decide(p, 0.75)
+    assert found.refer.tolist() == [False, True, True, False]
+    assert found.prediction.tolist() == [0, 1, 0, 0]
+    assert found.confidence.tolist() == [0.9, 0.75, 0.5, 1]
+    assert refer_or_decide(p, [0.95, 0.7]).refer.tolist() == [True, False, True, False]
+    assert refer_or_decide(p, 1.0).refer.all()
+    assert not refer_or_decide(p, 0).refer.any()
+    torch = pytest.importorskip("torch")
+    tensor = torch.from_numpy(p).float().requires_grad_()
+    assert refer_or_decide(tensor, 0.75).refer.tolist() == found.refer.tolist()
+    with pytest.raises(InputError, match="3 columns came, but the policy was chosen for 2"):
+        Policy(0.5, "", 2, 0).refer_or_decide([[0.2, 0.3, 0.5]])
+    with pytest.raises(InputError, match="row 1, column 0 is nan"):
+        refer_or_decide([[0.9, 0.1], [math.nan, 0.8]], 0.5)
+
+
+@given(n=st.integers(1, 60), seed=st.integers(0, 10_000))
+def test_outcome_is_the_obvious_loop(n, seed):
+    p, y = draw(n, 3, seed)
+    w = np.random.default_rng(seed).integers(1, 4, size=n)
+    policy = Policy((0.5, 0.6, 0.7), "", 3, 0, classes=("a", "b", "c"))
+    found = outcome_of(policy, p, y, sample_weight=w)
+    for k, row in [(None, found.all), *enumerate(found.by_class)]:
+        total = dict.fromkeys(["n", "referred", "caught", "missed"], 0)
+        for pi, yi, wi in zip(p, y, w):
+            if k is not None and yi != k:
+                continue
+            refer, wrong = pi.max() <= policy.threshold[pi.argmax()], pi.argmax() != yi
+            total["n"] += wi
+            total["referred"] += wi * refer
+            total["caught"] += wi * (refer and wrong)
+            total["missed"] += wi * (not refer and wrong)
+        assert {key: getattr(row, key) for key in total} == total
+    assert [row.name for row in found.by_class] == ["a", "b", "c"]
+    assert sum(row.missed for row in found.by_predicted) == found.all.missed
+    empty = [row for row in found.by_class if row.n == 0]
+    assert all(row.miss_rate is None for row in empty)
+    assert found.referred_share.low <= found.referred_share.value <= found.referred_share.high
+    # Clopper and Pearson's interval, by its definition.
+    e, share = found.all, found.referred_share
+    if 0 < e.referred < e.n:
+        assert binom.cdf(e.referred, e.n, share.high) == pytest.approx(0.025, abs=1e-6)
+        assert binom.sf(e.referred - 1, e.n, share.low) == pytest.approx(0.025, abs=1e-6)
+
+
+# Files
+
+
+def policies():
+    p, y = draw(300, 3)
+    names = ['"quoted"', "mel\tanoma", "🩺"]
+    return [
+        policy_for_budget(p, 0.2),
+        policy_for_miss(p, y, 0.4, classes=names),
+        policy_for_miss(p, y, 0.001),
+        policy_for_miss(p, y, 0.4, per_class=True, classes=names),
+        policy_for_miss(p, y, [0.4, 1, 0.2], per_class="true", of="all"),
+        policy_for_cost(p, y, cost_refer=1, cost_miss=50),
+        policy_for_cost(p, cost_refer=1, cost_miss=[1, 2, 50], classes=names),
+    ]
+
+
+@pytest.mark.parametrize("policy", policies(), ids=range(7))
+def test_round_trip(policy, tmp_path):
+    policy.save(tmp_path / "p.json")
+    again = Policy.load(tmp_path / "p.json")
+    assert again == policy
+    p, _ = draw(50, 3, seed=1)
+    for one, two in zip(policy.refer_or_decide(p), again.refer_or_decide(p)):
+        assert (one == two).all()
+    assert again.rule() == policy.rule()
+    assert again.promise() == policy.promise()
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"threshold": 1.5}, "'threshold' holds a number that is not between 0 and 1"),
+        ({"threshold": [0.5, 0.5]}, r"'threshold' has shape \(2,\)"),
+        ({"threshold": "0.5"}, "'threshold' is '0.5'; expected a number"),
+        ({"threshold": None}, "'cost_refer'"),
+        ({"threshold": None, "cost_refer": -1, "cost_miss": [1, 1, 1]}, "a cost is negative"),
+        ({"n_classes": 1}, "1 classes"),
+        ({"classes": ["a"]}, "'classes' must hold 3 names"),
+        ({"classes": [1, 2, 3]}, "'classes' must hold text"),
+        ({"reached": 1}, "'reached' is 1; expected true or false"),
+        ({"guarantee": {"bound": 0.1, "level": 2, "of": "all"}}, "'level' is 2"),
+        ({"guarantee": {"bound": 0.1, "level": 0.9, "of": "some"}}, "of 'some'"),
+        ({"guarantee": {"level": 0.9, "of": "all"}}, "'bound' is missing"),
+        ({"schema": 99}, "schema version 99"),
+        ({"attemper": "sketch"}, "holds a sketch; expected a policy"),
+        ({"chosen": None}, "'chosen' is None"),
+    ],
+)
+def test_files_are_read_without_trust(changed, message, tmp_path):
+    policy = Policy(0.5, "by hand", 3, 10, Guarantee(0.1, 0.95, "decided"))
+    policy.save(tmp_path / "p.json")
+    content = json.loads((tmp_path / "p.json").read_text())
+    (tmp_path / "p.json").write_text(json.dumps(content | changed))
+    with pytest.raises(FileError, match=message):
+        Policy.load(tmp_path / "p.json")
+
+
+def test_truncated_files(tmp_path):
+    Policy(0.5, "by hand", 3, 10).save(tmp_path / "p.json")
+    text = (tmp_path / "p.json").read_bytes()
+    (tmp_path / "p.json").write_bytes(text[: len(text) // 2])
+    with pytest.raises(FileError, match="not valid JSON"):
+        Policy.load(tmp_path / "p.json")
+    with pytest.raises(FileError, match="cannot be read"):
+        Policy.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ({"max_miss": 0}, "max_miss=0: .* No number of samples can guarantee"),
+        ({"max_miss": 1.0}, r"max_miss=1\.0: a rate between 0 and 1"),
+        ({"max_miss": math.nan}, "max_miss=nan"),
+        ({"max_miss": "few"}, "max_miss: could not convert"),
+        ({"max_miss": [0.1, 0.1]}, "max_miss: one number, unless"),
+        ({"max_miss": [0.1], "per_class": True}, r"max_miss: shape \(1,\)"),
+        ({"max_miss": [0.1, 0], "per_class": True}, r"max_miss=0\.0 of class 1"),
+        ({"max_miss": [1, 1], "per_class": True}, "1 for every class asks nothing"),
+        ({"level": 95}, "level=95"),
+        ({"of": "some"}, "of='some'"),
+        ({"per_class": "each"}, "per_class='each'"),
+        ({"per_class": "true"}, "takes of='all'"),
+        ({"sample_weight": [1, 0.5]}, r"sample_weight: row 1 is 0\.5\. A guarantee needs counts"),
+        ({"sample_weight": [1]}, r"sample_weight\.shape"),
+        ({"labels": [0, 2]}, "row 1 has label 2"),
+        ({"probs": [[0.9, 0.1], [0.9, 0.8]]}, "row 1 sums to 1.7"),
+        ({"classes": ["a"]}, "1 names for 2 columns"),
+    ],
+)
+def test_errors(told, message):
+    good = {"probs": [[0.9, 0.1], [0.2, 0.8]], "labels": [0, 0], "max_miss": 0.1}
+    with pytest.raises(InputError, match=message):
+        policy_for_miss(**(good | told))
+
+
+def test_errors_of_budgets():
+    for budget in (-0.1, 1.1, math.nan, "all"):
+        with pytest.raises(InputError, match="budget="):
+            policy_for_budget([[0.9, 0.1]], budget)
