@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections import namedtuple
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
 from matplotlib import colors
 from matplotlib.figure import Figure
 
-from attemper import FileError, InputError, MissingExtraError, Scores, TemperatureScaling, metrics, plots
+from attemper import (
+    AttendedTemperatureScaling,
+    BayesianTemperatureScaling,
+    FileError,
+    InputError,
+    InputTypeError,
+    MissingExtraError,
+    NotFittedError,
+    Scores,
+    Sketch,
+    TemperatureScaling,
+    metrics,
+    plots,
+)
+from attemper.calibrators import METHODS
+from attemper.comparison import Comparison, Row, compare
 from attemper.maps import ScaleMap
+from attemper.metrics import Estimate
+from attemper.plots import joint, styles
 
-from data import draw
+from data import cases, draw
+
+RiskCoverage = namedtuple("RiskCoverage", "threshold coverage risk")
+
+ODD = ["$\\frac{$", "a_b^c$x$", "_hidden", "x" * 200, "new\nline", "100 % & <b>", "\\alpha", "{}", "Größe θ"]
 
 
 @pytest.fixture
@@ -22,30 +47,159 @@ def case():
     return Scores.from_logits(h, y), TemperatureScaling().fit(h, y)
 
 
-def test_the_diagram_draws_the_table(case):
-    scores, _ = case
-    table = metrics.reliability(ScaleMap(1.0).apply(scores.logits), scores.labels)
+@pytest.fixture(scope="module")
+def fitted():
+    """Everything that can be drawn, of one small data set with wrong labels."""
+    h, y = draw(300, 4)
+    y = np.where(np.arange(300) % 5, y, (y + np.arange(300)) % 4)
+    p = ScaleMap(1.0).apply(h)
+    return {
+        "h": h,
+        "y": y,
+        "p": p,
+        "table": metrics.reliability(p, y),
+        "ats": AttendedTemperatureScaling().fit(h, y),
+        "bayes": BayesianTemperatureScaling(labels="noisy").fit(h, y),
+        "sketch": Sketch.of(h, y),
+        "curve": metrics.referral_curve(p, y),
+        "rows": compare(Scores.from_logits(h, y), Scores.from_logits(h, y), ["ts", "vector"]),
+    }
+
+
+def risk_of(curve):
+    return RiskCoverage(curve.threshold, 1 - curve.referred, curve.error_rate_decided)
+
+
+DRAWN = {
+    "reliability": lambda ax, f, title="": plots.reliability_diagram(ax, f["table"], title=title, ece=0.1),
+    "confidence": lambda ax, f, title="": plots.confidence_histogram(ax, f["p"], f["y"], title=title),
+    "referral": lambda ax, f, title="": plots.referral_curve(ax, {"ts": f["curve"]}, title=title, chosen=0.5),
+    "risk": lambda ax, f, title="": plots.risk_coverage(ax, {"ts": risk_of(f["curve"])}, title=title, chosen=0.5),
+    "temperature": lambda ax, f, title="": plots.temperature_curve(ax, f["h"], f["y"], title=title, chosen={"ts": 2}),
+    "theta": lambda ax, f, title="": plots.theta_path(ax, f["ats"], title=title),
+    "posterior": lambda ax, f, title="": plots.posterior(ax, f["bayes"], title=title),
+    "joint": lambda ax, f, title="": plots.posterior(ax, f["bayes"], f["sketch"], title=title),
+    "comparison": lambda ax, f, title="": plots.comparison(ax, f["rows"], title=title),
+}
+every = pytest.mark.parametrize("what", list(DRAWN))
+
+
+def line_of(ax, label):
+    [line] = [line for line in ax.lines if line.get_label() == label]
+    return line
+
+
+def words(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def twin_of(ax):
+    [other] = [each for each in ax.figure.axes if each is not ax]
+    return other
+
+
+# What all of them keep to
+
+
+@every
+def test_it_is_drawn_on_the_axes_given_and_nothing_else_changes(what, fitted):
+    from matplotlib import pyplot
+
+    settings = dict(mpl.rcParams)
     figure = Figure()
     ax, other = figure.subplots(1, 2)
-    assert plots.reliability_diagram(ax, table, title="before") is ax
-    filled = table.weight > 0
-    bars = [p for p in ax.patches if colors.to_hex(p.get_facecolor()) == plots.BAR.lower()]
-    np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])
-    np.testing.assert_allclose([bar.get_x() for bar in bars], table.edges[:-1][filled])
-    gaps = [p for p in ax.patches if p.get_hatch()]
-    tops = [gap.get_y() + gap.get_height() for gap in gaps]
-    np.testing.assert_allclose(tops, table.confidence[filled])
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("confidence", "accuracy", "before")
-    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
-    assert not other.patches  # nothing is drawn beside the Axes given
-    assert not other.lines
+    before = [len(other.get_children()), other.get_xlim(), other.get_ylim(), other.get_xlabel()]
+    assert DRAWN[what](ax, fitted, "a title") is ax
+    figure.canvas.draw()
+    assert [len(other.get_children()), other.get_xlim(), other.get_ylim(), other.get_xlabel()] == before
+    assert dict(mpl.rcParams) == settings
+    assert pyplot.get_fignums() == []
+    assert ax.get_title() == "a title"
+    assert ax.get_xlabel()
 
 
-def test_bins_without_samples_stay_empty():
-    table = metrics.reliability(np.array([[0.9, 0.1], [0.05, 0.95]]), [0, 0])
+@every
+def test_letters_are_large_enough_to_read(what, fitted):
+    [ax] = plots.new_axes()
+    DRAWN[what](ax, fitted, "a title")
+    ax.figure.canvas.draw()
+    ticks = [tick for each in ax.figure.axes for tick in (*each.get_xticklabels(), *each.get_yticklabels())]
+    texts = [*ax.figure.findobj(mpl.text.Text), *ticks]
+    sizes = [text.get_fontsize() for text in texts if text.get_text()]
+    assert len(sizes) > 10
+    assert min(sizes) >= 6
+
+
+@every
+@pytest.mark.parametrize("wrong", [None, Figure(), 3])
+def test_axes_are_needed(what, wrong, fitted):
+    with pytest.raises(InputTypeError, match=r"ax: a matplotlib Axes is expected, (None|Figure|int) came; \[ax\] ="):
+        DRAWN[what](wrong, fitted)
+
+
+@every
+def test_sizes_that_a_user_has_set_stay(what, fitted):
     ax = Figure().subplots()
-    plots.reliability_diagram(ax, table)
-    assert len([p for p in ax.patches if p.get_hatch()]) == (table.weight > 0).sum() < 3
+    ax.xaxis.label.set_fontsize(17)
+    ax.title.set_fontsize(18)
+    DRAWN[what](ax, fitted, "a title")
+    assert (ax.xaxis.label.get_fontsize(), ax.title.get_fontsize()) == (17, 18)
+
+
+@every
+@pytest.mark.parametrize("title", ODD)
+def test_any_title_is_shown_as_it_is(what, title, fitted):
+    ax = Figure().subplots()
+    DRAWN[what](ax, fitted, title)
+    ax.figure.canvas.draw()
+    assert ax.title.get_text().replace("\\$", "$") == title
+    assert mpl.cbook.is_math_text(ax.title.get_text()) in (False, title)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_name_is_shown_and_none_breaks_the_picture(name, fitted):
+    axes = plots.new_axes(4)
+    plots.referral_curve(axes[0], {name: fitted["curve"]}, chosen={name: 0.5})
+    plots.risk_coverage(axes[1], {name: risk_of(fitted["curve"])})
+    plots.temperature_curve(axes[2], fitted["h"], fitted["y"], chosen={name: 1.5})
+    plots.comparison(axes[3], [Row(name, metrics={"nll": 0.5})])
+    axes[0].figure.canvas.draw()
+    shown = styles.plain(name)
+    assert len(shown) < 60
+    assert f"{shown} (t = 0.5)" in words(axes[0])
+    assert shown in words(axes[1])
+    assert [tick.get_text() for tick in axes[3].get_yticklabels()] == [shown]
+
+
+def test_names_that_differ_only_at_the_end_stay_apart():
+    assert styles.plain("x" * 100 + "a") != styles.plain("x" * 100 + "b")
+
+
+# Files
+
+
+@every
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_same_data_are_the_same_bytes(what, ending, fitted, tmp_path):
+    settings = dict(mpl.rcParams)
+    for name in "ab":
+        [ax] = plots.new_axes()
+        DRAWN[what](ax, fitted)
+        plots.save(tmp_path / f"{name}.{ending}", ax.figure if name == "a" else ax, dpi=60)
+    first, second = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "ab")
+    assert first == second
+    assert b"atplotlib v" not in first  # nor do they tell the version of matplotlib
+    assert b"Software" not in first
+    assert dict(mpl.rcParams) == settings
+
+
+def test_axes_on_a_part_of_a_figure_are_saved_with_the_whole(fitted, tmp_path):
+    figure = Figure()
+    left, _ = figure.subfigures(1, 2)
+    DRAWN["theta"](left.subplots(), fitted)
+    plots.save(tmp_path / "a.png", left.axes[0], dpi=50)
+    plots.save(tmp_path / "b.png", figure, dpi=50)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf", "PNG"])
@@ -63,13 +217,6 @@ def test_pyplot_is_left_alone(case, tmp_path):
 
     plots.save_before_and_after(tmp_path / "a.png", *case)
     assert pyplot.get_fignums() == []
-
-
-def test_the_same_data_are_the_same_bytes(case, tmp_path):
-    for name in "ab":
-        plots.save_before_and_after(tmp_path / f"{name}.png", *case)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-    assert b"Software" not in (tmp_path / "a.png").read_bytes()  # nor do they tell the version of matplotlib
 
 
 def test_an_interrupt_leaves_the_old_picture(case, tmp_path, monkeypatch):
@@ -101,5 +248,397 @@ def test_what_cannot_be_drawn_is_told(case, tmp_path):
 
 def test_without_matplotlib_the_way_to_get_it_is_told(case, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r'matplotlib is needed to draw .*: pip install "attemper\[plots\]"'):
-        plots.save_before_and_after(tmp_path / "a.png", *case)
+    for draw_it in (lambda: plots.save_before_and_after(tmp_path / "a.png", *case), plots.new_axes):
+        with pytest.raises(
+            MissingExtraError, match=r'matplotlib is needed to draw .*: pip install "attemper\[plots\]"'
+        ):
+            draw_it()
+
+
+def test_new_axes_are_of_the_size_asked_for():
+    axes = plots.new_axes(3, 2, width=7.2, height=2)
+    assert len(axes) == 6
+    assert axes[0].figure.get_size_inches().tolist() == [7.2, 4]
+    for wrong in ({"columns": 0}, {"rows": -1}, {"width": 0}, {"height": np.nan}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: must be positive"):
+            plots.new_axes(**wrong)
+
+
+# Styles
+
+
+def test_every_method_has_a_look_of_its_own():
+    assert {"none", *METHODS} == set(styles.STYLES)
+    looks = list(styles.STYLES.values())
+    assert len({style.marker for style in looks}) == len(looks)  # without colour
+    assert len({style.linestyle for style in looks}) == len(looks)
+    assert len({style.hatch for style in looks}) == len(looks)
+    assert all(colors.is_color_like(style.color) for style in looks)
+
+
+def test_other_names_have_what_the_methods_leave():
+    found = styles.styled(["a", "bayes", "b", "c", "ts"])
+    assert found["bayes"] == styles.STYLES["bayes"]
+    assert len(set(found.values())) == 5
+    many = styles.styled(str(i) for i in range(30))
+    assert len(many) == 30
+    assert len({many[str(i)] for i in range(8)}) == 8
+
+
+# The data drawn are the data given
+
+
+def bars_of(ax, color):
+    return [p for p in ax.patches if p.get_fill() and colors.to_hex(p.get_facecolor()) == color.lower()]
+
+
+def test_the_diagram_draws_the_table(case):
+    scores, _ = case
+    table = metrics.reliability(ScaleMap(1.0).apply(scores.logits), scores.labels)
+    [ax] = plots.new_axes()
+    plots.reliability_diagram(ax, table, title="before", ece=Estimate(0.1234, 0.1, 0.15))
+    filled = table.weight > 0
+    bars = bars_of(ax, styles.RIGHT)
+    np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])
+    np.testing.assert_allclose([bar.get_x() for bar in bars], table.edges[:-1][filled])
+    gaps = [p for p in ax.patches if p.get_hatch()]
+    tops = [gap.get_y() + gap.get_height() for gap in gaps]
+    np.testing.assert_allclose(tops, table.confidence[filled])
+    bands = bars_of(ax, colors.to_hex(styles.DARK))
+    np.testing.assert_allclose([band.get_y() for band in bands], table.low[filled])
+    np.testing.assert_allclose([band.get_y() + band.get_height() for band in bands], table.high[filled])
+    numbers = [text.get_text() for text in ax.texts]
+    assert numbers == [*(f"{n:.0f}" for n in table.weight[filled]), "ECE 12.3 % (10.0–15.0)"]
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("confidence", "accuracy", "before")
+    assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
+
+
+def test_numbers_of_samples_are_left_out_on_request_and_where_there_is_no_room(fitted):
+    [ax] = plots.new_axes()
+    plots.reliability_diagram(ax, fitted["table"], counts=False)
+    assert not ax.texts
+    narrow = metrics.reliability(fitted["p"], fitted["y"], n_bins=20, binning="mass")
+    plots.reliability_diagram(ax, narrow)
+    assert 0 < len(ax.texts) < 20
+
+
+def test_bins_without_samples_stay_empty():
+    table = metrics.reliability(np.array([[0.9, 0.1], [0.05, 0.95]]), [0, 0])
+    ax = Figure().subplots()
+    plots.reliability_diagram(ax, table)
+    assert len([p for p in ax.patches if p.get_hatch()]) == (table.weight > 0).sum() < 3
+
+
+def test_a_table_for_each_class_is_refused(fitted):
+    table = metrics.reliability(fitted["p"], fitted["y"], kind="classwise")
+    with pytest.raises(InputError, match="class-wise, of 4 classes"):
+        plots.reliability_diagram(Figure().subplots(), table)
+
+
+def test_before_and_after_stand_side_by_side(fitted):
+    axes = plots.new_axes(2, width=7.2)
+    after = replace(fitted["table"], accuracy=fitted["table"].confidence)
+    assert plots.reliability_before_after(axes, fitted["table"], after, ece=(0.1, 0.02), titles=("a", "b")) is axes
+    assert [ax.get_title() for ax in axes] == ["a", "b"]
+    assert [ax.texts[-1].get_text() for ax in axes] == ["ECE 10.0 %", "ECE 2.0 %"]
+    assert words(axes[0]) == ["accuracy", "gap", "interval"]
+    np.testing.assert_allclose([p.get_height() for p in axes[1].patches if p.get_hatch()], 0)
+    with pytest.raises(InputError, match="axes: two are expected, 1 came"):
+        plots.reliability_before_after(axes[:1], fitted["table"], after)
+
+
+def test_the_histogram_counts_right_and_wrong_answers(fitted):
+    ax = Figure().subplots()
+    p, y = fitted["p"], fitted["y"]
+    plots.confidence_histogram(ax, p, y, n_bins=10)
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
+    edges = np.arange(11) / 10
+    for of, bars in ((right, bars_of(ax, styles.RIGHT)), (~right, [p for p in ax.patches if p.get_hatch()])):
+        counts = np.histogram(confidence[of], edges)[0]
+        found = dict.fromkeys(range(10), 0.0) | {round(10 * bar.get_x()): bar.get_height() for bar in bars}
+        np.testing.assert_allclose(list(found.values()), 100 * counts / len(y), atol=1e-9)
+    assert [line.get_xdata()[0] for line in ax.lines] == pytest.approx([confidence.mean(), right.mean()])
+    assert f"accuracy {100 * right.mean():.1f} %" in words(ax)
+
+
+def test_the_histogram_counts_weights_as_repeats(fitted):
+    one, two = Figure().subplots(1, 2)
+    rows = np.repeat(np.arange(300), 1 + np.arange(300) % 3)
+    plots.confidence_histogram(one, fitted["p"], fitted["y"], sample_weight=1 + np.arange(300) % 3)
+    plots.confidence_histogram(two, fitted["p"][rows], fitted["y"][rows])
+    np.testing.assert_allclose([p.get_height() for p in one.patches], [p.get_height() for p in two.patches])
+
+
+def test_curves_are_drawn_as_they_are(fitted):
+    one, two = Figure().subplots(1, 2)
+    curve = fitted["curve"]
+    at = curve.threshold.searchsorted(0.7, side="right") - 1
+    plots.referral_curve(one, {"none": curve, "mine": curve}, thresholds=np.arange(21) / 20, chosen={"mine": 0.7})
+    plots.risk_coverage(two, {"none": risk_of(curve)}, chosen=0.7)
+    for ax, label, x, y in (
+        (one, "mine (t = 0.7)", curve.correct_decided, curve.errors_referred),
+        (two, "uncalibrated (t = 0.7)", 1 - curve.referred, curve.error_rate_decided),
+    ):
+        line = line_of(ax, label)
+        np.testing.assert_allclose(line.get_xdata(), 100 * x)
+        np.testing.assert_allclose(line.get_ydata(), 100 * y)
+        circle = ax.lines[-1]
+        assert (*circle.get_xdata(), *circle.get_ydata()) == pytest.approx((100 * x[at], 100 * y[at]))
+    paper = metrics.referral_curve(fitted["p"], fitted["y"], thresholds="paper")
+    marked = line_of(one, "uncalibrated").get_markevery()
+    np.testing.assert_allclose(
+        np.unique(curve.errors_referred[marked]), np.unique(paper.errors_referred)
+    )  # thresholds that refer the same samples are one point
+    assert line_of(one, "uncalibrated").get_marker() == "x"
+
+
+def test_curves_that_make_no_sense_are_refused(fitted):
+    ax = Figure().subplots()
+    for wrong in ({}, fitted["curve"], [fitted["curve"]]):
+        with pytest.raises(InputError, match="curves: names and curves are expected"):
+            plots.referral_curve(ax, wrong)
+    with pytest.raises(InputError, match="chosen: 'b' is not among the curves"):
+        plots.referral_curve(ax, {"a": fitted["curve"]}, chosen={"b": 0.5})
+    for t in (-0.1, 1.5, np.nan):
+        with pytest.raises(InputError, match="it lies between 0 and 1"):
+            plots.risk_coverage(ax, {"a": risk_of(fitted["curve"])}, chosen=t)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_nll_and_ece_are_those_of_the_metrics(fitted, apart):
+    h, y = fitted["h"], fitted["y"]
+    ax, *more = Figure().subplots(1, 2) if apart else [Figure().subplots()]
+    plots.temperature_curve(ax, h, y, t_range=(0.5, 4), chosen={"ts": 6.0}, ece_ax=more[0] if apart else None)
+    other = twin_of(ax)
+    for axis, label, value in (
+        (ax, "NLL", lambda p: metrics.nll(p, y)),
+        (other, "ECE, %", lambda p: 100 * metrics.ece(p, y)),
+    ):
+        line = line_of(axis, label)
+        t = line.get_xdata()
+        assert (t[0], t[-1]) == pytest.approx((0.5, 6))  # as far as what was chosen
+        for i in (0, 40, 80):
+            assert line.get_ydata()[i] == pytest.approx(value(ScaleMap(1 / t[i]).apply(h)))
+        assert (axis.get_xscale(), axis.get_xlim()) == ("log", pytest.approx((0.5, 6)))
+    mark = line_of(ax, "ts: T = 6")
+    assert mark.get_ydata()[0] == pytest.approx(metrics.nll(ScaleMap(1 / 6).apply(h), y))
+    assert bool(ax.get_legend()) == apart
+
+
+def test_scores_bring_weights_and_masks(fitted):
+    h, y = fitted["h"].copy(), fitted["y"]
+    h[:100, 3] = np.where(y[:100] == 3, h[:100, 3], -np.inf)
+    one, two = Figure().subplots(1, 2)
+    w = 1.0 + np.arange(300) % 2
+    plots.temperature_curve(one, Scores.from_logits(h, y, sample_weight=w))
+    rows = np.repeat(np.arange(300), w.astype(int))
+    plots.temperature_curve(two, h[rows], y[rows])
+    np.testing.assert_allclose(one.lines[0].get_ydata(), two.lines[0].get_ydata())
+
+
+def test_temperatures_that_make_no_sense_are_refused(fitted):
+    ax = Figure().subplots()
+    h, y = fitted["h"], fitted["y"]
+    for t in (0, -1, np.inf, np.nan, None, "2"):
+        with pytest.raises(InputError, match=r"chosen: 'ts' has T = .*; a positive number is expected"):
+            plots.temperature_curve(ax, h, y, chosen={"ts": t})
+    with pytest.raises(InputError, match="names and temperatures are expected"):
+        plots.temperature_curve(ax, h, y, chosen=2.0)
+    with pytest.raises(InputError, match="labels: NLL and ECE need them"):
+        plots.temperature_curve(ax, h)
+    with pytest.raises(InputError, match="a Scores brings its own"):
+        plots.temperature_curve(ax, Scores.from_logits(h, y), y)
+    with pytest.raises(InputError, match="t_range"):
+        plots.temperature_curve(ax, h, y, t_range=(2, 1))
+    assert not ax.lines
+
+
+@pytest.mark.parametrize("t_range", [(0.3, 5), (1.21, 1.24), (1e-3, 1e3), (0.01, 1e8)])
+def test_some_temperatures_are_written_on_the_axis(t_range, fitted):
+    [ax] = plots.new_axes()
+    plots.temperature_curve(ax, fitted["h"], fitted["y"], t_range=t_range)
+    ax.figure.canvas.draw()
+    shown = [float(tick.get_text()) for tick in ax.get_xticklabels() if tick.get_text()]
+    assert 2 <= len(shown) <= 12
+
+
+@pytest.mark.parametrize("theta", [None, 0.03])
+def test_the_theta_path_is_drawn_as_it_is(fitted, theta):
+    ats = AttendedTemperatureScaling(theta=theta).fit(fitted["h"], fitted["y"])
+    ax = Figure().subplots()
+    plots.theta_path(ax, ats)
+    other = twin_of(ax)
+    np.testing.assert_array_equal(line_of(ax, "T(θ)").get_xydata().T, [ats.path_.theta, ats.path_.temperature])
+    np.testing.assert_array_equal(line_of(other, "NLL at T(θ)").get_xydata().T, [ats.path_.theta, ats.path_.nll])
+    assert ax.lines[1].get_xdata()[0] == ats.theta_
+    assert words(other)[2] == f"chosen: θ = {ats.theta_:.3g}, T = {ats.temperature_:.3g}"
+
+
+def test_the_posterior_of_t_is_that_of_the_fit(fitted):
+    bayes = fitted["bayes"]
+    ax = Figure().subplots()
+    plots.posterior(ax, bayes)
+    t, density = ax.lines[0].get_data()
+    assert np.trapezoid(density, t) == pytest.approx(1, abs=0.01)
+    [area] = ax.collections
+    assert area.get_datalim(ax.transData).intervalx == pytest.approx(bayes.temperature_interval_)
+    assert ax.lines[1].get_xdata()[0] == bayes.temperature_
+
+
+@pytest.mark.parametrize("noise", [0, 3, 5])
+def test_the_joint_posterior_has_the_marginals_of_the_fit(noise):
+    h, y = draw(300, 4)
+    if noise:
+        y = np.where(np.arange(300) % noise, y, (y + np.arange(300)) % 4)
+    bayes = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    t, rate, weight, area = joint.joint(bayes, Sketch.of(h, y))
+    assert weight.sum() == pytest.approx(1)
+    assert weight.shape == area.shape == (len(t), len(rate))
+    of_t, of_rate = weight.sum(axis=1), weight.sum(axis=0)
+    assert of_rate @ rate == pytest.approx(bayes.noise_rate_, abs=0.003)
+    for marginal, at, middle, interval in (
+        (of_t, t, bayes.temperature_, bayes.temperature_interval_),
+        (of_rate, rate, None, bayes.noise_interval_),
+    ):
+        reached = np.cumsum(marginal) - marginal / 2
+        low, median, high = np.interp([0.025, 0.5, 0.975], reached, at)
+        assert (low, high) == pytest.approx(interval, rel=0.02, abs=0.01)  # the grid of the fit is coarser
+        assert middle is None or median == pytest.approx(middle, rel=0.005)
+
+
+def test_the_regions_hold_what_they_say(fitted):
+    bayes = fitted["bayes"]
+    ax = Figure().subplots()
+    plots.posterior(ax, bayes, fitted["sketch"])
+    t, rate, weight, _ = joint.joint(bayes, fitted["sketch"])
+    points = np.stack(np.meshgrid(t, 100 * rate, indexing="ij"), axis=-1).reshape(-1, 2)
+    outline = ax.collections[1]
+    held = [weight.ravel()[path.contains_points(points)].sum() for path in outline.get_paths()]
+    assert held == pytest.approx([0.95, 0.5], abs=0.01)
+    assert "95 % of it" in words(ax)
+
+
+def test_what_has_no_joint_posterior_is_told(fitted):
+    h, y, sketch = fitted["h"], fitted["y"], fitted["sketch"]
+    ax = Figure().subplots()
+    clean = BayesianTemperatureScaling().fit(h, y)
+    with pytest.raises(InputError, match="labels='clean', noise='uniform' there is no one rate of noise"):
+        plots.posterior(ax, clean, sketch)
+    for other in (Sketch.of(h[:200], y[:200]), Sketch.of(h, y, t_range=(2, 20))):
+        with pytest.raises(InputError, match="sketch: of other data than the fit, or of another t_range"):
+            plots.posterior(ax, fitted["bayes"], other)
+    with pytest.raises(InputError, match="made without the 'similar' part"):
+        plots.posterior(ax, fitted["bayes"], Sketch.of(h, y, parts=["uniform"]))
+    with pytest.raises(InputTypeError, match="sketch: a Sketch is expected, ndarray came"):
+        plots.posterior(ax, fitted["bayes"], h)
+
+
+def test_calibrators_are_fitted_and_of_the_kind_that_has_it(fitted):
+    ax = Figure().subplots()
+    for draw_it, kind in (
+        (plots.theta_path, AttendedTemperatureScaling),
+        (plots.posterior, BayesianTemperatureScaling),
+    ):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            draw_it(ax, kind())
+        with pytest.raises(InputTypeError, match=f"{kind.__name__} is expected, TemperatureScaling came"):
+            draw_it(ax, TemperatureScaling())
+    assert not ax.lines
+
+
+def test_a_calibrator_from_a_file_is_drawn_too(fitted, tmp_path):
+    import attemper
+
+    for name, draw_it in (("ats", plots.theta_path), ("bayes", plots.posterior)):
+        fitted[name].save(tmp_path / "a.json")
+        one, two = Figure().subplots(1, 2)
+        draw_it(one, fitted[name])
+        draw_it(two, attemper.load(tmp_path / "a.json"))
+        for a, b in zip(one.lines, two.lines):
+            np.testing.assert_array_equal(a.get_xydata(), b.get_xydata())
+
+
+def test_methods_stand_one_below_the_other():
+    ax = Figure().subplots()
+    rows = (
+        Row("none", metrics={"nll": Estimate(0.8, 0.7, 0.9), "accuracy": 0.5}),
+        Row("isotonic", metrics={"nll": np.inf, "accuracy": 0.6}),
+        Row("matrix", failure="too many"),
+        Row("bayes", metrics={"nll": 0.6, "accuracy": 0.7}),
+    )
+    plots.comparison(ax, Comparison(rows, "bayes", "Use bayes."))
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["uncalibrated", "isotonic", "matrix", "bayes"]
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in ax.lines[:4]] == [
+        (0.7, 0.9, 0, 0),
+        (0.8, 0),
+        (0.6, 0.6, 3, 3),
+        (0.6, 3),
+    ]
+    assert ax.lines[4].get_xdata()[0] == 0.6  # the best
+    assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("infinite", 1), ("no result", 2)]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # from top to bottom
+    plots.comparison(other := Figure().subplots(), rows, metric="accuracy")
+    assert other.lines[-1].get_xdata()[0] == 0.7
+    with pytest.raises(InputError, match="metric='f1': not measured; known are nll, accuracy"):
+        plots.comparison(ax, rows, metric="f1")
+    with pytest.raises(InputError, match="rows: none came"):
+        plots.comparison(ax, [])
+
+
+def test_methods_that_all_failed_are_still_a_picture():
+    [ax] = plots.new_axes()
+    plots.comparison(ax, [Row("ts", failure="no"), Row("ats", failure="no")])
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.texts] == ["no result"] * 2
+
+
+# Any data, any array
+
+
+@given(cases(max_rows=6, max_classes=4))
+@settings(max_examples=15)
+@pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
+def test_small_and_one_sided_data_can_be_drawn(case):
+    h, y = case
+    p = ScaleMap(1.0).apply(h)
+    axes = plots.new_axes(2, 3)
+    plots.reliability_diagram(axes[0], metrics.reliability(p, y))
+    plots.confidence_histogram(axes[1], p, y)
+    plots.temperature_curve(axes[2], h, y)
+    plots.theta_path(axes[3], AttendedTemperatureScaling().fit(h, y))
+    bayes = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    plots.posterior(axes[4], bayes)
+    plots.posterior(axes[5], bayes, Sketch.of(h, y))
+    axes[0].figure.canvas.draw()
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
+def test_one_sample_of_two_classes_can_be_drawn(label, tmp_path):
+    scores = Scores.from_logits([[2.0, 0.5]], [label])
+    plots.save_before_and_after(tmp_path / "a.png", scores, BayesianTemperatureScaling().fit(scores))
+    axes = plots.new_axes(2)
+    plots.temperature_curve(axes[0], scores)
+    plots.risk_coverage(axes[1], {"a": RiskCoverage(np.zeros(1), np.ones(1), np.full(1, float(label)))})
+    axes[0].figure.canvas.draw()
+
+
+def test_torch_tensors_are_drawn_as_arrays_are(fitted):
+    h, y = torch.tensor(fitted["h"], requires_grad=True), torch.tensor(fitted["y"])
+    p = torch.softmax(h, 1)
+    for draw_it, one, other in (
+        (plots.confidence_histogram, (fitted["p"], fitted["y"]), (p, y)),
+        (plots.temperature_curve, (fitted["h"], fitted["y"]), (h, y)),
+        (plots.reliability_diagram, (fitted["table"],), (metrics.reliability(p, y),)),
+    ):
+        first, second = Figure().subplots(1, 2)
+        draw_it(first, *one)
+        draw_it(second, *other)
+        for a, b in zip(first.lines, second.lines):
+            np.testing.assert_allclose(a.get_xydata(), b.get_xydata(), rtol=1e-6)
+        for a, b in zip(first.patches, second.patches):
+            np.testing.assert_allclose(a.get_bbox().get_points(), b.get_bbox().get_points(), atol=1e-6)
+    curve = RiskCoverage(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.5]), torch.tensor([0.2, 0.1]))
+    ax = Figure().subplots()
+    plots.risk_coverage(ax, {"torch": curve}, chosen=0.5)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [20, 10])

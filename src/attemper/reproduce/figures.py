@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper.errors import require
+from attemper.plots.styles import STYLES
 from attemper.reproduce.journal import Row
 from attemper.reproduce.networks import about
 from attemper.reproduce.pages import Floats
@@ -19,14 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["against_noise", "against_size", "need", "referral"]
 
-# Colours of Okabe and Ito; each method also has its marker and its line.
-STYLES: dict[str, dict[str, Any]] = {
-    "none": {"color": "0.45", "linestyle": (0, (1, 1.5)), "marker": ""},
-    "ts": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
-    "ats": {"color": "#E69F00", "linestyle": "-.", "marker": "^"},
-    "bayes": {"color": "#0072B2", "linestyle": "-", "marker": "o"},
-    "structured": {"color": "#009E73", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "D"},
-}
 # Below the others and larger, for it is often where the Bayesian fit is.
 LARGER: dict[str, dict[str, Any]] = {"structured": {"linewidth": 2.2, "markersize": 5.5, "zorder": 1.5}}
 
@@ -93,7 +86,7 @@ def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str
     areas = {(r["network"], r["method"], r["measure"]): r["value"] for r in rows if r["what"] == "interval"}
     for ax, name in zip(axes[0], networks):
         for i, method in enumerate(methods):
-            style = {**STYLES[method], "marker": STYLES[method]["marker"] or "x"}
+            style = {**STYLES[method].line, "marker": STYLES[method].marker or "x"}
             both = [areas[name, method, measure] for measure in ("area_paper", "area")]
             label = f"{TITLES[method]} ({both[0]:.3f}, {both[1]:.3f})"
             # Each thinner than the one below it, so that curves that coincide are all seen.
@@ -134,7 +127,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     std = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
     bars = None if method == "none" else [np.minimum(std, 0.5 * mean), std]  # a logarithmic axis has no zero
     size: dict[str, Any] = {"linewidth": 1.1, "markersize": 3, "zorder": 2} | LARGER.get(method, {})
-    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **STYLES[method])
+    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **STYLES[method].line)
 
 
 def _frame(ax: Axes, values: Sequence[Floats]) -> None:

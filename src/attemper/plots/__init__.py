@@ -1,0 +1,49 @@
+"""Computed data drawn on matplotlib Axes. Nothing global is read or changed.
+
+Every function takes the Axes to draw on, then what to draw, and returns the Axes.
+"""
+
+from __future__ import annotations
+
+import os
+
+from attemper.calibrators.base import Calibrator
+from attemper.errors import require
+from attemper.maps import ScaleMap
+from attemper.metrics import ece, reliability
+from attemper.plots.curves import referral_curve, risk_coverage
+from attemper.plots.diagram import reliability_before_after, reliability_diagram
+from attemper.plots.forest import comparison
+from attemper.plots.histogram import confidence_histogram
+from attemper.plots.joint import posterior
+from attemper.plots.sheet import check_format, new_axes, save
+from attemper.plots.temperatures import temperature_curve, theta_path
+from attemper.scores import Scores
+
+__all__ = [
+    "comparison",
+    "confidence_histogram",
+    "new_axes",
+    "posterior",
+    "referral_curve",
+    "reliability_before_after",
+    "reliability_diagram",
+    "risk_coverage",
+    "save",
+    "save_before_and_after",
+    "temperature_curve",
+    "theta_path",
+]
+
+
+def save_before_and_after(path: str | os.PathLike[str], scores: Scores, calibrator: Calibrator) -> None:
+    """Write a picture of the reliability before and after a calibration (.png, .svg or .pdf)."""
+    require("matplotlib", extra="plots", why="to draw")
+    check_format(path)
+    tables, errors = [], []
+    for probs in (ScaleMap(1.0).apply(scores.logits), calibrator.predict_proba(scores)):
+        tables.append(reliability(probs, scores.labels, sample_weight=scores.weights))
+        errors.append(float(ece(probs, scores.labels, sample_weight=scores.weights)))  # type: ignore[arg-type]
+    axes = new_axes(2, width=7.2, height=3.7)
+    reliability_before_after(axes, *tables, ece=(errors[0], errors[1]))
+    save(path, axes[0])

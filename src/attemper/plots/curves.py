@@ -1,0 +1,151 @@
+"""Curves over a threshold: what is gained and lost when unsure answers are referred to somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper.arrays import Floats
+from attemper.errors import InputError
+from attemper.metrics import ReferralCurve
+from attemper.plots.sheet import check_axes
+from attemper.plots.styles import DARK, GREY, KEY, Style, plain, styled, titled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["referral_curve", "risk_coverage"]
+
+
+class RiskCurve(Protocol):
+    """What `risk_coverage` draws: one entry for each threshold."""
+
+    @property
+    def threshold(self) -> Floats:
+        """Confidence up to which samples are referred."""
+
+    @property
+    def coverage(self) -> Floats:
+        """Share of the samples that are decided."""
+
+    @property
+    def risk(self) -> Floats:
+        """Share of wrong answers among them; NaN where there are none."""
+
+
+def referral_curve(
+    ax: Axes,
+    curves: Mapping[str, ReferralCurve],
+    *,
+    thresholds: ArrayLike | None = None,
+    chosen: float | Mapping[str, float] | None = None,
+    title: str = "",
+) -> Axes:
+    """Draw wrong answers referred against right answers decided, a line for each method.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    curves : mapping
+        Names to what `attemper.metrics.referral_curve` returns. Names of methods have the same look in every picture.
+    thresholds : array, optional
+        Mark these on each line, such as ``numpy.arange(21) / 20``, those of the paper.
+    chosen : float, or mapping of names to floats, optional
+        The threshold in use: circled, and told in the legend.
+    """
+    check_axes(ax)
+    ax.plot([0, 100], [100, 0], color=GREY, linewidth=0.7, label="chance")
+    for name, style, at in _each(curves, chosen):
+        curve = curves[name]
+        x, y = 100 * curve.correct_decided, 100 * curve.errors_referred
+        _draw(ax, name, style, x, y, curve.threshold, thresholds, at, len(ax.lines))
+    ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    ax.set(xlabel="right answers that are decided, %", ylabel="wrong answers that are referred, %")
+    ax.title.set_text(plain(title, None))
+    ax.legend(loc="lower left", **KEY)
+    return ax
+
+
+def risk_coverage(
+    ax: Axes,
+    curves: Mapping[str, RiskCurve],
+    *,
+    thresholds: ArrayLike | None = None,
+    chosen: float | Mapping[str, float] | None = None,
+    title: str = "",
+) -> Axes:
+    """Draw the share of wrong answers among those decided against the share decided, a line for each method.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    curves : mapping
+        Names to objects with arrays ``threshold``, ``coverage`` and ``risk``.
+    thresholds, chosen
+        As in `referral_curve`.
+    """
+    check_axes(ax)
+    for name, style, at in _each(curves, chosen):
+        curve = curves[name]
+        x, y = 100 * np.asarray(curve.coverage), 100 * np.asarray(curve.risk)
+        _draw(ax, name, style, x, y, np.asarray(curve.threshold), thresholds, at, len(ax.lines))
+    ax.set(xlim=(0, 100), xlabel="answers that are decided, %", ylabel="wrong answers among them, %")
+    ax.set_ylim(bottom=0)
+    ax.title.set_text(plain(title, None))
+    ax.legend(loc="upper left", bbox_to_anchor=(0.04, 1.0), **KEY)
+    return ax
+
+
+def _each(
+    curves: Mapping[str, Any], chosen: float | Mapping[str, float] | None
+) -> Iterator[tuple[str, Style, float | None]]:
+    """Check what came; go through names, styles and chosen thresholds."""
+    if not isinstance(curves, Mapping) or not curves:
+        raise InputError(f"curves: names and curves are expected, such as {{'ts': curve}}; {_what(curves)} came")
+    if isinstance(chosen, Mapping) and not set(chosen) <= set(curves):
+        strange = next(name for name in chosen if name not in curves)
+        raise InputError(f"chosen: {strange!r} is not among the curves {list(curves)}")
+    for name, style in styled(curves).items():
+        at = chosen.get(name) if isinstance(chosen, Mapping) else chosen
+        if at is not None and not 0 <= at <= 1:
+            raise InputError(f"chosen: a threshold of {at}; it lies between 0 and 1")
+        yield name, style, at
+
+
+def _draw(
+    ax: Axes,
+    name: str,
+    style: Style,
+    x: Floats,
+    y: Floats,
+    threshold: Floats,
+    marked: ArrayLike | None,
+    at: float | None,
+    order: int,
+) -> None:
+    label = titled(name) + ("" if at is None else f" (t = {at:g})")
+    look: dict[str, Any] = style.line | {"markersize": 3.2, "linewidth": 1.2}
+    if marked is None:
+        # At equal distances on paper, and each line's elsewhere: lines that fall together are still told apart.
+        look["markevery"] = (0.03 * (order % 5), 0.15)
+    else:
+        look["markevery"] = _places(threshold, np.ravel(np.asarray(marked, dtype=np.float64)).tolist())
+        look["marker"] = style.marker or "x"
+    ax.plot(x, y, label=label, **look)
+    if at is not None:
+        [place] = _places(threshold, [at])
+        ax.plot(x[place], y[place], marker="o", markersize=8, markerfacecolor="none", color=DARK, linestyle="")
+
+
+def _places(threshold: NDArray[Any], wanted: Sequence[float]) -> list[int]:
+    """Where on a curve each wanted threshold is: at the highest one up to it, as confidences between refer nobody."""
+    order = np.argsort(threshold, kind="stable")
+    found = np.searchsorted(threshold[order], wanted, side="right") - 1
+    return sorted({int(order[max(i, 0)]) for i in found})
+
+
+def _what(curves: Any) -> str:
+    return "an empty one" if isinstance(curves, Mapping) else type(curves).__name__

@@ -1,0 +1,79 @@
+"""Methods side by side: a metric of each with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from attemper.errors import InputError
+from attemper.metrics import Estimate
+from attemper.plots.sheet import check_axes
+from attemper.plots.styles import GREY, SMALL, plain, styled, titled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison"]
+
+NAMES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "mce": "MCE", "mmce": "MMCE"}
+HIGHER = ("accuracy",)  # better
+
+
+class Row(Protocol):
+    """What `comparison` draws: a row of `attemper.comparison.compare`."""
+
+    @property
+    def method(self) -> str:
+        """Its name."""
+
+    @property
+    def metrics(self) -> Mapping[str, float | Estimate] | None:
+        """What was measured; None if it could not be fitted."""
+
+
+def comparison(ax: Axes, rows: Sequence[Row] | Any, *, metric: str = "nll", title: str = "") -> Axes:
+    """Draw a metric of each method with its interval, from top to bottom; the line is that of the best.
+
+    Intervals are of each method alone. Methods are judged on the same samples, so two may differ surely though their
+    intervals overlap: `attemper.comparison.compare` says which do.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    rows : Comparison, or its rows
+        What `attemper.comparison.compare` returns.
+    metric : str
+        A key of the metrics: "nll", "ece", "brier", "accuracy", …
+    """
+    check_axes(ax)
+    rows = list(getattr(rows, "rows", rows))
+    if not rows:
+        raise InputError("rows: none came; give what attemper.comparison.compare returns")
+    known = list(dict.fromkeys(key for row in rows for key in row.metrics or ()))
+    if known and metric not in known:
+        raise InputError(f"metric={metric!r}: not measured; known are {', '.join(known)}")
+    styles = styled([row.method for row in rows])
+    found = []
+    for y, row in enumerate(rows):
+        estimate = np.nan if row.metrics is None else row.metrics[metric]
+        value, low, high = estimate if isinstance(estimate, Estimate) else (float(estimate),) * 3
+        if not np.isfinite(value):
+            said = "no result" if row.metrics is None else "infinite"
+            place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+            ax.text(0.98, y, said, fontsize=SMALL, style="italic", **place)
+            continue
+        found.append(value)
+        # The interval of a calibration error need not hold its value: see `attemper.metrics.ece`.
+        style = styles[row.method]
+        ax.plot([low, high], [y, y], color=style.color, linewidth=1.4, solid_capstyle="butt")
+        ax.plot([value], [y], color=style.color, marker=style.marker or "x", markersize=4.5, linestyle="")
+    if found:
+        best = max(found) if metric in HIGHER else min(found)
+        ax.axvline(best, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
+    ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_xlabel(plain(NAMES.get(metric, metric)))
+    ax.title.set_text(plain(title, None))
+    return ax

@@ -1,0 +1,111 @@
+"""The sheet that is drawn on: fresh Axes of the size they are printed in, and files that appear whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attemper.documents import atomic
+from attemper.errors import FileError, InputError, InputTypeError, require
+from attemper.plots.styles import KEY, LEGEND
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["check_axes", "new_axes", "save"]
+
+# What each format would say about the day and the program: left out, so that the same picture is the same bytes.
+SILENT: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+COLUMN = 3.4  # inches: one column of a paper
+WIDEST = 24  # characters of a legend that has two columns
+
+
+def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: float = 2.7) -> list[Axes]:
+    """Return fresh Axes, row by row, on a Figure that pyplot does not know.
+
+    Labels are small, as fits the printed size: ``width`` inches for the Figure, ``height`` for each row.
+
+    Examples
+    --------
+    >>> left, right = new_axes(2, width=7.2)
+    >>> left.figure is right.figure
+    True
+    """
+    require("matplotlib", extra="plots", why="to draw")
+    from matplotlib.figure import Figure
+
+    for name, value in (("columns", columns), ("rows", rows), ("width", width), ("height", height)):
+        if not 0 < value <= 1000:
+            raise InputError(f"{name}={value!r}: must be positive, and at most 1000")
+    figure = Figure(figsize=(width, rows * height), layout="constrained")
+    axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for ax in axes:
+        make_small(ax)
+    return axes
+
+
+def make_small(ax: Axes) -> None:
+    """Set the sizes of print: names of the axes 8 points, numbers 7, title 9."""
+    ax.tick_params(labelsize=7)
+    for text, size in ((ax.xaxis.label, 8), (ax.yaxis.label, 8), (ax.title, 9)):
+        text.set_fontsize(size)
+
+
+def twin(ax: Axes) -> Axes:
+    """Return Axes with the same x and another y, in the sizes of the first."""
+    other = ax.twinx()
+    shown = ax.yaxis.get_ticklabels()
+    other.tick_params(labelsize=shown[0].get_fontsize() if shown else 7)
+    other.yaxis.label.set_fontsize(ax.yaxis.label.get_fontsize())
+    return other
+
+
+def add_key(ax: Axes, handles: Sequence[Any], columns: int, *more: Axes) -> float:
+    """Put a legend above what is drawn, on ``ax``; return the part of the height that is left to the lines.
+
+    The scales of ``ax``, and of ``more`` Axes in the same place, grow upwards to make room for it.
+    """
+    if any(len(handle.get_label()) > WIDEST for handle in handles):
+        columns = 1
+    lines = -(-len(handles) // columns)
+    room = min(0.6, (1.55 * LEGEND * lines + 6) / (ax.bbox.height / ax.figure.dpi * 72))
+    for each in (ax, *more):
+        low, high = each.get_ylim()
+        each.set_ylim(low, low + (high - low) / (1 - room))
+    ax.legend(handles=handles, loc="upper center", ncols=columns, **KEY)
+    return 1 - room
+
+
+def save(path: str | os.PathLike[str], drawn: Figure | Axes, *, dpi: float = 200) -> None:
+    """Write a Figure, or that of some Axes, as .png, .svg or .pdf: whole or not at all, the same bytes every time."""
+    form = check_format(path)
+    import matplotlib as mpl
+
+    with atomic(path) as stream, mpl.rc_context({"svg.hashsalt": "attemper"}):
+        drawn.figure.figure.savefig(stream, format=form, dpi=dpi, metadata=SILENT[form])
+
+
+def check_format(path: str | os.PathLike[str]) -> str:
+    """Return the format that the ending tells."""
+    form = Path(path).suffix.lower().lstrip(".")
+    if form not in SILENT:
+        raise FileError(f"{path}: the ending says the format; expected one of .{', .'.join(SILENT)}")
+    return form
+
+
+def check_axes(ax: Any) -> None:
+    """Refuse what is no Axes, with a word on how to get some."""
+    require("matplotlib", extra="plots", why="to draw")
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        what = "None" if ax is None else type(ax).__name__
+        raise InputTypeError(f"ax: a matplotlib Axes is expected, {what} came; [ax] = attemper.plots.new_axes() is one")

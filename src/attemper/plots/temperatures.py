@@ -1,0 +1,168 @@
+"""NLL and ECE against the temperature, and what attended temperature scaling finds for each θ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attemper.arrays import to_numpy
+from attemper.calibrators import AttendedTemperatureScaling
+from attemper.errors import InputError, InputTypeError, NotFittedError
+from attemper.maps import ScaleMap
+from attemper.metrics import ece, nll
+from attemper.plots.sheet import add_key, check_axes, twin
+from attemper.plots.styles import BLUE, DARK, VERMILION, plain, styled, titled
+from attemper.scores import Scores
+from attemper.sketch import log_range
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["temperature_curve", "theta_path"]
+
+N_POINTS = 81
+
+
+def temperature_curve(
+    ax: Axes,
+    logits: ArrayLike | Any,
+    labels: ArrayLike | Any | None = None,
+    *,
+    t_range: tuple[float, float] = (0.3, 5.0),
+    chosen: Mapping[str, float] | None = None,
+    sample_weight: ArrayLike | None = None,
+    ece_ax: Axes | None = None,
+    title: str = "",
+) -> Axes:
+    """Draw NLL (left, solid) and ECE (right, dashed) of softmax(logits / T) against T.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    logits, labels, sample_weight
+        As in `attemper.Scores.from_logits`; or a `Scores` for ``logits`` alone. They are gone through once for each of
+        81 temperatures: a few thousand samples show as much as millions.
+    t_range : (low, high)
+        Temperatures shown; the range is widened to those chosen.
+    chosen : mapping, optional
+        Names of methods to the temperatures that they chose: a line for each, with its marker on the NLL.
+    ece_ax : matplotlib Axes, optional
+        Where to draw ECE; by default on the same Axes, with a scale of its own on the right.
+    """
+    check_axes(ax)
+    if ece_ax is not None:
+        check_axes(ece_ax)
+    scores = _scores(logits, labels, sample_weight)
+    marks = _check_chosen(chosen or {})
+    log_range(t_range)
+    low, high = min([t_range[0], *marks.values()]), max([t_range[1], *marks.values()])
+    grid = np.geomspace(low, high, N_POINTS)
+    values = np.array([_judge(scores, t) for t in grid])
+    [solid] = ax.plot(grid, values[:, 0], color=BLUE, linewidth=1.4, label="NLL")
+    styles, keys, uprights = styled(marks), [], []
+    sizes = np.linspace(min(4 + 1.7 * len(marks), 10), 4, len(marks))
+    for (name, t), size in zip(marks.items(), sizes):  # one within the other, where methods agree
+        look: dict[str, Any] = styles[name].line | {"markerfacecolor": "none", "markersize": size, "clip_on": False}
+        keys += ax.plot([t], [_judge(scores, t)[0]], **look, label=f"{titled(name)}: T = {t:.3g}")
+        thin: dict[str, Any] = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 0.9}
+        uprights.append(ax.axvline(t, **thin))
+        if ece_ax is not None:
+            ece_ax.axvline(t, **thin)
+    other = twin(ax) if ece_ax is None else ece_ax
+    [dashed] = other.plot(grid, values[:, 1], color=VERMILION, linewidth=1.3, linestyle=(0, (4, 1.5)), label="ECE, %")
+    for each in (ax, other):
+        each.set(xscale="log", xlim=(low, high))
+        ticks = _ticks(low, high)
+        each.set_xticks(ticks, [f"{t:.3g}" for t in ticks])
+        each.set_xticks([], minor=True)
+    ax.set(xlabel="temperature T", ylabel="NLL")
+    other.set_ylabel("ECE, %")
+    other.set_ylim(bottom=0)
+    if ece_ax is not None:
+        other.set_xlabel("temperature T")
+    ax.title.set_text(plain(title, None))
+    # On the upper of the two, so that no line passes over it; and the marks end below it.
+    left = add_key(other, [solid, dashed, *keys], 2, ax) if ece_ax is None else add_key(ax, [solid, *keys], 2)
+    for upright in uprights:
+        upright.set_ydata([0, left])
+    return ax
+
+
+def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") -> Axes:
+    """Draw T(θ) (left, solid) and the validation NLL by which θ is tuned (right, dashed); the chosen θ is marked.
+
+    Parameters
+    ----------
+    ax : matplotlib Axes
+    ats : fitted AttendedTemperatureScaling
+    """
+    check_axes(ax)
+    if not isinstance(ats, AttendedTemperatureScaling):
+        raise InputTypeError(f"ats: an AttendedTemperatureScaling is expected, {type(ats).__name__} came")
+    if not hasattr(ats, "path_"):
+        raise NotFittedError("ats: not fitted yet; call fit with validation logits and labels first")
+    path = ats.path_
+    dot = "." if len(path.theta) == 1 else ""  # a line of one point would not be seen
+    [solid] = ax.plot(path.theta, path.temperature, color=BLUE, linewidth=1.4, marker=dot, label="T(θ)")
+    mark = ax.axvline(ats.theta_, color=DARK, linewidth=0.8, linestyle=(0, (1, 1.5)))
+    at = int(np.abs(path.theta - ats.theta_).argmin())
+    [point] = ax.plot(
+        [ats.theta_],
+        [path.temperature[at]],
+        color=DARK,
+        marker="o",
+        markersize=4.5,
+        linestyle="",
+        label=f"chosen: θ = {ats.theta_:.3g}, T = {ats.temperature_:.3g}",
+    )
+    other = twin(ax)
+    [dashed] = other.plot(
+        path.theta, path.nll, color=VERMILION, linewidth=1.3, linestyle=(0, (4, 1.5)), marker=dot, label="NLL at T(θ)"
+    )
+    ax.set(xlabel="threshold θ", ylabel="temperature T")
+    other.set_ylabel("validation NLL")
+    other.ticklabel_format(axis="y", useOffset=False)
+    ax.title.set_text(plain(title, None))
+    left = add_key(other, [solid, dashed, point], 1, ax)
+    mark.set(zorder=1.5, ydata=[0, left])
+    return ax
+
+
+def _scores(logits: Any, labels: Any, sample_weight: Any) -> Scores:
+    if isinstance(logits, Scores):
+        if labels is not None or sample_weight is not None:
+            raise InputError("a Scores brings its own labels and weights; give no others beside it")
+        scores = logits
+    else:
+        scores = Scores.from_logits(logits, labels, sample_weight=sample_weight)
+    if scores.labels is None:
+        raise InputError("labels: NLL and ECE need them; give one label per row of logits")
+    return scores
+
+
+def _check_chosen(chosen: Mapping[str, float]) -> dict[str, float]:
+    if not isinstance(chosen, Mapping):
+        raise InputError(f"chosen={chosen!r}: names and temperatures are expected, such as {{'ts': 1.8}}")
+    for name, t in chosen.items():
+        if not (isinstance(t, int | float | np.number) and 0 < t < np.inf):
+            raise InputError(f"chosen: {name!r} has T = {t!r}; a positive number is expected")
+    return {name: float(t) for name, t in chosen.items()}
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round temperatures within a range, in steps that look even on a logarithmic axis."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    steps = (1, 2, 3, 5) if high < 100 * low else (1, 3) if high < 1e4 * low else (1,)
+    found = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
+    return found if len(found) > 1 else np.geomspace(low, high, 5).tolist()
+
+
+def _judge(scores: Scores, t: float) -> tuple[float, float]:
+    """NLL, and ECE in per cent, at one temperature."""
+    log_p = ScaleMap(1 / t).log_apply(to_numpy(scores.logits).astype(np.float64))
+    loss = nll(log_p, scores.labels, log_probs=True, sample_weight=scores.weights)
+    error = ece(np.exp(log_p), scores.labels, sample_weight=scores.weights)
+    return float(loss), 100 * float(error)  # type: ignore[arg-type]
