@@ -1,7 +1,8 @@
-# The README's commands. Everything is installed into .venv; nothing outside this folder is touched.
+# The README's commands. Everything is installed into .venv; only `make test` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
 LOGITS ?= data
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .PHONY: demo test lint bench accuracy flagship annotators results clean
@@ -9,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
 
-test: .venv/test.stamp lint  ## every check
+test: .venv/test.stamp .venv/browser.stamp lint  ## every check
 	$(BIN)/python -m pytest --numprocesses=2
 
 lint: .venv/test.stamp
@@ -36,11 +37,17 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable ".[plots]"
+	$(PIP) --editable ".[plots,report]"
 	touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	$(PIP) --editable ".[plots,torch,parquet,test]"
+	$(PIP) --editable ".[plots,report,torch,parquet,test]"
+	touch $@
+
+# Tests open reports in Debian's Chromium.
+.venv/browser.stamp: | .venv/demo.stamp
+	(command -v chromium && command -v chromedriver) || \
+	  ($(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y chromium chromium-driver)
 	touch $@
 
 .venv-bench/stamp: pyproject.toml constraints.txt benchmarks/peers.txt

@@ -409,8 +409,20 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         written.append("reliability.png")
     except AttemperError as error:
         err.print(f"no picture: {error}", markup=False)
+    page = folder / "report.html"
+    reported = False
+    try:
+        from attemper.report import origin, write_report
+
+        told: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
+        told["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
+        write_report(page, val, test, title=f"Skin lesions: {data.name}", **told)
+        reported = True
+    except AttemperError as error:
+        err.print(f"no report: {error}", markup=False)
     if as_json:
-        print_json(comparison_json(result) | {"folder": str(folder), "files": written})
+        files = written + ([page.name] if reported else [])
+        print_json(comparison_json(result) | {"folder": str(folder), "files": files})
         return
     c = data.config
     out.print(
@@ -422,6 +434,8 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     out.print(f"\nWrote to {folder}/: {', '.join(written)}", markup=False)
     out.print("attemper.json, the probabilities and the picture are of bayes, which changes no answer.", markup=False)
     out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
+    if reported:
+        out.print(f"Report, to open in a browser: {page}", markup=False)
 
 
 def fit_files(

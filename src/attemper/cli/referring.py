@@ -1,0 +1,371 @@
+"""`attemper refer`: who is decided by the network, and who sees a specialist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from attemper.calibrators import METHODS, Calibrator, load
+from attemper.cli.commands import cli
+from attemper.cli.options import (
+    check_noise,
+    check_writable,
+    interval_option,
+    noise_option,
+    noisy_option,
+    reading,
+    with_debug,
+    with_json,
+)
+from attemper.cli.output import out, print_json
+from attemper.cli.reporting import CLASS_NAMES, array_of, load_named
+from attemper.decisions import (
+    ClassOutcome,
+    Outcome,
+    Policy,
+    outcome_of,
+    policy_for_budget,
+    policy_for_cost,
+    policy_for_miss,
+)
+from attemper.errors import InputError
+from attemper.metrics import Estimate
+from attemper.scores import Scores
+
+
+@cli.command()
+@click.argument("val")
+@click.argument("test")
+@click.option(
+    "--max-miss",
+    metavar="R|NAME=R,…",
+    help="At most this rate of misses (decided, and wrongly), guaranteed. With names: of the patients who truly "
+    "have these classes, such as mel=0.1; one threshold keeps all of them.",
+)
+@click.option("--budget", type=float, metavar="SHARE", help="Refer at most this share of the patients.")
+@click.option("--cost-refer", type=float, metavar="COST", help="Cost of a referral, with --cost-miss.")
+@click.option(
+    "--cost-miss",
+    metavar="COST|NAME=COST,…",
+    help="Cost of a wrong answer; with names that of each true class, such as mel=50,nv=1 (all of them).",
+)
+@click.option(
+    "--method", type=click.Choice(list(METHODS)), default="bayes", show_default=True, help="How to calibrate, on VAL."
+)
+@click.option(
+    "--map", "map_file", metavar="MAP", help="Use this fitted map instead; VAL must be other samples than its own."
+)
+@noisy_option
+@noise_option
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence of the guarantee.")
+@click.option(
+    "--of",
+    type=click.Choice(["decided", "all"]),
+    help="Misses are taken of the patients who are decided, or of all. [default: decided; all with names]",
+)
+@click.option("--per-class", is_flag=True, help="A threshold, and the guarantee, for each class that is predicted.")
+@click.option(
+    "--fit-share",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold.",
+)
+@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
+@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
+@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
+@click.option("-o", "--output", help="Where to write the policy, such as policy.json.")
+@click.option("--save-map", metavar="FILE", help="Where to write the map that was fitted; the policy belongs to it.")
+@interval_option
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the division of VAL and of the bootstrap.",
+)
+@reading()
+@with_json
+@with_debug
+def refer(
+    val: str,
+    test: str,
+    max_miss: str | None,
+    budget: float | None,
+    cost_refer: float | None,
+    cost_miss: str | None,
+    method: str,
+    map_file: str | None,
+    noisy: bool,
+    noise: str | None,
+    level: float,
+    of: str | None,
+    per_class: bool,
+    fit_share: float,
+    val_logits_key: str | None,
+    val_labels_key: str | None,
+    val_labels: str | None,
+    output: str | None,
+    save_map: str | None,
+    interval: float,
+    seed: int,
+    read: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Choose on VAL who is decided and who is referred to a specialist; judge that on TEST.
+
+    Patients whose calibrated confidence is above a threshold are decided, the others are referred. Say what the
+    threshold is for: a rate of misses, a budget of referrals, or costs.
+
+    With --max-miss the rate is guaranteed: of a hundred validation sets at least --level would give a threshold that
+    keeps it, among all patients like those of VAL. A map that was fitted on the samples that choose the
+    threshold would void that, so VAL is divided at random (--fit-share). Where nothing can be guaranteed that is said,
+    and everybody is referred. For a budget or costs all of VAL fits the map.
+
+    \b
+    attemper refer val.npz test.npz --method bayes --max-miss 0.05
+    attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
+    attemper refer val.npz test.npz --budget 0.2
+    attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
+    attemper refer val.npz test.npz --max-miss 0.1 -o policy.json --save-map map.json
+    """  # noqa: D301 (click wants the control character)
+    check_asked(max_miss, budget, cost_refer, cost_miss)
+    if max_miss is None and (of is not None or per_class):
+        raise InputError("--of and --per-class belong to --max-miss")
+    check_noise(noisy, noise)
+    if noisy and (map_file or not METHODS[method].knows_noise()):
+        raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
+    if map_file and save_map:
+        raise InputError("--save-map writes what is fitted here; with --map nothing is")
+    if not 0 < fit_share < 1:
+        raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
+    for path in (output, save_map):
+        if path is not None:
+            check_writable(path, [val, test])
+    read_val = dict(read) | {"labels": val_labels}
+    read_val["logits_key"] = val_logits_key or read["logits_key"]
+    read_val["labels_key"] = val_labels_key or read["labels_key"]
+    names = read.pop("classes")
+    del read_val["classes"]
+    scores, judged = load_named(val, names, read_val), load_named(test, names, read)
+    if scores.n_classes != judged.n_classes:
+        raise InputError(f"VAL has {scores.n_classes} classes, TEST has {judged.n_classes}; they must agree")
+    names = names if names is not None else array_of(test, CLASS_NAMES)
+    choosing = scores
+    if map_file:
+        calibrator = load(map_file)
+        if calibrator.n_features_in_ != scores.n_classes:
+            raise InputError(
+                f"{map_file}: fitted for {calibrator.n_features_in_} classes; the input has {scores.n_classes}"
+            )
+    else:
+        fitting = scores
+        if max_miss is not None:
+            fitting, choosing = divided(scores, fit_share, seed)
+        calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, input=scores.kind, floor=scores.floor)
+        if save_map:
+            calibrator.set_params(classes=None if names is None else list(names))
+        calibrator.fit(fitting)
+    p_val, p_test = applied(calibrator, choosing), applied(calibrator, judged)
+    told: dict[str, Any] = {"sample_weight": choosing.weights, "classes": names}
+    if max_miss is not None:
+        bounds = rates(max_miss, names, scores.n_classes, rest=1.0, option="--max-miss")
+        by_name = not isinstance(bounds, float)
+        if by_name and (per_class or of == "decided"):
+            raise InputError(
+                "--max-miss with names speaks of all patients who have a class: no --per-class, no --of decided"
+            )
+        policy = policy_for_miss(
+            p_val,
+            choosing.labels,
+            bounds,
+            level=level,
+            of=of or ("all" if by_name else "decided"),  # type: ignore[arg-type]
+            per_class="true" if by_name else per_class,
+            **told,
+        )
+    elif budget is not None:
+        policy = policy_for_budget(p_val, budget, **told)
+    else:
+        assert cost_refer is not None
+        assert cost_miss is not None
+        costs = rates(cost_miss, names, scores.n_classes, rest=None, option="--cost-miss")
+        policy = policy_for_cost(p_val, choosing.labels, cost_refer=cost_refer, cost_miss=costs, **told)
+    found = outcome_of(policy, p_test, judged.labels, sample_weight=judged.weights, interval=interval, seed=seed)
+    if output is not None:
+        policy.save(output)
+    if save_map is not None:
+        calibrator.save(save_map)
+    n_fitted = 0 if map_file else len(fitting)
+    if as_json:
+        print_json(
+            {
+                "method": calibrator.method,
+                "n_fitted": n_fitted,
+                "n_chosen": len(choosing),
+                "policy": policy.to_dict(),
+                "test": plain_outcome(found),
+                "output": output,
+                "map": map_file or save_map,
+            }
+        )
+        return
+    how = f"from {map_file}" if map_file else f"fitted on {n_fitted} of {len(scores)} validation samples"
+    out.print(f"Map: {calibrator.method}, {how}. Policy: chosen on {len(choosing)}.", markup=False)
+    print_outcome(policy, found, interval, noisy)
+    for path in (output, save_map):
+        if path is not None:
+            out.print(f"wrote {path}", markup=False)
+
+
+def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> None:
+    """Want exactly one of three."""
+    if (cost_refer is None) != (cost_miss is None):
+        raise InputError("--cost-refer and --cost-miss belong together")
+    if [max_miss, budget, cost_refer].count(None) != 2:
+        raise InputError(
+            "say what the threshold is for, with exactly one of --max-miss 0.05, --budget 0.2, or --cost-refer 1 "
+            "--cost-miss 50"
+        )
+
+
+def divided(scores: Scores, share: float, seed: int) -> tuple[Scores, Scores]:
+    """Divide at random: one part fits the map, the other chooses the threshold."""
+    n = round(share * len(scores))
+    if not 0 < n < len(scores):
+        raise InputError(
+            f"--fit-share {share} of {len(scores)} validation samples leaves a part with none; give more samples, or a "
+            "fitted map with --map"
+        )
+    order = np.random.default_rng(seed).permutation(len(scores))
+    parts = (np.sort(order[:n]), np.sort(order[n:]))
+    assert scores.labels is not None
+    one, two = (
+        replace(
+            scores,
+            values=scores.values[rows],
+            labels=scores.labels[rows],
+            weights=None if scores.weights is None else scores.weights[rows],
+        )
+        for rows in parts
+    )
+    return one, two
+
+
+def applied(calibrator: Calibrator, scores: Scores) -> Any:
+    """Calibrated probabilities, in double precision."""
+    return calibrator.map_.apply(scores.logits.astype(np.float64))
+
+
+def rates(told: str, names: Sequence[str] | None, n_classes: int, *, rest: float | None, option: str) -> Any:
+    """Read a number, or NAME=NUMBER for classes; the others get ``rest``, and must be told where that is None."""
+    try:
+        return float(told)
+    except ValueError:
+        pass
+    known = [str(k) for k in range(n_classes)] if names is None else list(names)
+    if len(known) != n_classes:
+        raise InputError(f"--classes: {len(known)} names for {n_classes} columns of logits")
+    values: dict[str, float] = {}
+    for part in told.split(","):
+        name, equals, text = part.rpartition("=")
+        name = name.strip()
+        try:
+            number = float(text)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"{option} {told}: expected a number, or NAME=NUMBER for classes, such as mel=0.1")
+        if name not in known:
+            hint = "" if names is not None else " Tell the names with --classes."
+            raise InputError(f"{option}: there is no class {name!r}; there are {', '.join(known[:20])}.{hint}")
+        if name in values:
+            raise InputError(f"{option}: {name!r} is told twice")
+        values[name] = number
+    missing = [name for name in known if name not in values]
+    if missing and rest is None:
+        raise InputError(f"{option}: the class {missing[0]!r} is missing; tell all of them")
+    return [values.get(name, rest) for name in known]
+
+
+def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) -> None:
+    """Print the rule and how it fares."""
+
+    def say(text: str) -> None:
+        out.print(text, markup=False)
+
+    say(f"Rule: {policy.rule()}; refer otherwise." if policy.reached else f"Rule: {policy.rule()}.")
+    say(f"  {policy.chosen}.")
+    for note in policy.notes:
+        say(f"  {note}.")
+    if noisy and policy.guarantee is not None:
+        say(
+            "  The guarantee takes the labels of VAL for the truth; where they are wrong, it is of agreement with them."
+        )
+    everybody = found.all
+    say(f"On the {count(everybody.n)} test samples:")
+    say(f"  {count(everybody.referred)} are referred: {share(found.referred_share)}.")
+    whose = "decided" if found.of == "decided" else "samples"
+    rate = "nobody is decided" if everybody.miss_rate is None else f"{share(everybody.miss_rate)} of the {whose}"
+    g = policy.guarantee
+    asked = f"; asked: at most {g.bound:.1%}" if g is not None and isinstance(g.bound, float) else ""
+    say(
+        f"  Of {count(everybody.errors)} wrong answers {count(everybody.caught)} are caught, {count(everybody.missed)} "
+        f"slip through: {rate}{asked}."
+    )
+    if found.cost is not None:
+        c = found.cost
+        say(f"  Cost a sample: {c.value:.4g} ({c.low:.4g}–{c.high:.4g}).")
+    out.print(table(found.by_class, "true class", "missed, of all", interval))
+    if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
+        out.print(table(found.by_predicted, "predicted as", f"missed, of {found.of}", interval))
+
+
+def table(rows: Sequence[ClassOutcome], first: str, rate: str, interval: float) -> Table:
+    """Show what became of each class."""
+    made = Table()
+    made.add_column(first)
+    for title in ("samples", "referred", "errors caught", "errors missed", f"{rate} ({interval:.0%} interval)"):
+        made.add_column(title, justify="right")
+    for row in rows:
+        if row.n == 0:
+            made.add_row(Text(row.name), "0", "", "", "", "no samples")
+            continue
+        missed = "nobody is decided" if row.miss_rate is None else share(row.miss_rate)
+        made.add_row(Text(row.name), *(count(v) for v in (row.n, row.referred, row.caught, row.missed)), missed)
+    return made
+
+
+def plain_outcome(found: Outcome) -> dict[str, Any]:
+    """Return the same as plain numbers."""
+
+    def plain(value: Any) -> Any:
+        return value._asdict() if isinstance(value, Estimate) else value
+
+    def row(group: ClassOutcome) -> dict[str, Any]:
+        return {key: plain(getattr(group, key)) for key in (*asdict(group), "decided", "errors")}
+
+    return {
+        **row(found.all),
+        "of": found.of,
+        "referred_share": plain(found.referred_share),
+        "cost": plain(found.cost),
+        "by_class": [row(group) for group in found.by_class],
+        "by_predicted": [row(group) for group in found.by_predicted],
+    }
+
+
+def count(value: float) -> str:
+    """Write a number of samples, or a sum of weights."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def share(value: Estimate) -> str:
+    """Write a share with its interval."""
+    return f"{value.value:.1%} ({value.low:.1%}–{value.high:.1%})"

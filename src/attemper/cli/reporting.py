@@ -1,0 +1,178 @@
+"""`attemper report`: one page for doctors and engineers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from attemper.calibrators import METHODS
+from attemper.cli.commands import cli
+from attemper.cli.inputs import bar
+from attemper.cli.options import (
+    check_noise,
+    check_writable,
+    interval_option,
+    noise_option,
+    noisy_option,
+    reading,
+    seed_option,
+    with_debug,
+    with_json,
+)
+from attemper.cli.output import out, print_json
+from attemper.errors import FileError, InputError
+from attemper.files import open_scores
+from attemper.files.reading import parsing
+from attemper.scores import Scores
+
+IMAGE_IDS, CLASS_NAMES = "image_id", "class_names"
+
+
+@cli.command()
+@click.argument("val")
+@click.argument("test")
+@click.option("-o", "--output", default="report.html", show_default=True, help="Where to write the page.")
+@click.option("--images", metavar="FOLDER", help="Images of the test samples, for the examples.")
+@click.option(
+    "--image-ids",
+    metavar="NAME|FILE",
+    help="Which image each test sample is: an array of TEST (.npz), or a text file with one name a line. "
+    f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
+)
+@click.option("--title", help="Title of the page. [default: the name of TEST]")
+@click.option("--methods", metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all].")
+@click.option(
+    "--catch",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Share of the validation errors that the threshold which the page starts with refers.",
+)
+@noisy_option
+@noise_option
+@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
+@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
+@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
+@interval_option
+@seed_option
+@reading()
+@with_json
+@with_debug
+def report(
+    val: str,
+    test: str,
+    output: str,
+    images: str | None,
+    image_ids: str | None,
+    title: str | None,
+    methods: str | None,
+    catch: float,
+    noisy: bool,
+    noise: str | None,
+    val_logits_key: str | None,
+    val_labels_key: str | None,
+    val_labels: str | None,
+    interval: float,
+    seed: int,
+    read: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Write a page about a classifier: how sure, how right, what calibration changes, whom to refer.
+
+    One file of HTML with everything in it, to read offline, to print, to send: sentences, sliders for the temperature
+    and for the referral threshold, the comparison of methods, examples, and where it all comes from.
+
+    \b
+    attemper report val.npz test.npz --classes names.txt -o report.html
+    attemper report val.npz test.npz --images folder/ --image-ids image_id
+    """  # noqa: D301 (click wants the control character)
+    from attemper.report import origin, write_report
+
+    check_noise(noisy, noise)
+    check_writable(output, [val, test])
+    names = read.pop("classes")
+    read_val = dict(read)
+    read_val["logits_key"] = val_logits_key or read["logits_key"]
+    read_val["labels_key"] = val_labels_key or read["labels_key"]
+    read_val["labels"] = val_labels
+    val_scores, test_scores = load_named(val, names, read_val), load_named(test, names, read)
+    chosen = [m.strip() for m in methods.split(",")] if methods is not None else None
+    with bar(1 + len(chosen or METHODS)) as (progress, task):
+
+        def tick(method: str) -> None:
+            progress.update(task, description=f"fitting and judging {method}", advance=1)
+
+        summary = write_report(
+            output,
+            val_scores,
+            test_scores,
+            classes=names if names is not None else array_of(test, CLASS_NAMES),
+            methods=chosen,
+            images=images,
+            ids=told_ids(test, image_ids),
+            title=title or f"Calibration report: {Path(test).name}",
+            files=[*origin("validation", val), *origin("test", test)],
+            catch=catch,
+            noisy=noisy,
+            noise=noise,
+            interval=interval,
+            seed=seed,
+            tick=tick,
+        )
+    if as_json:
+        print_json({"output": output, "bytes": Path(output).stat().st_size, **summary})
+        return
+    for sentence in summary["sentences"]["says"] + summary["sentences"]["changed"]:
+        out.print(sentence, markup=False)
+    out.print(f"Report: {output}", markup=False)
+
+
+def load_named(path: str, names: Sequence[str] | None, read: dict[str, Any]) -> Scores:
+    """Read a data set; labels are names of classes, as for every command, or numbers of columns."""
+    if names is None:
+        return open_scores(path, **read).load()
+    files = open_scores(path, **read)
+    if len(names) != files.n_classes:
+        raise InputError(f"--classes tells {len(names)} names, but {path} has {files.n_classes} columns of logits")
+    try:
+        return open_scores(path, classes=names, **read).load()
+    except InputError as error:
+        try:
+            return files.load()
+        except InputError:
+            raise error from None
+
+
+def told_ids(test: str, told: str | None) -> Sequence[Any] | None:
+    """Read which image each test sample is."""
+    if told is None:
+        return array_of(test, IMAGE_IDS)
+    found = array_of(test, told)
+    if found is not None:
+        return found
+    try:
+        return Path(told).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"--image-ids {told}: neither an array of {test} nor a text file that can be read: {error}"
+        ) from None
+
+
+def array_of(path: str, key: str) -> Sequence[Any] | None:
+    """Read a list of names or numbers from an .npz file; None where there is no such thing."""
+    if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
+        return None
+    with parsing(Path(path), f"an .npz file with a list {key!r} of names or numbers (not of pickled objects)"):
+        with np.load(path, allow_pickle=False) as archive:
+            if key not in archive.files:
+                return None
+            values = archive[key]
+        if values.dtype.kind == "S":
+            values = np.strings.decode(values, "utf-8")
+    if values.ndim != 1 or values.dtype.kind not in "Uiu":
+        raise InputError(f"{path}: {key!r} has shape {values.shape} and dtype {values.dtype}; expected a list of names")
+    return list(values.tolist())

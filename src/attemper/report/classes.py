@@ -1,0 +1,93 @@
+"""Classes as the page shows them: all, or the most frequent and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.arrays import Floats
+from attemper.errors import InputError
+from attemper.report.methods import Said
+from attemper.report.numbers import wilson
+from attemper.scores import Scores
+
+__all__ = ["Groups", "group_classes", "names_of", "table"]
+
+MOST = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Names, and which group each class belongs to."""
+
+    names: tuple[str, ...]
+    of_class: NDArray[np.intp]
+    others: int = 0  # classes in the last group; 0: every class is a group of its own
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.names)
+
+
+def names_of(told: Sequence[Any] | None, n_classes: int) -> tuple[str, ...]:
+    """Names of the classes; "class 3" where none are told.
+
+    >>> names_of(None, 2), names_of(["no", "yes"], 2)
+    (('class 0', 'class 1'), ('no', 'yes'))
+    """
+    if told is None:
+        return tuple(f"class {k}" for k in range(n_classes))
+    if len(told) != n_classes:
+        raise InputError(
+            f"{len(told)} class names for {n_classes} columns of logits; give one for each, in their order"
+        )
+    return tuple(map(str, told))
+
+
+def group_classes(names: Sequence[str], labels: NDArray[Any], w: Floats) -> Groups:
+    """Keep up to 20 classes apart: the most frequent labels; the others share a group."""
+    n_classes = len(names)
+    if n_classes <= MOST:
+        return Groups(tuple(names), np.arange(n_classes))
+    frequent = np.argsort(-np.bincount(labels, w, minlength=n_classes), kind="stable")[:MOST]
+    of_class = np.full(n_classes, MOST)
+    of_class[frequent] = np.arange(MOST)
+    others = n_classes - MOST
+    title = f"all others ({others} classes)" if others > 1 else f"one other: {names[int(np.argmax(of_class == MOST))]}"
+    return Groups((*(names[k] for k in frequent), title), of_class, others)
+
+
+def table(groups: Groups, test: Scores, before: Said, after: Said, interval: float, w: Floats) -> list[dict[str, Any]]:
+    """For each class: how many there are, how many are found, and how far its name can be trusted.
+
+    Answers are the network's own; only the confidence is also given as it is after calibration.
+    """
+    assert test.labels is not None
+    is_of, says = groups.of_class[test.labels], groups.of_class[before.answer]
+
+    def by(place: NDArray[np.intp], values: Any) -> Floats:
+        return np.bincount(place, w * values, minlength=len(groups)).astype(np.float64)
+
+    n, answers = by(is_of, 1.0), by(says, 1.0)
+    found, right = by(is_of, before.right), by(says, before.right)
+    limits = [wilson(found, n, interval), wilson(right, answers, interval)]
+    sure = [by(says, one.confidence) for one in (before, after)]
+    return [
+        {
+            "name": groups.names[k],
+            "n": float(n[k]),
+            "found": _share(found[k], n[k], limits[0], k),
+            "answers": float(answers[k]),
+            "right": _share(right[k], answers[k], limits[1], k),
+            "confidence": [float(total[k] / answers[k]) if answers[k] > 0 else None for total in sure],
+        }
+        for k in range(len(groups))
+    ]
+
+
+def _share(part: float, total: float, limits: tuple[Floats, Floats], k: int) -> list[float] | None:
+    return [float(part / total), float(limits[0][k]), float(limits[1][k])] if total > 0 else None

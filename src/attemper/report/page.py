@@ -1,0 +1,111 @@
+"""One page of HTML that needs nothing else: styles, scripts, numbers and pictures are in it.
+
+All text goes through a template that escapes it. A content security policy allows the page's own two scripts and one
+style sheet, by their hashes, and nothing else: the page cannot ask the network for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from attemper.documents import atomic
+from attemper.errors import require
+from attemper.report.numbers import bare, count, fixed, percent, percent_interval
+from attemper.report.sentences import full_name
+from attemper.report.summary import summarise
+from attemper.scores import Scores
+
+__all__ = ["render", "write_report"]
+
+HERE = Path(__file__).parent
+# A script ends at the first "</script"; U+2028 and U+2029 are ends of lines to older browsers.
+UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def render(summary: dict[str, Any]) -> str:
+    """Write what `summarise` found as a page; the same numbers give the same text."""
+    require("jinja2", extra="report", why="to write a report")
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bare": bare,
+        "count": count,
+        "fixed": fixed,
+        "percent": percent,
+        "percent_interval": percent_interval,
+        "full_name": full_name,
+    }
+    style, library, script = (_static(name) for name in ("report.css", "chart.umd.min.js", "report.js"))
+    policy = (
+        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    # Our own files, and JSON that is escaped for where it stands; everything else is escaped by the template.
+    return environment.get_template("report.html").render(
+        summary,
+        policy=policy,
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        data=Markup(embedded(_moving_parts(summary))),
+    )
+
+
+def write_report(path: str | os.PathLike[str], val: Scores, test: Scores, **settings: Any) -> dict[str, Any]:
+    """Write the report of a validation and a test set to a file; return its numbers.
+
+    The file appears whole or not at all. ``settings`` are those of `summarise`.
+    """
+    require("jinja2", extra="report", why="to write a report")  # said before the work, not after it
+    summary = summarise(val, test, **settings)
+    page = render(summary).encode("utf-8", "replace")  # a file's name may hold what is no text
+    with atomic(path) as stream:
+        stream.write(page)
+    return summary
+
+
+def embedded(content: Any) -> str:
+    r"""Return JSON that stays JSON inside a script element, whatever text it holds.
+
+    >>> print(embedded(["</script>"]))
+    ["\u003c/script\u003e"]
+    """
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.translate(UNSAFE)
+
+
+def _moving_parts(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what the sliders need. Names are in the page already."""
+    referral = summary["referral"]
+    return {
+        "temperature": summary["temperature"],
+        "referral": {
+            "names": [full_name(method) for method in referral["methods"]],
+            "method": referral["first_method"],
+            "start": referral["start"],
+            "counts": referral["counts"],
+        },
+    }
+
+
+def _static(name: str) -> str:
+    text = (HERE / "static" / name).read_text(encoding="utf-8")
+    # The map is not in the page, and looking for it would be a request.
+    return "\n".join(line for line in text.rstrip("\n").split("\n") if not line.startswith("//# sourceMappingURL"))
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

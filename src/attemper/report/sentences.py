@@ -1,0 +1,130 @@
+"""What the numbers say, in words that need no course in calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attemper.report.numbers import bare, count, fixed, percent, percent_interval
+
+__all__ = ["full_name", "tell"]
+
+NAMES = {
+    "none": "no calibration",
+    "ts": "temperature scaling",
+    "ats": "attended temperature scaling",
+    "bayes": "Bayesian temperature scaling",
+    "structured": "structured scaling",
+    "ets": "ensemble temperature scaling",
+    "vector": "vector scaling",
+    "matrix": "matrix scaling",
+    "dirichlet": "Dirichlet calibration",
+    "platt": "Platt scaling",
+    "beta": "beta calibration",
+    "histogram": "histogram binning",
+    "isotonic": "isotonic regression",
+    "bbq": "Bayesian binning",
+}
+
+
+def full_name(method: str) -> str:
+    """Return the name of a method for people.
+
+    >>> full_name("ts")
+    'temperature scaling'
+    """
+    return NAMES.get(method, method)
+
+
+def tell(summary: dict[str, Any]) -> dict[str, list[str]]:
+    """Return sentences for each part of the story."""
+    rows = {row["method"]: row for row in summary["rows"]}
+    level = f"{percent(summary['interval'], 0)} % interval"
+    return {
+        "says": _says(summary, rows["none"], level),
+        "changed": _changed(summary, rows["none"], rows[summary["recommended"]], level),
+        "referral": _referral(summary),
+    }
+
+
+def _says(summary: dict[str, Any], before: dict[str, Any], level: str) -> list[str]:
+    temperature = summary["temperature"]
+    start = temperature["states"][temperature["marks"]["none"]]
+    accuracy, ece = before["metrics"]["accuracy"], before["metrics"]["ece"]
+    confidence = start["confidence"]
+    gap = confidence - start["accuracy"]
+    off = f"{percent(abs(gap))} points {'more' if gap > 0 else 'less'} than it should"
+    sentences = [
+        f"The network was right in {percent(accuracy[0])} % of {count(summary['n_test'])} test samples"
+        + (f" ({level} {percent(accuracy[1])} to {percent(accuracy[2])})." if len(accuracy) > 1 else "."),
+        f"It claimed to be {percent(confidence)} % sure on average"
+        + (f": {off}." if abs(gap) >= 0.0005 else ", which is as often as it was right."),
+        f"Answer by answer, its confidence is off by {percent(ece[0])} points (ECE"
+        + (f", {level} {percent(ece[1])} to {percent(ece[2])})." if len(ece) > 1 else ")."),
+    ]
+    worst = _worst(start["bins"])
+    if worst is not None:
+        sentences.append(_bin_sentence(worst, start["bins"], level))
+    return sentences
+
+
+def _worst(bins: list[list[float]]) -> int | None:
+    """Return the bin that is furthest off, of those with a twentieth of the answers whose interval shows it."""
+    least = sum(b[0] for b in bins) / 20
+    far = {i: abs(b[1] - b[2]) for i, b in enumerate(bins) if b[0] >= max(least, 1) and not b[3] <= b[1] <= b[4]}
+    return max(far, key=lambda i: far[i]) if far else None
+
+
+def _bin_sentence(place: int, bins: list[list[float]], level: str) -> str:
+    _, confidence, accuracy, low, high = bins[place]
+    edges = [percent(i / len(bins), 0) for i in (place, place + 1)]
+    shares = [percent(v, 0) for v in (accuracy, low, high, confidence)]
+    return (
+        f"Of 100 answers given with {edges[0]} to {edges[1]} % confidence, {shares[0]} were right ({level} {shares[1]} "
+        f"to {shares[2]}), where {shares[3]} should have been."
+    )
+
+
+def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, Any], level: str) -> list[str]:
+    if after is before:
+        return [summary["reason"], "No calibration is recommended, so nothing changes."]
+    name = full_name(after["method"])
+    warmth = "" if after["temperature"] is None else f" (T = {bare(after['temperature'])})"
+    b, a = before["metrics"], after["metrics"]
+    changed = after["changed"]
+    return [
+        summary["reason"],
+        f"With {name}{warmth}, fitted on {count(summary['n_val'])} validation samples, confidence is off by "
+        f"{_points(a['ece'])} points instead of {_points(b['ece'])}; brackets hold the {level}.",
+        f"The loss that punishes sure mistakes (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
+        "No answer changes: only how sure the network says it is."
+        if changed == 0
+        else f"It changes {percent(changed)} % of the answers; accuracy goes from {percent_interval(b['accuracy'])} to "
+        f"{percent_interval(a['accuracy'])}.",
+    ]
+
+
+def _points(values: list[float]) -> str:
+    return percent_interval(values).replace(" %", "")
+
+
+def _referral(summary: dict[str, Any]) -> list[str]:
+    referral = summary["referral"]
+    start, method = referral["start"], referral["methods"][referral["first_method"]]
+    counts = referral["counts"][referral["first_method"]]
+    right, wrong = counts["right"][0], counts["wrong"][0]
+    total, errors = right[-1] + wrong[-1], wrong[-1]
+    if errors == 0:
+        return ["The network made no error on the test set, so there is nothing to catch by referring."]
+    referred = right[start] + wrong[start]
+    rule = (
+        f"The threshold slider starts at {fixed(start / 100, 2)}, the lowest that refers "
+        f"{percent(referral['catch'], 0)} % of the errors on the validation set"
+        if referral["chosen"]
+        else f"The validation set has no error to choose a threshold by; {fixed(start / 100, 2)} is a start"
+    )
+    return [
+        f"{rule} (confidence after {full_name(method)}).",
+        f"On the test set it refers {count(referred)} of {count(total)} samples ({percent(referred / total)} %) and "
+        f"with them {count(wrong[start])} of the {count(errors)} errors ({percent(wrong[start] / errors)} %); "
+        f"{count(errors - wrong[start])} errors slip through.",
+    ]

@@ -1,0 +1,300 @@
+"""A real browser opens the report: it asks for nothing, complains of nothing, and shows what Python computes."""
+
+import base64
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+
+from attemper.calibrators import METHODS
+from attemper.maps import ScaleMap
+from attemper.metrics import ece, nll, referral_curve, reliability
+from attemper.report import render, summarise
+from attemper.report.numbers import count, fixed, percent
+from attemper.scores import Scores
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "\"quotes\" 'single' & <b>bold</b>",
+    "emoji 🩺👩🏽‍⚕️",
+    "مرحبا بالعالم",
+    "x" * 500,
+]
+
+
+def drawn(n, n_classes, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    h = 3 * rng.normal(size=(n, n_classes))
+    h[np.arange(n), y] += 3
+    return Scores.from_logits(h, y)
+
+
+def opened(browser, path, width=1200, scheme="light", media="screen"):
+    """Open a page; what the log held before is forgotten."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get("about:blank")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    start = time.perf_counter()
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.dataset.ready") == "yes"
+    assert time.perf_counter() - start < 20  # two seconds on a quiet machine; this one may not be
+    return browser
+
+
+def requests(browser):
+    """Addresses that were asked for; not those that the page's policy stopped before they left."""
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    stopped = {
+        m["params"]["requestId"]
+        for m in messages
+        if m["method"] == "Network.loadingFailed" and m["params"].get("blockedReason") == "csp"
+    }
+    sent = [m["params"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [one["request"]["url"] for one in sent if one["requestId"] not in stopped]
+
+
+def texts(browser, attribute):
+    script = "return Object.fromEntries([...document.querySelectorAll(`[${arguments[0]}]`)].map(e => " + (
+        "[e.getAttribute(arguments[0]), e.textContent]))"
+    )
+    return browser.execute_script(script, attribute)
+
+
+def cells(browser, table):
+    script = "return [...document.querySelectorAll(arguments[0] + ' tbody tr')].map(r => [...r.cells].map(c => " + (
+        "c.textContent.trim()))"
+    )
+    return browser.execute_script(script, table)
+
+
+def move(browser, control, value):
+    script = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; " + (
+        "e.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    browser.execute_script(script, control, str(value))
+
+
+def test_it_asks_for_nothing_and_complains_of_nothing(browser, page):
+    opened(browser, page)
+    for value in (0, 30, 60):
+        move(browser, "t", value)
+        move(browser, "threshold", value)
+    browser.find_element("id", "theme").click()
+    browser.execute_cdp_cmd("Page.printToPDF", {})
+    assert browser.get_log("browser") == []
+    urls = requests(browser)
+    assert page.as_uri() in urls
+    assert [url for url in urls if not url.startswith(("data:", page.as_uri()))] == []
+
+
+def test_nothing_can_be_asked_for(browser, page):
+    opened(browser, page)
+    script = """
+        const done = arguments[arguments.length - 1];
+        fetch("https://example.com/").then(() => done("asked"), () => done("refused"));
+    """
+    assert browser.execute_async_script(script) == "refused"
+    script = """
+        const done = arguments[arguments.length - 1], image = new Image();
+        image.onload = () => done("asked"); image.onerror = () => done("refused");
+        image.src = "https://example.com/x.png";
+    """
+    assert browser.execute_async_script(script) == "refused"
+    time.sleep(0.2)  # the log is written behind
+    assert [url for url in requests(browser) if url.startswith("http")] == []
+    assert all("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
+
+
+def expected_at(t, test):
+    probs = ScaleMap(1 / t).apply(test.values.astype(np.float64))
+    shown = {
+        "confidence": percent(probs.max(axis=1).mean()),
+        "accuracy": percent((probs.argmax(axis=1) == test.labels).mean()),
+        "ece": percent(ece(probs, test.labels)),
+        "nll": fixed(nll(probs, test.labels), 4),
+    }
+    table = reliability(probs, test.labels)
+    rows = []
+    for n, *values in zip(table.weight, table.confidence, table.accuracy, table.low, table.high):
+        c, a, low, high = (percent(v) for v in values)
+        rows.append([count(n), f"{c} %", f"{a} %", f"{low} to {high}"] if n > 0 else ["0", "–", "–", "–"])
+    return shown, rows
+
+
+def test_the_temperature_slider_shows_what_python_computes(browser, page, summary, skin):
+    opened(browser, page)
+    values = summary["temperature"]["values"]
+    for place in [*range(0, len(values), 7), *summary["temperature"]["marks"].values()]:
+        move(browser, "t", place)
+        found = texts(browser, "data-t-out")
+        shown, rows = expected_at(values[place], skin[1])
+        assert found.pop("label") == f"T = {summary['temperature']['labels'][place]}"
+        assert found == shown
+        assert [row[1:] for row in cells(browser, "#bins")] == rows
+        chart = browser.execute_script("return Chart.getChart('reliability-chart').data.datasets.map(d => d.data)")
+        bars = [100 * b[2] if b[0] > 0 else None for b in summary["temperature"]["states"][place]["bins"]]
+        assert chart[3] == bars
+
+
+def expected_referral(test, probs, threshold):
+    confidence, answer = probs.max(axis=1), probs.argmax(axis=1)
+    low, wrong = confidence <= threshold, answer != test.labels
+    curve = referral_curve(probs, test.labels, thresholds=[threshold])
+    shown = {
+        "threshold": fixed(threshold, 2),
+        "referred": count(low.sum()),
+        "caught": count((low & wrong).sum()),
+        "errors": count(wrong.sum()),
+        "slipped": count((~low & wrong).sum()),
+        "kept": count((~low & ~wrong).sum()),
+        "referred-share": percent(curve.referred[0]),
+        "caught-share": percent(curve.errors_referred[0]),
+        "error-rate": percent(curve.error_rate_decided[0]),
+    }
+    rows = []
+    for k in range(test.n_classes):
+        of = test.labels == k
+        parts = (of & low, of & low & wrong, of & ~low & wrong, of & ~low & ~wrong)
+        rows.append([count(of.sum()), *(count(part.sum()) for part in parts)])
+    return shown, rows
+
+
+@pytest.mark.parametrize("method", ["none", "ts", "bayes"])
+def test_the_threshold_slider_shows_what_python_computes(browser, page, summary, skin, method):
+    val, test, _ = skin
+    opened(browser, page)
+    found = ScaleMap(1.0) if method == "none" else METHODS[method]().fit(val).map_
+    probs = found.apply(test.values.astype(np.float64))
+    move(browser, "method", summary["referral"]["methods"].index(method))
+    for place in (0, 33, 50, 76, 90, 99, 100):
+        move(browser, "threshold", place)
+        shown, rows = expected_referral(test, probs, place / 100)
+        assert texts(browser, "data-ref") == shown
+        assert [row[1:] for row in cells(browser, "#referral-classes")] == rows
+
+
+def test_the_first_view_is_the_same_without_scripts(browser, page):
+    """The template's numbers are those that the script sets on opening."""
+    opened(browser, page)
+    script = """
+        const fresh = new DOMParser().parseFromString(arguments[0], "text/html");
+        const ids = ["t-says", "t-value", "bins", "threshold-says", "threshold-value", "referral-classes"];
+        const words = (d, id) => d.getElementById(id).textContent.replace(/\\s+/g, " ");
+        return ids.filter((id) => words(fresh, id) !== words(document, id));
+    """
+    assert browser.execute_script(script, page.read_text()) == []
+
+
+def test_the_keyboard_is_enough(browser, page, summary):
+    from selenium.webdriver.common.keys import Keys
+
+    opened(browser, page)
+    slider = browser.find_element("id", "t")
+    slider.send_keys(Keys.HOME)
+    labels = summary["temperature"]["labels"]
+    assert slider.get_attribute("aria-valuetext") == f"T = {labels[0]}"
+    slider.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert texts(browser, "data-t-out")["label"] == f"T = {labels[2]}"
+    threshold = browser.find_element("id", "threshold")
+    threshold.send_keys(Keys.END)
+    assert texts(browser, "data-ref")["referred"] == count(3205)
+    threshold.send_keys(Keys.ARROW_LEFT)
+    assert threshold.get_attribute("aria-valuetext") == "confidence 0.99"
+    button = browser.find_element("css selector", "[data-method='bayes']")
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "true"
+    state = summary["temperature"]["methods"]["bayes"]
+    assert texts(browser, "data-t-out")["ece"] == percent(state["ece"])
+    assert texts(browser, "data-t-out")["label"] == "Bayesian temperature scaling"
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert button.get_attribute("aria-pressed") == "false"
+    # Every control can be reached with the Tab key.
+    browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
+    reached = []
+    for _ in range(40):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(browser.execute_script("return document.activeElement.id"))
+    assert {"theme", "t", "method", "threshold"} <= set(reached)
+
+
+def test_controls_have_accessible_names(browser, page):
+    opened(browser, page)
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = ("slider", "button", "combobox", "link", "image", "table", "region")
+    found = [(n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]]
+    assert ("slider", "Temperature T") in found
+    assert ("slider", "Refer up to") in found
+    assert ("combobox", "Confidence of") in found
+    assert [role for role, name in found if role in roles and role != "table" and not name.strip()] == []
+
+
+def test_hostile_text_is_text(browser, tmp_path):
+    ids = [HOSTILE[i % 6] for i in range(120)]
+    files = [{"name": name, "role": "test", "bytes": 1, "sha256": "0"} for name in HOSTILE]
+    told = {"classes": HOSTILE, "ids": ids, "title": HOSTILE[1], "files": files}
+    path = tmp_path / "hostile <b> & 'page'.html"
+    path.write_text(render(summarise(drawn(100, 6), drawn(120, 6, 1), methods=["ts"], **told)), encoding="utf-8")
+    opened(browser, path, width=380)
+    names = browser.execute_script("return [...document.querySelectorAll('bdi')].map(e => e.textContent)")
+    assert all(names.count(name) >= 3 for name in HOSTILE)
+    assert browser.title == HOSTILE[1]
+    assert browser.execute_script("return [document.scripts.length, document.images.length]") == [3, 0]
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 380
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("n_classes", [2, 1000])
+def test_few_and_many_classes_open(browser, tmp_path, n_classes):
+    path = tmp_path / "report.html"
+    path.write_text(render(summarise(drawn(100, n_classes), drawn(100, n_classes, 1), methods=["ts"])))
+    opened(browser, path)
+    move(browser, "threshold", 100)
+    assert texts(browser, "data-ref")["referred"] == "100"
+    assert browser.get_log("browser") == []
+    assert len(requests(browser)) >= 1
+
+
+def test_python_and_the_browser_round_alike(browser):
+    rng = np.random.default_rng(0)
+    values = [*(rng.random(500) * 100).tolist(), *(np.arange(64) / 16).tolist(), 0.125, 2.5, 1e20, 0.0, 5e-324]
+    for digits in (0, 1, 2, 4):
+        found = browser.execute_script("return arguments[0].map(v => v.toFixed(arguments[1]))", values, digits)
+        assert found == [fixed(v, digits) for v in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "scheme", "media"),
+    [
+        ("light", 1200, "light", "screen"),
+        ("dark", 1200, "dark", "screen"),
+        ("narrow", 380, "light", "screen"),
+        ("print", 794, "dark", "print"),
+    ],
+)
+def test_it_fits_every_screen_and_paper(browser, page, tmp_path, name, width, scheme, media):
+    """Look at the pictures: ATTEMPER_SCREENSHOTS=folder keeps them."""
+    opened(browser, page, width, scheme, media)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    size = browser.execute_script("return document.documentElement.scrollHeight")
+    screen = {"width": width, "height": size, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    time.sleep(0.3)  # charts take their new size
+    picture = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+    folder = os.environ.get("ATTEMPER_SCREENSHOTS")
+    path = (tmp_path if folder is None else tmp_path.__class__(folder)) / f"report-{name}.png"
+    path.write_bytes(picture)
+    from PIL import Image
+
+    with Image.open(path) as image:
+        corner = image.convert("RGB").getpixel((2, 2))
+        colours = len(set(image.convert("RGB").resize((200, 1000)).get_flattened_data()))
+    assert colours > 50  # charts are drawn
+    assert (max(corner) < 60) == (name == "dark")

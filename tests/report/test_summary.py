@@ -1,0 +1,286 @@
+"""The numbers of a report are those of attemper.metrics, and they stay few."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attemper.calibrators import METHODS
+from attemper.comparison import compare
+from attemper.errors import InputError
+from attemper.maps import ScaleMap
+from attemper.metrics import evaluate, referral_area, referral_curve, reliability
+from attemper.report import methods, summarise
+from attemper.report.classes import group_classes
+from attemper.report.gallery import choose
+from attemper.report.numbers import count, fixed
+from attemper.report.referrals import THRESHOLDS, area, counts, first_threshold
+from attemper.report.temperatures import grid, table_of, tables
+from attemper.scores import Scores
+
+MEASURES = ("accuracy", "nll", "brier", "ece")
+
+
+def drawn(n, n_classes, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    h = 3 * rng.normal(size=(n, n_classes))
+    h[np.arange(n), y] += 3
+    return h, y
+
+
+@pytest.fixture(scope="module")
+def weighted():
+    h, y = drawn(500, 5)
+    w = np.random.default_rng(1).integers(0, 4, size=500).astype(float)
+    return Scores.from_logits(h, y, sample_weight=w)
+
+
+# The temperature slider
+
+
+def test_each_temperature_has_the_metrics_of_its_probabilities(summary, skin):
+    _, test, _ = skin
+    temperature = summary["temperature"]
+    assert len(temperature["values"]) >= 61
+    for i in [*range(0, len(temperature["values"]), 6), *temperature["marks"].values()]:
+        probs = ScaleMap(1 / temperature["values"][i]).apply(test.values.astype(np.float64))
+        expected, state = evaluate(probs, test.labels), temperature["states"][i]
+        for name in ("accuracy", "nll", "ece"):
+            assert state[name] == pytest.approx(expected[name], rel=1e-10)
+        bins = reliability(probs, test.labels)
+        assert [b[0] for b in state["bins"]] == bins.weight.tolist()
+        for j, column in enumerate((bins.confidence, bins.accuracy, bins.low, bins.high), 1):
+            found = [b[j] if b[0] > 0 else np.nan for b in state["bins"]]
+            np.testing.assert_allclose(found, column, rtol=1e-9, atol=1e-12)
+
+
+def test_the_slider_holds_one_and_every_fitted_temperature(summary, skin):
+    temperature = summary["temperature"]
+    fitted = METHODS["ts"]().fit(skin[0]).temperature_
+    assert temperature["values"][temperature["marks"]["none"]] == 1
+    assert temperature["values"][temperature["marks"]["ts"]] == pytest.approx(fitted, rel=1e-12)
+    assert set(temperature["methods"]) == {"bayes"}
+
+
+@given(st.lists(st.floats(1e-3, 1e4), max_size=4))
+def test_the_grid_ascends_and_holds_what_is_marked(fitted):
+    t = grid(fitted)
+    assert (np.diff(t) > 0).all()
+    assert {1.0, *fitted} <= set(t.tolist())
+    assert len(t) <= 61 + 1 + len(fitted)
+
+
+def test_weights_count_as_repeats(weighted):
+    w = weighted.weights.astype(int)
+    repeated = Scores.from_logits(np.repeat(weighted.values, w, axis=0), np.repeat(weighted.labels, w))
+    one, other = (tables(scores, {"ts": 2.0}, 0.95)["states"] for scores in (weighted, repeated))
+    for a, b in zip(one, other):
+        np.testing.assert_allclose(np.hstack(a.pop("bins")), np.hstack(b.pop("bins")), rtol=1e-9)
+        assert a == pytest.approx(b)
+
+
+def test_a_method_has_a_table_of_its_own(weighted):
+    said = methods.said(ScaleMap(0.5), weighted)
+    state = table_of(said, weighted.weights, 0.95)
+    expected = tables(weighted, {"ts": 2.0}, 0.95)
+    like = expected["states"][expected["marks"]["ts"]]
+    assert state["ece"] == pytest.approx(like["ece"])
+    np.testing.assert_allclose(np.hstack(state["bins"]), np.hstack(like["bins"]), rtol=1e-9)
+
+
+def test_of_very_large_data_a_sample_is_taken_and_told(monkeypatch):
+    monkeypatch.setattr("attemper.report.temperatures.MOST_EXPONENTIALS", 1e4)
+    h, y = drawn(5000, 3)
+    assert tables(Scores.from_logits(h, y), {}, 0.95)["n"] == 1000
+
+
+# Metrics and intervals
+
+
+def test_estimates_are_those_of_evaluate(weighted):
+    found = methods.estimates(methods.said(ScaleMap(0.7), weighted), weighted.weights, 0.9, 3)
+    log_p = ScaleMap(0.7).log_apply(weighted.values)
+    told = {"sample_weight": weighted.weights, "interval": 0.9, "seed": 3}
+    expected = evaluate(log_p, weighted.labels, log_probs=True, **told)
+    for name in MEASURES:
+        assert found[name] == pytest.approx(expected[name], rel=1e-9)
+
+
+def test_intervals_from_a_part_are_like_those_from_all(monkeypatch):
+    h, y = drawn(4000, 3)
+    scores = Scores.from_logits(h, y)
+    said, w = methods.said(ScaleMap(0.7), scores), np.ones(4000)
+    whole = methods.estimates(said, w, 0.95, 0)
+    monkeypatch.setattr(methods, "MOST_RESAMPLED", 1000)
+    part = methods.estimates(said, w, 0.95, 0)
+    for name in ("accuracy", "nll", "brier"):
+        assert part[name].value == whole[name].value
+        assert part[name].high - part[name].low == pytest.approx(whole[name].high - whole[name].low, rel=0.15)
+
+
+def test_an_infinite_loss_stays_infinite():
+    said = methods.said(ScaleMap(1.0), Scores.from_logits(*drawn(50, 3)))
+    said.loss[3] = np.inf
+    assert methods.estimates(said, np.ones(50), 0.95, 0)["nll"].value == np.inf
+
+
+def test_rows_are_those_of_compare(summary, skin):
+    val, test, _ = skin
+    expected = compare(val, test, ["ts", "ats", "bayes", "vector"])
+    assert [row["method"] for row in summary["rows"]] == ["none", "ts", "ats", "bayes", "vector"]
+    assert (summary["recommended"], summary["reason"]) == (expected.recommended, expected.reason)
+    for found, row in zip(summary["rows"], expected.rows):
+        for name in MEASURES:
+            assert found["metrics"][name] == list(row.metrics[name])
+
+
+def test_large_data_get_their_intervals_faster(monkeypatch):
+    monkeypatch.setattr(methods, "QUICK", (0, 0))
+    monkeypatch.setattr(methods, "LARGE", 0)
+    val, test = (Scores.from_logits(*drawn(300, 4, seed)) for seed in (0, 1))
+    found = summarise(val, test)
+    assert [row["method"] for row in found["rows"]] == ["none", "ts", "ats", "bayes"]
+    assert found["left_out"]
+    expected = evaluate(ScaleMap(1.0).log_apply(test.values), test.labels, log_probs=True, interval=0.95)
+    for name in MEASURES:
+        assert found["rows"][0]["metrics"][name] == pytest.approx(list(expected[name]), rel=1e-9)
+
+
+# The threshold slider
+
+
+def test_counts_are_those_of_the_referral_curve(summary, skin):
+    val, test, names = skin
+    h = test.values.astype(np.float64)
+    for method, found in zip(summary["referral"]["methods"], summary["referral"]["counts"]):
+        probs = (ScaleMap(1.0) if method == "none" else METHODS[method]().fit(val).map_).apply(h)
+        curve = referral_curve(probs, test.labels, thresholds=THRESHOLDS)
+        right, wrong = (np.array(found[key]) for key in ("right", "wrong"))
+        n_right, n_wrong = right[0, -1], wrong[0, -1]
+        assert n_right + n_wrong == len(test)
+        np.testing.assert_allclose(1 - right[0] / n_right, curve.correct_decided, atol=1e-12)
+        np.testing.assert_allclose(wrong[0] / n_wrong, curve.errors_referred, atol=1e-12)
+        confidence, answer = probs.max(axis=1), probs.argmax(axis=1)
+        for k in range(len(names)):
+            for i in (0, 50, 76, 100):
+                low = (confidence <= i / 100) & (test.labels == k)
+                assert right[1 + k, i] == (low & (answer == k)).sum()
+                assert wrong[1 + k, i] == (low & (answer != k)).sum()
+
+
+def test_a_confidence_that_is_the_threshold_is_referred():
+    said = methods.said(ScaleMap(1.0), Scores.from_logits([[0.0, 0.0], [0.0, 0.0], [800.0, 0.0]], [0, 1, 0]))
+    found = counts(said, np.ones(3), np.zeros(3, dtype=int), 1)
+    assert [found["right"][0][place] for place in (49, 50, 99, 100)] == [0, 1, 1, 2]
+    assert [found["wrong"][0][place] for place in (49, 50, 99, 100)] == [0, 1, 1, 1]
+
+
+def test_the_first_threshold_is_the_lowest_that_catches_enough():
+    said = methods.said(ScaleMap(1.0), Scores.from_logits(*drawn(400, 3)))
+    w = np.ones(400)
+    for catch in (0.1, 0.5, 0.8, 1.0):
+        place = first_threshold(said, w, catch)
+        caught = [((said.confidence <= t) & ~said.right).sum() for t in THRESHOLDS]
+        assert caught[place] >= catch * caught[-1]
+        assert place == 0 or caught[place - 1] < catch * caught[-1]
+    assert first_threshold(methods.said(ScaleMap(1.0), Scores.from_logits([[2.0, 0.0]], [0])), np.ones(1), 0.8) is None
+
+
+def test_the_area_is_that_of_the_metrics(weighted):
+    said = methods.said(ScaleMap(0.7), weighted)
+    log_p = ScaleMap(0.7).log_apply(weighted.values)
+    expected = referral_area(log_p, weighted.labels, log_probs=True, sample_weight=weighted.weights, interval=0.95)
+    assert area(said, weighted.weights, 0.95, 0) == pytest.approx(expected)
+
+
+# Classes, examples, numbers
+
+
+def test_rare_classes_share_a_row():
+    labels = np.repeat(np.arange(30), np.arange(30))
+    groups = group_classes([f"c{k}" for k in range(30)], labels, np.ones(len(labels)))
+    assert len(groups) == 21
+    assert groups.names[0] == "c29"
+    assert groups.names[-1] == "all others (10 classes)"
+    assert (groups.of_class[:10] == 20).all()
+    said = methods.said(ScaleMap(1.0), Scores.from_logits(np.eye(30)[labels], labels))
+    found = counts(said, np.ones(len(labels)), groups.of_class[labels], len(groups))
+    assert [row[-1] for row in found["right"]] == [435, *range(29, 9, -1), 45]
+
+
+def test_examples_take_classes_in_turn_and_those_with_an_image_first():
+    labels = np.array([0] * 50 + [1] * 3 + [2])
+    everything = np.ones(54, dtype=bool)
+    rows = choose(everything, labels, np.zeros(54, dtype=bool), 0)
+    assert sorted(labels[rows]) == [0, 0, 0, 1, 1, 2] or sorted(labels[rows]) == [0, 0, 1, 1, 1, 2]
+    there = np.zeros(54, dtype=bool)
+    there[[4, 52]] = True
+    assert set(choose(everything, labels, there, 0)[:2]) == {4, 52}
+    assert choose(~everything, labels, there, 0) == []
+
+
+def test_examples_are_what_their_group_says(summary, skin):
+    _, test, names = skin
+    probs = ScaleMap(1.0).apply(test.values.astype(np.float64))
+    right, wrong, unsure = summary["gallery"]["groups"]
+    assert [len(group["examples"]) for group in (right, wrong, unsure)] == [6, 6, 6]
+    for group, is_right in ((right, True), (wrong, False)):
+        for example in group["examples"]:
+            row = example["row"]
+            assert probs[row].max() >= 0.9
+            assert example["right"] == is_right == (probs[row].argmax() == test.labels[row])
+            assert example["label"] == names[test.labels[row]]
+            assert example["answer"] == names[probs[row].argmax()]
+            assert example["says"][0]["confidence"] == pytest.approx(probs[row].max())
+
+
+@given(st.floats(-1e9, 1e9), st.integers(0, 6))
+def test_fixed_is_as_near_as_digits_allow(value, digits):
+    assert abs(float(fixed(value, digits)) - value) <= 0.5 * 10.0**-digits * (1 + 1e-6) + 1e-6 * (abs(value) > 1e8)
+
+
+@given(st.integers(0, 10**12))
+def test_counts_are_grouped_by_thousands(n):
+    assert count(n) == f"{n:,}".replace(",", "\u202f")
+
+
+# Size, and data at the edge
+
+
+@pytest.mark.parametrize(("n", "n_classes"), [(100, 2), (100, 7), (100, 1000), (3, 2), (30_000, 2)])
+def test_a_summary_is_small_and_plain(n, n_classes):
+    val, test = Scores.from_logits(*drawn(min(n, 300), n_classes)), Scores.from_logits(*drawn(n, n_classes, 1))
+    found = summarise(val, test, methods=["ts", "bayes"])
+    assert len(json.dumps(found, allow_nan=False)) < 700_000
+
+
+def test_no_error_at_all_is_said():
+    scores = Scores.from_logits([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [1.0, 2.0]] * 5, [0, 1] * 10)
+    found = summarise(scores, scores, methods=["bayes"])
+    assert "no error" in found["sentences"]["referral"][0]
+    assert found["rows"][0]["area"] is None
+    assert found["referral"]["start"] == 50
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"classes": ["a", "b"]}, "2 class names for 7 columns"),
+        ({"ids": ["a"]}, "1 image names for 3205 test samples"),
+        ({"catch": 0.0}, "catch=0.0"),
+        ({"interval": 2}, "interval=2"),
+        ({"methods": ["nothing"]}, "method 'nothing' is unknown"),
+    ],
+)
+def test_bad_input_is_told(skin, told, message):
+    val, test, _ = skin
+    with pytest.raises(InputError, match=message):
+        summarise(val, test, **told)
+
+
+def test_data_without_labels_are_told(skin):
+    with pytest.raises(InputError, match="test data have no labels"):
+        summarise(skin[0], Scores.from_logits([[1.0, 2.0]]))

@@ -1,0 +1,207 @@
+"""`attemper refer` as its users meet it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import attemper
+from attemper import BayesianTemperatureScaling
+from attemper.cli import main
+from attemper.decisions import Policy
+
+NAMES = ["bcc", '"quoted"', "🩺 mel", "nv"]
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["attemper", "refer", *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def good(cli):
+    def run(*args):
+        code, out, err = cli("val.npz", "test.npz", *args)
+        assert (code, err) == (0, "")
+        return out
+
+    return run
+
+
+@pytest.fixture
+def bad(cli):
+    def run(*args):
+        code, out, err = cli("val.npz", "test.npz", *args)
+        assert (code, out) == (2, "")
+        assert err.startswith("attemper: ")
+        assert len(err.splitlines()) == 1
+        return err
+
+    return run
+
+
+def save(folder, name, n, seed, *, right=None, k=4, scale=6.0):
+    rng = np.random.default_rng(seed)
+    h = rng.normal(size=(n, k)) * scale
+    p = np.exp(h / 2) / np.exp(h / 2).sum(axis=1, keepdims=True)
+    y = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(0, k - 1)
+    if right is not None:
+        y = h.argmax(axis=1) if right else (h.argmax(axis=1) + 1) % k
+    np.savez(folder / f"{name}.npz", logits=h, labels=y)
+    return h, y
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "names.txt").write_text("\n".join(NAMES), encoding="utf-8")
+    return save(tmp_path, "val", 600, 0), save(tmp_path, "test", 800, 1)
+
+
+def test_a_rate_of_misses(good, files, tmp_path):
+    text = good("--max-miss", 0.2, "-o", "policy.json", "--save-map", "map.json")
+    assert "fitted on 300 of 600 validation samples. Policy: chosen on 300." in text
+    assert "with confidence 0.95 at most 0.2 of the decided samples are decided wrongly" in text
+    assert "slip through" in text
+    assert "asked: at most 20.0%" in text
+    found = json.loads(good("--max-miss", 0.2, "--json"))
+    policy, fitted = Policy.load(tmp_path / "policy.json"), attemper.load(tmp_path / "map.json")
+    assert policy.to_dict() == found["policy"]
+    assert policy.reached
+    # The same by hand, from the map and the policy that were written.
+    h, y = files[1]
+    refer, prediction, _ = policy.refer_or_decide(fitted.predict_proba(h))
+    assert found["test"]["referred"] == refer.sum()
+    assert found["test"]["missed"] == (~refer & (prediction != y)).sum()
+    assert found["test"]["caught"] == (refer & (prediction != y)).sum()
+    assert sum(row["n"] for row in found["test"]["by_class"]) == 800
+    assert found["test"]["miss_rate"]["value"] < 0.2
+    # Neither the same part of VAL fits the map and chooses, nor is it another one next time.
+    assert found == json.loads(good("--max-miss", 0.2, "--json"))
+    assert found["policy"] != json.loads(good("--max-miss", 0.2, "--json", "--seed", 1))["policy"]
+    assert (found["n_fitted"], found["n_chosen"]) == (300, 300)
+    other = json.loads(good("--max-miss", 0.2, "--json", "--fit-share", 0.2))
+    assert (other["n_fitted"], other["n_chosen"]) == (120, 480)
+    whole = json.loads(good("--max-miss", 0.2, "--json", "--map", "map.json"))
+    assert (whole["n_fitted"], whole["n_chosen"]) == (0, 600)
+
+
+def test_a_budget_and_costs_use_all_of_val(good, files):
+    h, y = files[0]
+    p = BayesianTemperatureScaling().fit(h, y).predict_proba(h)
+    found = json.loads(good("--budget", 0.25, "--json"))
+    assert found["policy"]["threshold"] == pytest.approx(np.sort(p.max(axis=1))[149])
+    assert found["n_fitted"] == found["n_chosen"] == 600
+    assert found["test"]["referred_share"]["value"] == pytest.approx(0.25, abs=0.06)
+    found = json.loads(good("--cost-refer", 1, "--cost-miss", 20, "--json"))
+    assert found["policy"]["threshold"] == 0.95
+    assert found["test"]["cost"]["low"] < found["test"]["cost"]["value"] < found["test"]["cost"]["high"]
+    text = good("--cost-refer", 1, "--cost-miss", '"quoted"=2,bcc=3,🩺 mel=50,nv=1', "--classes", "names.txt")
+    assert "decide when the expected cost of a miss is below 1" in text
+    assert "Cost a sample" in text
+
+
+def test_names_and_classes(good, files):
+    text = good("--max-miss", 0.3, "--per-class", "--classes", "names.txt")
+    assert all(name in text for name in NAMES)
+    assert "of each predicted class" in text
+    assert "predicted as" in text
+    text = good("--max-miss", "🩺 mel=0.3", "--classes", "names.txt")
+    assert "at most 0.3 of all samples that are 🩺 mel are decided wrongly" in text
+    assert "at most 0.3 of all samples that are class 2" in good("--max-miss", "2=0.3")
+
+
+def test_a_class_without_samples_says_so(good, files, tmp_path):
+    h, y = files[1]
+    np.savez(tmp_path / "test.npz", logits=h[y != 2], labels=y[y != 2])
+    text = good("--budget", 0.2, "--classes", "names.txt")
+    row = next(line for line in text.splitlines() if "🩺 mel" in line)
+    assert "no samples" in row
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_no_errors_and_nothing_but_errors(cli, tmp_path, right):
+    save(tmp_path, "val", 200, 0, right=right)
+    save(tmp_path, "test", 100, 1, right=right)
+    for method in ("bayes", "ts"):  # which change no answer
+        code, text, _ = cli("val.npz", "test.npz", "--max-miss", 0.05, "--method", method)
+        assert code == 0
+        assert ("refer everybody" in text) == (not right)
+        assert ("Of 0 wrong answers" if right else "Of 100 wrong answers 100 are caught, 0 slip through") in text
+    assert "referred" in cli("val.npz", "test.npz", "--budget", 0.5)[1]
+
+
+def test_five_samples(good, cli, tmp_path):
+    save(tmp_path, "val", 5, 0)
+    save(tmp_path, "test", 5, 1)
+    text = good("--max-miss", 0.05)
+    assert "Rule: refer everybody." in text
+    assert "it takes 59 right answers in a row to be 0.95 sure" in text
+    assert "5 are referred: 100.0%" in text
+    assert "referred" in good("--budget", 0.2)
+    save(tmp_path, "val", 1, 0)
+    assert cli("val.npz", "test.npz", "--budget", 0.2)[0] == 0
+
+
+def test_two_classes_weights_and_noise(good, bad, tmp_path):
+    for name, n in (("val", 300), ("test", 200)):
+        h, y = save(tmp_path, name, n, n, k=2)
+        w = np.random.default_rng(0).integers(0, 3, size=n)
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, w=w, parts=w + 0.5)
+    assert "On the " in good("--max-miss", 0.2, "--weights-key", "w")
+    assert "A guarantee needs counts" in bad("--max-miss", 0.2, "--weights-key", "parts")
+    assert "test samples" in good("--budget", 0.2, "--weights-key", "parts")
+    text = good("--max-miss", 0.2, "--noisy")
+    assert "takes the labels of VAL for the truth" in text
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        ([], "with exactly one of --max-miss"),
+        (["--max-miss", 0.1, "--budget", 0.2], "with exactly one of --max-miss"),
+        (["--cost-refer", 1], "--cost-refer and --cost-miss belong together"),
+        (["--budget", 0.2, "--of", "all"], "belong to --max-miss"),
+        (["--max-miss", 2], "max_miss=2.0: a rate between 0 and 1"),
+        (["--max-miss", "few"], "--max-miss few: expected a number, or NAME=NUMBER"),
+        (["--max-miss", "mel=0.1"], "there is no class 'mel'; there are 0, 1, 2, 3. Tell the names with --classes"),
+        (["--max-miss", "0=0.1,0=0.2"], "'0' is told twice"),
+        (["--max-miss", "0=0.1", "--per-class"], "no --per-class"),
+        (["--cost-refer", 1, "--cost-miss", "0=1"], "the class '1' is missing"),
+        (["--cost-refer", -1, "--cost-miss", 1], "cost_refer=-1.0"),
+        (["--budget", 1.5], "budget=1.5"),
+        (["--max-miss", 0.1, "--level", 95], "level=95"),
+        (["--max-miss", 0.1, "--fit-share", 1], "--fit-share 1.0: must lie between 0 and 1"),
+        (["--max-miss", 0.1, "--fit-share", 0.0001], "leaves a part with none"),
+        (["--max-miss", 0.1, "--method", "ts", "--noisy"], "--noisy belongs to the methods"),
+        (["--budget", 0.1, "--noise", "uniform"], "say --noisy too"),
+        (["--budget", 0.1, "-o", "none/policy.json"], "the folder none does not exist"),
+        (["--budget", 0.1, "-o", "val.npz"], "is one of the inputs"),
+        (["--budget", 0.1, "--map", "none.json"], "none.json"),
+        (["--budget", 0.1, "--map", "m.json", "--save-map", "n.json"], "with --map nothing is"),
+    ],
+)
+def test_errors(bad, files, args, message):
+    assert message in bad(*args)
+
+
+def test_files_that_do_not_fit(bad, files, tmp_path):
+    save(tmp_path, "val", 50, 0, k=3)
+    assert "VAL has 3 classes, TEST has 4" in bad("--budget", 0.1)
+    np.savez(tmp_path / "val.npz", logits=[[0.0, np.nan, 1, 2]], labels=[0])
+    assert "row 0, column 1 is NaN" in bad("--budget", 0.1)
+
+
+def test_help_teaches(cli):
+    code, text, _ = cli("--help")
+    assert code == 0
+    assert "--fit-share" in text
+    assert "would void that" in text
