@@ -34,7 +34,7 @@ from attemper.files import open_scores
 
 from data import FORMATS, draw, save
 
-COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "reproduce", "sketch"]
+COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "refer", "report", "reproduce", "sketch"]
 NAMES = ["akiec", "bcc", "bkl", "mel"]
 
 

@@ -289,7 +289,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         sketch = Sketch.of(scores, t_range=self.t_range, parts=parts)
         annotators = None
         if self._by_class:
-            model = self._model()
+            model = self.model()
             log_prior = partial(model.log_prior_t, confidence=sketch.confidence / sketch.weight)
             u, v, anywhere = model.grid(sketch)
             at = float(np.sum([part.weight.sum(axis=1) @ u for part in anywhere]))
@@ -302,7 +302,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
 
     def _solve(self, sketch: Sketch, annotators: Annotators | None) -> None:
         self._check_range_of(sketch)
-        model = self._model()
+        model = self.model()
         u, v, parts = model.grid(sketch, annotators)
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
@@ -328,7 +328,8 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         )
         self._report(sketch, u, of_t, model.interpolation_error(sketch, u, v, parts))
 
-    def _model(self) -> Model:
+    def model(self) -> Model:
+        """Return the priors, from which a sketch gives the joint posterior again."""
         told = {f.name: getattr(self, f.name) for f in fields(Model)}
         told["similar_probability"], told["similar_shape"] = self._similar
         return Model(**told)

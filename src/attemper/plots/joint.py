@@ -116,7 +116,7 @@ def joint(bayes: BayesianTemperatureScaling, sketch: Sketch) -> tuple[Floats, Fl
     missing = [part for part in bayes.sketch_parts() or () if getattr(sketch, part) is None]
     if missing:
         raise InputError(f"sketch: it was made without the {missing[0]!r} part; make it again with Sketch.of(…)")
-    model = bayes._model()
+    model = bayes.model()
     u, v, parts = model.grid(sketch)
     weight = np.sum([part.weight for part in parts], axis=0)
     if abs(quadrature.quantiles(u, weight.sum(axis=1), [0.5])[0] - np.log(bayes.temperature_)) > 1e-6:
