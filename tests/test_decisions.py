@@ -127,6 +127,32 @@ def test_the_guarantee_holds_for_every_class_at_once():
     assert broken["true"] <= 45
 
 
+def test_all_classes_hold_at_once_where_each_is_at_its_worst():
+    """Each predicted class has a risk a hair above the bound, whatever the threshold: deciding any breaks it."""
+    rng = np.random.default_rng(1)
+    n, k, alpha, level, draws = 180, 3, 0.2, 0.9, 1000
+    broken = 0
+    for _ in range(draws):
+        u, predicted = rng.random(n), np.arange(n) % k
+        p = np.zeros((n, k))
+        p[np.arange(n), predicted] = 1 - u / 2
+        p[np.arange(n), (predicted + 1) % k] = u / 2
+        y = (predicted + (rng.random(n) < alpha * 1.0001)) % k
+        broken += np.min(policy_for_miss(p, y, alpha, level=level, per_class=True).threshold) < 1
+    allowed = (1 - level) * draws
+    assert broken <= allowed + 3 * math.sqrt(allowed)
+    assert broken > 0.4 * allowed  # a correction for the classes, not more than that
+
+
+def test_misses_of_a_class_are_told_of_all_that_have_it():
+    policy = Policy(0.75, "by hand", n_classes=2, n_samples=0)
+    p = np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.1, 0.9]])
+    found = outcome_of(policy, p, [0, 0, 0, 0, 1])
+    assert found.by_class[0].miss_rate.value == 0.25  # of four, two of them decided
+    assert found.by_predicted[1].miss_rate.value == 0.5  # of the two that are decided as that
+    assert Policy(1, "by hand", n_classes=2, n_samples=0).rule() == "refer everybody"
+
+
 # The tests
 
 

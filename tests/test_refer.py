@@ -205,3 +205,19 @@ def test_help_teaches(cli):
     assert code == 0
     assert "--fit-share" in text
     assert "would void that" in text
+
+
+def test_no_file_is_lost(bad, good, tmp_path):
+    save(tmp_path, "val", 300, 0)
+    save(tmp_path, "test", 200, 1)
+    assert "both say p.json" in bad("--max-miss", "0.2", "-o", "p.json", "--save-map", "p.json")
+    good("--budget", "0.2", "--save-map", "m.json")
+    before = (tmp_path / "m.json").read_bytes()
+    assert "is one of the inputs, which would be lost" in bad("--budget", "0.2", "--map", "m.json", "-o", "m.json")
+    assert (tmp_path / "m.json").read_bytes() == before
+
+
+def test_a_threshold_is_not_judged_on_what_it_was_chosen_on(bad, tmp_path):
+    for name in ("val", "test"):
+        save(tmp_path, name, 300, 0)
+    assert "VAL and TEST are the same samples" in bad("--max-miss", "0.2")

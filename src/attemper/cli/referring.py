@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -147,7 +148,9 @@ def refer(
         raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
     for path in (output, save_map):
         if path is not None:
-            check_writable(path, [val, test])
+            check_writable(path, [val, test, *([map_file] if map_file else [])])
+    if output and save_map and Path(output).resolve() == Path(save_map).resolve():
+        raise InputError(f"-o and --save-map both say {output}: policy and map are two files")
     read_val = dict(read) | {"labels": val_labels}
     read_val["logits_key"] = val_logits_key or read["logits_key"]
     read_val["labels_key"] = val_labels_key or read["labels_key"]
@@ -156,6 +159,10 @@ def refer(
     scores, judged = load_named(val, names, read_val), load_named(test, names, read)
     if scores.n_classes != judged.n_classes:
         raise InputError(f"VAL has {scores.n_classes} classes, TEST has {judged.n_classes}; they must agree")
+    if _same(scores, judged):
+        raise InputError(
+            "VAL and TEST are the same samples: a threshold is to be judged on others than it was chosen on"
+        )
     names = names if names is not None else array_of(test, CLASS_NAMES)
     choosing = scores
     if map_file:
@@ -369,3 +376,8 @@ def count(value: float) -> str:
 def share(value: Estimate) -> str:
     """Write a share with its interval."""
     return f"{value.value:.1%} ({value.low:.1%}–{value.high:.1%})"
+
+
+def _same(one: Scores, other: Scores) -> bool:
+    pairs = ((one.values, other.values), (one.labels, other.labels))
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)

@@ -73,8 +73,10 @@ def policy_for_miss(
     """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
 
     With a confidence of ``level`` in the draw of these samples, the rate of misses among *all* patients like these is
-    at most ``max_miss``: for any classifier and any distribution, with any number of samples. The samples must not be
-    those that the network was trained on, nor those that the calibration map was fitted on.
+    at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws. (With
+    ``of="decided"`` that is proven for confidences without ties; for binned ones simulations speak for it.) The
+    samples must not be those that the network was trained on, nor those that the calibration map was fitted on. Trying
+    several methods, bounds or divisions and keeping the one that looks best voids it.
 
     When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``chosen`` says why.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -61,6 +62,10 @@ class Policy:
     classes: tuple[str, ...] | None = None
     cost_refer: float | None = None
     cost_miss: tuple[float, ...] | None = None  # one for each true class
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threshold, Real):
+            object.__setattr__(self, "threshold", float(self.threshold))
 
     def refer_or_decide(self, probs: ArrayLike | Any) -> Decisions:
         """Apply the rule to calibrated probabilities, N×K, of any array library.
