@@ -221,3 +221,18 @@ def test_a_threshold_is_not_judged_on_what_it_was_chosen_on(bad, tmp_path):
     for name in ("val", "test"):
         save(tmp_path, name, 300, 0)
     assert "VAL and TEST are the same samples" in bad("--max-miss", "0.2")
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["--budget", "0.2", "--level", "0.9"], "--level belongs to --max-miss"),
+        (["--budget", "0.2", "--fit-share", "0.3"], "--fit-share belongs to --max-miss"),
+        (["--cost-refer", "1", "--cost-miss", "5", "--of", "all"], "--of belongs to --max-miss"),
+        (["--max-miss", "0.1", "--map", "m.json", "--method", "ts"], "--method belongs to a fit"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(bad, tmp_path, args, message):
+    for i, name in enumerate(("val", "test")):
+        save(tmp_path, name, 50, i)
+    assert message in bad(*args)

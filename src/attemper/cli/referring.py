@@ -137,8 +137,15 @@ def refer(
     attemper refer val.npz test.npz --max-miss 0.1 -o policy.json --save-map map.json
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
-    if max_miss is None and (of is not None or per_class):
-        raise InputError("--of and --per-class belong to --max-miss")
+    given = {
+        "--" + name.replace("_", "-") for name in ("level", "of", "per_class", "fit_share", "method") if _told(name)
+    }
+    for option in ("--level", "--of", "--per-class", "--fit-share"):
+        if max_miss is None and option in given:
+            raise InputError(f"{option} belongs to --max-miss, which alone has a guarantee")
+    for option in ("--method", "--fit-share"):
+        if map_file and option in given:
+            raise InputError(f"{option} belongs to a fit; with --map nothing is fitted")
     check_noise(noisy, noise)
     if noisy and (map_file or not METHODS[method].knows_noise()):
         raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
@@ -381,3 +388,8 @@ def share(value: Estimate) -> str:
 def _same(one: Scores, other: Scores) -> bool:
     pairs = ((one.values, other.values), (one.labels, other.labels))
     return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
+def _told(name: str) -> bool:
+    """Tell whether the user gave an option, and it is not its default."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
