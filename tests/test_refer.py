@@ -169,7 +169,7 @@ def test_two_classes_weights_and_noise(good, bad, tmp_path):
         ([], "with exactly one of --max-miss"),
         (["--max-miss", 0.1, "--budget", 0.2], "with exactly one of --max-miss"),
         (["--cost-refer", 1], "--cost-refer and --cost-miss belong together"),
-        (["--budget", 0.2, "--of", "all"], "belong to --max-miss"),
+        (["--budget", 0.2, "--of", "all"], "belongs to --max-miss"),
         (["--max-miss", 2], "max_miss=2.0: a rate between 0 and 1"),
         (["--max-miss", "few"], "--max-miss few: expected a number, or NAME=NUMBER"),
         (["--max-miss", "mel=0.1"], "there is no class 'mel'; there are 0, 1, 2, 3. Tell the names with --classes"),

@@ -12,7 +12,7 @@ from attemper.calibrators import METHODS
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll, referral_curve, reliability
 from attemper.report import render, summarise
-from attemper.report.numbers import count, fixed, percent
+from attemper.report.numbers import count, fixed, percent, share
 from attemper.scores import Scores
 
 HOSTILE = [
@@ -144,12 +144,20 @@ def test_the_temperature_slider_shows_what_python_computes(browser, page, summar
         assert chart[3] == bars
 
 
-def expected_referral(test, probs, threshold):
+def limits(part, total):
+    found = share(float(part), float(total), 0.95)
+    return "–" if found is None else f"{percent(found[1])} to {percent(found[2])}"
+
+
+def expected_referral(test, probs, threshold, label):
     confidence, answer = probs.max(axis=1), probs.argmax(axis=1)
     low, wrong = confidence <= threshold, answer != test.labels
     curve = referral_curve(probs, test.labels, thresholds=[threshold])
     shown = {
-        "threshold": fixed(threshold, 2),
+        "threshold": label,
+        "referred-limits": limits(low.sum(), len(test)),
+        "caught-limits": limits((low & wrong).sum(), wrong.sum()),
+        "error-limits": limits((~low & wrong).sum(), (~low).sum()),
         "referred": count(low.sum()),
         "caught": count((low & wrong).sum()),
         "errors": count(wrong.sum()),
@@ -174,11 +182,47 @@ def test_the_threshold_slider_shows_what_python_computes(browser, page, summary,
     found = ScaleMap(1.0) if method == "none" else METHODS[method]().fit(val).map_
     probs = found.apply(test.values.astype(np.float64))
     move(browser, "method", summary["referral"]["methods"].index(method))
-    for place in (0, 33, 50, 76, 90, 99, 100):
+    thresholds, labels = (summary["referral"][key] for key in ("thresholds", "labels"))
+    last = len(thresholds) - 1
+    assert [thresholds[place] for place in (0, last)] == [0, 1]
+    assert [float(label) for label in labels] == thresholds
+    for place in (0, 33, 50, 76, 100, 150, 200, last - 1, last):
         move(browser, "threshold", place)
-        shown, rows = expected_referral(test, probs, place / 100)
+        shown, rows = expected_referral(test, probs, thresholds[place], labels[place])
         assert texts(browser, "data-ref") == shown
         assert [row[1:] for row in cells(browser, "#referral-classes")] == rows
+
+
+def test_choosing_a_method_changes_the_figures(browser, page, summary):
+    from selenium.webdriver.support.select import Select
+
+    opened(browser, page)
+    referral = summary["referral"]
+    assert texts(browser, "data-ref")["referred"] in " ".join(summary["sentences"]["referral"])
+    for key in ("referred-limits", "caught-limits", "error-limits"):
+        assert f"({texts(browser, 'data-ref')[key]})" in " ".join(summary["sentences"]["referral"])
+    for place, method in enumerate(referral["methods"]):
+        Select(browser.find_element("id", "method")).select_by_index(place)
+        right, wrong = (referral["counts"][place][key][0] for key in ("right", "wrong"))
+        found = texts(browser, "data-ref")
+        assert found["errors"] == count(wrong[-1]), method
+        assert found["referred"] == count(right[referral["start"]] + wrong[referral["start"]]), method
+    # A browser that only tells of the change when the list closes.
+    script = "const e = document.getElementById('method'); e.value = '0'; e.dispatchEvent(new Event('change'))"
+    browser.execute_script(script)
+    assert texts(browser, "data-ref")["caught"] == count(referral["counts"][0]["wrong"][0][referral["start"]])
+
+
+def test_legends_are_dashed_as_their_lines(browser, page):
+    opened(browser, page)
+    script = """
+        const chart = Chart.getChart(arguments[0]), sets = chart.data.datasets;
+        return chart.legend.legendItems.map((item) => [item.lineDash, sets[item.datasetIndex].borderDash ?? []]);
+    """
+    for name, n_dashed in (("referral-chart", 2), ("temperature-chart", 1), ("reliability-chart", 1)):
+        found = browser.execute_script(script, name)
+        assert all(legend == line for legend, line in found)
+        assert sum(bool(line) for _, line in found) >= n_dashed
 
 
 def test_the_first_view_is_the_same_without_scripts(browser, page):
@@ -207,7 +251,7 @@ def test_the_keyboard_is_enough(browser, page, summary):
     threshold.send_keys(Keys.END)
     assert texts(browser, "data-ref")["referred"] == count(3205)
     threshold.send_keys(Keys.ARROW_LEFT)
-    assert threshold.get_attribute("aria-valuetext") == "confidence 0.99"
+    assert threshold.get_attribute("aria-valuetext") == f"confidence {summary['referral']['labels'][-2]}"
     button = browser.find_element("css selector", "[data-method='bayes']")
     button.send_keys(Keys.ENTER)
     assert button.get_attribute("aria-pressed") == "true"
@@ -256,7 +300,7 @@ def test_few_and_many_classes_open(browser, tmp_path, n_classes):
     path = tmp_path / "report.html"
     path.write_text(render(summarise(drawn(100, n_classes), drawn(100, n_classes, 1), methods=["ts"])))
     opened(browser, path)
-    move(browser, "threshold", 100)
+    move(browser, "threshold", browser.find_element("id", "threshold").get_attribute("max"))
     assert texts(browser, "data-ref")["referred"] == "100"
     assert browser.get_log("browser") == []
     assert len(requests(browser)) >= 1

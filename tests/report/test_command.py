@@ -108,6 +108,7 @@ def test_the_same_files_give_the_same_page(cli, folder):
         ("val.npz test.npz -o nowhere/page.html", "the folder nowhere does not exist"),
         ("val.npz test.npz -o val.npz", "is one of the inputs"),
         ("val.npz test.npz --noise classwise", "say --noisy too"),
+        ("val.npz val.npz --methods ts", "validation and test are the same samples"),
     ],
 )
 def test_what_goes_wrong_is_one_message(cli, folder, told, message):

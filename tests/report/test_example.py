@@ -53,5 +53,14 @@ def test_the_readme_tells_the_figures_that_the_example_prints(run):
     told = (FOLDER / "README.md").read_text()
     for figure in re.findall(r"0\.\d{4} \(0\.\d{4}–0\.\d{4}\)", told):
         assert figure in printed
-    for figure in ("43.2%", "83.2%", "7.0%", "23.7%", "of 0.76,", "above 0.798845", "46.3% referred", "5.9% (4.9%–7.1%)"):
+    for figure in (
+        "43.2%",
+        "83.2%",
+        "7.0%",
+        "23.7%",
+        "of 0.76,",
+        "above 0.798845",
+        "46.3% referred",
+        "5.9% (4.9%–7.1%)",
+    ):
         assert figure in printed

@@ -46,6 +46,21 @@ def test_no_name_leads_out_of_the_folder(folder, name):
     assert images.data_uri(name) is None
 
 
+def test_no_link_leads_out_of_the_folder(folder):
+    (folder / "link.jpg").symlink_to(folder.parent / "secret.jpg")
+    (folder / "dots.jpg").symlink_to("../secret.jpg")
+    (folder / "chain.jpg").symlink_to("link.jpg")
+    (folder / "inside.jpg").symlink_to("a.jpg")
+    (folder / "loop.jpg").symlink_to("loop.jpg")
+    (folder.parent / "other").symlink_to(folder)
+    for place in (folder, folder.parent / "other"):  # the folder itself may be a link
+        images = ImageFolder(place)
+        for name in ("link", "link.jpg", "dots", "chain", "loop"):
+            assert name not in images
+            assert images.data_uri(name) is None
+        assert decoded(images.data_uri("inside")).size == (LARGEST, 120)
+
+
 def test_what_the_camera_wrote_stays_behind(folder):
     exif = Image.Exif()
     exif[0x010E] = "Jane Doe, born 1970"

@@ -140,8 +140,19 @@ def test_a_class_without_samples_says_so():
 def test_an_infinite_loss_can_be_written():
     val, test = drawn(60, 3), drawn(400, 3, 1)
     found = summarise(val, test, methods=["histogram"])
-    assert found["rows"][1]["metrics"]["nll"][0] == np.inf
-    assert "∞" in render(found)
+    assert found["rows"][1]["metrics"]["nll"] == [np.inf]
+    assert "<td>∞</td>" in re.sub(r"\s*\n\s*", "", render(found))
+
+
+def test_the_page_says_what_its_figures_are_not(page):
+    text = page.read_text()
+    assert "fitted on 801 validation samples" in text
+    assert "other samples" not in text[text.index("<body>") : text.index("<noscript>")]
+    caveat = re.search(r'id="threshold-caveat">(.*?)</p>', text)[1]
+    for part in ("No guarantee", "also fitted the map", "picked on this test set", "attemper refer --max-miss"):
+        assert part in caveat
+    assert "several pictures of one patient make them too narrow" in text
+    assert "95 of 100 such studies would cover the true value" in text
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from attemper.metrics import evaluate, referral_area, referral_curve, reliabilit
 from attemper.report import methods, summarise
 from attemper.report.classes import group_classes
 from attemper.report.gallery import choose
-from attemper.report.numbers import count, fixed
-from attemper.report.referrals import THRESHOLDS, area, counts, first_threshold
+from attemper.report.numbers import count, fixed, share
+from attemper.report.referrals import THRESHOLDS, area, counts, first_threshold, scale_of
 from attemper.report.temperatures import grid, table_of, tables
 from attemper.scores import Scores
 
@@ -133,8 +133,29 @@ def test_rows_are_those_of_compare(summary, skin):
     assert [row["method"] for row in summary["rows"]] == ["none", "ts", "ats", "bayes", "vector"]
     assert (summary["recommended"], summary["reason"]) == (expected.recommended, expected.reason)
     for found, row in zip(summary["rows"], expected.rows):
-        for name in MEASURES:
+        for name in MEASURES[1:]:
             assert found["metrics"][name] == list(row.metrics[name])
+        value, low, high = row.metrics["accuracy"]
+        assert found["metrics"]["accuracy"] == pytest.approx([value, low, high], abs=2e-3)
+        assert found["metrics"]["accuracy"] == pytest.approx(share(round(value * len(test)), len(test), 0.95))
+
+
+def test_accuracy_has_an_interval_even_where_all_are_right_or_all_wrong():
+    (h, y), (h2, _) = drawn(60, 3), drawn(80, 3, 1)
+    val = Scores.from_logits(h, y)
+    answers = h2.argmax(axis=1)
+    for labels, expected in ((answers, [1, 0.954, 1]), ((answers + 1) % 3, [0, 0, 0.046])):
+        found = summarise(val, Scores.from_logits(h2, labels), methods=["ts"])
+        assert found["rows"][0]["metrics"]["accuracy"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_unit_of_weights_does_not_matter():
+    (h, y), (h2, y2) = drawn(60, 3), drawn(80, 3, 1)
+    w = np.random.default_rng(0).random(80)
+    val = Scores.from_logits(h, y)
+    tests = (Scores.from_logits(h2, y2, sample_weight=c * w) for c in (1, 100))
+    one, other = (summarise(val, test, methods=["ts"])["rows"][1]["metrics"]["accuracy"] for test in tests)
+    assert one == pytest.approx(other)
 
 
 def test_large_data_get_their_intervals_faster(monkeypatch):
@@ -145,7 +166,7 @@ def test_large_data_get_their_intervals_faster(monkeypatch):
     assert [row["method"] for row in found["rows"]] == ["none", "ts", "ats", "bayes"]
     assert found["left_out"]
     expected = evaluate(ScaleMap(1.0).log_apply(test.values), test.labels, log_probs=True, interval=0.95)
-    for name in MEASURES:
+    for name in MEASURES[1:]:
         assert found["rows"][0]["metrics"][name] == pytest.approx(list(expected[name]), rel=1e-9)
 
 
@@ -155,9 +176,10 @@ def test_large_data_get_their_intervals_faster(monkeypatch):
 def test_counts_are_those_of_the_referral_curve(summary, skin):
     val, test, names = skin
     h = test.values.astype(np.float64)
+    thresholds = summary["referral"]["thresholds"]
     for method, found in zip(summary["referral"]["methods"], summary["referral"]["counts"]):
         probs = (ScaleMap(1.0) if method == "none" else METHODS[method]().fit(val).map_).apply(h)
-        curve = referral_curve(probs, test.labels, thresholds=THRESHOLDS)
+        curve = referral_curve(probs, test.labels, thresholds=thresholds)
         right, wrong = (np.array(found[key]) for key in ("right", "wrong"))
         n_right, n_wrong = right[0, -1], wrong[0, -1]
         assert n_right + n_wrong == len(test)
@@ -165,8 +187,8 @@ def test_counts_are_those_of_the_referral_curve(summary, skin):
         np.testing.assert_allclose(wrong[0] / n_wrong, curve.errors_referred, atol=1e-12)
         confidence, answer = probs.max(axis=1), probs.argmax(axis=1)
         for k in range(len(names)):
-            for i in (0, 50, 76, 100):
-                low = (confidence <= i / 100) & (test.labels == k)
+            for i in (0, 50, 76, 100, 200, len(thresholds) - 1):
+                low = (confidence <= thresholds[i]) & (test.labels == k)
                 assert right[1 + k, i] == (low & (answer == k)).sum()
                 assert wrong[1 + k, i] == (low & (answer != k)).sum()
 
@@ -187,6 +209,38 @@ def test_the_first_threshold_is_the_lowest_that_catches_enough():
         assert caught[place] >= catch * caught[-1]
         assert place == 0 or caught[place - 1] < catch * caught[-1]
     assert first_threshold(methods.said(ScaleMap(1.0), Scores.from_logits([[2.0, 0.0]], [0])), np.ones(1), 0.8) is None
+
+
+def test_the_scale_has_thresholds_where_the_confidences_are():
+    rng = np.random.default_rng(0)
+    sure, unsure = 1 - 1e-3 * rng.random(5000), 0.3 + 0.01 * rng.random(5000)
+    t = scale_of(sure, unsure)
+    assert len(t) <= 301
+    assert (np.diff(t) > 0).all()
+    assert set(THRESHOLDS) <= set(t)
+    assert (t == t.round(4)).all()
+    assert ((t > 0.999) & (t < 1)).sum() >= 5
+    assert ((t > 0.3) & (t < 0.31)).sum() >= 50
+
+
+def test_the_start_is_chosen_on_the_validation_set():
+    (h, y), (h2, y2) = drawn(400, 3), drawn(400, 3, 1)
+    val = Scores.from_logits(h, y)
+    one, other = (summarise(val, test, methods=["ts"]) for test in (Scores.from_logits(h2, y2), scaled(h2, y2)))
+    for found in (one, other):
+        referral = found["referral"]
+        method = found["recommended"]
+        probs = (ScaleMap(1.0) if method == "none" else METHODS[method]().fit(val).map_).apply(h)
+        wrong = probs.argmax(axis=1) != y
+        caught = [((probs.max(axis=1) <= t) & wrong).sum() for t in referral["thresholds"]]
+        assert referral["start"] == np.argmax(np.array(caught) >= 0.8 * wrong.sum())
+    # On the second test set another threshold would catch so many.
+    wrong = other["referral"]["counts"][other["referral"]["first_method"]]["wrong"][0]
+    assert other["referral"]["start"] != np.argmax(np.array(wrong) >= 0.8 * wrong[-1])
+
+
+def scaled(h, y):
+    return Scores.from_logits(3 * h, y)
 
 
 def test_the_area_is_that_of_the_metrics(weighted):
@@ -237,6 +291,22 @@ def test_examples_are_what_their_group_says(summary, skin):
             assert example["says"][0]["confidence"] == pytest.approx(probs[row].max())
 
 
+def test_sure_and_wrong_is_what_the_network_itself_said():
+    """Vector scaling turns these answers round; what was sure and wrong before it stays in the group."""
+    rng = np.random.default_rng(0)
+    h, h2 = 4 * rng.normal(size=(2, 400, 2))
+    val, test = (Scores.from_logits(logits, logits.argmin(axis=1)) for logits in (h, h2))
+    found = summarise(val, test, methods=["vector"])
+    assert found["recommended"] == "vector"
+    probs = ScaleMap(1.0).apply(h2)
+    right, wrong, _ = found["gallery"]["groups"]
+    assert right["n"] == 0
+    assert wrong["n"] == (probs.max(axis=1) >= 0.9).sum() > 100
+    for example in wrong["examples"]:
+        assert example["answer"] == f"class {probs[example['row']].argmax()}" != example["label"]
+        assert example["says"][0]["confidence"] == pytest.approx(probs[example["row"]].max())
+
+
 @given(st.floats(-1e9, 1e9), st.integers(0, 6))
 def test_fixed_is_as_near_as_digits_allow(value, digits):
     assert abs(float(fixed(value, digits)) - value) <= 0.5 * 10.0**-digits * (1 + 1e-6) + 1e-6 * (abs(value) > 1e8)
@@ -258,11 +328,45 @@ def test_a_summary_is_small_and_plain(n, n_classes):
 
 
 def test_no_error_at_all_is_said():
-    scores = Scores.from_logits([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [1.0, 2.0]] * 5, [0, 1] * 10)
-    found = summarise(scores, scores, methods=["bayes"])
-    assert "no error" in found["sentences"]["referral"][0]
+    h, y = np.array([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [1.0, 2.0]] * 5), [0, 1] * 10
+    found = summarise(Scores.from_logits(h, y), Scores.from_logits(1.5 * h, y), methods=["bayes"])
+    (sentence,) = found["sentences"]["referral"]
+    assert "none of the 20 answers on the test set is wrong" in sentence
+    assert "network" not in sentence
     assert found["rows"][0]["area"] is None
-    assert found["referral"]["start"] == 50
+    assert found["referral"]["labels"][found["referral"]["start"]] == "0.50"
+
+
+def test_every_answer_wrong_is_said_of_the_answers_it_is_true_of():
+    """Vector scaling learns from labels that are always the other class, so its answers are not the network's."""
+    rng = np.random.default_rng(0)
+    h, h2 = rng.normal(size=(2, 300, 2))
+    val, test = (Scores.from_logits(logits, logits.argmin(axis=1)) for logits in (h, h2))
+    found = summarise(val, test, methods=["ts"])
+    assert found["rows"][0]["metrics"]["accuracy"][0] == 0
+    first, _, third, _ = found["sentences"]["referral"]
+    assert "300 of 300 answers on the test set are wrong" in first
+    assert "of the 300 errors" in third
+    found = summarise(val, test, methods=["vector"])
+    assert found["recommended"] == "vector"
+    first = found["sentences"]["referral"][0]
+    n_wrong = found["referral"]["counts"][found["referral"]["first_method"]]["wrong"][0][-1]
+    assert n_wrong < 10
+    assert first.startswith("After vector scaling, which changes ")
+    assert f"{n_wrong} of 300 answers" in first or (n_wrong == 0 and "none of the 300 answers" in first)
+    assert not any("network" in sentence for sentence in found["sentences"]["referral"])
+
+
+def test_the_same_samples_twice_are_refused():
+    (h, y), (h2, y2) = drawn(50, 3), drawn(50, 3, 1)
+    val = Scores.from_logits(h, y)
+    with pytest.raises(InputError, match="validation and test are the same samples"):
+        summarise(val, Scores.from_logits(h.copy(), y.copy()), methods=["ts"])
+    files = [{"name": "a.npz", "role": role, "bytes": 1, "sha256": "0"} for role in ("validation", "test")]
+    with pytest.raises(InputError, match="validation and test are the same samples"):
+        summarise(val, Scores.from_logits(h, y2), methods=["ts"], files=files)
+    # One file may hold both sets.
+    summarise(val, Scores.from_logits(h2, y2), methods=["ts"], files=files)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Pictures of samples: looked up in one folder, made small, and put into the page.
 
-A name is only ever looked up among the files of the folder, so no name can lead out of it. Pictures are encoded
-anew, so what a camera wrote beside the picture (place, time, patient) does not come along.
+A name is only ever looked up among the files of the folder, so no name can lead out of it; a link that does is not
+one of them. Pictures are encoded anew, so what a camera wrote beside the picture (place, time, patient) does not come
+along.
 """
 
 from __future__ import annotations
@@ -30,14 +31,24 @@ class ImageFolder:
         self.folder = Path(folder)
         try:
             with os.scandir(self.folder) as entries:
-                files = sorted(e.name for e in entries if e.name.lower().endswith(ENDINGS) and e.is_file())
+                files = sorted(e.name for e in entries if e.name.lower().endswith(ENDINGS) and self._inside(e))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(f"{self.folder}: no folder of images that can be read: {reason}") from None
         if not files:
-            raise FileError(f"{self.folder}: holds no image; expected files ending in {', '.join(ENDINGS)}")
+            raise FileError(
+                f"{self.folder}: holds no image; expected files ending in {', '.join(ENDINGS)}, and no links out of it"
+            )
         self.files = files
         self._by_name = {Path(name).stem: name for name in reversed(files)} | {name: name for name in files}
+
+    def _inside(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            if not entry.is_file():
+                return False
+            return not entry.is_symlink() or Path(entry.path).resolve().parent == self.folder.resolve()
+        except OSError:  # a link to itself
+            return False
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is an image of this name."""

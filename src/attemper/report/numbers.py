@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from attemper.arrays import Floats
 from attemper.metrics import Estimate
 
-__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "triple", "wilson"]
+__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "quantile", "share", "triple", "wilson"]
 
 NONE = "–"
 GAP = "\u202f"  # narrow, and no line breaks there
@@ -84,9 +84,28 @@ def wilson(right: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
     >>> low.round(3), high.round(3)
     (array([0.492]), array([0.681]))
     """
-    z = float(ndtri((1 + interval) / 2))
+    z = quantile(interval)
     n = np.where(n > 0, n, np.nan)
     share = right / n
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def quantile(interval: float) -> float:
+    """How many standard deviations to each side a normal interval reaches."""
+    return float(ndtri((1 + interval) / 2))
+
+
+def share(part: float, total: float, interval: float, scale: float = 1.0) -> list[float] | None:
+    """Share ``part / total`` with its Wilson interval; None where the total is 0.
+
+    ``scale`` is how many samples a unit of weight is worth.
+
+    >>> percent_interval(share(0, 30, 0.95))
+    '0.0 % (0.0 to 11.4)'
+    """
+    if not total > 0:
+        return None
+    low, high = wilson(np.array([part * scale]), np.array([total * scale]), interval)
+    return [float(part / total), float(low[0]), float(high[0])]

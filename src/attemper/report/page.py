@@ -15,7 +15,7 @@ from typing import Any
 
 from attemper.documents import atomic
 from attemper.errors import require
-from attemper.report.numbers import bare, count, fixed, percent, percent_interval
+from attemper.report.numbers import bare, count, fixed, percent, percent_interval, quantile, share
 from attemper.report.sentences import full_name
 from attemper.report.summary import summarise
 from attemper.scores import Scores
@@ -48,6 +48,7 @@ def render(summary: dict[str, Any]) -> str:
         "percent_interval": percent_interval,
         "full_name": full_name,
     }
+    environment.globals["share_of"] = share
     style, library, script = (_static(name) for name in ("report.css", "chart.umd.min.js", "report.js"))
     policy = (
         f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
@@ -96,6 +97,9 @@ def _moving_parts(summary: dict[str, Any]) -> dict[str, Any]:
             "names": [full_name(method) for method in referral["methods"]],
             "method": referral["first_method"],
             "start": referral["start"],
+            "labels": referral["labels"],
+            "z": quantile(summary["interval"]),
+            "scale": referral["scale"],
             "counts": referral["counts"],
         },
     }

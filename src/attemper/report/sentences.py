@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attemper.report.numbers import bare, count, fixed, percent, percent_interval
+from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 
 __all__ = ["full_name", "tell"]
 
@@ -42,7 +42,7 @@ def tell(summary: dict[str, Any]) -> dict[str, list[str]]:
     return {
         "says": _says(summary, rows["none"], level),
         "changed": _changed(summary, rows["none"], rows[summary["recommended"]], level),
-        "referral": _referral(summary),
+        "referral": _referral(summary, rows[summary["recommended"]], level),
     }
 
 
@@ -107,24 +107,47 @@ def _points(values: list[float]) -> str:
     return percent_interval(values).replace(" %", "")
 
 
-def _referral(summary: dict[str, Any]) -> list[str]:
+def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[str]:
+    """Tell it of the answers of the method that the slider starts with; they may be others than the network's."""
     referral = summary["referral"]
-    start, method = referral["start"], referral["methods"][referral["first_method"]]
+    start, label = referral["start"], referral["labels"][referral["start"]]
     counts = referral["counts"][referral["first_method"]]
     right, wrong = counts["right"][0], counts["wrong"][0]
     total, errors = right[-1] + wrong[-1], wrong[-1]
+    whose = _whose(row)
     if errors == 0:
-        return ["The network made no error on the test set, so there is nothing to catch by referring."]
-    referred = right[start] + wrong[start]
+        return [
+            f"{whose}, none of the {count(total)} answers on the test set is wrong, so there is nothing to catch by "
+            "referring."
+        ]
+    referred, slipped = right[start] + wrong[start], errors - wrong[start]
     rule = (
-        f"The threshold slider starts at {fixed(start / 100, 2)}, the lowest that refers "
+        f"The threshold slider starts at {label}, the lowest on its scale that refers "
         f"{percent(referral['catch'], 0)} % of the errors on the validation set"
         if referral["chosen"]
-        else f"The validation set has no error to choose a threshold by; {fixed(start / 100, 2)} is a start"
+        else f"The validation set has no error to choose a threshold by; {label} is a start"
     )
+
+    def in_percent(part: float, of: float) -> str:
+        found = share(part, of, summary["interval"], referral["scale"])
+        assert found is not None
+        return percent_interval(found)
+
+    decided = total - referred
     return [
-        f"{rule} (confidence after {full_name(method)}).",
-        f"On the test set it refers {count(referred)} of {count(total)} samples ({percent(referred / total)} %) and "
-        f"with them {count(wrong[start])} of the {count(errors)} errors ({percent(wrong[start] / errors)} %); "
-        f"{count(errors - wrong[start])} errors slip through.",
+        f"{whose}, {count(errors)} of {count(total)} answers on the test set are wrong.",
+        f"{rule}, by the confidence of these answers.",
+        f"On the test set it refers {count(referred)} of {count(total)} samples, {in_percent(referred, total)}, and "
+        f"with them {count(wrong[start])} of the {count(errors)} errors, {in_percent(wrong[start], errors)}; brackets "
+        f"hold the {level}.",
+        f"{count(slipped)} errors slip through: {in_percent(slipped, decided)} of the {count(decided)} decided."
+        if decided > 0
+        else "Nothing is decided without a specialist.",
     ]
+
+
+def _whose(row: dict[str, Any]) -> str:
+    if row["method"] == "none":
+        return "Without calibration"
+    changes = f"changes {percent(row['changed'])} % of the answers" if row["changed"] else "changes no answer"
+    return f"After {full_name(row['method'])}, which {changes}"

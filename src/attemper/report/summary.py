@@ -18,6 +18,7 @@ from attemper.report.images import ImageFolder, ids_by_order
 from attemper.report.methods import (
     MOST_RESAMPLED,
     Said,
+    chunks,
     compare_in_time,
     estimates,
     fitted,
@@ -27,9 +28,9 @@ from attemper.report.methods import (
     shown,
     weights,
 )
-from attemper.report.numbers import triple
+from attemper.report.numbers import fixed, share, triple
 from attemper.report.provenance import versions
-from attemper.report.referrals import area, counts, first_threshold
+from attemper.report.referrals import DIGITS, THRESHOLDS, area, counts, first_threshold, scale_of
 from attemper.report.sentences import full_name, tell
 from attemper.report.temperatures import table_of, tables
 from attemper.scores import Scores
@@ -96,6 +97,7 @@ def summarise(
     for name, scores in (("validation", val), ("test", test)):
         if scores.labels is None:
             raise InputError(f"the {name} data have no labels; a report compares answers with them")
+    _check_other(val, test, files)
     names = names_of(classes, test.n_classes)
     folder = ImageFolder(images) if isinstance(images, str) else images
     known = _ids(ids, folder, len(test))
@@ -112,7 +114,10 @@ def summarise(
     recommended = comparison.recommended
     rows = [_row(row, answers.get(row.method), w, interval, seed) for row in comparison.rows]
     single = {m: 1 / found.beta for m, found in maps.items() if isinstance(found, ScaleMap) and m != "none"}
-    start = first_threshold(said(maps[recommended], val), weights(val), catch)
+    # What the slider offers and where it starts is told by the validation set alone.
+    on_val = said(maps[recommended], val)
+    thresholds = scale_of(on_val.confidence, said(maps["none"], val).confidence)
+    start = first_threshold(on_val, weights(val), catch, thresholds)
     summary: dict[str, Any] = {
         "title": title,
         "n_val": len(val),
@@ -131,9 +136,14 @@ def summarise(
             "methods": looked_at,
             "first_method": looked_at.index(recommended),
             "catch": catch,
-            "start": 50 if start is None else start,
+            "thresholds": thresholds.tolist(),
+            "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
+            "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
             "chosen": start is not None,
-            "counts": [counts(one, w, groups.of_class[test.labels], len(groups)) for one in answers.values()],
+            "scale": _worth(w),
+            "counts": [
+                counts(one, w, groups.of_class[test.labels], len(groups), thresholds) for one in answers.values()
+            ],
         },
         "classes": table(groups, test, answers["none"], answers[recommended], interval, w),
         "other_classes": groups.others,
@@ -159,9 +169,16 @@ def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> d
     metrics: dict[str, Any] | None = None
     if row.metrics is not None:
         found = row.metrics
-        if one is not None and isinstance(found["nll"], float):  # no interval yet
+        if one is not None and isinstance(found["brier"], float):  # no interval yet
             found = dict(estimates(one, w, interval, seed))
         metrics = {name: triple(found[name]) for name in SHOWN}
+        if len(metrics["accuracy"]) > 1:  # resampling samples that are all right, or all wrong, shows no spread
+            total = float(w.sum())
+            limits = share(metrics["accuracy"][0] * total, total, interval, _worth(w))
+            assert limits is not None
+            metrics["accuracy"] = [metrics["accuracy"][0], *limits[1:]]
+        if not np.isfinite(metrics["nll"][0]):
+            metrics["nll"] = metrics["nll"][:1]
     measured = None if one is None else area(one, w, interval, seed)
     return {
         "method": row.method,
@@ -173,6 +190,25 @@ def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> d
         "notes": list(row.notes),
         "failure": row.failure,
     }
+
+
+def _worth(w: Floats) -> float:
+    """How many samples a unit of weight is worth (Kish); 1 without weights."""
+    return float(w.sum() / (w @ w))
+
+
+def _check_other(val: Scores, test: Scores, files: Sequence[dict[str, Any]]) -> None:
+    """Raise where both sets are the same; one file may hold two sets under different names."""
+    if len(val) != len(test) or val.n_classes != test.n_classes:
+        return
+    hashes = [{file["sha256"] for file in files if file["role"] == role} for role in ("validation", "test")]
+    if not (hashes[0] & hashes[1] or np.array_equal(val.labels, test.labels)):  # type: ignore[arg-type]
+        return
+    if all(np.array_equal(a, b) for (_, a), (_, b) in zip(chunks(val), chunks(test))):
+        raise InputError(
+            "validation and test are the same samples; a method judged on what it was fitted on looks better than it "
+            "is: give samples for the test that the fit has not seen"
+        )
 
 
 def _ids(ids: Sequence[Any] | None, images: ImageFolder | None, n: int) -> Sequence[str] | None:

@@ -15,6 +15,15 @@
   };
   const ratio = (part, total) => (total > 0 ? part / total : null);
   const last = (list) => list[list.length - 1];
+  // Wilson interval of a share, as in numbers.py, operation for operation.
+  const limits = (part, total) => {
+    if (!(total > 0)) return "–";
+    const { z, scale } = referral;
+    const n = total * scale, share = (part * scale) / n;
+    const centre = (share + (z * z) / (2 * n)) / (1 + (z * z) / n);
+    const half = (z / (1 + (z * z) / n)) * Math.sqrt((share * (1 - share)) / n + (z * z) / (4 * n * n));
+    return [centre - half, centre + half].map((v) => percent(Math.min(Math.max(v, 0), 1))).join(" to ");
+  };
 
   // Colours follow the theme; on paper they are always the light ones.
   const root = document.documentElement;
@@ -32,7 +41,16 @@
   const axis = (text, more = {}) => ({ title: { display: true, text }, min: 0, ...more });
   const inPercent = { callback: (value) => `${fixed(Number(value), 0)} %` };
 
-  const asLines = { usePointStyle: true, pointStyle: "line", pointStyleWidth: 32 };
+  // The legend shows a line as it is drawn; left to itself it takes the style of a line's points, which have no dashes.
+  const withDashes = {
+    usePointStyle: true,
+    generateLabels: (chart) =>
+      Chart.defaults.plugins.legend.labels.generateLabels(chart).map((item) => {
+        const { borderDash = [] } = chart.data.datasets[item.datasetIndex];
+        return { ...item, lineDash: borderDash, lineWidth: item.pointStyle === "line" ? 2.5 : item.lineWidth };
+      }),
+  };
+  const asLines = { ...withDashes, pointStyle: "line", pointStyleWidth: 44 };
 
   const N_BINS = temperature.states[0].bins.length;
   const bins = [...Array(N_BINS).keys()];
@@ -57,7 +75,7 @@
         y: axis("right", { max: 100, ticks: inPercent }),
       },
       plugins: {
-        legend: { labels: { usePointStyle: true } },
+        legend: { labels: { ...withDashes } },
         tooltip: {
           callbacks: {
             label: (item) => {
@@ -189,7 +207,7 @@
   const showReferral = () => {
     const m = Number(method.value), i = Number(threshold.value);
     const o = outcome(0);
-    const text = fixed(i / 100, 2);
+    const text = referral.labels[i];
     threshold.setAttribute("aria-valuetext", `confidence ${text}`);
     find("#threshold-value").textContent = text;
     const shown = {
@@ -201,6 +219,9 @@
       threshold: text,
       "referred-share": percent(ratio(o.referred, o.total)),
       "caught-share": percent(ratio(o.caught, o.errors)),
+      "referred-limits": limits(o.referred, o.total),
+      "caught-limits": limits(o.caught, o.errors),
+      "error-limits": limits(o.slipped, o.total - o.referred),
       "error-rate": percent(ratio(o.slipped, o.total - o.referred)),
     };
     for (const [key, value] of Object.entries(shown)) find(`[data-ref="${key}"]`).textContent = value;
@@ -246,7 +267,7 @@
     showTemperature();
   });
   threshold.addEventListener("input", showReferral);
-  method.addEventListener("input", showReferral);
+  for (const event of ["input", "change"]) method.addEventListener(event, showReferral);
   all("[data-t]").forEach((button) =>
     button.addEventListener("click", () => {
       chosen = null;
