@@ -31,6 +31,7 @@ from attemper.cli.options import (
     t_range_option,
     with_debug,
     with_json,
+    with_val,
 )
 from attemper.cli.output import comparison_json, err, number, out, plain, print_comparison, print_json, say_sketch
 from attemper.comparison import Comparison, compare
@@ -252,12 +253,10 @@ def evaluate_(
 )
 @noisy_option
 @noise_option
-@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
-@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
-@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
 @interval_option
 @seed_option
 @reading()
+@with_val
 @with_json
 @with_debug
 def compare_(
@@ -266,12 +265,10 @@ def compare_(
     methods: str | None,
     noisy: bool,
     noise: str | None,
-    val_logits_key: str | None,
-    val_labels_key: str | None,
-    val_labels: str | None,
     interval: float,
     seed: int,
     read: dict[str, Any],
+    read_val: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Fit every method on VAL, judge it on TEST, and say which to use.
@@ -281,10 +278,6 @@ def compare_(
     attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
-    read_val = dict(read)
-    read_val["logits_key"] = val_logits_key or read["logits_key"]
-    read_val["labels_key"] = val_labels_key or read["labels_key"]
-    read_val["labels"] = val_labels
     result = compared(
         open_scores(val, **read_val).load(),
         open_scores(test, **read).load(),

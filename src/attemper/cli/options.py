@@ -96,6 +96,41 @@ def reading(weights: bool = True) -> Callable[[Command], Command]:
     return decorate
 
 
+def with_val(command: Command) -> Command:
+    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``read_val``."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *,
+        read: dict[str, Any],
+        val_logits_key: str | None,
+        val_labels_key: str | None,
+        val_labels: str | None,
+        **given: Any,
+    ) -> Any:
+        read_val = read | {
+            "logits_key": val_logits_key or read["logits_key"],
+            "labels_key": val_labels_key or read["labels_key"],
+            "labels": val_labels,
+        }
+        return command(read=read, read_val=read_val, **given)
+
+    options = (
+        click.option(
+            "--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST."
+        ),
+        click.option(
+            "--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST."
+        ),
+        click.option(
+            "--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels)."
+        ),
+    )
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
 noisy_option = click.option(
     "--noisy",
     is_flag=True,

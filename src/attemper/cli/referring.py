@@ -23,6 +23,7 @@ from attemper.cli.options import (
     reading,
     with_debug,
     with_json,
+    with_val,
 )
 from attemper.cli.output import out, print_json
 from attemper.cli.reporting import CLASS_NAMES, array_of, load_named
@@ -78,9 +79,6 @@ from attemper.scores import Scores
     show_default=True,
     help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold.",
 )
-@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
-@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
-@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
 @click.option("-o", "--output", help="Where to write the policy, such as policy.json.")
 @click.option("--save-map", metavar="FILE", help="Where to write the map that was fitted; the policy belongs to it.")
 @interval_option
@@ -92,6 +90,7 @@ from attemper.scores import Scores
     help="Seed of the division of VAL and of the bootstrap.",
 )
 @reading()
+@with_val
 @with_json
 @with_debug
 def refer(
@@ -109,14 +108,12 @@ def refer(
     of: str | None,
     per_class: bool,
     fit_share: float,
-    val_logits_key: str | None,
-    val_labels_key: str | None,
-    val_labels: str | None,
     output: str | None,
     save_map: str | None,
     interval: float,
     seed: int,
     read: dict[str, Any],
+    read_val: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Choose on VAL who is decided and who is referred to a specialist; judge that on TEST.
@@ -158,9 +155,6 @@ def refer(
             check_writable(path, [val, test, *([map_file] if map_file else [])])
     if output and save_map and Path(output).resolve() == Path(save_map).resolve():
         raise InputError(f"-o and --save-map both say {output}: policy and map are two files")
-    read_val = dict(read) | {"labels": val_labels}
-    read_val["logits_key"] = val_logits_key or read["logits_key"]
-    read_val["labels_key"] = val_labels_key or read["labels_key"]
     names = read.pop("classes")
     del read_val["classes"]
     scores, judged = load_named(val, names, read_val), load_named(test, names, read)

@@ -22,6 +22,7 @@ from attemper.cli.options import (
     seed_option,
     with_debug,
     with_json,
+    with_val,
 )
 from attemper.cli.output import out, print_json
 from attemper.errors import FileError, InputError
@@ -54,12 +55,10 @@ IMAGE_IDS, CLASS_NAMES = "image_id", "class_names"
 )
 @noisy_option
 @noise_option
-@click.option("--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST.")
-@click.option("--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST.")
-@click.option("--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels).")
 @interval_option
 @seed_option
 @reading()
+@with_val
 @with_json
 @with_debug
 def report(
@@ -73,12 +72,10 @@ def report(
     catch: float,
     noisy: bool,
     noise: str | None,
-    val_logits_key: str | None,
-    val_labels_key: str | None,
-    val_labels: str | None,
     interval: float,
     seed: int,
     read: dict[str, Any],
+    read_val: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Write a page about a classifier: how sure, how right, what calibration changes, whom to refer.
@@ -95,10 +92,7 @@ def report(
     check_noise(noisy, noise)
     check_writable(output, [val, test])
     names = read.pop("classes")
-    read_val = dict(read)
-    read_val["logits_key"] = val_logits_key or read["logits_key"]
-    read_val["labels_key"] = val_labels_key or read["labels_key"]
-    read_val["labels"] = val_labels
+    del read_val["classes"]
     val_scores, test_scores = load_named(val, names, read_val), load_named(test, names, read)
     chosen = [m.strip() for m in methods.split(",")] if methods is not None else None
     with bar(1 + len(chosen or METHODS)) as (progress, task):
