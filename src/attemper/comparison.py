@@ -38,6 +38,7 @@ class Row:
     changed: float = 0.0  # share of test samples whose answer it changes
     notes: tuple[str, ...] = ()
     failure: str = ""
+    map: Map | None = None  # what was fitted
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,14 @@ def compare(
     *,
     noisy: bool = False,
     noise: str | None = None,
-    interval: float = 0.95,
+    interval: float | None = 0.95,
     seed: int = 0,
     tick: Callable[[str], None] = lambda method: None,
 ) -> Comparison:
     """Fit each method on ``val`` and judge it on ``test``.
 
     A method that fails is a row that says why; so is one of K² parameters for more than 50 classes, unless it is
-    named. ``noisy`` says that the validation labels may be wrong, and ``noise`` how ("uniform", "classwise"); the test
+    named. Without ``interval`` metrics are plain numbers. ``noisy`` says that the validation labels may be wrong, and ``noise`` how ("uniform", "classwise"); the test
     labels are taken as they are. ``tick`` is called before each method.
     """
     if val.n_classes != test.n_classes:
@@ -86,7 +87,9 @@ def compare(
     return Comparison(tuple(rows), *_recommend(rows, test))
 
 
-def _row(method: str, calibrator: Calibrator | None, val: Scores, test: Scores, interval: float, seed: int) -> Row:
+def _row(
+    method: str, calibrator: Calibrator | None, val: Scores, test: Scores, interval: float | None, seed: int
+) -> Row:
     found: Map = ScaleMap(1.0)
     temperature: float | None = None
     seconds, notes = 0.0, []
@@ -108,7 +111,7 @@ def _row(method: str, calibrator: Calibrator | None, val: Scores, test: Scores, 
     losses = -log_p[np.arange(len(log_p)), test.labels]
     w = np.ones(len(h)) if test.weights is None else test.weights
     changed = 0.0 if found.keeps_arg_max else float(w @ (log_p.argmax(axis=1) != h.argmax(axis=1)) / w.sum())
-    return Row(method, seconds, temperature, metrics, losses, changed, tuple(notes))
+    return Row(method, seconds, temperature, metrics, losses, changed, tuple(notes), map=found)
 
 
 def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:

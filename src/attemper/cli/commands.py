@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 import attemper
-from attemper import datasets
 from attemper.calibrators import METHODS, Calibrator, load
 from attemper.cli.inputs import bar, merged, progress, sketch_of
 from attemper.cli.options import (
@@ -33,10 +32,9 @@ from attemper.cli.options import (
     with_json,
     with_val,
 )
-from attemper.cli.output import comparison_json, err, number, out, plain, print_comparison, print_json, say_sketch
+from attemper.cli.output import comparison_json, number, out, plain, print_comparison, print_json, say_sketch
 from attemper.comparison import Comparison, compare
-from attemper.documents import atomic
-from attemper.errors import AttemperError, FileError, InputError
+from attemper.errors import InputError
 from attemper.files import ProbRows, open_scores, write_probs
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate, nll
@@ -356,79 +354,6 @@ def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
     made = merged(inputs)
     made.save(output)
     say_sketch(made, output, as_json)
-
-
-@cli.command()
-@click.option("-o", "--output", default="demo-output", show_default=True, help="Folder for what the demo writes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the bootstrap.")
-@with_json
-@with_debug
-def demo(output: str, seed: int, as_json: bool) -> None:
-    """Calibrate a real skin-lesion network that comes with attemper.
-
-    Writes the validation and test logits, the fitted map, calibrated probabilities, and a reliability
-    diagram if matplotlib is installed; prints the comparison of all methods.
-
-    \b
-    attemper demo
-    attemper demo -o somewhere
-    """  # noqa: D301 (click wants the control character)
-    folder = Path(output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be made: {error.strerror or error}") from None
-    data = datasets.load(seed=seed)
-    val = Scores.from_logits(data.val_logits, data.val_labels)
-    test = Scores.from_logits(data.test_logits, data.test_labels)
-    for name, scores in (("val", val), ("test", test)):
-        arrays: dict[str, Any] = {"logits": scores.values, "labels": scores.labels, "class_names": data.class_names}
-        with atomic(folder / f"{name}.npz") as stream:
-            np.savez_compressed(stream, **arrays)
-    result = compared(val, test, None, interval=0.95, seed=seed)
-    calibrator = METHODS["bayes"].for_labels(noisy=False).fit(val)
-    calibrator.save(folder / "attemper.json")
-    probs = calibrator.predict_proba(data.test_logits)
-    write_probs(
-        folder / "probabilities.csv",
-        [ProbRows(probs, data.test_labels, probs.argmax(axis=1))],
-        classes=data.class_names,
-    )
-    written = ["val.npz", "test.npz", "attemper.json", "probabilities.csv"]
-    try:
-        from attemper import plots
-
-        plots.save_before_and_after(folder / "reliability.png", test, calibrator)
-        written.append("reliability.png")
-    except AttemperError as error:
-        err.print(f"no picture: {error}", markup=False)
-    page = folder / "report.html"
-    reported = False
-    try:
-        from attemper.report import origin, write_report
-
-        told: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
-        told["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
-        write_report(page, val, test, title=f"Skin lesions: {data.name}", **told)
-        reported = True
-    except AttemperError as error:
-        err.print(f"no report: {error}", markup=False)
-    if as_json:
-        files = written + ([page.name] if reported else [])
-        print_json(comparison_json(result) | {"folder": str(folder), "files": files})
-        return
-    c = data.config
-    out.print(
-        f"{c['arch']} on {c['dataset']} lesions (HAM10000), {len(data.class_names)} classes: fitted on {len(val)} "
-        f"samples, judged on {len(test)} others.\n",
-        markup=False,
-    )
-    print_comparison(result, 0.95)
-    out.print(f"\nWrote to {folder}/: {', '.join(written)}", markup=False)
-    out.print("attemper.json, the probabilities and the picture are of bayes, which changes no answer.", markup=False)
-    out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
-    if reported:
-        out.print(f"Report, to open in a browser: {page}", markup=False)
 
 
 def fit_files(

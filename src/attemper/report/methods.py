@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +10,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from attemper.arrays import Floats, log_probs, to_numpy
-from attemper.calibrators import METHODS
 from attemper.comparison import Comparison, compare
-from attemper.errors import AttemperWarning
-from attemper.maps import Map, ScaleMap
+from attemper.maps import Map
 from attemper.metrics import Estimate
 from attemper.metrics.bootstrap import Statistic, estimate_all
 from attemper.report.numbers import triple
@@ -27,7 +24,6 @@ __all__ = [
     "chunks",
     "compare_in_time",
     "estimates",
-    "fitted",
     "is_large",
     "resampled",
     "resamples",
@@ -110,7 +106,7 @@ def compare_in_time(
     if methods is None and is_large(val):
         methods = ALWAYS
     level = interval if len(test) <= QUICK[0] and len(test) * test.n_classes <= QUICK[1] else None
-    return compare(val, test, methods, noisy=noisy, noise=noise, interval=level, seed=seed, tick=tick)  # type: ignore[arg-type]
+    return compare(val, test, methods, noisy=noisy, noise=noise, interval=level, seed=seed, tick=tick)
 
 
 def is_large(val: Scores) -> bool:
@@ -124,16 +120,6 @@ def shown(comparison: Comparison) -> list[str]:
     chosen = [m for m in dict.fromkeys(["none", *ALWAYS, comparison.recommended]) if m in there]
     others = [m for m in there if m not in chosen]
     return chosen + others[: max(0, 1 + len(ALWAYS) - len(chosen))]
-
-
-def fitted(method: str, val: Scores, noisy: bool, noise: str | None) -> Map:
-    """Fit again what `compare` has fitted, for its map."""
-    if method == "none":
-        return ScaleMap(1.0)
-    calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, input=val.kind, floor=val.floor)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AttemperWarning)  # the comparison has told it
-        return calibrator.fit(val).map_
 
 
 def resamples(n: int) -> int:

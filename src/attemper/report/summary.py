@@ -21,7 +21,6 @@ from attemper.report.methods import (
     chunks,
     compare_in_time,
     estimates,
-    fitted,
     is_large,
     resamples,
     said,
@@ -106,7 +105,8 @@ def summarise(
         settings: dict[str, Any] = {"noisy": noisy, "noise": noise, "interval": interval, "seed": seed}
         comparison = compare_in_time(val, test, methods, **settings, tick=tick)
     looked_at = shown(comparison)
-    maps = {method: fitted(method, val, noisy, noise) for method in looked_at}
+    found_maps = {row.method: row.map for row in comparison.rows if row.map is not None}
+    maps = {method: found_maps[method] for method in looked_at}
     answers = {method: said(found, test) for method, found in maps.items()}
     w = weights(test)
     assert test.labels is not None
