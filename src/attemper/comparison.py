@@ -64,8 +64,8 @@ def compare(
     """Fit each method on ``val`` and judge it on ``test``.
 
     A method that fails is a row that says why; so is one of K² parameters for more than 50 classes, unless it is
-    named. Without ``interval`` metrics are plain numbers. ``noisy`` says that the validation labels may be wrong, and ``noise`` how ("uniform", "classwise"); the test
-    labels are taken as they are. ``tick`` is called before each method.
+    named. Without ``interval`` metrics are plain numbers. ``noisy`` says that the validation labels may be wrong, and
+    ``noise`` how ("uniform", "classwise"); the test labels are taken as they are. ``tick`` is called before each one.
     """
     if val.n_classes != test.n_classes:
         raise InputError(f"validation has {val.n_classes} classes, test has {test.n_classes}; they must agree")

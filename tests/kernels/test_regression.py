@@ -334,3 +334,15 @@ def test_an_answer_whose_gradient_is_large_has_not_converged(monkeypatch):
     found = minimise(x, y, None, Params(np.eye(4), np.zeros(4)))
     assert found.gradient_norm > 1e-3
     assert not found.converged
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_value_of_equal_logits_is_known_without_them(masked):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(50, 4)), rng.integers(0, 3, 50)
+    possible = np.ones((50, 4), dtype=bool)
+    possible[:, 3] = ~(masked & (rng.random(50) < 0.5))
+    prior = Params(np.eye(4), np.zeros(4))
+    problem = multinomial.Problem.of(x, y, rng.random(50), prior, Params(0.3, 0.2), possible if masked else None)
+    level = problem.settle(np.zeros((4, 5)))
+    assert problem.level_value(level) == pytest.approx(problem.value(np.zeros((50, 4)), level), rel=1e-12)
