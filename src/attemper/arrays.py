@@ -22,6 +22,7 @@ __all__ = [
     "as_names",
     "as_weights",
     "log_probs",
+    "on_gpu",
     "to_numpy",
 ]
 
@@ -30,6 +31,9 @@ __all__ = [
 CHUNK_ELEMENTS = 1 << 17
 
 MAX_WEIGHT = 1e12
+
+# Devices whose tensors stay where they are: those that `attemper.gpu` can work on, which needs float64.
+GPUS = ("cuda",)
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -181,6 +185,11 @@ def to_numpy(array: Any) -> NDArray[Any]:
     if result.dtype.kind in "fV" and result.dtype.itemsize < 4:  # float16; bfloat16 of ml_dtypes is kind V
         return result.astype(np.float32)
     return result
+
+
+def on_gpu(array: Any) -> bool:
+    """Whether this is a tensor that `attemper.gpu` works on where it is."""
+    return bool(array_api_compat.is_torch_array(array)) and array.device.type in GPUS
 
 
 def as_names(classes: Any, n_classes: int) -> list[Any]:

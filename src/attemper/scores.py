@@ -2,7 +2,8 @@
 
 The caller says whether the numbers are logits or probabilities. Whatever array
 they came in (NumPy, torch on any device, JAX, …) stays where it is; only one
-chunk at a time is brought to NumPy, so memory is bounded by the chunk.
+chunk at a time is brought to NumPy, so memory is bounded by the chunk. Logits on a
+GPU are scanned there, and the temperature family is fitted there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from attemper.arrays import (
     as_matrix,
     as_weights,
     log_probs,
+    on_gpu,
     to_numpy,
 )
 from attemper.errors import InputError
@@ -72,6 +74,7 @@ class Scores:
     bound: float  # no finite logit is larger in magnitude
     masked: bool  # some logits are −inf
     floor: float | None = None  # what probabilities of exactly zero stand for
+    device: Any = None  # logits on a GPU: an `attemper.gpu.DeviceRows` of them
 
     @classmethod
     def from_logits(
@@ -126,6 +129,8 @@ class Scores:
         y = None if labels is None else as_labels(labels, n, n_classes, classes, first_row)
         w = None if sample_weight is None else as_weights(sample_weight, n, first_row)
         scores = cls(values, kind, y, w, bound=0.0, masked=False, floor=floor)
+        if kind == "logits" and on_gpu(values):
+            return scores._scan_on_gpu(first_row)
         bound, masked = scores._scan(first_row)
         return replace(scores, bound=bound, masked=masked)
 
@@ -193,6 +198,7 @@ class Scores:
             values=self.values[part, :],
             labels=None if self.labels is None else self.labels[part],
             weights=None if self.weights is None else self.weights[part],
+            device=None if self.device is None else self.device.every(step),
         )
 
     def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]] | None, elements: int) -> Iterator[Chunk]:
@@ -206,6 +212,15 @@ class Scores:
                 h = log_probs(h.astype(np.float64, copy=False), self.floor)
             weights = None if self.weights is None else self.weights[part]
             yield Chunk(h.astype(dtype or h.dtype, copy=False), self.labels[part], weights)
+
+    def _scan_on_gpu(self, first_row: int) -> Scores:
+        from attemper.gpu import DeviceRows
+
+        rows = DeviceRows.of(self.values, self.labels, self.weights)
+        bound = rows.bound()
+        if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
+            self._scan(first_row)  # says what is wrong
+        return replace(self, bound=bound, masked=rows.odd, device=rows)
 
     def _scan(self, first_row: int) -> tuple[float, bool]:
         """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""

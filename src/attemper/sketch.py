@@ -31,6 +31,7 @@ ALL_PARTS: tuple[Part, ...] = ("attended", "reference", "uniform", "similar")
 DEFAULT_T_RANGE = (0.05, 20.0)
 DEFAULT_THETAS: Floats = np.arange(1, 101) / 1000.0
 MAX_NODES, MAX_THETAS = 1024, 10_001
+SINGLE = 1e-8  # share of a sum that single precision may leave open: rounding errors average out over many logits
 
 # Odds ε/(1 − ε) of a label being noise, at Chebyshev nodes in their logarithm: ε from 1e-5 to 0.98.
 LOG_ODDS = chebyshev.Interval(float(np.log(1e-5 / (1 - 1e-5))), float(np.log(0.98 / 0.02)))
@@ -63,6 +64,7 @@ class Sketch:
     reference: Floats | None  # (nodes, θ-bins): the terms of the authors' code
     uniform: Floats | None  # (nodes, odds): Σ log(S_y + r/K)
     similar: Floats | None  # (nodes, odds): Σ log(S_y + r S_y(3T))
+    rounding: float = 0.0  # by how much sums may be off that were made in single precision, on a GPU
 
     @classmethod
     def of(
@@ -103,7 +105,13 @@ class Sketch:
         if unknown:
             raise InputError(f"parts: {sorted(unknown)} unknown; known are {list(ALL_PARTS)}")
         betas = np.exp(-chebyshev.nodes(n_nodes, interval))
-        total = scores.total(lambda chunk: _tabulate(chunk, scores.masked, betas, grid, parts))
+        if scores.device is None:
+            total = scores.total(lambda chunk: _tabulate(chunk, scores.masked, betas, grid, parts))
+        else:
+            from attemper.gpu import tabulate
+
+            total = tabulate(scores.device, betas, grid, parts, ODDS)
+        single = scores.device is not None and not scores.device.double
         blocks: dict[str, Floats | None] = dict.fromkeys(ALL_PARTS)
         column = 3
         for part, width in _widths(len(grid)).items():
@@ -119,6 +127,7 @@ class Sketch:
             t_range=(float(t_range[0]), float(t_range[1])),
             thetas=grid,
             nll=total[:, 2],
+            rounding=SINGLE * float(np.abs(total[:, 2]).max()) if single else 0.0,
             **blocks,
         )
 
@@ -200,6 +209,7 @@ class Sketch:
             t_range=(float(t_range[0]), float(t_range[1])),
             thetas=thetas,
             nll=nll,
+            rounding=content.number("rounding") if "rounding" in content else 0.0,
             **blocks,
         )
         log_range(sketch.t_range)
@@ -212,6 +222,7 @@ class Sketch:
             and -slack <= sketch.correct <= sketch.weight + slack
             and 0 < sketch.confidence <= sketch.weight + slack
             and (nll >= -slack).all()
+            and sketch.rounding >= 0
         ):
             raise FileError(f"{content.where}: its numbers contradict each other; not a sketch")
         return sketch

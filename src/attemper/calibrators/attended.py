@@ -136,8 +136,10 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         table = sketch(scores, near, min(64, 12 + round(8 * np.log(near[1] / near[0]))))
         best = _minima(table, self.loss)
         inside = (best.edge == 0) | (np.where(best.edge < 0, near[0], near[1]) == np.where(best.edge < 0, *whole))
-        if not inside.all() or best.error.max() > 3e-7:
+        if not inside.all():
             table = sketch(scores, whole, 64)
+        elif best.error.max() > max(3e-7, 1e4 * table.rounding / table.weight):
+            table = sketch(scores, near, 64)
         self._finish(table, whole)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
@@ -208,7 +210,7 @@ def _losses(sketch: Sketch, loss: str) -> Floats:
 
 def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
     losses = _losses(sketch, loss)
-    best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval)
+    best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval, sketch.rounding)
     if sketch.flat:
         one = np.clip(np.zeros_like(best.at), *sketch.interval)
         return best._replace(at=one, error=np.zeros_like(one), edge=np.zeros_like(best.edge))

@@ -98,8 +98,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self._scores(X, y, sample_weight)
         self._begin(scores.n_classes, X)
-        names = self.classes_.tolist()
-        if self.classes is not None and not _ascends(names):
+        if self.classes is not None and not _ascends(self.classes_.tolist()):
             warnings.warn(
                 "classes: the names are not in sorted order. Predictions are right, but scikit-learn's scorers of "
                 "probabilities (neg_log_loss, …) take columns to be in sorted order.",

@@ -147,9 +147,11 @@ class Model:
                 weight = part.weight
                 along_t = table @ chebyshev.basis(table.shape[1], LOG_ODDS, v).T
                 along_e = (chebyshev.basis(len(table), sketch.interval, u) @ table).T
-            error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_t))[0] @ weight.sum(axis=0))
+            error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_t), sketch.rounding)[0] @ weight.sum(axis=0))
             if along_e is not None:
-                error += 2 * float(chebyshev.tail(chebyshev.coefficients(along_e))[0] @ weight.sum(axis=1))
+                error += 2 * float(
+                    chebyshev.tail(chebyshev.coefficients(along_e), sketch.rounding)[0] @ weight.sum(axis=1)
+                )
         return error
 
 

@@ -104,7 +104,7 @@ class TemperatureScaling(TemperatureCalibrator):
         if sketch.flat:
             self._finish(1.0, FitReport(True, 0.0, None, sketch.mean_nll(1.0), sketch.n_samples, 1, FLAT))
             return
-        best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval)
+        best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
         if sketch.perfect:
@@ -152,7 +152,7 @@ def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high", "flat"]:
         end = _endless(scores)
         return end if end is not None else nll.minimise(_evaluator(scores, np.float64))
     quick = np.float32 if scores.bound < 1e4 else np.float64  # where squares of logits are safe in single precision
-    start = nll.minimise(_evaluator(few, quick), tolerance=0.01)
+    start = nll.minimise(_evaluator(few, quick), tolerance=0.01 if scores.device is None else 0.1)
     if len(scores) * scores.n_classes > 1 << 16:
         some = scores.sample(len(scores) // 8)
         if some.total_weight > 0:
@@ -170,6 +170,8 @@ def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high", "flat"]:
 
 def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float], NDArray[np.float64]]:
     """Mean NLL, slope and curvature as a function of β."""
+    if scores.device is not None:
+        return lambda beta: np.asarray(scores.device.sums(beta) / scores.total_weight)
     # Larger chunks pay where there are many. Double precision is worked on without a copy, so there may be
     # twice as much of it.
     large = 4 if "64" in str(scores.values.dtype) else 2
@@ -185,7 +187,8 @@ def _evaluator(scores: Scores, dtype: type[np.floating[Any]]) -> Callable[[float
 
 def _endless(scores: Scores) -> Literal["low", "high", "flat"] | None:
     """Tell at which end the best T would lie; "flat": T has no effect at all."""
-    at_zero, at_infinity = scores.total(lambda chunk: nll.limits(*chunk))
+    device = scores.device
+    at_zero, at_infinity = device.limits() if device is not None else scores.total(lambda chunk: nll.limits(*chunk))
     if at_infinity <= 0:
         return "flat" if at_zero == 0 else "low"
     return "high" if at_zero >= 0 else None

@@ -66,8 +66,11 @@ class Minima(NamedTuple):
     edge: NDArray[np.int8]  # −1, +1: the minimum lies on that edge of the interval; 0: inside
 
 
-def minima(c: Floats, interval: Interval) -> Minima:
-    """Global minimum of each column of an interpolant, given its coefficients (nodes × columns)."""
+def minima(c: Floats, interval: Interval, rounding: float = 0.0) -> Minima:
+    """Global minimum of each column of an interpolant, given its coefficients (nodes × columns).
+
+    ``rounding`` is by how much the values at the nodes may be off, beyond what double precision rounds.
+    """
     count, columns = c.shape
     first = np.polynomial.chebyshev.chebder(c, axis=0) * (2 / interval.length)
     second = np.polynomial.chebyshev.chebder(first, axis=0) * (2 / interval.length)
@@ -99,35 +102,36 @@ def minima(c: Floats, interval: Interval) -> Minima:
     at = np.where(on_grid[0] <= value + noise, -1.0, at)
     edge = (at > 1 - 1e-9).astype(np.int8) - (at < -1 + 1e-9).astype(np.int8)
     return Minima(
-        interval.low + interval.length * (at + 1) / 2, value, _error_bound(c, at, bend, interval.length), edge
+        interval.low + interval.length * (at + 1) / 2, value, _error_bound(c, at, bend, interval.length, rounding), edge
     )
 
 
-def _error_bound(c: Floats, at: Floats, bend: Floats, length: float) -> Floats:
+def _error_bound(c: Floats, at: Floats, bend: Floats, length: float, more: float) -> Floats:
     """Bound |Δu| = |error of the slope| / curvature at the minimum.
 
     What was cut off is estimated by `tail`; aliasing doubles it, and |T_k'(x)| ≤ k / √(1 − x²). Each
     coefficient and each sum over them is rounded.
     """
     count = len(c)
-    beyond, rate = tail(c)
+    beyond, rate = tail(c, more)
     beyond *= count / (1 - rate)
-    rounding = 4 * np.finfo(float).eps * np.abs(c).max(axis=0) * count
+    rounding = (4 * np.finfo(float).eps * np.abs(c).max(axis=0) + more) * count
     steepness = 1 / np.sqrt(np.maximum(1 - at**2, 1 / count**2))
     with np.errstate(divide="ignore", invalid="ignore"):
         error = (2 / length) * steepness * (2 * beyond + rounding) / bend
     return np.asarray(np.where(bend > 0, np.minimum(error, length), length))
 
 
-def tail(c: Floats) -> tuple[Floats, Floats]:
+def tail(c: Floats, rounding: float = 0.0) -> tuple[Floats, Floats]:
     """Estimate, for each column, the sum of the coefficients beyond the last, and their rate of decay.
 
     They are taken to go on falling at the rate seen over the second half of those that are there, from
-    the largest of the last eight.
+    the largest of the last eight; what is no larger than ``rounding`` is none.
     """
     count = len(c)
     size = np.abs(c)
     last = size[-8:].max(axis=0)
+    last = np.where(last <= rounding, 0.0, last)
     middle = size[max(count // 2 - 8, 0) : count // 2].max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.clip((last / middle) ** (2 / count), 0.0, 0.98)

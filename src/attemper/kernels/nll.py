@@ -143,7 +143,8 @@ def minimise(
         else:
             low = beta
         new = min(max(beta + _halley(slope, curvature, third), beta / 8), beta * 8)
-        if not low <= new <= high:
+        # Nor may it end in a point that was looked at before: two such points would follow each other for ever.
+        if not low < new < high and new != beta:
             new = float(np.sqrt(low * high)) if low > 0 else high / 8
         step = new - beta
         size = abs(step) / beta

@@ -1,0 +1,106 @@
+"""What a pass finds of each row, in plain torch: some rows at a time, so that no copy is ever large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Scan", "counts", "nll", "places", "rests", "scan"]
+
+# Numbers that are worked on at once: 64 MB in single precision.
+CHUNK_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """What one pass finds of each row."""
+
+    top: Any  # column of the largest logit, the first where several tie (int64)
+    values: Any  # 7×N float64, by their names below
+
+    largest = property(lambda self: self.values[0])
+    second = property(lambda self: self.values[1])  # largest of the others; −inf where none is possible
+    lowest = property(lambda self: self.values[2])  # of the finite ones
+    total = property(lambda self: self.values[3])  # of the finite ones
+    possible = property(lambda self: self.values[4])  # how many are not −inf
+    gap = property(lambda self: self.values[5])  # logit of the label minus the largest
+    bad = property(lambda self: self.values[6])  # how many are NaN or +inf
+
+    def __getitem__(self, part: slice) -> Scan:
+        """Take some of the rows, side by side, as the kernels of Triton want them."""
+        return Scan(self.top[part].contiguous(), self.values[:, part].contiguous())
+
+
+def scan(h: Any, index: Any, y: Any) -> tuple[Scan, bool]:
+    """Look at every logit once; tell too whether some are not finite."""
+    parts = [_scan(x, y[part]) for part, x in _chunks(h, index)]
+    found = Scan(torch.cat([part.top for part in parts]), torch.cat([part.values for part in parts], dim=1))
+    return found, bool(((found.possible < h.shape[1]) | (found.bad > 0)).any())
+
+
+def _scan(x: Any, y: Any) -> Scan:
+    bad = torch.isnan(x) | torch.isposinf(x)
+    x = x.masked_fill(bad, 0.0)
+    possible = ~torch.isneginf(x)
+    largest, top = x.max(dim=1)
+    # Which of several that tie torch gives is not said; the first is what counts.
+    top = (x == largest[:, None]).to(torch.uint8).argmax(dim=1)
+    second = x.scatter(1, top[:, None], -torch.inf).amax(dim=1)
+    lowest = x.masked_fill(~possible, torch.inf).amin(dim=1)
+    total = x.masked_fill(~possible, 0.0).sum(dim=1, dtype=torch.float64)
+    gap = x.gather(1, y[:, None])[:, 0].to(torch.float64) - largest
+    values = (largest, second, lowest, total, possible.sum(dim=1), gap, bad.sum(dim=1))
+    return Scan(top, torch.stack([v.to(torch.float64) for v in values]))
+
+
+def nll(h: Any, index: Any, found: Scan, beta: float, double: bool, masked: bool) -> Any:
+    """3×N: NLL, slope and curvature in β of each row, with d = h − max: log Z − β gap, E[d] − gap, Var[d]."""
+    dtype = torch.float64 if double else torch.float32
+    parts = []
+    for part, x in _chunks(h, index):
+        d = x.to(dtype) - found.largest[part].to(dtype)[:, None]
+        if masked:
+            d = d.clamp_(min=-1e30)  # e is 0 there, and 0 · −inf would be NaN
+        e = torch.exp(d * beta)
+        z = e.sum(dim=1, dtype=torch.float64)
+        m1 = e.mul_(d).sum(dim=1, dtype=torch.float64) / z
+        m2 = e.mul_(d).sum(dim=1, dtype=torch.float64) / z
+        gap = found.gap[part]
+        parts.append(torch.stack([torch.log(z) - beta * gap, m1 - gap, m2 - m1 * m1]))
+    return torch.cat(parts, dim=1)
+
+
+def rests(h: Any, index: Any, top: Any, second: Any, betas: Any, double: bool) -> Any:
+    """N×J: Σ exp(β (h − second)) over all columns but ``top`` for each β."""
+    parts = []
+    for part, x in _chunks(h, index):
+        dtype = torch.float64 if double else torch.float32
+        d = (x.to(dtype) - second[part].to(dtype)[:, None]).scatter_(1, top[part, None], -torch.inf)
+        parts.append(torch.stack([torch.exp(d * b).sum(dim=1, dtype=torch.float64) for b in betas.tolist()], dim=1))
+    return torch.cat(parts)
+
+
+def counts(h: Any, index: Any, cut: Any) -> Any:
+    """How many logits of each row reach its cut."""
+    return torch.cat([(x >= cut[part, None]).sum(dim=1) for part, x in _chunks(h, index)])
+
+
+def places(h: Any, index: Any, cut: Any, found: Any) -> tuple[Any, Any]:
+    """Rows and columns of the logits that reach the cut of their row, in order; ``found`` is what `counts` gave."""
+    both = []
+    for part, x in _chunks(h, index):
+        row, column = torch.nonzero(x >= cut[part, None], as_tuple=True)
+        both.append((row + part.start, column))
+    row, column = (torch.cat(places) for places in zip(*both))
+    return row, column
+
+
+def _chunks(h: Any, index: Any) -> Iterator[tuple[slice, Any]]:
+    n = h.shape[0] if index is None else index.shape[0]
+    rows = max(1, CHUNK_ELEMENTS // h.shape[1])
+    for first in range(0, n, rows):
+        part = slice(first, min(first + rows, n))
+        yield part, h[part] if index is None else h[index[part]]

@@ -1,0 +1,143 @@
+"""Rows of logits on a device: one scan, and then the NLL, its slope and its curvature at any β."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attemper.gpu import plain
+
+__all__ = ["DeviceRows"]
+
+Floats = NDArray[np.float64]
+
+# Up to so many logits the arithmetic is done in double precision. With more, what single precision rounds averages out.
+FEW_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRows:
+    """Logits on a device, and what one scan found of each row. Make one with `of`."""
+
+    h: Any  # N₀×K tensor
+    index: Any  # which of its rows count (int64), or None: all of them
+    y: Any  # None: there are no labels
+    w: Any  # float64, or None
+    found: plain.Scan
+    double: bool  # the arithmetic is done in double precision
+    odd: bool  # some logits are not finite
+
+    @classmethod
+    def of(
+        cls, h: Any, y: NDArray[np.int64] | None, w: Floats | None = None, index: NDArray[np.int64] | None = None
+    ) -> DeviceRows:
+        """Scan logits."""
+        h = h.detach()
+        if h.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+            h = h.to(torch.float64)  # whole numbers
+        n = h.shape[0] if index is None else len(index)
+
+        def there(array: Any) -> Any:
+            return None if array is None else torch.from_numpy(array).to(h.device)
+
+        labels, picked = there(y), there(index)
+        some = torch.zeros(n, dtype=torch.int64, device=h.device) if labels is None else labels
+        found, odd = _sums_of(h).scan(h, picked, some)
+        double = h.dtype == torch.float64 or n * h.shape[1] <= FEW_ELEMENTS
+        return cls(h, picked, labels, there(w), found, double, odd)
+
+    def __len__(self) -> int:
+        """Return N, the number of rows that count."""
+        return int(self.found.top.shape[0])
+
+    def every(self, step: int) -> DeviceRows:
+        """Take a row out of every so many."""
+        part = slice(None, None, step)
+        rows = self[part]
+        few = len(rows) * self.h.shape[1] <= FEW_ELEMENTS
+        return replace(rows, double=self.double or few)
+
+    def __getitem__(self, part: slice) -> DeviceRows:
+        """Take some of the rows; nothing is copied but what is known of them."""
+
+        def some(column: Any) -> Any:
+            return None if column is None else column[part].contiguous()  # as the kernels of Triton take it
+
+        return replace(
+            self,
+            h=self.h[part] if self.index is None else self.h,
+            index=some(self.index),
+            y=some(self.y),
+            w=some(self.w),
+            found=self.found[part],
+        )
+
+    def bound(self) -> float:
+        """Largest finite |logit|."""
+        return float(torch.maximum(self.found.largest.abs(), self.found.lowest.abs()).amax())
+
+    def usable(self) -> bool:
+        """Whether no logit is NaN or +inf, and in no row all or the label's are −inf."""
+        if not self.odd:
+            return True
+        f = self.found
+        bad = (f.bad > 0) | (f.possible == 0)
+        return not bool((bad if self.y is None else bad | torch.isneginf(f.gap)).any())
+
+    def sums(self, beta: float) -> Floats:
+        """NLL, its slope and its curvature in β, summed over the rows; as `attemper.kernels.nll.sums`."""
+        terms = _sums_of(self.h).nll(self.h, self.index, self.found, beta, self.double, self.odd)
+        return np.asarray(self.add(terms).cpu().numpy())
+
+    def limits(self) -> Floats:
+        """Slope of the NLL as β → 0 and as β → ∞; as `attemper.kernels.nll.limits`."""
+        f = self.found
+        mean = f.total / f.possible
+        return np.asarray(self.add(torch.stack([mean - f.largest - f.gap, -f.gap])).cpu().numpy())
+
+    def rests(self, betas: Floats) -> Any:
+        """Log R of each row (N×J): R = Σ exp(β (h − max)) over all columns but the largest."""
+        f, b = self.found, torch.from_numpy(betas)
+        # The second largest logit is taken out of the sums, so that they never underflow.
+        shift = torch.where(torch.isneginf(f.second), f.largest, f.second)
+        r = _sums_of(self.h).rests(self.h, self.index, f.top, shift, b, self.double)
+        return torch.log(r) + b.to(r.device) * (shift - f.largest)[:, None]
+
+    def reaching(self, cut: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+        """Rows, columns and values − max of the logits that reach the cut of their row, about ``most`` at a time."""
+        sums = _sums_of(self.h)
+        found = sums.counts(self.h, self.index, cut)
+        before = np.cumsum(found.cpu().numpy()) // most
+        starts = np.flatnonzero(np.diff(before, prepend=-1))
+        for first, last in zip(starts, [*starts[1:], len(self)]):
+            part = slice(int(first), int(last))
+            some = self[part]
+            row, column = sums.places(some.h, some.index, cut[part].contiguous(), found[part].contiguous())
+            source = row if some.index is None else some.index[row]
+            yield row + part.start, column, some.h[source, column].to(torch.float64) - some.found.largest[row]
+
+    def add(self, values: Any) -> Any:
+        """Sum over the rows, the last axis, with their weights."""
+        return values.sum(dim=-1) if self.w is None else (values * self.w).sum(dim=-1)
+
+
+def _sums_of(h: Any) -> ModuleType:
+    """Triton where it is there and the columns lie side by side; else plain torch."""
+    if h.stride(1) == 1 and _has_triton(h.device.type):
+        from attemper.gpu import fused
+
+        return fused
+    return plain
+
+
+@cache
+def _has_triton(device: str) -> bool:
+    return device == "cuda" and importlib.util.find_spec("triton") is not None
