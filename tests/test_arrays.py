@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from attemper.arrays import as_labels, as_matrix, as_names, as_weights, log_probs, to_numpy
+from attemper.arrays import as_labels, as_matrix, as_names, as_weights, log_probs, numbered, to_numpy
 from attemper.errors import InputError, InputTypeError
 
 MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
@@ -112,7 +112,7 @@ def test_arrays_stay_what_they_are(values):
 )
 def test_labels_that_are_no_column_numbers(labels, why):
     with pytest.raises(InputError, match=f"^labels: .*{why}"):
-        as_labels(labels, 3, 3, first_row=10)
+        as_labels(labels, 3, 3, name=numbered(10))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_column_of_labels_is_taken_with_a_warning():
 )
 def test_names_that_were_not_told(labels, why):
     with pytest.raises(InputError, match=why):
-        as_labels(labels, 2, 2, classes=["cat", "dog"], first_row=10)
+        as_labels(labels, 2, 2, classes=["cat", "dog"], name=numbered(10))
 
 
 def test_long_lists_of_names_are_cut_in_messages():
@@ -201,7 +201,7 @@ def test_lists_of_names_that_make_no_sense(classes, why):
 )
 def test_weights_that_cannot_be_used(weights, why):
     with pytest.raises(InputError, match=why):
-        as_weights(weights, 3, first_row=10)
+        as_weights(weights, 3, name=numbered(10))
 
 
 @pytest.mark.parametrize("weights", [[0, 1, 2], torch.tensor([0, 1, 2]), jnp.asarray([0, 1, 2]), pd.Series([0, 1, 2])])

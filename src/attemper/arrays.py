@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat
@@ -17,11 +18,15 @@ __all__ = [
     "CHUNK_ELEMENTS",
     "Floats",
     "Labels",
+    "RowName",
+    "SelectedRows",
     "as_labels",
     "as_matrix",
     "as_names",
+    "as_numbers",
     "as_weights",
     "log_probs",
+    "numbered",
     "on_gpu",
     "to_numpy",
 ]
@@ -38,9 +43,91 @@ GPUS = ("cuda",)
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+# How errors name a row.
+RowName = Callable[[int], str]
+
+
+def numbered(first_row: int = 0) -> RowName:
+    """Name rows by their numbers, the first of which is this."""
+    return lambda row: f"row {first_row + row}"
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows:
+    """Some rows of a larger array, left where they are until `to_numpy` or `gathered` reads them.
+
+    A part of it, ``rows[start:stop, :]``, is another one; nothing is copied for that.
+
+    Examples
+    --------
+    >>> rows = SelectedRows(np.arange(12.0).reshape(4, 3), np.array([0, 3]))
+    >>> rows.shape, to_numpy(rows[1:, :])
+    ((2, 3), array([[ 9., 10., 11.]]))
+    """
+
+    base: Any  # an array of two dimensions, of any library
+    index: Labels  # numbers of the rows, as a NumPy array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """As of an array: how many rows and columns."""
+        return len(self.index), int(self.base.shape[1])
+
+    @property
+    def ndim(self) -> int:
+        """Two dimensions, always."""
+        return 2
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the numbers, as the array's library calls it."""
+        return self.base.dtype
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, part: Any) -> SelectedRows:
+        rows = part[0] if isinstance(part, tuple) else part
+        if isinstance(part, tuple) and part[1:] != (slice(None),):
+            raise InputTypeError(f"[{part!r}]: of selected rows only rows can be taken; use gathered() first")
+        return SelectedRows(self.base, np.atleast_1d(self.index[rows]))
+
+    def gathered(self) -> Any:
+        """Copy these rows into an array of the base's library, on its device."""
+        index = self.index
+        if len(index) and index[-1] - index[0] == len(index) - 1 and (np.diff(index) == 1).all():
+            return self.base[int(index[0]) : int(index[-1]) + 1, :]
+        if not _is_foreign(self.base):
+            return self.base[index]
+        xp = array_api_compat.array_namespace(self.base)
+        return xp.take(self.base, xp.asarray(index, device=array_api_compat.device(self.base)), axis=0)
+
 
 def as_matrix(values: Any, what: str) -> Any:
     """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
+    values = as_numbers(values, what)
+    if values.ndim != 2:
+        raise InputError(
+            f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
+            f"{tuple(values.shape)}. Reshape your data, for example with logits.reshape(-1, n_classes)."
+        )
+    n, n_classes = values.shape
+    if n_classes == 0:
+        raise InputError(f"{what}: 0 feature(s) (shape=({n}, 0)) while a minimum of 2 is required, one per class")
+    if n == 0:
+        raise InputError(f"{what}: 0 sample(s) (shape=(0, {n_classes})) while a minimum of 1 is required")
+    if n_classes == 1:
+        raise InputError(
+            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class. "
+            "For a binary score z give both columns, np.column_stack([np.zeros_like(z), z])."
+        )
+    return values
+
+
+def as_numbers(values: Any, what: str) -> Any:
+    """Check that ``values`` is an array of real numbers, of any shape and any library; lists become one."""
+    if isinstance(values, SelectedRows):
+        return values
     if hasattr(values, "tocsr"):
         raise InputTypeError(
             f"{what}: a sparse matrix came; sparse input is not supported, since softmax needs every "
@@ -66,26 +153,14 @@ def as_matrix(values: Any, what: str) -> Any:
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
             raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
-    if values.ndim != 2:
-        raise InputError(
-            f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. Reshape your data, for example with logits.reshape(-1, n_classes)."
-        )
-    n, n_classes = values.shape
-    if n_classes == 0:
-        raise InputError(f"{what}: 0 feature(s) (shape=({n}, 0)) while a minimum of 2 is required, one per class")
-    if n == 0:
-        raise InputError(f"{what}: 0 sample(s) (shape=(0, {n_classes})) while a minimum of 1 is required")
-    if n_classes == 1:
-        raise InputError(
-            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class. "
-            "For a binary score z give both columns, np.column_stack([np.zeros_like(z), z])."
-        )
     return values
 
 
-def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, first_row: int = 0) -> Labels:
+def as_labels(
+    labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, name: RowName | None = None
+) -> Labels:
     """Labels as column numbers; names are looked up in ``classes``."""
+    name = name or numbered()
     try:
         y = to_numpy(labels) if _is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -103,7 +178,7 @@ def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None
     if len(y) != n:
         raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row")
     if classes is not None:
-        return _look_up(y, as_names(classes, n_classes), first_row)
+        return _look_up(y, as_names(classes, n_classes), name)
     if y.dtype.kind not in "biuf":
         try:
             if y.dtype.kind in "cmM":
@@ -113,7 +188,7 @@ def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None
             items = y.tolist()
             row = next((i for i, item in enumerate(items) if not _is_number(item)), 0)
             raise InputError(
-                f"labels: row {first_row + row} is {items[row]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
+                f"labels: {name(row)} is {items[row]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
                 "named labels tell the names in column order, such as classes=['benign', 'malignant'] "
                 "(Unknown label type for a classifier otherwise)"
             ) from None
@@ -121,28 +196,28 @@ def as_labels(labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None
         bad = np.flatnonzero(~np.isfinite(y))
         if bad.size:
             raise InputError(
-                f"labels: Input y contains NaN or Input y contains infinity or a value too large: row "
-                f"{first_row + bad[0]} is {y[bad[0]]}"
+                f"labels: Input y contains NaN or Input y contains infinity or a value too large: "
+                f"{name(bad[0])} is {y[bad[0]]}"
             )
         bad = np.flatnonzero(y != np.floor(y))
         if bad.size:
             raise InputError(
-                f"labels: row {first_row + bad[0]} is {y[bad[0]]}. Unknown label type: continuous; "
-                "labels are column numbers"
+                f"labels: {name(bad[0])} is {y[bad[0]]}. Unknown label type: continuous; labels are column numbers"
             )
     if y.size and not (y.min() >= 0 and y.max() < n_classes):
         row = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
         hint = " Labels that start at 1 need labels - 1." if y.min() >= 1 and y.max() == n_classes else ""
         raise InputError(
-            f"labels: row {first_row + row} has label {y[row]:.0f}, but there are {n_classes} columns of "
+            f"labels: {name(row)} has label {y[row]:.0f}, but there are {n_classes} columns of "
             f"logits, so labels run from 0 to {n_classes - 1}.{hint} For labels that are not column "
             "numbers tell their names in column order with classes=[…]."
         )
     return y.astype(np.int64)
 
 
-def as_weights(weights: Any, n: int, first_row: int = 0) -> Floats:
+def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
     """Sample weights: one per row, finite, none negative, not all zero."""
+    name = name or numbered()
     try:
         w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights)
         if w.dtype.kind == "c":
@@ -157,7 +232,7 @@ def as_weights(weights: Any, n: int, first_row: int = 0) -> Floats:
     bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
     if bad.size:
         raise InputError(
-            f"sample_weight: row {first_row + bad[0]} is {w[bad[0]]}; a weight counts repeats of its row: not "
+            f"sample_weight: {name(bad[0])} is {w[bad[0]]}; a weight counts repeats of its row: not "
             f"negative, and at most {MAX_WEIGHT:g}"
         )
     if not (w > 1e-100).any():
@@ -167,6 +242,8 @@ def as_weights(weights: Any, n: int, first_row: int = 0) -> Floats:
 
 def to_numpy(array: Any) -> NDArray[Any]:
     """Bring an array to NumPy, in at least single precision, without a copy where possible."""
+    if isinstance(array, SelectedRows):
+        array = array.gathered()
     if isinstance(array, np.ndarray):
         result = array
     elif array_api_compat.is_torch_array(array):
@@ -231,16 +308,16 @@ def _reject_foreign(values: Any, what: str) -> None:
         raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
 
 
-def _look_up(y: NDArray[Any], classes: list[Any], first_row: int) -> Labels:
-    column = {name: k for k, name in enumerate(classes)}
+def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:
+    column = {label: k for k, label in enumerate(classes)}
     out = np.empty(len(y), dtype=np.int64)
-    for row, name in enumerate(y.tolist()):
-        if np.ndim(name) != 0 or name not in column:
+    for row, label in enumerate(y.tolist()):
+        if np.ndim(label) != 0 or label not in column:
             raise InputError(
-                f"labels: row {first_row + row} is {name!r}, which is not among the {len(classes)} classes told: "
+                f"labels: {name(row)} is {label!r}, which is not among the {len(classes)} classes told: "
                 f"{_brief(classes)}"
             )
-        out[row] = column[name]
+        out[row] = column[label]
     return out
 
 

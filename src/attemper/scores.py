@@ -22,10 +22,13 @@ from attemper.arrays import (
     CHUNK_ELEMENTS,
     Floats,
     Labels,
+    RowName,
+    SelectedRows,
     as_labels,
     as_matrix,
     as_weights,
     log_probs,
+    numbered,
     on_gpu,
     to_numpy,
 )
@@ -85,10 +88,14 @@ class Scores:
         sample_weight: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
         first_row: int = 0,
+        name: RowName | None = None,
     ) -> Scores:
-        """Take logits (or any scores whose softmax is the prediction) as they are."""
+        """Take logits (or any scores whose softmax is the prediction) as they are.
+
+        Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
+        """
         values = as_matrix(logits, "logits")
-        return cls._checked(values, "logits", labels, sample_weight, classes, None, first_row)
+        return cls._checked(values, "logits", labels, sample_weight, classes, None, name or numbered(first_row))
 
     @classmethod
     def from_probs(
@@ -100,6 +107,7 @@ class Scores:
         classes: Sequence[Any] | None = None,
         floor: float | None = None,
         first_row: int = 0,
+        name: RowName | None = None,
     ) -> Scores:
         """Take probabilities; their logarithms are the logits.
 
@@ -112,7 +120,7 @@ class Scores:
         if floor is not None and not (isinstance(floor, Real) and 0 < floor < 1):
             raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")
         values = as_matrix(probs, "probabilities")
-        return cls._checked(values, "probs", labels, sample_weight, classes, floor, first_row)
+        return cls._checked(values, "probs", labels, sample_weight, classes, floor, name or numbered(first_row))
 
     @classmethod
     def _checked(
@@ -123,15 +131,15 @@ class Scores:
         sample_weight: Any,
         classes: Sequence[Any] | None,
         floor: float | None,
-        first_row: int,
+        name: RowName,
     ) -> Scores:
         n, n_classes = values.shape
-        y = None if labels is None else as_labels(labels, n, n_classes, classes, first_row)
-        w = None if sample_weight is None else as_weights(sample_weight, n, first_row)
+        y = None if labels is None else as_labels(labels, n, n_classes, classes, name)
+        w = None if sample_weight is None else as_weights(sample_weight, n, name)
         scores = cls(values, kind, y, w, bound=0.0, masked=False, floor=floor)
         if kind == "logits" and on_gpu(values):
-            return scores._scan_on_gpu(first_row)
-        bound, masked = scores._scan(first_row)
+            return scores._scan_on_gpu(name)
+        bound, masked = scores._scan(name)
         return replace(scores, bound=bound, masked=masked)
 
     def __len__(self) -> int:
@@ -151,7 +159,8 @@ class Scores:
     @property
     def logits(self) -> Any:
         """The logits, in the array they came in; of probabilities the logarithms."""
-        return log_probs(self.values, self.floor) if self.kind == "probs" else self.values
+        values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
+        return log_probs(values, self.floor) if self.kind == "probs" else values
 
     def total(
         self,
@@ -213,16 +222,16 @@ class Scores:
             weights = None if self.weights is None else self.weights[part]
             yield Chunk(h.astype(dtype or h.dtype, copy=False), self.labels[part], weights)
 
-    def _scan_on_gpu(self, first_row: int) -> Scores:
+    def _scan_on_gpu(self, name: RowName) -> Scores:
         from attemper.gpu import DeviceRows
 
         rows = DeviceRows.of(self.values, self.labels, self.weights)
         bound = rows.bound()
         if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
-            self._scan(first_row)  # says what is wrong
+            self._scan(name)  # says what is wrong
         return replace(self, bound=bound, masked=rows.odd, device=rows)
 
-    def _scan(self, first_row: int) -> tuple[float, bool]:
+    def _scan(self, name: RowName) -> tuple[float, bool]:
         """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""
         bound, masked = 0.0, False
         rows = max(1, CHUNK_ELEMENTS // self.n_classes)
@@ -230,23 +239,24 @@ class Scores:
             part = slice(first, min(first + rows, len(self)))
             values = to_numpy(self.values[part, :])
             labels = None if self.labels is None else self.labels[part]
+            called = _shifted(name, first)
             low, high = float(values.min()), float(values.max())
             if self.kind == "probs":
-                h = _checked_log_probs(values, self.floor, first_row + first)
+                h = _checked_log_probs(values, self.floor, called)
                 low, high = float(h.min()), float(h.max())
             elif not np.isfinite(low) or not np.isfinite(high):
                 h = values
-                _reject_bad_logits(h, first_row + first)
+                _reject_bad_logits(h, called)
             if low == -np.inf:
                 masked = True
-                _reject_masked_rows(h, labels, self.kind, first_row + first)
+                _reject_masked_rows(h, labels, self.kind, called)
                 low = float(h[np.isfinite(h)].min())
                 high = float(h[np.isfinite(h)].max())
             bound = max(bound, abs(low), abs(high))
             if bound > LARGEST:
                 row, column = np.argwhere(np.abs(np.where(np.isfinite(values), values, 0)) > LARGEST)[0]
                 raise InputError(
-                    f"logits: row {first_row + first + row}, column {column} is {values[row, column]:.3g}; larger than "
+                    f"logits: {called(row)}, column {column} is {values[row, column]:.3g}; larger than "
                     f"{LARGEST:g} is no logit. To mask a class out use -inf: logits[logits < -1e30] = -inf."
                 )
         if 0 < bound < 1 / LARGEST:
@@ -265,44 +275,49 @@ def _threads() -> int:
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def _reject_bad_logits(h: NDArray[Any], first_row: int) -> None:
+def _shifted(name: RowName, first: int) -> RowName:
+    """Name the rows of a part that begins at row ``first``."""
+    return lambda row: name(first + row)
+
+
+def _reject_bad_logits(h: NDArray[Any], name: RowName) -> None:
     bad = np.argwhere(np.isnan(h) | (h == np.inf))
     if len(bad):
         row, column = bad[0]
         what = "NaN" if np.isnan(h[row, column]) else "infinity"
         raise InputError(
-            f"logits: row {first_row + row}, column {column} is {what}; every logit must be a number "
+            f"logits: {name(row)}, column {column} is {what}; every logit must be a number "
             "(-inf marks a class that is masked out). Mend or drop that row."
         )
 
 
-def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, first_row: int) -> None:
+def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, name: RowName) -> None:
     dead = np.flatnonzero(np.isneginf(h).all(axis=1))
     if dead.size:
-        raise InputError(f"logits: row {first_row + dead[0]} is -inf everywhere; some class must be possible")
+        raise InputError(f"logits: {name(dead[0])} is -inf everywhere; some class must be possible")
     if labels is None:
         return
     hit = np.flatnonzero(np.isneginf(h[np.arange(len(h)), labels]))
     if hit.size:
-        row, label = first_row + hit[0], labels[hit[0]]
+        row, label = name(hit[0]), labels[hit[0]]
         if kind == "probs":
             raise InputError(
-                f"probabilities: row {row} gives its own label {label} a probability of exactly 0, so the loss "
+                f"probabilities: {row} gives its own label {label} a probability of exactly 0, so the loss "
                 "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
                 "floor=1e-8 (command line: --floor 1e-8)."
             )
         raise InputError(
-            f"logits: row {row}, column {label} is -inf (a masked class), but that is the row's own label. "
+            f"logits: {row}, column {label} is -inf (a masked class), but that is the row's own label. "
             "Mend the mask or drop that row."
         )
 
 
-def _checked_log_probs(p: NDArray[Any], floor: float | None, first_row: int) -> NDArray[Any]:
+def _checked_log_probs(p: NDArray[Any], floor: float | None, name: RowName) -> NDArray[Any]:
     bad = np.argwhere(~((p >= 0) & (p <= 1 + 1e-3)))
     if len(bad):
         row, column = bad[0]
         raise InputError(
-            f"probabilities: row {first_row + row}, column {column} is {p[row, column]}; probabilities lie between "
+            f"probabilities: {name(row)}, column {column} is {p[row, column]}; probabilities lie between "
             "0 and 1. If these are logits, say so: from_logits (command line: leave out --probs)."
         )
     sums = p.sum(axis=1, dtype=np.float64)
@@ -312,7 +327,7 @@ def _checked_log_probs(p: NDArray[Any], floor: float | None, first_row: int) -> 
     if off.size:
         row = off[0]
         raise InputError(
-            f"probabilities: row {first_row + row} sums to {sums[row]:.6g}; expected 1. Divide each row by its "
+            f"probabilities: {name(row)} sums to {sums[row]:.6g}; expected 1. Divide each row by its "
             "sum if that is what is meant."
         )
     return np.asarray(log_probs(p.astype(np.float64, copy=False), floor))
