@@ -31,6 +31,7 @@ from attemper.calibrators import METHODS
 from attemper.cli import main
 from attemper.errors import InputError, MissingExtraError
 from attemper.files import open_scores
+from attemper.tokens import token_scores
 
 from data import FORMATS, draw, save
 
@@ -760,3 +761,76 @@ def test_reproduce_without_the_networks_says_where_they_are(cli, tmp_path, monke
     assert done.code == 2
     assert "data/ folder of the repository" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    """Logits of 40 sequences of 12 positions over 9 tokens, the first of each left out by a mask."""
+    logits, ids = draw(480, 9, seed=5)
+    logits, ids = logits.reshape(40, 12, 9).astype(np.float32), ids.reshape(40, 12)
+    mask = np.ones((40, 12), dtype=np.int64)
+    mask[::2, :3], mask[1::2, 9:] = 0, 0
+    labels, ids = np.where(mask == 1, ids, -100), np.roll(ids, 1, axis=1)
+    np.savez(tmp_path / "tokens.npz", logits=logits, labels=labels, input_ids=ids, attention_mask=mask)
+    return logits, labels, ids, mask
+
+
+def test_tokens_are_fitted_from_files(cli, tokens):
+    logits, labels, ids, mask = tokens
+    expected = TemperatureScaling().fit(token_scores(logits, labels)).temperature_
+    done = cli("fit", "tokens.npz", "--method", "ts", "--ignore-index", -100, "--json")
+    assert json.loads(done.out)["temperature"] == pytest.approx(expected, rel=1e-6)
+    assert json.loads(done.out)["n_samples"] == mask.sum()
+    told = ["--next-token", "--labels-key", "input_ids", "--mask-key", "attention_mask"]
+    expected = TemperatureScaling().fit(token_scores(logits, input_ids=ids, mask=mask)).temperature_
+    done = cli("fit", "tokens.npz", "--method", "ts", *told, "--json")
+    assert json.loads(done.out)["temperature"] == pytest.approx(expected, rel=1e-6)
+    done = cli("evaluate", "tokens.npz", *told, "--json")
+    assert json.loads(done.out)["as given"]["accuracy"]["value"] > 0.2
+
+
+def test_options_are_fitted_and_applied(cli, tmp_path):
+    logits, labels = draw(300, 30)
+    tokens = [7, 21, 3]
+    answers = logits[:, tokens].argmax(axis=1)
+    answers[::3] = labels[::3] % 3
+    np.savez(tmp_path / "val.npz", logits=logits, labels=answers, ids=np.array(tokens)[answers])
+    expected = TemperatureScaling().fit(logits[:, tokens], answers)
+    for more in (["--labels-key", "labels"], ["--labels-key", "ids", "--labels-are", "tokens"]):
+        done = cli("fit", "val.npz", "--method", "ts", "--columns", "7,21,3", *more, "--json", "-o", "m.json")
+        assert json.loads(done.out)["temperature"] == pytest.approx(expected.temperature_, rel=1e-6)
+        assert cli("apply", "m.json", "val.npz", "--columns", "7,21,3", *more, "-o", "p.npz").code == 0
+        with np.load(tmp_path / "p.npz") as found:
+            np.testing.assert_allclose(found["probs"], expected.predict_proba(logits[:, tokens]), rtol=1e-6)
+            np.testing.assert_array_equal(found["labels"], answers)
+    named = cli("fit", "val.npz", "--columns", "7,21,3", "--labels-key", "ids", "--labels-are", "tokens",
+                "--classes", "A,B,C", "-o", "m.json")  # fmt: skip
+    assert named.code == 0
+    assert cli("apply", "m.json", "val.npz", "--columns", "7,21,3", "-o", "p.csv").code == 0
+    assert (tmp_path / "p.csv").read_text().startswith("prediction,prob_A,prob_B,prob_C\n")
+
+
+@pytest.mark.parametrize(
+    "told, message",
+    [
+        ([], "has shape (40, 12, 9); expected two dimensions"),
+        ([], "For logits of tokens tell what counts: --ignore-index"),
+        (["--columns", "1,x"], "--columns 1,x: expected column numbers"),
+        (["--columns", "1,9", "--ignore-index", "-100"], "token 9 is outside the vocabulary"),
+        (["--columns", "1,2", "--probs"], "do not sum to 1"),
+        (["--labels-are", "tokens"], "tell their tokens with columns"),
+        (["--ignore-index", "3"], "sequence 0, position 0 (row 0) has label -100"),
+        (["--ignore-index", "-100", "--mask-key", "input_ids"], "mask: sequence 0, position"),
+        (["--mask-key", "none"], "holds no array 'none'"),
+    ],
+)
+def test_what_is_wrong_about_tokens_is_told(cli, tokens, told, message):
+    done = cli("fit", "tokens.npz", *told)
+    assert done.code == 2
+    assert message in " ".join(done.err.split())
+
+
+def test_a_sketch_takes_no_token_options(cli, tokens):
+    assert cli("sketch", "tokens.npz", "--ignore-index", -100, "-o", "a.sketch.json").code == 0
+    done = cli("fit", "a.sketch.json", "--ignore-index", 0)
+    assert "give --ignore-index to `attemper sketch`" in " ".join(done.err.split())

@@ -14,6 +14,8 @@ from attemper.files import ScoreFiles, expanded, open_scores
 from attemper.scores import Scores
 from attemper.sketch import Sketch
 
+TOKENS = ("mask_key", "ignore_index", "next_token", "columns", "labels_are")
+
 
 @contextmanager
 def bar(total: int | None) -> Iterator[tuple[Progress, Any]]:
@@ -58,8 +60,8 @@ def sketch_of(inputs: Sequence[str], read: dict[str, Any], **settings: Any) -> S
 
 def _reject_reading_options(path: str, read: dict[str, Any]) -> None:
     """Refuse what says how to read logits: a sketch holds none. --probs and --classes go into the map."""
-    for name in ("logits_key", "labels", "labels_key", "weights_key", "floor"):
-        if read[name] is not None:
+    for name in ("logits_key", "labels", "labels_key", "weights_key", "floor", *TOKENS):
+        if read[name] is not None and read[name] is not False:
             option = "--" + name.replace("_", "-")
             raise InputError(f"{path}: a sketch holds no logits or labels any more; give {option} to `attemper sketch`")
 

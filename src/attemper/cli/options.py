@@ -76,9 +76,31 @@ def reading(weights: bool = True) -> Callable[[Command], Command]:
             help="Names of the classes in column order: a text file with one a line, or a list. Needed when "
             "labels are names.",
         ),
+        "mask_key": click.option(
+            "--mask-key", metavar="NAME", help="Tokens: array of 0 and 1, which positions count [default: all]."
+        ),
+        "ignore_index": click.option(
+            "--ignore-index", type=int, metavar="N", help="Rows with this label do not count, such as -100."
+        ),
+        "next_token": click.option(
+            "--next-token",
+            is_flag=True,
+            help="Tokens: --labels-key names the input ids, and each position is judged by the next one.",
+        ),
+        "columns": click.option(
+            "--columns",
+            metavar="ID,ID,…",
+            help="Take only these columns of logits, such as the tokens of answer options; labels count within them.",
+        ),
+        "labels_are": click.option(
+            "--labels-are",
+            type=click.Choice(["options", "tokens"]),
+            help="With --columns: labels are 0, 1, … among them, or token ids [default: options].",
+        ),
     }
     if not weights:
-        del options["weights_key"], options["classes"]
+        for name in ("weights_key", "classes", "mask_key", "ignore_index", "next_token"):
+            del options[name]
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
@@ -87,6 +109,7 @@ def reading(weights: bool = True) -> Callable[[Command], Command]:
             read["labels"] = read["labels"] or None
             if "classes" in read:
                 read["classes"] = class_names(read["classes"])
+            read["columns"] = column_numbers(read["columns"])
             return command(read=read, **given)
 
         for option in reversed(options.values()):
@@ -198,6 +221,18 @@ def class_names(told: str | None) -> list[str] | None:
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"--classes {told}: neither a list such as cat,dog nor a readable file: {error}") from None
     return [line.strip() for line in lines if line.strip()]
+
+
+def column_numbers(told: str | None) -> list[int] | None:
+    """Read a list of column numbers."""
+    if told is None:
+        return None
+    try:
+        return [int(number) for number in told.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--columns {told}: expected column numbers with commas between, such as 317,418,356"
+        ) from None
 
 
 def check_writable(path: str, inputs: Sequence[str] = ()) -> None:

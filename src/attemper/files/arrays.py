@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError
 from attemper.files.reading import Block, Keys, listed, parsing, rows_per_block
+from attemper.sequences import position_name, zeros_and_ones
 
 __all__ = ["ArrayReader", "ArraySource", "Header", "read_npy_header"]
 
 NUMBERS = "fiu"
+NUMBERS_OR_BOOLEANS = "fiub"
 NUMBERS_OR_NAMES = "fiubUS"
 
 
@@ -73,6 +75,13 @@ class _Part:
     def __str__(self) -> str:
         return f"{self.source.path}: {self.key!r}"
 
+    def flattened(self) -> _Part:
+        """See sequences of positions as rows: they lie one after the other."""
+        if self.header.fortran:
+            raise FileError(f"{self} is stored column after column; save it with numpy.ascontiguousarray")
+        b, length, *more = self.header.shape
+        return replace(self, header=replace(self.header, shape=(b * length, *more)))
+
     def read(self, stream: BufferedIOBase, start: int, first: int, rows: int) -> NDArray[Any]:
         """Read rows from ``first`` on; the data begin at ``start``, the stream stands at ``first``."""
         dtype, shape = self.header.dtype, self.header.shape
@@ -117,41 +126,104 @@ class ArrayReader:
         self.path = source.path
         self._values = _part(source, keys.values, "--logits-key", NUMBERS)
         shape = self._values.header.shape
-        if len(shape) != 2:
+        if len(shape) != 2 and not (len(shape) == 3 and keys.sequences):
+            hint = " For logits of tokens tell what counts: --ignore-index, --mask-key, --next-token, or --columns."
             raise InputError(
                 f"{self._values} has shape {shape}; expected two dimensions, one row per sample and one "
                 "column per class. Reshape it, for example with logits.reshape(-1, n_classes)."
+                f"{hint if len(shape) == 3 else ''}"
+            )
+        self.length = shape[1] if len(shape) == 3 else None
+        self._next = keys.next_token
+        if keys.next_token and self.length is None:
+            raise InputError(
+                f"{self._values} has shape {shape}; --next-token needs (B, L, V), to know where a sequence ends"
             )
         self.n_rows: int | None
-        self.n_rows, self.n_classes = shape
-        self._labels = self._weights = None
+        self.n_rows, self.n_classes = math.prod(shape[:-1]), shape[-1]
+        self._labels = self._weights = self._mask = None
         if labels is not None:
             self._labels = _part(labels, "labels", "--labels", NUMBERS_OR_NAMES)
         elif keys.want_labels:
             self._labels = _part(source, keys.labels or "labels", "--labels-key", NUMBERS_OR_NAMES)
         if keys.weights is not None:
             self._weights = _part(source, keys.weights, "--weights-key", NUMBERS)
-        for part in (self._labels, self._weights):
+        if keys.mask is not None:
+            self._mask = _part(source, keys.mask, "--mask-key", NUMBERS_OR_BOOLEANS)
+        for part in (self._labels, self._weights, self._mask):
             if part is not None:
                 _check_one_per_row(part, self._values)
+        if self.length is not None:
+            self._values = self._values.flattened()
+            self._labels, self._weights, self._mask = (
+                None if part is None else part.flattened() for part in (self._labels, self._weights, self._mask)
+            )
 
     def blocks(self) -> Iterator[Block]:
         """Read the rows in order, a bounded block at a time."""
         assert self.n_rows is not None
-        parts = [part for part in (self._values, self._labels, self._weights) if part is not None]
+        parts = [part for part in (self._values, self._labels, self._weights, self._mask) if part is not None]
         # Logits narrower than float64 may be widened on the way, so count them as such.
         step = rows_per_block(8 * self.n_classes + sum(part.header.row_bytes for part in parts[1:]))
         with ExitStack() as stack:
-            streams = {part: stack.enter_context(part.source.open(part.key)) for part in parts}
-            starts = {part: streams[part].tell() for part in parts}
+            values = _Lane(self._values, stack)
+            labels, weights, mask, next_mask = (
+                None if part is None else _Lane(part, stack, ahead)
+                for part, ahead in (
+                    (self._labels, int(self._next)),
+                    (self._weights, 0),
+                    (self._mask, 0),
+                    (self._mask if self._next else None, 1),
+                )
+            )
             for first in range(0, self.n_rows, step):
                 rows = min(step, self.n_rows - first)
-                arrays = {part: part.read(streams[part], starts[part], first, rows) for part in parts}
                 yield Block(
-                    arrays[self._values],
-                    None if self._labels is None else arrays[self._labels].reshape(rows),
-                    None if self._weights is None else arrays[self._weights].reshape(rows),
+                    values.read(first, rows),
+                    None if labels is None else labels.read(first, rows).reshape(rows),
+                    None if weights is None else weights.read(first, rows).reshape(rows),
+                    self._counts(
+                        first,
+                        rows,
+                        None if mask is None else mask.read(first, rows).reshape(rows),
+                        None if next_mask is None else next_mask.read(first, rows).reshape(rows),
+                    ),
                 )
+
+    def _counts(
+        self, first: int, rows: int, mask: NDArray[Any] | None, next_mask: NDArray[Any] | None
+    ) -> NDArray[np.bool_] | None:
+        """Say which rows count; a pair of this position and the next only if both do."""
+        if mask is None and not self._next:
+            return None
+        numbers = np.arange(first, first + rows)
+        counts = np.ones(rows, dtype=bool)
+        if mask is not None:
+            try:
+                counts = zeros_and_ones(mask, position_name(numbers, self.length))
+            except InputError as error:
+                raise InputError(f"{self.path}: {error}") from None
+        if self._next:
+            counts = counts & ((numbers + 1) % (self.length or 1) != 0)
+        return counts if next_mask is None else counts & (next_mask == 1)
+
+
+class _Lane:
+    """One array being read from first row to last; ``ahead`` rows further on than the others."""
+
+    def __init__(self, part: _Part, stack: ExitStack, ahead: int = 0) -> None:
+        self.part, self.ahead = part, ahead
+        self._stream = stack.enter_context(part.source.open(part.key))
+        self._start = self._stream.tell()
+        if ahead:
+            part.read(self._stream, self._start, 0, min(ahead, part.header.shape[0]))
+
+    def read(self, first: int, rows: int) -> NDArray[Any]:
+        """Read the next rows; what would lie beyond the end is zeros."""
+        there = min(rows, self.part.header.shape[0] - first - self.ahead)
+        array = self.part.read(self._stream, self._start, first + self.ahead, there)
+        missing = np.zeros((rows - there, *array.shape[1:]), array.dtype)
+        return np.concatenate([array, missing]) if len(missing) else array
 
 
 def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
@@ -168,7 +240,7 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
             "of numbers (or of text, for names)."
         )
     if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
-        expected = "numbers" if kinds == NUMBERS else "numbers or names"
+        expected = "numbers or names" if kinds == NUMBERS_OR_NAMES else "numbers"
         raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
     declared = header.dtype.itemsize * math.prod(header.shape)
     if declared > header.n_bytes:
@@ -185,11 +257,13 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
 
 
 def _check_one_per_row(part: _Part, values: _Part) -> None:
-    n, shape = values.header.shape[0], part.header.shape
-    if shape in ((n,), (n, 1)):
+    *rows, _ = values.header.shape
+    n, shape = rows[0], part.header.shape
+    if shape == tuple(rows) or (len(rows) == 1 and shape == (n, 1)):
         return
     hint = " They look one-hot: use labels.argmax(axis=1)." if shape == values.header.shape else ""
-    raise InputError(f"{part} has shape {shape}; expected one entry per row of logits, shape ({n},).{hint}")
+    each = "row" if len(rows) == 1 else "position"
+    raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}.{hint}")
 
 
 def read_npy_header(stream: BufferedIOBase, path: Path, size: int) -> Header:

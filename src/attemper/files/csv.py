@@ -14,7 +14,7 @@ import numpy as np
 from attemper.documents import atomic
 from attemper.errors import FileError, InputError
 from attemper.files.reading import Block, Keys, checked_file, opened, rows_per_block
-from attemper.files.table import LABEL, PREDICTION, PROB, choose_columns, reject_label_file
+from attemper.files.table import LABEL, PREDICTION, PROB, choose_columns, reject_label_file, reject_sequences
 from attemper.files.writing import Layout, ProbRows
 
 __all__ = ["CsvReader", "write_csv"]
@@ -26,10 +26,11 @@ MAX_LINE_BYTES = 64 << 20
 class CsvReader:
     """A table in text, its header read."""
 
-    n_rows = None
+    n_rows = length = None
 
     def __init__(self, path: Path, keys: Keys, labels: Path | None) -> None:
         reject_label_file(path, labels)
+        reject_sequences(path, keys)
         self.path = path
         checked_file(path)
         with opened(path) as stream:

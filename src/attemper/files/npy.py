@@ -44,10 +44,11 @@ class NpySource:
 def read_npy(path: Path, keys: Keys, labels: Path | None) -> ArrayReader:
     """Open logits, and the file with their labels."""
     source = NpySource(path, keys.values)
-    if keys.weights is not None:
-        raise FileError(
-            f"{path}: an .npy file holds one array, so no weights; save logits, labels and weights together as .npz"
-        )
+    for key, what in ((keys.weights, "weights"), (keys.mask, "mask")):
+        if key is not None:
+            raise FileError(
+                f"{path}: an .npy file holds one array, so no {what}; save logits, labels and {what} together as .npz"
+            )
     if labels is None and keys.want_labels:
         raise FileError(f"{path}: an .npy file holds logits alone; tell the file of labels: --labels labels.npy")
     return ArrayReader(source, keys, None if labels is None else NpySource(labels, "labels"))

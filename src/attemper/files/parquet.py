@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from attemper.documents import atomic
 from attemper.errors import InputError, require
 from attemper.files.reading import Block, Keys, checked_file, parsing, rows_per_block
-from attemper.files.table import LABEL, PREDICTION, choose_columns, label_and_weight, reject_label_file
+from attemper.files.table import (
+    LABEL,
+    PREDICTION,
+    choose_columns,
+    label_and_weight,
+    reject_label_file,
+    reject_sequences,
+)
 from attemper.files.writing import Layout, ProbRows
 
 __all__ = ["ParquetReader", "write_parquet"]
@@ -26,8 +33,11 @@ BUFFER_BYTES = 1 << 16
 class ParquetReader:
     """A table, its schema read."""
 
+    length = None
+
     def __init__(self, path: Path, keys: Keys, labels: Path | None) -> None:
         reject_label_file(path, labels)
+        reject_sequences(path, keys)
         self._pa = require("pyarrow", extra="parquet", why="to read parquet files")
         self._pq = require("pyarrow.parquet", extra="parquet", why="to read parquet files")
         self.path = path

@@ -10,6 +10,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import AttemperError, FileError
@@ -26,6 +27,7 @@ class Block(NamedTuple):
     values: NDArray[Any]
     labels: NDArray[Any] | None
     weights: NDArray[Any] | None
+    counts: NDArray[np.bool_] | None = None  # which rows count; None: all
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,14 @@ class Keys:
     weights: str | None = None
     probs: bool = False
     need_labels: bool = True
+    mask: str | None = None
+    next_token: bool = False  # the label of a position is what stands at the next one
+    sequences: bool = False  # logits may be (B, L, V), everything else (B, L)
 
     @property
     def want_labels(self) -> bool:
         """Labels that are not needed are read only if told: those of new data are often no labels."""
-        return self.need_labels or self.labels is not None
+        return self.need_labels or self.labels is not None or self.next_token
 
     @property
     def values(self) -> str:
@@ -63,6 +68,10 @@ class Reader(Protocol):
     @property
     def n_rows(self) -> int | None:
         """N, or None where only the end of the file tells."""
+
+    @property
+    def length(self) -> int | None:
+        """L, where rows are the positions of sequences."""
 
     @property
     def columns(self) -> tuple[str, ...] | None:

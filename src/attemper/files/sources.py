@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.arrays import RowName
 from attemper.errors import FileError, InputError
+from attemper.files.choosing import EVERYTHING, Choice, name_of
 from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
 from attemper.files.npz import read_npz
@@ -19,6 +21,7 @@ from attemper.files.parquet import ParquetReader
 from attemper.files.reading import Block, Keys, Reader
 from attemper.files.safetensors import read_safetensors
 from attemper.scores import Scores
+from attemper.tokens import LabelsAre
 
 __all__ = ["ScoreFiles", "expanded", "open_scores"]
 
@@ -41,30 +44,39 @@ class ScoreFiles:
     probs: bool = False
     floor: float | None = None
     classes: tuple[str, ...] | None = None
+    choice: Choice = EVERYTHING
 
     @property
     def n_classes(self) -> int:
         """K, the number of classes."""
-        return self.readers[0].n_classes
+        return self.readers[0].n_classes if self.choice.columns is None else len(self.choice.columns)
 
     @property
     def n_rows(self) -> int | None:
-        """N, or None when only reading to the end can tell (csv)."""
+        """N, with rows that do not count, or None when only reading to the end can tell (csv)."""
         counts = [reader.n_rows for reader in self.readers]
         return None if None in counts else sum(n for n in counts if n is not None)
 
     def __iter__(self) -> Iterator[Scores]:
-        rows, weighty = 0, False
+        rows, counted, weighty = 0, 0, False
         for reader in self.readers:
             first_row = 0
             for block in reader.blocks():
-                piece = self._scores(reader.path, block, first_row)
-                first_row += len(piece)
+                piece = self._scores(reader, block, first_row)
+                first_row += len(block.values)
+                if piece is None:
+                    continue
+                counted += len(piece)
                 weighty = weighty or piece.weights is None or bool(piece.weights.any())
                 yield piece
             rows += first_row
         if not rows:
             raise InputError(f"{self.readers[0].path}: no rows, so there is nothing to read")
+        if not counted:
+            raise InputError(
+                f"{self.readers[0].path}: none of the {rows} rows counts, after the mask and the label to ignore; "
+                "there is nothing to fit"
+            )
         if not weighty:
             raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
 
@@ -85,27 +97,38 @@ class ScoreFiles:
 
     # NaN and infinity are looked for and reported by Scores; numpy need not warn on the way.
     @np.errstate(all="ignore")
-    def _scores(self, path: Path, block: Block, first_row: int) -> Scores:
-        # One piece may have weights that are all zero, though a data set may not.
-        weightless = block.weights is not None and not block.weights.any()
-        told: dict[str, Any] = {
-            "sample_weight": None if weightless else block.weights,
-            "classes": self.classes,
-            "first_row": first_row,
-        }
+    def _scores(self, reader: Reader, block: Block, first_row: int) -> Scores | None:
+        """Validate the rows of a block that count; None where none does."""
         try:
-            labels = None if block.labels is None else self._labels(block.labels, first_row)
+            labels = None
+            if block.labels is not None:
+                labels = self._labels(block.labels, name_of(None, first_row, reader.length))
+            values, weights, rows = block.values, block.weights, self.choice.rows(block, labels)
+            if rows is not None:
+                if not len(rows):
+                    return None
+                values = values[rows]
+                labels, weights = (None if a is None else a[rows] for a in (labels, weights))
+            name = name_of(rows, first_row, reader.length)
+            # One piece may have weights that are all zero, though a data set may not.
+            weightless = weights is not None and not weights.any()
+            told: dict[str, Any] = {
+                "sample_weight": None if weightless else weights,
+                "classes": None if self.choice.by_token else self.classes,
+                "name": name,
+            }
+            labels = self.choice.labels(labels, name)
             if self.probs:
-                scores = Scores.from_probs(block.values, labels, floor=self.floor, **told)
+                scores = Scores.from_probs(values, labels, floor=self.floor, **told)
             else:
-                scores = Scores.from_logits(block.values, labels, **told)
+                scores = Scores.from_logits(self.choice.values(values), labels, **told)
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            raise InputError(f"{reader.path}: {error}") from None
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
-    def _labels(self, labels: NDArray[Any], first_row: int) -> NDArray[Any]:
+    def _labels(self, labels: NDArray[Any], name: RowName) -> NDArray[Any]:
         """Names as text where classes are told, numbers otherwise."""
-        if self.classes is not None:
+        if self.classes is not None and not self.choice.by_token:
             return np.array([_name(label) for label in labels.tolist()], dtype=object)
         if labels.dtype.kind not in "OU":
             return labels
@@ -115,7 +138,7 @@ class ScoreFiles:
                 numbers[i] = float(label)
             except ValueError:
                 raise InputError(
-                    f"labels: row {first_row + i} is {label[:60]!r}, not a column number; for named labels "
+                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for named labels "
                     "tell the names in column order with --classes"
                 ) from None
         return numbers
@@ -132,6 +155,11 @@ def open_scores(
     floor: float | None = None,
     classes: Sequence[Any] | None = None,
     need_labels: bool = True,
+    mask_key: str | None = None,
+    ignore_index: int | None = None,
+    next_token: bool = False,
+    columns: Sequence[int] | None = None,
+    labels_are: LabelsAre | None = None,
 ) -> ScoreFiles:
     """Open files, or what a pattern matches, as one data set; only headers are read.
 
@@ -156,6 +184,12 @@ def open_scores(
         Names of the columns, for labels that are names.
     need_labels
         If False, labels are read only where ``labels`` or ``labels_key`` tells them.
+    mask_key, ignore_index, next_token
+        Which rows count, as in `attemper.tokens.token_scores`: an array of 0 and 1; the label of rows that do not
+        count; whether the labels are input ids, so that each position is judged by the next one. If one of these
+        or ``columns`` is told, arrays of logits may be (B, L, V), and the others (B, L).
+    columns, labels_are
+        Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are kept.
 
     Examples
     --------
@@ -177,14 +211,20 @@ def open_scores(
                 f"{len(files)} files of logits, but {len(label_files)} files of labels; give one for each, "
                 "in the same order"
             )
-    keys = Keys(logits_key, labels_key, weights_key, probs, need_labels)
+    choice = Choice.told(ignore_index, columns, labels_are, probs)
+    tokens = mask_key is not None or ignore_index is not None or next_token or columns is not None
+    keys = Keys(logits_key, labels_key, weights_key, probs, need_labels, mask_key, next_token, tokens)
+    if ignore_index is not None and not (keys.want_labels or labels is not None):
+        raise InputError(f"ignore_index={ignore_index}: labels are needed for that; tell them with labels_key")
     readers = [_reader(path, keys, label) for path, label in zip(files, label_files)]
     # An empty shard is no error as long as another one holds rows.
     readers = [reader for reader in readers if reader.n_rows != 0]
     if not readers:
         raise InputError(f"{files[0]}: no rows, so there is nothing to read")
     _check_alike(readers)
-    return ScoreFiles(tuple(readers), probs, floor, None if classes is None else tuple(map(str, classes)))
+    for reader in readers:
+        choice.check(reader)
+    return ScoreFiles(tuple(readers), probs, floor, None if classes is None else tuple(map(str, classes)), choice)
 
 
 def _reader(path: Path, keys: Keys, labels: Path | None) -> Reader:

@@ -18,6 +18,7 @@ __all__ = [
     "choose_columns",
     "label_and_weight",
     "reject_label_file",
+    "reject_sequences",
 ]
 
 LABEL, PREDICTION, PROB = "label", "prediction", "prob_"
@@ -38,6 +39,16 @@ def reject_label_file(path: Path, labels: Path | None) -> None:
         raise FileError(
             f"{path}: the labels of a table are one of its columns, not the file {labels}; add the column, "
             "or save the logits as .npy"
+        )
+
+
+def reject_sequences(path: Path, keys: Keys) -> None:
+    """Refuse what belongs to arrays of sequences."""
+    if keys.mask is not None or keys.next_token:
+        option = "--next-token" if keys.next_token else "--mask-key"
+        raise FileError(
+            f"{path}: a table has no sequences, so no {option}; save arrays as .npz or .safetensors, or give rows that "
+            "do not count the label of --ignore-index"
         )
 
 
