@@ -8,7 +8,7 @@ from importlib import resources
 
 import attemper
 
-HEAVY = {"torch", "matplotlib", "onnx", "dask", "ray", "jinja2", "jax", "pandas", "pyarrow", "safetensors"}
+HEAVY = {"torch", "matplotlib", "onnx", "dask", "ray", "fsspec", "jinja2", "jax", "pandas", "pyarrow", "safetensors"}
 COMMAND_LINE = {"click", "rich", "attemper.cli", "attemper.files", "attemper.plots", "attemper.comparison"}
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError
+from attemper.places import local, place
 
 __all__ = ["Fields", "atomic", "read_document", "write_document"]
 
@@ -34,7 +35,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
 
     An error or interrupt half-way leaves what was there before.
     """
-    path = Path(path)
+    path = local(path)
     encoding = None if "b" in mode else "utf-8"
     try:
         if path.is_dir():
@@ -82,12 +83,14 @@ def write_document(path: str | os.PathLike[str], kind: str, content: dict[str, A
 
 def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
     """Read a document of one of these kinds; a clear `FileError` for anything else."""
-    path = Path(path)
+    path = place(path)
     try:
         with path.open("rb") as stream:
             text = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except FileError:
+        raise
     except ValueError as error:  # a NUL in the name
         raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
     if len(text) > MAX_BYTES:

@@ -7,6 +7,7 @@ One family: ``except AttemperError`` catches them all, and since it is a
 from __future__ import annotations
 
 import importlib
+import re
 from types import ModuleType
 
 import sklearn.exceptions
@@ -25,7 +26,23 @@ __all__ = [
 
 
 class AttemperError(ValueError):
-    """What came, where it was, what was expected and how to mend it."""
+    """What came, where it was, what was expected and how to mend it.
+
+    Passwords and signatures in addresses are never repeated.
+
+    >>> AttemperError("ftp://me:secret@host/val.npz: there is no such file")
+    AttemperError('ftp://me:***@host/val.npz: there is no such file')
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def _without_secrets(text: str) -> str:
+    if "://" not in text:
+        return text
+    text = re.sub(r"(://[^/\s:@]*):[^/\s]*@", r"\1:***@", text)
+    return re.sub(r"(https?://[^\s?]*)\?[^\s:;,)']*", r"\1?***", text)
 
 
 class InputError(AttemperError):

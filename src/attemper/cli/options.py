@@ -13,6 +13,7 @@ import click
 from attemper.calibrators import Calibrator
 from attemper.errors import FileError, InputError
 from attemper.files import expanded
+from attemper.places import local
 from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
@@ -237,10 +238,14 @@ def column_numbers(told: str | None) -> list[int] | None:
 
 def check_writable(path: str, inputs: Sequence[str] = ()) -> None:
     """Say before the work, not after it, that there is no such folder, or that an input would be lost."""
-    target = Path(path)
+    target = local(path)
     try:
         is_folder, there_is_a_folder = target.is_dir(), target.parent.is_dir()
-        loses = bool(inputs) and target.exists() and any(target.samefile(f) for f in expanded(inputs) if f.exists())
+        loses = (
+            bool(inputs)
+            and target.exists()
+            and any(isinstance(f, Path) and f.exists() and target.samefile(f) for f in expanded(inputs))
+        )
     except OSError as error:  # such as a name that is too long
         raise FileError(f"{error.filename}: {error.strerror}") from None
     if not there_is_a_folder:

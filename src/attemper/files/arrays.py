@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from io import BufferedIOBase
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError
 from attemper.files.reading import Block, Keys, listed, parsing, rows_per_block
+from attemper.places import Place
 from attemper.sequences import position_name, zeros_and_ones
 
 __all__ = ["ArrayReader", "ArraySource", "Header", "read_npy_header"]
@@ -50,7 +50,7 @@ class ArraySource(Protocol):
     """A file with named arrays."""
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """The file."""
 
     @property
@@ -266,7 +266,7 @@ def _check_one_per_row(part: _Part, values: _Part) -> None:
     raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}.{hint}")
 
 
-def read_npy_header(stream: BufferedIOBase, path: Path, size: int) -> Header:
+def read_npy_header(stream: BufferedIOBase, path: Place, size: int) -> Header:
     """Read the header of an array in NumPy's format, of which ``size`` bytes are there in all."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,

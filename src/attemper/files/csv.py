@@ -16,6 +16,7 @@ from attemper.errors import FileError, InputError
 from attemper.files.reading import Block, Keys, checked_file, opened, rows_per_block
 from attemper.files.table import LABEL, PREDICTION, PROB, choose_columns, reject_label_file, reject_sequences
 from attemper.files.writing import Layout, ProbRows
+from attemper.places import Place
 
 __all__ = ["CsvReader", "write_csv"]
 
@@ -28,7 +29,7 @@ class CsvReader:
 
     n_rows = length = None
 
-    def __init__(self, path: Path, keys: Keys, labels: Path | None) -> None:
+    def __init__(self, path: Place, keys: Keys, labels: Place | None) -> None:
         reject_label_file(path, labels)
         reject_sequences(path, keys)
         self.path = path

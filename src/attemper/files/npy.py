@@ -16,6 +16,7 @@ from attemper.errors import FileError
 from attemper.files.arrays import ArrayReader, Header, read_npy_header
 from attemper.files.reading import Keys, checked_file, opened
 from attemper.files.writing import Layout, ProbRows
+from attemper.places import Place
 
 __all__ = ["NpySource", "read_npy", "stream_npy", "write_npy"]
 
@@ -23,7 +24,7 @@ __all__ = ["NpySource", "read_npy", "stream_npy", "write_npy"]
 class NpySource:
     """The one array of a file, under the name that the caller has for it."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Place, name: str) -> None:
         self.path = path
         self.names = (name,)
         self._size = checked_file(path)
@@ -41,7 +42,7 @@ class NpySource:
             yield stream
 
 
-def read_npy(path: Path, keys: Keys, labels: Path | None) -> ArrayReader:
+def read_npy(path: Place, keys: Keys, labels: Place | None) -> ArrayReader:
     """Open logits, and the file with their labels."""
     source = NpySource(path, keys.values)
     for key, what in ((keys.weights, "weights"), (keys.mask, "mask")):

@@ -24,6 +24,7 @@ from attemper.files.arrays import ArrayReader, Header, read_npy_header
 from attemper.files.npy import NpySource, stream_npy
 from attemper.files.reading import Keys, checked_file, opened, parsing
 from attemper.files.writing import Layout, ProbRows
+from attemper.places import Place
 
 __all__ = ["read_npz", "write_npz"]
 
@@ -34,7 +35,7 @@ DEFLATE_LIMIT = 1032
 class NpzSource:
     """The arrays of an archive."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         checked_file(path)
         with self._archive() as archive:
@@ -80,7 +81,7 @@ class NpzSource:
                 yield stream, read_npy_header(stream, self.path, member.file_size)
 
 
-def read_npz(path: Path, keys: Keys, labels: Path | None) -> ArrayReader:
+def read_npz(path: Place, keys: Keys, labels: Place | None) -> ArrayReader:
     """Open an archive; labels from the same archive unless they have a file of their own."""
     return ArrayReader(NpzSource(path), keys, None if labels is None else NpySource(labels, "labels"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from attemper.files.table import (
     reject_sequences,
 )
 from attemper.files.writing import Layout, ProbRows
+from attemper.places import Place, Remote
 
 __all__ = ["ParquetReader", "write_parquet"]
 
@@ -35,7 +36,7 @@ class ParquetReader:
 
     length = None
 
-    def __init__(self, path: Path, keys: Keys, labels: Path | None) -> None:
+    def __init__(self, path: Place, keys: Keys, labels: Place | None) -> None:
         reject_label_file(path, labels)
         reject_sequences(path, keys)
         self._pa = require("pyarrow", extra="parquet", why="to read parquet files")
@@ -77,13 +78,15 @@ class ParquetReader:
 
     @contextmanager
     def _open(self) -> Iterator[Any]:
-        with parsing(self.path, "parquet"):
-            # Without pre_buffer=False pyarrow keeps every row group that it has read.
-            file = self._pq.ParquetFile(str(self.path), buffer_size=BUFFER_BYTES, pre_buffer=False)
-        try:
-            yield file
-        finally:
-            file.close()
+        source = self.path.open() if isinstance(self.path, Remote) else str(self.path)
+        with nullcontext() if isinstance(source, str) else source:
+            with parsing(self.path, "parquet"):
+                # Without pre_buffer=False pyarrow keeps every row group that it has read.
+                file = self._pq.ParquetFile(source, buffer_size=BUFFER_BYTES, pre_buffer=False)
+            try:
+                yield file
+            finally:
+                file.close()
 
     def _batches(self, file: Any, names: list[str], rows: int) -> Iterator[Any]:
         with parsing(self.path, "parquet"):

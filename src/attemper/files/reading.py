@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import AttemperError, FileError
+from attemper.places import Place, Remote
 
 __all__ = ["Block", "Keys", "Reader", "checked_file", "listed", "opened", "parsing", "rows_per_block"]
 
@@ -58,7 +58,7 @@ class Reader(Protocol):
     """One file, its header read and checked, its rows still on disk."""
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """The file."""
 
     @property
@@ -86,8 +86,13 @@ def rows_per_block(row_bytes: int) -> int:
     return max(1, BLOCK_BYTES // max(1, row_bytes))
 
 
-def checked_file(path: Path) -> int:
+def checked_file(path: Place) -> int:
     """Size of a file that can be read; an error that says what stands there instead."""
+    if isinstance(path, Remote):
+        size = path.size()
+        if size == 0:
+            raise FileError(f"{path}: the file is empty (0 bytes); write it again")
+        return size
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -104,7 +109,7 @@ def checked_file(path: Path) -> int:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BufferedReader]:
+def opened(path: Place) -> Iterator[BufferedReader]:
     """Open for reading; what the operating system refuses, now or later, is a `FileError`."""
     try:
         with path.open("rb") as stream:
@@ -114,7 +119,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 @contextmanager
-def parsing(path: Path, what: str) -> Iterator[None]:
+def parsing(path: Place, what: str) -> Iterator[None]:
     """Wrap one call of a parser that is not ours.
 
     On damaged bytes zipfile, numpy and pyarrow raise whatever their inside runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from attemper.errors import FileError
@@ -14,6 +13,7 @@ from attemper.files.npz import write_npz
 from attemper.files.parquet import write_parquet
 from attemper.files.safetensors import write_safetensors
 from attemper.files.writing import ProbRows, laid_out
+from attemper.places import local
 
 __all__ = ["ProbRows", "write_probs"]
 
@@ -46,6 +46,7 @@ def write_probs(
     Examples
     --------
     >>> import tempfile, numpy as np
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "probs.csv")
     ...     write_probs(path, [ProbRows(np.array([[0.75, 0.25]]), np.array([1]))], classes=["no", "yes"])
@@ -53,7 +54,7 @@ def write_probs(
     label,prob_no,prob_yes
     yes,0.75,0.25
     """
-    path = Path(path)
+    path = local(path)
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise FileError(f"{path}: the ending says the format; expected one of {', '.join(_WRITERS)}")

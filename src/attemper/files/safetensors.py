@@ -24,6 +24,7 @@ from attemper.files.arrays import ArrayReader, Header
 from attemper.files.npy import NpySource
 from attemper.files.reading import Keys, checked_file, opened
 from attemper.files.writing import Layout, ProbRows
+from attemper.places import Place
 
 __all__ = ["read_safetensors", "write_safetensors"]
 
@@ -38,7 +39,7 @@ DTYPES = {
 class SafetensorsSource:
     """The tensors of a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
         size = checked_file(path)
         with opened(path) as stream:
@@ -84,7 +85,7 @@ class SafetensorsSource:
         return FileError(f"{self.path}: not a whole safetensors file, perhaps truncated: {why}. Write it again.")
 
 
-def read_safetensors(path: Path, keys: Keys, labels: Path | None) -> ArrayReader:
+def read_safetensors(path: Place, keys: Keys, labels: Place | None) -> ArrayReader:
     """Open a file of tensors; labels from the same file unless they have one of their own."""
     return ArrayReader(SafetensorsSource(path), keys, None if labels is None else NpySource(labels, "labels"))
 

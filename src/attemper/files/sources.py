@@ -20,6 +20,7 @@ from attemper.files.npz import read_npz
 from attemper.files.parquet import ParquetReader
 from attemper.files.reading import Block, Keys, Reader
 from attemper.files.safetensors import read_safetensors
+from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
 
@@ -27,7 +28,7 @@ __all__ = ["ScoreFiles", "expanded", "open_scores"]
 
 PathLike = str | os.PathLike[str]
 
-_READERS: dict[str, Callable[[Path, Keys, Path | None], Reader]] = {
+_READERS: dict[str, Callable[[Place, Keys, Place | None], Reader]] = {
     ".csv": CsvReader,
     ".npy": read_npy,
     ".npz": read_npz,
@@ -167,7 +168,8 @@ def open_scores(
     ----------
     paths
         Files ending in .npz, .npy, .csv, .safetensors or .parquet, or patterns
-        such as ``shards/*.parquet``, whose files are taken in sorted order.
+        such as ``shards/*.parquet``, whose files are taken in sorted order; on this
+        machine, or at an address such as ``s3://bucket/*.npz`` (with fsspec).
     labels
         For logits in .npy: the .npy files of labels, one per file of logits, in
         the same order.
@@ -203,7 +205,7 @@ def open_scores(
     if floor is not None and not probs:
         raise InputError(f"floor={floor}: only probabilities have a floor; say probs=True (--probs)")
     files = expanded(paths)
-    label_files: list[Path | None] = [None] * len(files)
+    label_files: list[Place | None] = [None] * len(files)
     if labels is not None:
         label_files = list(expanded(labels))
         if len(label_files) != len(files):
@@ -227,7 +229,7 @@ def open_scores(
     return ScoreFiles(tuple(readers), probs, floor, None if classes is None else tuple(map(str, classes)), choice)
 
 
-def _reader(path: Path, keys: Keys, labels: Path | None) -> Reader:
+def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
     for file, endings in ((path, _READERS), (labels, (".npy",))):
         if file is not None and file.suffix.lower() not in endings:
             # A directory without an ending is better called a directory.
@@ -242,22 +244,31 @@ def _reader(path: Path, keys: Keys, labels: Path | None) -> Reader:
     return reader
 
 
-def expanded(paths: PathLike | Iterable[PathLike]) -> list[Path]:
+def expanded(paths: PathLike | Iterable[PathLike]) -> list[Place]:
     """Files in the order given, those of a pattern sorted; none twice."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    files = [file for path in given for file in _matches(Path(path))]
+    files = [file for path in given for file in _matches(place(path))]
     if not files:
         raise FileError("no file was given")
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for file in files:
-        real = Path(os.path.abspath(file))  # noqa: PTH100 (resolve() would follow links and may fail)
+        # resolve() would follow links and may fail.
+        real = str(file) if isinstance(file, Remote) else os.path.abspath(file)  # noqa: PTH100
         if real in seen:
             raise FileError(f"{file}: given twice; its rows would count double")
         seen.add(real)
     return files
 
 
-def _matches(path: Path) -> list[Path]:
+def _matches(path: Place) -> Sequence[Place]:
+    if isinstance(path, Remote):
+        # A question mark in a web address begins a query.
+        if not any(sign in str(path) for sign in ("*[" if path.url.startswith("http") else "*?[")):
+            return [path]
+        found = path.matches()
+        if not found:
+            raise FileError(f"{path}: no file matches this pattern")
+        return found
     if not any(sign in str(path) for sign in "*?[") or path.is_file():
         return [path]
     try:

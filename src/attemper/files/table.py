@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from attemper.errors import FileError, InputError
 from attemper.files.reading import Keys, listed
+from attemper.places import Place
 
 __all__ = [
     "LABEL",
@@ -33,7 +33,7 @@ class Columns:
     weight: str | None
 
 
-def reject_label_file(path: Path, labels: Path | None) -> None:
+def reject_label_file(path: Place, labels: Place | None) -> None:
     """Refuse a separate file of labels."""
     if labels is not None:
         raise FileError(
@@ -42,7 +42,7 @@ def reject_label_file(path: Path, labels: Path | None) -> None:
         )
 
 
-def reject_sequences(path: Path, keys: Keys) -> None:
+def reject_sequences(path: Place, keys: Keys) -> None:
     """Refuse what belongs to arrays of sequences."""
     if keys.mask is not None or keys.next_token:
         option = "--next-token" if keys.next_token else "--mask-key"
@@ -52,7 +52,7 @@ def reject_sequences(path: Path, keys: Keys) -> None:
         )
 
 
-def label_and_weight(path: Path, names: Sequence[str], keys: Keys) -> tuple[str | None, str | None]:
+def label_and_weight(path: Place, names: Sequence[str], keys: Keys) -> tuple[str | None, str | None]:
     """Give the columns of labels and weights, None for what is not wanted; an error if one is missing."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -67,7 +67,7 @@ def label_and_weight(path: Path, names: Sequence[str], keys: Keys) -> tuple[str 
     return label, keys.weights
 
 
-def choose_columns(path: Path, names: Sequence[str], keys: Keys) -> Columns:
+def choose_columns(path: Place, names: Sequence[str], keys: Keys) -> Columns:
     """One column per class: those with the prefix told, or all that are nothing else."""
     label, weight = label_and_weight(path, names, keys)
     apart = {LABEL, PREDICTION, keys.labels, weight}
@@ -91,7 +91,7 @@ def choose_columns(path: Path, names: Sequence[str], keys: Keys) -> Columns:
     return Columns(logits, label, weight)
 
 
-def _reject_strangers(path: Path, logits: Sequence[str]) -> None:
+def _reject_strangers(path: Place, logits: Sequence[str]) -> None:
     """Refuse id, logit_0, logit_1, …: where most columns are numbered, one that is not is hardly a class."""
     stems = [match[1] if (match := re.fullmatch(r"(.*?)[0-9]{1,9}", name)) else None for name in logits]
     stem = max(set(stems), key=stems.count)
@@ -103,7 +103,7 @@ def _reject_strangers(path: Path, logits: Sequence[str]) -> None:
         )
 
 
-def _check_order(path: Path, logits: Sequence[str]) -> None:
+def _check_order(path: Place, logits: Sequence[str]) -> None:
     """Refuse logit_0, logit_1, logit_10, logit_2, …: labels are column numbers, so the order matters."""
     matches = [re.fullmatch(r"(.*?)([0-9]{1,9})", name) for name in logits]
     numbers = [int(match[2]) for match in matches if match]

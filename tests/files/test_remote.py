@@ -1,0 +1,265 @@
+"""Remote files: every format at an address, patterns, and errors that name the address but no secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import shutil
+import sys
+from types import SimpleNamespace
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+import attemper
+from attemper import Sketch, TemperatureScaling
+from attemper.cli import main
+from attemper.errors import FileError, InputError, MissingExtraError
+from attemper.files import ProbRows, expanded, open_scores, reading, write_probs
+from attemper.places import Remote, local, place
+
+
+@pytest.fixture(autouse=True)
+def memory():
+    """Begin and end with nothing in memory."""
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield fs
+    fs.store.clear()
+
+
+def uploaded(folder, told):
+    """Put the files of ``told`` into memory; return where they are now."""
+    moved = {}
+    for name, value in told.items():
+        if name in ("paths", "labels"):
+            url = f"memory://shards/{value.name}"
+            with fsspec.open(url, "wb") as target, value.open("rb") as source:
+                shutil.copyfileobj(source, target)
+            value = url
+        moved[name] = value
+    return moved
+
+
+def test_every_format_is_read_by_pieces(tmp_path, form, data, save, monkeypatch):
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 7 * 8 * 6)
+    logits, labels, _ = data
+    told = save(tmp_path, form, logits, labels)
+    here, there = open_scores(**told), open_scores(**uploaded(tmp_path, told))
+    assert (there.n_rows, there.n_classes) == (here.n_rows, here.n_classes)
+    pieces = list(there)
+    assert len(pieces) > 7
+    for one, other in zip(pieces, here, strict=True):
+        np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(one.labels, other.labels)
+
+
+class Watched(MemoryFileSystem):
+    """Memory that notes the largest read."""
+
+    protocol = "watched"
+    most = 0
+    store, pseudo_dirs = MemoryFileSystem.store, MemoryFileSystem.pseudo_dirs
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return MemoryFileSystem._strip_protocol(path.replace("watched://", "memory://"))
+
+    def _open(self, *args, **kwargs):
+        file = super()._open(*args, **kwargs)
+        plain = file.read
+
+        def read(n=-1):
+            data = plain(n)
+            Watched.most = max(Watched.most, len(data))
+            return data
+
+        return SimpleNamespace(read=read, seek=file.seek, tell=file.tell, close=file.close)
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "safetensors", "csv", "parquet"])
+def test_no_file_is_read_whole(tmp_path, save, form, monkeypatch):
+    fsspec.register_implementation("watched", Watched, clobber=True)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)
+    rng = np.random.default_rng(0)
+    told = save(tmp_path, form, rng.normal(size=(20_000, 8)), rng.integers(0, 8, 20_000))
+    moved = uploaded(tmp_path, told)
+    size = told["paths"].stat().st_size
+    Watched.most = 0
+    moved = {n: v.replace("memory:", "watched:") if n in ("paths", "labels") else v for n, v in moved.items()}
+    assert sum(map(len, open_scores(**moved))) == 20_000
+    assert 0 < Watched.most < size / 4
+
+
+def test_patterns_are_sorted_keep_the_protocol_and_open_again(tmp_path, data):
+    logits, labels, _ = data
+    for k in (2, 0, 1):
+        buffer = io.BytesIO()
+        np.savez(buffer, logits=logits[k::3], labels=labels[k::3])
+        fsspec.filesystem("memory").pipe(f"/deep/down/{k}.npz", buffer.getvalue())
+    found = expanded("memory://deep/*/?.npz")
+    assert [str(file) for file in found] == [f"memory://deep/down/{k}.npz" for k in range(3)]
+    again = open_scores([str(file) for file in pickle.loads(pickle.dumps(found))])
+    np.testing.assert_array_equal(again.load().labels, np.concatenate([labels[k::3] for k in range(3)]))
+    with pytest.raises(FileError, match="given twice"):
+        expanded(["memory://deep/*/*.npz", "memory://deep/down/1.npz"])
+    with pytest.raises(FileError, match="no file matches"):
+        expanded("memory://deep/*.npz")
+
+
+def test_what_is_stripped_from_an_address_is_put_back(monkeypatch):
+    class Ftp:
+        def glob(self, path):
+            assert path == "/a/*.npz"
+            return ["/a/2.npz", "/a/1.npz"]
+
+    monkeypatch.setattr(fsspec, "url_to_fs", lambda url: (Ftp(), "/a/*.npz"))
+    assert [str(f) for f in expanded("ftp://me:secret@host/a/*.npz")] == [
+        "ftp://me:secret@host/a/1.npz",
+        "ftp://me:secret@host/a/2.npz",
+    ]
+
+
+def test_names_and_endings():
+    assert (place("s3://b/x.NPZ").suffix, place("https://h/a.npz?X-Sig=a.b/c").suffix) == (".NPZ", ".npz")
+    assert place("https://h/a.npz?X-Sig=a.b/c").name == "a.npz"
+    assert [str(f) for f in expanded("https://h/a.npz?sig=1")] == ["https://h/a.npz?sig=1"]
+    assert place("file:///tmp/a.npz") == place("/tmp/a.npz") == local("file:///tmp/a.npz")
+    assert pickle.loads(pickle.dumps(Remote("s3://b/x"))) == Remote("s3://b/x")
+
+
+@pytest.mark.parametrize(
+    "url, message",
+    [
+        ("memory://none.npz", "memory://none.npz: there is no such file"),
+        ("nowhere://a.npz", "nowhere://a.npz: cannot be read: .*nowhere"),
+        ("oci://bucket/a.npz", "oci://bucket/a.npz: a package for this protocol is missing: .*ocifs"),
+        ("memory://folder.npz", "memory://folder.npz: a directory; give the files in it"),
+        ("memory://a.txt", "a.txt: the ending says the format"),
+        ("memory://empty.npz", r"the file is empty \(0 bytes\)"),
+        ("memory://text.npz", "memory://text.npz: cannot be read as an .npz archive"),
+        ("memory://text.parquet", "memory://text.parquet: cannot be read as parquet"),
+    ],
+)
+def test_errors_name_the_address(memory, url, message):
+    memory.pipe({"/folder.npz/a.npz": b"x", "/empty.npz": b"", "/text.npz": b"no archive", "/text.parquet": b"none"})
+    with pytest.raises(FileError, match=message):
+        open_scores(url)
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "TimeoutError"),
+        (PermissionError("403 Forbidden"), "may not be read; check your credentials .403 Forbidden"),
+        (RuntimeError("of its own\nwith details"), "cannot be read: of its own$"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_server_refuses_is_told(memory, data, monkeypatch, error, message, late):
+    np.savez(buffer := io.BytesIO(), logits=data[0], labels=data[1])
+    memory.pipe("/a.npz", buffer.getvalue())
+
+    class Refusing:
+        def seek(self, *args):
+            return 0
+
+        def close(self):
+            pass
+
+        def read(self, n=-1):
+            raise error
+
+    def refuse(*args, **kwargs):
+        raise error
+
+    if late:
+        files = open_scores("memory://a.npz")
+        monkeypatch.setattr(MemoryFileSystem, "_open", lambda *args, **kwargs: Refusing())
+        with pytest.raises(FileError, match=message) as told:
+            files.load()
+    else:
+        monkeypatch.setattr(MemoryFileSystem, "info", refuse)
+        with pytest.raises(FileError, match=message) as told:
+            open_scores("memory://a.npz")
+    assert str(told.value).startswith("memory://a.npz: ")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://me:secret@127.0.0.1:9/a.npz", "sftp://me:sec@ret@host/*.npz", "https://h/a.npz?sig=secret"],
+)
+def test_secrets_are_not_told(url, monkeypatch):
+    def refuse(url):
+        raise OSError(f"cannot connect to {url}")
+
+    monkeypatch.setattr(fsspec, "url_to_fs", refuse)
+    with pytest.raises(FileError, match="cannot connect") as told:
+        open_scores(url)
+    assert "sec" not in str(told.value)
+    assert "***" in str(told.value)
+
+
+def test_a_server_that_does_not_tell_the_size(memory, monkeypatch):
+    monkeypatch.setattr(MemoryFileSystem, "info", lambda *a, **k: {"type": "file", "size": None})
+    with pytest.raises(FileError, match="does not tell how large"):
+        open_scores("memory://a.npz")
+
+
+def test_without_fsspec(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtraError, match=r'to read s3:// addresses .*pip install "attemper\[remote\]"'):
+        open_scores("s3://bucket/a.npz")
+
+
+def test_sketches_and_maps_are_read_from_afar(tmp_path, data, monkeypatch, capsys, memory):
+    logits, labels = data[0], data[0].argmax(axis=1)
+    labels[::5] = data[1][::5]
+    parts = [Sketch.of(logits[k::2], labels[k::2]) for k in range(2)]
+    for k, part in enumerate(parts):
+        part.save(tmp_path / f"{k}.sketch.json")
+        memory.pipe(f"/s/{k}.sketch.json", (tmp_path / f"{k}.sketch.json").read_bytes())
+    assert Sketch.load("memory://s/1.sketch.json").to_dict() == parts[1].to_dict()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["attemper", "fit", "memory://s/*.sketch.json", "--method", "ts", "--json"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    expected = TemperatureScaling().fit_sketch(parts[0] + parts[1]).temperature_
+    assert json.loads(capsys.readouterr().out)["temperature"] == expected
+    memory.pipe("/m.json", (tmp_path / "attemper.json").read_bytes())
+    assert attemper.load("memory://m.json").temperature_ == expected
+    with pytest.raises(FileError, match=r"memory://none\.json: there is no such file"):
+        Sketch.load("memory://none.json")
+
+
+def test_nothing_is_written_afar(data, tmp_path, monkeypatch, capsys):
+    sketch = Sketch.of(*data[:2])
+    with pytest.raises(FileError, match=r"memory://a\.json: remote files are only read"):
+        sketch.save("memory://a.json")
+    with pytest.raises(FileError, match=r"memory://p\.npz: remote files are only read"):
+        write_probs("memory://p.npz", [ProbRows(np.array([[0.5, 0.5]]))])
+    with pytest.raises(FileError, match="only read"):
+        Remote("memory://a").open("wb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["attemper", "sketch", "memory://none.npz", "-o", "memory://a.json"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert "only read" in " ".join(capsys.readouterr().err.split())
+
+
+def test_tokens_from_afar(memory):
+    rng = np.random.default_rng(0)
+    logits, ids = rng.normal(size=(4, 5, 6)), rng.integers(0, 6, (4, 5))
+    np.savez_compressed(buffer := io.BytesIO(), logits=logits, input_ids=ids)
+    memory.pipe("/a.npz", buffer.getvalue())
+    scores = open_scores("memory://a.npz", labels_key="input_ids", next_token=True).load()
+    np.testing.assert_array_equal(scores.labels, ids[:, 1:].reshape(-1))
+    np.testing.assert_array_equal(scores.values, logits[:, :-1].reshape(-1, 6))
+    with pytest.raises(InputError, match=r"memory://a\.npz: 'logits' has shape"):
+        open_scores("memory://a.npz")
