@@ -42,7 +42,7 @@ def _without_secrets(text: str) -> str:
     if "://" not in text:
         return text
     text = re.sub(r"(://[^/\s:@]*):[^/\s]*@", r"\1:***@", text)
-    return re.sub(r"(https?://[^\s?]*)\?[^\s:;,)']*", r"\1?***", text)
+    return re.sub(r"(https?://[^\s?]*)\?\S*?(?=[:;,.)'\"]*(?:\s|$))", r"\1?***", text)
 
 
 class InputError(AttemperError):

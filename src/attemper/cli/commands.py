@@ -167,7 +167,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any
         raise InputError(
             f"{inputs[0]}: {files.n_classes} columns of logits, but {map_file} was fitted for "
             f"{calibrator.n_features_in_} classes. If a table holds other columns, tell them with --labels-key or "
-            "--logits-key."
+            "--logits-key; for answer options say --columns."
         )
     count = 0
 
