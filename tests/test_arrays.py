@@ -11,7 +11,7 @@ import scipy.sparse
 import torch
 from sklearn.exceptions import DataConversionWarning
 
-from attemper.arrays import as_labels, as_matrix, as_names, as_weights, log_probs, numbered, to_numpy
+from attemper.arrays import SelectedRows, as_labels, as_matrix, as_names, as_weights, log_probs, numbered, to_numpy
 from attemper.errors import InputError, InputTypeError
 
 MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
@@ -259,3 +259,18 @@ def test_zeros_are_impossible_or_stand_for_the_floor(make):
     floored = log_probs(p, 1e-6)
     assert type(floored) is type(p)
     np.testing.assert_allclose(np.asarray(floored), np.log([[1e-6, 1], [1e-6, 1]]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor, jnp.asarray], ids=["numpy", "torch", "jax"])
+@pytest.mark.parametrize("index", [[0, 2, 1, 3], [2, 3], [5], [1, 4, 0], [0, 2, 4]])
+def test_selected_rows_are_those_of_the_index(make, index):
+    base = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    rows = SelectedRows(make(base), np.array(index))
+    np.testing.assert_array_equal(to_numpy(rows), base[index])
+    np.testing.assert_array_equal(to_numpy(rows[1:, :]), base[index[1:]])
+    np.testing.assert_array_equal(to_numpy(rows[::2, :]), base[index[::2]])
+    assert (rows.shape, rows.ndim, len(rows)) == ((len(index), 3), 2, len(index))
+    assert type(rows.gathered()) is type(make(base))
+    assert as_matrix(rows, "logits") is rows
+    with pytest.raises(InputError, match="only rows can be taken"):
+        rows[:, 1]

@@ -165,13 +165,12 @@ def test_errors_name_the_address(memory, url, message):
     ],
 )
 @pytest.mark.parametrize("late", [False, True])
-def test_what_a_server_refuses_is_told(memory, data, monkeypatch, error, message, late):
-    np.savez(buffer := io.BytesIO(), logits=data[0], labels=data[1])
-    memory.pipe("/a.npz", buffer.getvalue())
+def test_what_a_server_refuses_is_told(tmp_path, form, data, save, monkeypatch, error, message, late):
+    told = uploaded(tmp_path, save(tmp_path, form, *data[:2]))
 
     class Refusing:
-        def seek(self, *args):
-            return 0
+        def seek(self, offset, whence=0):
+            return 1000 if whence == io.SEEK_END else offset
 
         def close(self):
             pass
@@ -183,15 +182,15 @@ def test_what_a_server_refuses_is_told(memory, data, monkeypatch, error, message
         raise error
 
     if late:
-        files = open_scores("memory://a.npz")
+        files = open_scores(**told)
         monkeypatch.setattr(MemoryFileSystem, "_open", lambda *args, **kwargs: Refusing())
-        with pytest.raises(FileError, match=message) as told:
+        with pytest.raises(FileError, match=message) as refused:
             files.load()
     else:
         monkeypatch.setattr(MemoryFileSystem, "info", refuse)
-        with pytest.raises(FileError, match=message) as told:
-            open_scores("memory://a.npz")
-    assert str(told.value).startswith("memory://a.npz: ")
+        with pytest.raises(FileError, match=message) as refused:
+            open_scores(**told)
+    assert str(refused.value).startswith(told["paths"])
 
 
 @pytest.mark.parametrize(
