@@ -265,8 +265,9 @@ def to_numpy(array: Any) -> NDArray[Any]:
 
 
 def on_gpu(array: Any) -> bool:
-    """Whether this is a tensor that `attemper.gpu` works on where it is."""
-    return bool(array_api_compat.is_torch_array(array)) and array.device.type in GPUS
+    """Whether this is a tensor, or some rows of one, that `attemper.gpu` works on where it is."""
+    tensor = array.base if isinstance(array, SelectedRows) else array
+    return bool(array_api_compat.is_torch_array(tensor)) and tensor.device.type in GPUS
 
 
 def as_names(classes: Any, n_classes: int) -> list[Any]:

@@ -225,7 +225,9 @@ class Scores:
     def _scan_on_gpu(self, name: RowName) -> Scores:
         from attemper.gpu import DeviceRows
 
-        rows = DeviceRows.of(self.values, self.labels, self.weights)
+        some = self.values if isinstance(self.values, SelectedRows) else None
+        logits, index = (self.values, None) if some is None else (some.base, some.index)
+        rows = DeviceRows.of(logits, self.labels, self.weights, index)
         bound = rows.bound()
         if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
             self._scan(name)  # says what is wrong
