@@ -52,9 +52,9 @@ class Sketch:
     3
     """
 
-    n_samples: int
+    n_samples: int  # seen; what they weigh is told by the sums
     n_classes: int
-    weight: float  # sum of the sample weights
+    weight: float  # sum of the sample weights, of a stream that forgets: of what is left of them
     correct: float  # weight of the samples whose label has the largest logit
     confidence: float  # sum of the largest probabilities at T = 1
     t_range: tuple[float, float]
@@ -182,6 +182,24 @@ class Sketch:
             if f.name not in ("n_classes", "t_range", "thetas") and getattr(self, f.name) is not None
         }
         return replace(self, **grown)
+
+    def scaled(self, factor: float) -> Sketch:
+        """Sketch of the same data, every weight multiplied; ``n_samples`` still counts the samples seen.
+
+        >>> Sketch.of([[2.0, 1.0], [0.0, 3.0]], [0, 0]).scaled(0.5).weight
+        1.0
+        """
+        if not 0 <= factor < np.inf:
+            raise InputError(f"factor={factor}: must be a number that is not negative")
+        kept = ("n_samples", "n_classes", "t_range", "thetas")
+        return replace(
+            self,
+            **{
+                f.name: factor * value
+                for f in fields(self)
+                if f.name not in kept and (value := getattr(self, f.name)) is not None
+            },
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.calibrators.base import FitReport, TemperatureCalibrator
+from attemper.calibrators.base import FitReport
+from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.temperature import ADVICE, FLAT
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
@@ -32,7 +32,7 @@ class ThetaPath(NamedTuple):
     error: Floats  # bound on the error of log T(θ)
 
 
-class AttendedTemperatureScaling(TemperatureCalibrator):
+class AttendedTemperatureScaling(StreamingCalibrator):
     """One temperature, fitted with the attended loss of Mozafari et al. (arXiv 1810.11586).
 
     Each sample also attends to the classes that it could almost belong to: those with a
@@ -53,7 +53,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         Eq. (8), or the loss of the authors' published code, which differs (`docs/paper-map.md`).
     t_range : (low, high)
         The loss is not convex; its global minimum within this range is taken.
-    input, floor, classes
+    half_life, input, floor, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -61,7 +61,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
     temperature_, theta_ : float
     path_ : ThetaPath
         θ, T(θ) and validation NLL for every θ of the grid.
-    map_, fit_report_, classes_, n_features_in_
+    map_, fit_report_, sketch_, classes_, n_features_in_
 
     Examples
     --------
@@ -84,6 +84,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         theta_grid: ArrayLike | None = None,
         loss: Literal["paper", "reference"] = "paper",
         t_range: tuple[float, float] = DEFAULT_T_RANGE,
+        half_life: float | None = None,
         input: Literal["logits", "probs"] = "logits",
         floor: float | None = None,
         classes: Sequence[Any] | None = None,
@@ -92,6 +93,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         self.theta_grid = theta_grid
         self.loss = loss
         self.t_range = t_range
+        self.half_life = half_life
         self.input = input
         self.floor = floor
         self.classes = classes
@@ -108,6 +110,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         return [f"T = {self.temperature_:.4g} at θ = {self.theta_:g}"]
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.loss not in ("paper", "reference"):
             raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'")
         if self.theta is not None and len(check_thetas(self.theta)) != 1:
@@ -120,11 +123,17 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         """Return the parts of a sketch that this recipe needs."""
         return ("reference",) if self.loss == "reference" else ("attended",)
 
+    def _sketch_settings(self) -> dict[str, Any]:
+        return super()._sketch_settings() | {"thetas": self._grid}
+
+    @property
+    def _grid(self) -> ArrayLike | None:
+        return self.theta if self.theta is not None else self.theta_grid
+
     def _solve_scores(self, scores: Scores) -> None:
-        grid = self.theta if self.theta is not None else self.theta_grid
 
         def sketch(of: Scores, t_range: tuple[float, float], n_nodes: int) -> Sketch:
-            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, thetas=grid, parts=self.sketch_parts())
+            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, thetas=self._grid, parts=self.sketch_parts())
 
         whole = (float(self.t_range[0]), float(self.t_range[1]))
         part = scores.sample(512)
@@ -176,9 +185,8 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
             edge = "low" if best.edge[chosen] < 0 else "high"
             t = whole[edge == "high"]
             message = f"the attended loss has its minimum at T = {t:g}, the edge of the range"
-            warnings.warn(
-                f"AttendedTemperatureScaling: {message} {whole}. Widen t_range if the logits are on an unusual scale. "
-                f"{ADVICE}",
+            self._warn(
+                f"{message} {whole}. Widen t_range if the logits are on an unusual scale. {ADVICE}",
                 EdgeWarning,
                 stacklevel=4,
             )
@@ -189,7 +197,7 @@ class AttendedTemperatureScaling(TemperatureCalibrator):
         ok = edge is None and error < 1e-3
         self.fit_report_ = FitReport(ok, error, edge, nll, sketch.n_samples, 1, message)
         if edge is None and not ok:
-            warnings.warn(f"AttendedTemperatureScaling: {message}.", AttemperWarning, stacklevel=4)
+            self._warn(f"{message}.", AttemperWarning, stacklevel=4)
 
     def _fitted_to_dict(self) -> dict[str, Any]:
         path = {name: column.tolist() for name, column in self.path_._asdict().items()}

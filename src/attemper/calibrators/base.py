@@ -84,6 +84,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     fit_report_: FitReport
     classes_: Any
     n_features_in_: int
+    sketch_: Sketch  # after `fit_sketch`, where a sketch is enough
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on validation data.
@@ -98,13 +99,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         scores = self._scores(X, y, sample_weight)
         self._begin(scores.n_classes, X)
-        if self.classes is not None and not _ascends(self.classes_.tolist()):
-            warnings.warn(
-                "classes: the names are not in sorted order. Predictions are right, but scikit-learn's scorers of "
-                "probabilities (neg_log_loss, …) take columns to be in sorted order.",
-                AttemperWarning,
-                stacklevel=2,
-            )
+        self._warn_of_order()
         self._solve_scores(scores)
         return self
 
@@ -123,6 +118,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self._begin(sketch.n_classes, None)
         self._solve_sketch(sketch)
+        self.sketch_ = sketch
         return self
 
     def predict_proba(self, X: Any) -> Any:
@@ -277,6 +273,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes) if names is None else np.asarray(names)
         self._column_names(X, reset=True)
+
+    def _warn_of_order(self) -> None:
+        if self.classes is not None and not _ascends(self.classes_.tolist()):
+            warnings.warn(
+                "classes: the names are not in sorted order. Predictions are right, but scikit-learn's scorers of "
+                "probabilities (neg_log_loss, …) take columns to be in sorted order.",
+                AttemperWarning,
+                stacklevel=3,
+            )
 
     @classmethod
     def own_params(cls) -> list[str]:

@@ -32,7 +32,6 @@ e_a ~ Beta(1, 4). How they were chosen: docs/bayesian.md.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
@@ -44,8 +43,9 @@ from scipy.optimize import brentq
 from scipy.special import betainc, expit
 
 from attemper.calibrators.annotators import Annotators, Confusions
-from attemper.calibrators.base import FitReport, TemperatureCalibrator
+from attemper.calibrators.base import FitReport
 from attemper.calibrators.posterior import GRID, Explanation, Model
+from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import chebyshev, noisy, quadrature
@@ -72,7 +72,7 @@ class Posterior(NamedTuple):
     noise_weight: Floats
 
 
-class BayesianTemperatureScaling(TemperatureCalibrator):
+class BayesianTemperatureScaling(StreamingCalibrator):
     """Average over all temperatures (and rates of wrong labels) that the labels leave possible.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.
@@ -100,7 +100,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         ``noise="classwise"``: prior probability that errors depend on the class.
     level : float
         Level of the credible intervals.
-    input, floor, classes
+    half_life, input, floor, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -120,7 +120,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         whose true class is k are labelled.
     posterior_ : Posterior
     map_ : MixtureMap
-    fit_report_, classes_, n_features_in_
+    fit_report_, sketch_, classes_, n_features_in_
 
     Examples
     --------
@@ -154,6 +154,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         similar_shape: float | None = None,
         classwise_probability: float = 0.5,
         level: float = 0.95,
+        half_life: float | None = None,
         input: Literal["logits", "probs"] = "logits",
         floor: float | None = None,
         classes: Sequence[Any] | None = None,
@@ -171,6 +172,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         self.similar_shape = similar_shape
         self.classwise_probability = classwise_probability
         self.level = level
+        self.half_life = half_life
         self.input = input
         self.floor = floor
         self.classes = classes
@@ -242,6 +244,7 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
         ]
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.noise not in ("uniform", "classwise"):
             raise InputError(f"noise={self.noise!r}: expected 'uniform' or 'classwise'")
         if self.labels not in ("clean", "noisy"):
@@ -419,16 +422,12 @@ class BayesianTemperatureScaling(TemperatureCalibrator):
                     "If the logits are on an unusual scale, divide them by a constant or widen t_range (--t-range); if "
                     "not, they speak against these labels."
                 )
-            warnings.warn(
-                f"BayesianTemperatureScaling: {message}. {advice}",
-                EdgeWarning,
-                stacklevel=6,
-            )
+            self._warn(f"{message}. {advice}", EdgeWarning, stacklevel=5)
         ok = edge is None and error < ENOUGH
         if edge is None and not ok:
             message += "; that is more than wanted: the labels are many, or the temperatures of t_range far apart"
             if error > spread:
-                warnings.warn(f"BayesianTemperatureScaling: {message}.", AttemperWarning, stacklevel=6)
+                self._warn(f"{message}.", AttemperWarning, stacklevel=5)
         self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)
 
     def _edge(self, sketch: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:

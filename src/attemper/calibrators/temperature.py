@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.calibrators.base import FitReport, TemperatureCalibrator
+from attemper.calibrators.base import FitReport
+from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.errors import AttemperWarning, EdgeWarning
 from attemper.kernels import chebyshev, nll
 from attemper.maps import ScaleMap
@@ -19,7 +19,7 @@ from attemper.sketch import DEFAULT_T_RANGE, Sketch, log_range
 __all__ = ["TemperatureScaling"]
 
 
-class TemperatureScaling(TemperatureCalibrator):
+class TemperatureScaling(StreamingCalibrator):
     """Divide all logits by one temperature, the one with the least validation NLL.
 
     Never changes the prediction. With enough clean labels it is all that most networks need;
@@ -31,6 +31,9 @@ class TemperatureScaling(TemperatureCalibrator):
         Keep T within this range. By default any T is found; where none is best (every
         label is the arg max, or the logits are of no use) the edge of (0.05, 20) is taken, with
         an `EdgeWarning`.
+    half_life : float, optional
+        For `partial_fit` alone: a sample counts half when this many others have come after it. By default nothing is
+        forgotten.
     input : "logits" or "probs"
         What X holds. It is never guessed.
     floor : float, optional
@@ -45,6 +48,8 @@ class TemperatureScaling(TemperatureCalibrator):
     map_ : ScaleMap
     fit_report_ : FitReport
         Convergence, the error bound of log T, the validation NLL.
+    sketch_ : Sketch
+        After `partial_fit` and `fit_sketch`: all that is kept of the data.
     classes_, n_features_in_
 
     Examples
@@ -65,16 +70,19 @@ class TemperatureScaling(TemperatureCalibrator):
         self,
         *,
         t_range: tuple[float, float] | None = None,
+        half_life: float | None = None,
         input: Literal["logits", "probs"] = "logits",
         floor: float | None = None,
         classes: Sequence[Any] | None = None,
     ) -> None:
         self.t_range = t_range
+        self.half_life = half_life
         self.input = input
         self.floor = floor
         self.classes = classes
 
     def _check_parameters(self) -> None:
+        super()._check_parameters()
         if self.t_range is not None:
             log_range(self.t_range)
 
@@ -126,9 +134,9 @@ class TemperatureScaling(TemperatureCalibrator):
         self.map_ = ScaleMap(1 / self.temperature_)
         self.fit_report_ = report
         if report.edge is not None:
-            warnings.warn(f"TemperatureScaling: {report.message}. {ADVICE}", EdgeWarning, stacklevel=4)
+            self._warn(f"{report.message}. {ADVICE}", EdgeWarning, stacklevel=4)
         elif not report.converged:
-            warnings.warn(f"TemperatureScaling: {report.message}.", AttemperWarning, stacklevel=4)
+            self._warn(f"{report.message}.", AttemperWarning, stacklevel=4)
 
 
 NO_FINITE_T = {
