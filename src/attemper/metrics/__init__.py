@@ -11,12 +11,14 @@ from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
 from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
+from attemper.metrics.running import RunningMetrics
 
 __all__ = [
     "Estimate",
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",
+    "RunningMetrics",
     "accuracy",
     "aurc",
     "brier",

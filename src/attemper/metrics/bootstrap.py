@@ -17,7 +17,7 @@ import numpy as np
 from attemper.arrays import Floats
 from attemper.errors import InputError
 
-__all__ = ["Estimate", "Statistic", "check_level", "estimate", "estimate_all"]
+__all__ = ["Estimate", "Statistic", "check_level", "check_resampling", "enclosed", "estimate", "estimate_all"]
 
 # Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
 BATCH_ELEMENTS = 1 << 20
@@ -72,7 +72,7 @@ def estimate_all(
     """
     if interval is not None:
         check_level(interval)
-        _check_resampling(n_resamples, seed)
+        check_resampling(n_resamples, seed)
     points = {name: float(s.value(weights[:, None])[0]) for name, s in statistics.items()}
     if interval is None:
         return dict(points)
@@ -80,16 +80,24 @@ def estimate_all(
     result: dict[str, float | Estimate] = {}
     for (name, statistic), parts in zip(statistics.items(), zip(*batches)):
         resampled = np.concatenate(parts)
-        if statistic.plug_in is None:
-            low, high = _percentiles(resampled, interval)
-        else:
-            squares = resampled**2
-            bias = squares.mean() - float(statistic.plug_in(weights[:, None])[0]) ** 2
-            bias = max(0.0, bias)  # noise adds; less than nothing means that resamples missed a small bin
-            low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
-        value = points[name]
-        result[name] = Estimate(value, min(low, value), max(high, value))
+        plug_in = None if statistic.plug_in is None else float(statistic.plug_in(weights[:, None])[0])
+        result[name] = enclosed(points[name], resampled, interval, plug_in)
     return result
+
+
+def enclosed(value: float, resampled: Floats, interval: float, plug_in: float | None) -> Estimate:
+    """Put the interval of the resampled values around a value; see `estimate_all`.
+
+    ``plug_in`` is the value of a calibration error without correction; None for a mean.
+    """
+    if plug_in is None:
+        low, high = _percentiles(resampled, interval)
+    else:
+        squares = resampled**2
+        # Noise adds; less than nothing means that resamples missed a small bin.
+        bias = max(0.0, float(squares.mean()) - plug_in**2)
+        low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
+    return Estimate(value, min(low, value), max(high, value))
 
 
 def check_level(interval: float) -> None:
@@ -98,7 +106,8 @@ def check_level(interval: float) -> None:
         raise InputError(f"interval={interval!r}: must lie between 0 and 1, such as 0.95")
 
 
-def _check_resampling(n_resamples: int, seed: int) -> None:
+def check_resampling(n_resamples: int, seed: int) -> None:
+    """Reject what is no number of resamples, and no seed."""
     if not (isinstance(n_resamples, Integral) and n_resamples >= 2):
         raise InputError(f"n_resamples={n_resamples!r}: must be a whole number of at least 2")
     if not (isinstance(seed, Integral) and seed >= 0):

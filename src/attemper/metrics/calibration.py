@@ -195,11 +195,11 @@ def ece_of(
 
 def _error(binned: Binned, norm: Norm, debiased: bool, w: Floats) -> Floats:
     if norm == "max":
-        return np.asarray(np.max([_gap(*sums).max(axis=0) for sums in binned.sums(w)], axis=0))
+        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in binned.sums(w)], axis=0))
     total = np.zeros(w.shape[1])
     total_weight = np.zeros(w.shape[1])
     for weight, confidence, right in binned.sums(w):
-        power = _gap(weight, confidence, right) ** norm
+        power = gap_of(weight, confidence, right) ** norm
         if debiased:
             many = weight > 1
             n = np.where(many, weight, 2.0)
@@ -209,7 +209,7 @@ def _error(binned: Binned, norm: Norm, debiased: bool, w: Floats) -> Floats:
     return np.asarray(np.maximum(total / total_weight, 0.0) ** (1 / norm))
 
 
-def _gap(weight: Floats, confidence: Floats, right: Floats) -> Floats:
+def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
     """Accuracy against mean confidence of each bin, from the sums; 0 in an empty bin."""
     return np.abs(right - confidence) / np.where(weight > 0, weight, 1.0)
 

@@ -116,12 +116,17 @@ def nll_of(p: Predictions) -> Statistic:
 
 def brier_of(p: Predictions) -> Statistic:
     """Brier score as a function of the weights."""
+    return _mean(squared_errors(p))
+
+
+def squared_errors(p: Predictions) -> Floats:
+    """Squared error of each sample, summed over the classes."""
     losses = np.empty(len(p))
     for rows in row_chunks(len(p), p.n_classes):
         error = p.probs[rows].astype(np.float64)  # a copy, even of float64
         error[np.arange(len(error)), p.labels[rows]] -= 1
         losses[rows] = np.einsum("ik,ik->i", error, error)
-    return _mean(losses)
+    return losses
 
 
 def accuracy_of(p: Predictions) -> Statistic:

@@ -17,7 +17,7 @@ from attemper.errors import InputError
 from attemper.metrics.bootstrap import check_level
 from attemper.metrics.predictions import Predictions
 
-__all__ = ["Binned", "Binning", "Kind", "Reliability", "reliability"]
+__all__ = ["MAX_BINS", "Binned", "Binning", "Kind", "Reliability", "bin_sums", "check_bins", "reliability"]
 
 MAX_BINS = 100_000
 
@@ -94,8 +94,7 @@ class Binned:
     """
 
     def __init__(self, p: Predictions, kind: Kind, n_bins: int, binning: Binning) -> None:
-        if not (isinstance(n_bins, Integral) and 1 <= n_bins <= MAX_BINS):
-            raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1 and at most {MAX_BINS}")
+        check_bins(n_bins)
         for name, value, known in (("binning", binning, Binning), ("kind", kind, Kind)):
             if value not in get_args(known):
                 raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
@@ -117,10 +116,10 @@ class Binned:
         One table; with class-wise pairs one for each class.
         """
         if self.kind == "full":
-            yield np.sum([_bin_sums(c, r, self.edges[0], w) for c, r in self._pairs()], axis=0)
+            yield np.sum([bin_sums(c, r, self.edges[0], w) for c, r in self._pairs()], axis=0)
         else:
             for (confidence, right), edges in zip(self._pairs(), self.edges):
-                yield _bin_sums(confidence, right, edges, w)
+                yield bin_sums(confidence, right, edges, w)
 
     def _pairs(self) -> Iterator[tuple[Floats, Floats]]:
         if self.kind == "top":
@@ -128,7 +127,14 @@ class Binned:
         return (self.p.of_class(k) for k in range(self.p.n_classes))
 
 
-def _bin_sums(confidence: Floats, right: Floats, edges: Floats, w: Floats) -> Floats:
+def check_bins(n_bins: int) -> None:
+    """Reject what is no number of bins."""
+    if not (isinstance(n_bins, Integral) and 1 <= n_bins <= MAX_BINS):
+        raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1 and at most {MAX_BINS}")
+
+
+def bin_sums(confidence: Floats, right: Floats, edges: Floats, w: Floats) -> Floats:
+    """Per bin the sums of weight, confidence and right answers, 3×bins×B for weights N×B."""
     # The inner edges alone: the first bin takes 0 too, the last all that is left.
     n_bins = len(edges) - 1
     bins = np.searchsorted(edges[1:-1], confidence, side="left")

@@ -1,0 +1,294 @@
+"""Metrics of a stream: sums that grow with every batch, in memory that does not.
+
+Accuracy, NLL and Brier score are means; a calibration error in bins of equal width is a function of three sums for
+each bin. So all of them can be told exactly after any number of samples. Their intervals need resamples that can be
+drawn before the number of samples is known: in the Poisson bootstrap each sample comes into each resample as often as
+a Poisson law of mean 1 says, whatever the other samples are.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import poisson
+
+from attemper.arrays import Floats
+from attemper.documents import Fields, read_document, write_document
+from attemper.errors import FileError, InputError, NotFittedError
+from attemper.forgetting import check_half_life, fade
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, Estimate, check_level, check_resampling, enclosed
+from attemper.metrics.calibration import gap_of
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.proper import squared_errors
+from attemper.metrics.reliability import bin_sums, check_bins
+
+__all__ = ["RunningMetrics"]
+
+# Bins of all classes together: beyond, class-wise ECE is left out, so that state and file stay small.
+MOST_CELLS = 2048
+GONE = 1e-280  # what is left of a bin that is forgotten
+TIMES: Floats = poisson.cdf(np.arange(20), 1.0)  # beyond lies less than one number that a generator can draw
+ERRORS = ("ece", "classwise_ece", "mce")  # which noise can only raise
+MEANS = ("weight", "right", "nll", "brier", "infinite")
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """All that is kept of the samples; the last axis is for the weights as they are, and for each resample."""
+
+    means: Floats  # MEANS × columns
+    top: Floats  # weight, confidence, right × bins × columns
+    classes: Floats | None  # the same for each class: K × 3 × bins × columns
+
+    def __add__(self, other: Sums) -> Sums:
+        classes = None if self.classes is None or other.classes is None else self.classes + other.classes
+        return Sums(self.means + other.means, self.top + other.top, classes)
+
+    def scaled(self, factor: float) -> Sums:
+        """Let everything fade; bins that are as good as forgotten are empty."""
+        with np.errstate(under="ignore"):
+            means, top = factor * self.means, factor * self.top
+            classes = None if self.classes is None else factor * self.classes
+        for bins in (top,) if classes is None else (top, *classes):
+            bins *= bins[0] > GONE
+        return Sums(means, top, classes)
+
+
+class RunningMetrics:
+    """Accuracy, NLL, Brier score, ECE, class-wise ECE and MCE of a stream, with intervals.
+
+    Values are those of `evaluate` on everything seen. They do not depend on how the stream is cut into batches, and
+    neither do the intervals.
+
+    Parameters
+    ----------
+    n_bins : int
+        Bins of equal width, as in `ece`.
+    half_life : float, optional
+        A sample counts half when this many others have come after it. By default nothing is forgotten.
+    interval : float or None
+        Level of the intervals; None for values alone, which is far faster.
+    n_resamples, seed : int
+        Resamples of the Poisson bootstrap, and their random seed. Parts that are to be added need seeds of their own:
+        equal seeds would draw equal resamples.
+
+    Examples
+    --------
+    >>> running = RunningMetrics(interval=None)
+    >>> for probs, labels in [([[0.9, 0.1], [0.2, 0.8]], [0, 1]), ([[0.3, 0.7]], [0])]:
+    ...     running = running.partial_fit(probs, labels)
+    >>> running.n_samples, round(running.result()["brier"], 4)
+    (3, 0.36)
+    """
+
+    def __init__(
+        self,
+        *,
+        n_bins: int = 15,
+        half_life: float | None = None,
+        interval: float | None = 0.95,
+        n_resamples: int = 200,
+        seed: int = 0,
+    ) -> None:
+        check_bins(n_bins)
+        check_half_life(half_life)
+        check_resampling(n_resamples, seed)
+        if interval is not None:
+            check_level(interval)
+        self.n_bins = int(n_bins)
+        self.half_life = half_life
+        self.interval = interval
+        self.n_resamples = int(n_resamples)
+        self.seed = int(seed)
+        self.n_samples = 0
+        self.n_classes: int | None = None
+        self._seeds: tuple[int, ...] = (self.seed,)  # of all parts that were added
+        self._drawn = 0  # rows that the own seed drew for
+        self._sums: Sums | None = None
+
+    def partial_fit(
+        self,
+        probs: ArrayLike | Any,
+        labels: ArrayLike | Any,
+        sample_weight: ArrayLike | None = None,
+        log_probs: bool = False,
+    ) -> Self:
+        """Take in one more batch; parameters as in `evaluate`. A batch that is refused changes nothing."""
+        p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
+        if self.n_classes not in (None, p.n_classes):
+            raise InputError(f"probabilities: {p.n_classes} columns, but the batches before had {self.n_classes}")
+        sums = self._sums
+        if self.half_life is not None:
+            weights, before = fade(p.weights, self.half_life)
+            p = replace(p, weights=weights)
+            sums = None if sums is None else sums.scaled(before)
+        added = self._sums_of(p)
+        self._sums = added if sums is None else sums + added
+        self._drawn += len(p)
+        self.n_samples += len(p)
+        self.n_classes = p.n_classes
+        return self
+
+    def result(self) -> dict[str, float | Estimate]:
+        """Return each metric by its name in `evaluate`, with its interval if there are any.
+
+        Class-wise ECE is left out where there are more than 2048 bins in all. ``ece_mass`` and ``mmce`` need all
+        samples at once, and are not told.
+        """
+        if self._sums is None:
+            raise NotFittedError("RunningMetrics has seen no samples yet: call partial_fit first")
+        values = _metrics(self._sums)
+        if self.interval is None:
+            return {name: float(column[0]) for name, column in values.items()}
+        # A resample of few samples may hold none of them.
+        drawn = np.append(False, self._sums.means[0, 1:] > 0)
+        result: dict[str, float | Estimate] = {}
+        for name, column in values.items():
+            value = float(column[0])
+            resampled = column[drawn] if drawn.any() else column[:1]
+            result[name] = enclosed(value, resampled, self.interval, value if name in ERRORS else None)
+        return result
+
+    def __add__(self, other: RunningMetrics) -> RunningMetrics:
+        """Metrics of both streams together; each as far as it has been forgotten."""
+        if not isinstance(other, RunningMetrics):
+            return NotImplemented
+        for name in ("n_bins", "half_life", "interval", "n_resamples", "n_classes"):
+            a, b = getattr(self, name), getattr(other, name)
+            if a != b and not (name == "n_classes" and None in (a, b)):
+                raise InputError(
+                    f"these metrics cannot be added: {name} is {a} and {b}. Make both with the same settings."
+                )
+        common = set(self._seeds) & set(other._seeds)
+        if self.interval is not None and common:
+            raise InputError(
+                f"these metrics cannot be added: both have drawn with seed {min(common)}, and resamples that are alike "
+                "make intervals too narrow or too wide. Give each part a seed of its own, or interval=None."
+            )
+        new = self._like()
+        new._seeds = self._seeds + other._seeds
+        new._drawn = self._drawn
+        new.n_samples = self.n_samples + other.n_samples
+        new.n_classes = self.n_classes or other.n_classes
+        parts = [part for part in (self._sums, other._sums) if part is not None]
+        new._sums = parts[0] + parts[1] if len(parts) == 2 else parts[0] if parts else None
+        return new
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state as JSON, atomically; after `load` the stream goes on as if nothing had been."""
+        sums = None
+        if self._sums is not None:
+            sums = {name: None if v is None else v.tolist() for name, v in vars(self._sums).items()}
+        content = {
+            "n_bins": self.n_bins,
+            "half_life": self.half_life,
+            "interval": self.interval,
+            "n_resamples": self.n_resamples,
+            "seeds": list(self._seeds),
+            "drawn": self._drawn,
+            "n_samples": self.n_samples,
+            "n_classes": self.n_classes,
+            "sums": sums,
+        }
+        write_document(path, "running metrics", content)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; everything is checked."""
+        content = read_document(path, "running metrics")
+        try:
+            return cls._from_fields(content)
+        except InputError as error:
+            raise FileError(f"{path}: {error}") from None
+
+    @classmethod
+    def _from_fields(cls, content: Fields) -> Self:
+        seeds = content.items("seeds")
+        if not seeds or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds):
+            raise FileError(f"{content.where}: the field 'seeds' must hold whole numbers")
+        new = cls(
+            n_bins=content.integer("n_bins"),
+            half_life=None if content.content.get("half_life") is None else content.number("half_life"),
+            interval=None if content.content.get("interval") is None else content.number("interval"),
+            n_resamples=content.integer("n_resamples"),
+            seed=seeds[0],
+        )
+        new._seeds = tuple(seeds)
+        new._drawn, new.n_samples = content.integer("drawn"), content.integer("n_samples")
+        if not 0 <= new._drawn <= new.n_samples:
+            raise FileError(f"{content.where}: {new._drawn} of {new.n_samples} samples drawn for")
+        if content.content.get("sums") is None:
+            return new
+        new.n_classes = content.integer("n_classes")
+        if new.n_classes < 2 or new.n_samples < 1:
+            raise FileError(f"{content.where}: {new.n_samples} samples of {new.n_classes} classes")
+        sums, bins = content.fields("sums"), (3, new.n_bins, new._columns)
+        new._sums = Sums(
+            sums.array("means", (len(MEANS), new._columns)),
+            sums.array("top", bins),
+            sums.array("classes", (new.n_classes, *bins)) if new._by_class(new.n_classes) else None,
+        )
+        arrays = [new._sums.means, new._sums.top, *([] if new._sums.classes is None else [new._sums.classes])]
+        if any((a < 0).any() for a in arrays) or not new._sums.means[0, 0] > 0:
+            raise FileError(f"{content.where}: its numbers contradict each other")
+        return new
+
+    def _like(self) -> RunningMetrics:
+        return RunningMetrics(
+            n_bins=self.n_bins,
+            half_life=self.half_life,
+            interval=self.interval,
+            n_resamples=self.n_resamples,
+            seed=self.seed,
+        )
+
+    @property
+    def _columns(self) -> int:
+        return 1 if self.interval is None else 1 + self.n_resamples
+
+    def _by_class(self, n_classes: int) -> bool:
+        return n_classes * self.n_bins <= MOST_CELLS
+
+    def _sums_of(self, p: Predictions) -> Sums:
+        losses, (confidence, right) = -p.log_likelihood, p.top
+        infinite = np.isinf(losses)
+        finite = np.where(infinite, 0.0, losses)
+        rows = np.stack([np.ones(len(p)), right, finite, squared_errors(p), infinite])
+        edges = np.arange(self.n_bins + 1) / self.n_bins
+        # One number of the generator for each row and resample: after any number of rows it is known where to go on.
+        rng = np.random.Generator(np.random.PCG64(self.seed).advance(self._drawn * self.n_resamples))
+        total: Sums | None = None
+        step = max(1, BATCH_ELEMENTS // self._columns)
+        for start in range(0, len(p), step):
+            part = slice(start, start + step)
+            w = p.weights[part, None]
+            if self.interval is not None:
+                w = w * np.hstack([np.ones_like(w), np.searchsorted(TIMES, rng.random((len(w), self.n_resamples)))])
+            classes = None
+            if self._by_class(p.n_classes):
+                pairs = (p.of_class(k) for k in range(p.n_classes))
+                classes = np.stack([bin_sums(c[part], r[part], edges, w) for c, r in pairs])
+            piece = Sums(rows[:, part] @ w, bin_sums(confidence[part], right[part], edges, w), classes)
+            total = piece if total is None else total + piece
+        assert total is not None  # Predictions has a row or more
+        return total
+
+
+def _metrics(sums: Sums) -> dict[str, Floats]:
+    """Return every metric of every column."""
+    weight, right, nll, brier, infinite = sums.means
+    w = np.where(weight > 0, weight, 1.0)
+    found = {
+        "accuracy": right / w,
+        "nll": np.where(infinite > 0, np.inf, nll / w),
+        "brier": brier / w,
+        "ece": np.abs(sums.top[2] - sums.top[1]).sum(axis=0) / w,
+    }
+    if sums.classes is not None:
+        gaps = np.abs(sums.classes[:, 2] - sums.classes[:, 1])
+        found["classwise_ece"] = gaps.sum(axis=(0, 1)) / (w * len(gaps))
+    return found | {"mce": gap_of(*sums.top).max(axis=0)}
