@@ -35,7 +35,7 @@ from attemper.tokens import token_scores
 
 from data import FORMATS, draw, save
 
-COMMANDS = ["apply", "compare", "demo", "evaluate", "fit", "merge", "refer", "report", "reproduce", "sketch"]
+COMMANDS = ["apply", "compare", "demo", "drift", "evaluate", "fit", "merge", "refer", "report", "reproduce", "sketch"]
 NAMES = ["akiec", "bcc", "bkl", "mel"]
 
 

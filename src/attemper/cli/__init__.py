@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from attemper.cli import demonstration, referring, reporting, reproduction  # noqa: F401 (add their commands)
+from attemper.cli import demonstration, drifting, referring, reporting, reproduction  # noqa: F401 (add their commands)
 from attemper.cli.commands import cli
 from attemper.cli.output import err
 from attemper.errors import AttemperError, AttemperWarning

@@ -147,7 +147,7 @@ def fit(
 @click.argument("map_file", metavar="MAP")
 @files_argument
 @click.option("-o", "--output", required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet.")
-@reading(weights=False)
+@reading(weights=False, labels=False)
 @with_json
 @with_debug
 def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any], as_json: bool) -> None:

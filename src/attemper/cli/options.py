@@ -39,12 +39,13 @@ def with_json(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(command)
 
 
-def reading(weights: bool = True) -> Callable[[Command], Command]:
+def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
     """Options that say how input files are to be read; the command gets ``read``, a dict of them.
 
-    Without ``weights`` labels are read only where an option names them, and the fitted map knows their names.
+    Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
+    only where an option names them.
     """
-    labels_default = "[default: labels; label]" if weights else "[default: none are read]"
+    labels_default = "[default: labels; label]" if labels else "[default: none are read]"
     options = {
         "logits_key": click.option(
             "--logits-key",

@@ -1,0 +1,155 @@
+"""How often the drift test raises a false alarm, and how soon a true one.
+
+    python benchmarks/drift.py [--streams 2000] [--length 10000] [--delays 500] [--tolerance 1.1] [--seed 0]
+    python benchmarks/drift.py --real
+
+With --real: the true test labels of all networks in data/, watched with temperatures fitted on all validation labels
+and on 200 of them; and labels of which some are wrong.
+
+Rows are drawn from the test logits of networks in data/, with the temperature that fits their validation set (so
+confidences are those of a deployed, calibrated network), and labels from what the map says (no drift), or from that at
+a temperature that is a factor higher or lower (drift). The ratios of the test are looked up in a table of the rows, so
+that thousands of streams run in minutes; `checked` shows that `DriftTest` itself gives the same wealth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+
+from attemper import TemperatureScaling, datasets
+from attemper.drift import DriftTest
+from attemper.kernels.drift import Wager, advance, log_ratios
+
+ROWS = 2000  # of each network
+LOOK = 1000  # samples between looks at whether a stream has ended
+
+
+def networks():
+    """Name, and log-probabilities of the deployed map."""
+    for name in ("resnet200-skin-lesionsplit-s0", "vgg16-cifar10-s0", "vgg16-cifar100-s0"):
+        data = datasets.load(name)
+        t = TemperatureScaling().fit(data.val_logits, data.val_labels).temperature_
+        log_p = log_softmax(data.test_logits[:ROWS].astype(np.float64) / t, axis=1)
+        if "skin" in name:
+            melanoma = data.class_names.index("mel")
+            others = logsumexp(np.delete(log_p, melanoma, axis=1), axis=1)
+            yield "resnet200-skin, melanoma or not (K = 2)", np.stack([others, log_p[:, melanoma]], axis=1)
+        else:
+            yield f"{name.removesuffix('-s0')} (K = {log_p.shape[1]})", log_p
+
+
+class Streams:
+    """Streams of one network: rows drawn at random, labels drawn from a factor of the temperature."""
+
+    def __init__(self, log_p, tolerance, rng):
+        self.log_p, self.tolerance, self.rng = log_p, tolerance, rng
+        n, k = log_p.shape
+        self.table = np.stack([log_ratios(log_p, np.full(n, c), tolerance) for c in range(k)], axis=1)
+        self.cdf = {}
+
+    def labels(self, rows, factor):
+        if factor not in self.cdf:
+            cdf = np.cumsum(np.exp(log_softmax(self.log_p / factor, axis=1)), axis=1)
+            self.cdf[factor] = (np.arange(len(cdf))[:, None] + cdf / cdf[:, -1:]).ravel()
+        k = self.log_p.shape[1]
+        return np.searchsorted(self.cdf[factor], rows + self.rng.random(len(rows))) - rows * k
+
+    def alarm(self, length, alpha, change=None, factor=1.0, before=1.0, wrong=0.0):
+        """Sample at which a stream raises the alarm; None: not within its length."""
+        wager = Wager.new()
+        while wager.t < length:
+            rows = self.rng.integers(len(self.log_p), size=min(LOOK, length - wager.t))
+            y = self.labels(rows, before)
+            if change is not None:
+                y = np.where(wager.t + np.arange(len(rows)) >= change, self.labels(rows, factor), y)
+            noise = self.rng.random(len(rows)) < wrong
+            y = np.where(noise, self.rng.integers(self.log_p.shape[1], size=len(rows)), y)
+            start = wager.t
+            wager, wealth = advance(wager, self.table[rows, y])
+            crossed = np.flatnonzero(wealth >= -np.log(alpha))
+            if crossed.size:
+                return start + int(crossed[0]) + 1
+        return None
+
+    def checked(self):
+        """Compare the table's wealth with that of `DriftTest`."""
+        rows = self.rng.integers(len(self.log_p), size=500)
+        y = self.labels(rows, 1.3)
+        wealth = advance(Wager.new(), self.table[rows, y])[1]
+        test = DriftTest(1.0, tolerance=self.tolerance).update(self.log_p[rows], y)
+        assert abs(test.log_e_value - wealth[-1]) < 1e-8
+
+
+def real(told):
+    print("Alarms with the true labels of the test set\n")
+    print("| T fitted on | tolerance | alarms | T off by more than the tolerance |\n|---|---|---|---|")
+    everything = [datasets.load(name) for name in datasets.names()]
+    best = [TemperatureScaling().fit(d.test_logits, d.test_labels).temperature_ for d in everything]
+    for few in (None, 200):
+        maps = [TemperatureScaling().fit(d.val_logits[:few], d.val_labels[:few]) for d in everything]
+        for tolerance in (1.0, 1.1, 1.2, 1.3):
+            tests = [
+                DriftTest(m, alpha=told.alpha, tolerance=tolerance).update(d.test_logits, d.test_labels)
+                for m, d in zip(maps, everything)
+            ]
+            off = sum(abs(np.log(m.temperature_ / t)) > np.log(tolerance) for m, t in zip(maps, best))
+            amount = "all validation labels" if few is None else f"{few} of them"
+            print(f"| {amount} | {tolerance:g} | {sum(t.alarm for t in tests)} of {len(tests)} | {off} |", flush=True)
+    print(f"\nNo drift, but some labels are replaced at random: 200 streams of {told.length} samples\n")
+    print("| network | replaced | ever an alarm | median sample |\n|---|---|---|---|")
+    for name, log_p in networks():
+        streams = Streams(log_p, told.tolerance, np.random.default_rng(told.seed))
+        for wrong in (0.005, 0.01, 0.02, 0.05):
+            at = [streams.alarm(told.length, told.alpha, wrong=wrong) for _ in range(200)]
+            found = [a for a in at if a is not None]
+            median = f"{np.median(found):.0f}" if len(found) > 100 else ""
+            print(f"| {name} | {wrong:.1%} | {len(found) / 200:.1%} | {median} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=2000)
+    parser.add_argument("--length", type=int, default=10_000)
+    parser.add_argument("--delays", type=int, default=500, help="streams with drift, for each row")
+    parser.add_argument("--tolerance", type=float, default=1.1)
+    parser.add_argument("--alpha", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--real", action="store_true")
+    told = parser.parse_args()
+    if told.real:
+        real(told)
+        return
+    begun = time.perf_counter()
+    print(f"tolerance {told.tolerance:g}, alpha {told.alpha:g}\n")
+    print(f"False alarms in {told.streams} streams of {told.length} samples\n")
+    print("| network | labels drawn at | ever an alarm |\n|---|---|---|")
+    for name, log_p in networks():
+        streams = Streams(log_p, told.tolerance, np.random.default_rng(told.seed))
+        streams.checked()
+        for factor in sorted({1.0, told.tolerance, 1 / told.tolerance}):
+            count = sum(streams.alarm(told.length, told.alpha, before=factor) is not None for _ in range(told.streams))
+            print(f"| {name} | {factor:.3g} T | {count / told.streams:.2%} |", flush=True)
+    print(f"\nDelay in samples, {told.delays} streams for each row, at most {told.length} after the change\n")
+    print("| network | T changes by | after | alarm before it | median | 90 % | found |\n|---|---|---|---|---|---|---|")
+    for name, log_p in networks():
+        streams = Streams(log_p, told.tolerance, np.random.default_rng(told.seed + 1))
+        for factor, label in ((1.5, "1.5"), (1 / 1.5, "1/1.5")):
+            for change in (0, 1000, 5000):
+                at = [streams.alarm(change + told.length, told.alpha, change, factor) for _ in range(told.delays)]
+                early = sum(a is not None and a <= change for a in at)
+                delays = np.array([np.inf if a is None else a - change for a in at if a is None or a > change])
+                median, most = np.quantile(delays, [0.5, 0.9], method="higher")
+                print(
+                    f"| {name} | {label} | {change} | {early / len(at):.1%} | {median:.0f} | {most:.0f} "
+                    f"| {np.isfinite(delays).mean():.1%} |",
+                    flush=True,
+                )
+    print(f"\n{time.perf_counter() - begun:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""The drift test as its users meet it: quiet while the map fits, loud when it does not, at any look."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attemper import (
+    AttemperError,
+    BayesianTemperatureScaling,
+    FileError,
+    InputError,
+    IsotonicCalibration,
+    NotFittedError,
+    ScaleMap,
+    Scores,
+    TemperatureScaling,
+    VectorScaling,
+)
+from attemper.drift import DriftTest
+
+from data import draw
+
+
+def stream(n=2000, k=5, change=1000, t=2.0, later=4.0, seed=0):
+    """Logits, and labels whose temperature changes."""
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, k))
+    ts = np.where(np.arange(n) < change, t, later)[:, None]
+    return h, (h / ts + rng.gumbel(size=h.shape)).argmax(axis=1)
+
+
+def numbers(test):
+    found = test.drift()
+    whole = [-1 if n is None else n for n in (test.alarm_at, found.since)]
+    return (test.n_samples, *whole, test.log_e_value, test.p_value, found.factor)
+
+
+@pytest.mark.parametrize("later, seed", [(4.0, 0), (1.0, 1)])
+def test_drift_is_found(later, seed):
+    h, y = stream(4000, change=1500, later=later, seed=seed)
+    test = DriftTest(2.0).update(h[:1500], y[:1500])
+    assert not test.alarm
+    assert test.p_value > 0.05
+    assert "no alarm" in test.describe()[0]
+    test.update(h[1500:], y[1500:])
+    assert test.alarm
+    assert 1500 < test.alarm_at < 2300
+    assert test.p_value <= 0.05
+    assert test.e_value > 20
+    found = test.drift()
+    assert found.temperature == pytest.approx(later, rel=0.2)
+    assert found.factor == pytest.approx(later / 2, rel=0.2)
+    assert 1300 < found.since < 1700
+    text = "\n".join(test.describe())
+    assert f"ALARM at sample {test.alarm_at} of 4000" in text
+    assert ("over-confident" in text) == (later > 2)
+
+
+def test_false_alarms_are_rare():
+    """Of 300 streams of 300 labels at most 5 % ever alarm, 15 on average; 30 would be out of all reason."""
+    rng = np.random.default_rng(0)
+    h = 3 * rng.normal(size=(300, 300, 3))
+    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=2)
+    for tolerance in (1.0, 1.1):
+        alarms = sum(DriftTest(2.0, tolerance=tolerance).update(h[i], y[i]).alarm for i in range(300))
+        assert alarms < 30
+    assert DriftTest(2.0, alpha=0.9, tolerance=1.0).update(h[0], y[0]).p_value < 1
+
+
+@given(cuts=st.lists(st.integers(1, 399), max_size=4), seed=st.integers(0, 50))
+def test_batches_make_no_difference(cuts, seed):
+    h, y = stream(400, 4, change=100, seed=seed)
+    whole = DriftTest(2.0).update(h, y)
+    parts = DriftTest(2.0)
+    for part in np.split(np.arange(400), sorted(set(cuts))):
+        parts.update(h[part], y[part])
+    assert numbers(parts) == pytest.approx(numbers(whole), rel=1e-9, abs=1e-9)
+
+
+def test_chunks_make_no_difference(monkeypatch):
+    h, y = stream(500, 40)
+    whole = DriftTest(2.0).update(h, y)
+    monkeypatch.setattr("attemper.drift.CHUNK_ELEMENTS", 100)
+    assert numbers(DriftTest(2.0).update(h, y)) == pytest.approx(numbers(whole), rel=1e-9)
+
+
+def test_the_alarm_stays():
+    h, y = stream(3000, change=0, seed=3)
+    test = DriftTest(2.0).update(h, y)
+    at, p = test.alarm_at, test.p_value
+    h, y = stream(6000, change=6000, seed=4)
+    test.update(h, y)
+    assert test.alarm
+    assert test.alarm_at == at
+    assert test.p_value == p  # the largest evidence there ever was
+    assert test.log_e_value < -np.log(p)  # what there is now
+
+
+def test_what_may_be_watched():
+    h, y = draw(600, 4)
+    ts = TemperatureScaling().fit(h, y)
+    same = [
+        DriftTest(ts),
+        DriftTest(ts.map_),
+        DriftTest(ts.temperature_),
+        DriftTest(ScaleMap(1 / ts.temperature_)),
+    ]
+    found = {numbers(test.update(h, y)) for test in same}
+    assert len({round(n[3], 9) for n in found}) == 1
+    for calibrator in (BayesianTemperatureScaling(), VectorScaling(l2=0.01), IsotonicCalibration()):
+        test = DriftTest(calibrator.fit(h, y)).update(h, y)
+        assert not test.alarm
+        assert test.drift().temperature is None
+    names = np.array(["a", "b", "c", "d"])
+    named = DriftTest(TemperatureScaling(classes=list(names)).fit(h, names[y])).update(h, names[y])
+    assert named.log_e_value == pytest.approx(same[0].log_e_value)
+    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    probs = DriftTest(TemperatureScaling(input="probs").fit(p, y)).update(p, y)
+    assert probs.log_e_value == pytest.approx(same[0].log_e_value, abs=1e-6)
+    for X in (torch.tensor(h), pd.DataFrame(h), h.tolist(), h.astype(np.float32)):
+        assert DriftTest(ts).update(X, y).log_e_value == pytest.approx(same[0].log_e_value, abs=1e-4)
+    assert DriftTest(ts).update(Scores.from_logits(h, y)).log_e_value == same[0].log_e_value
+    assert DriftTest(ts).update(Scores.from_logits(h), y).log_e_value == same[0].log_e_value
+
+
+def test_an_impossible_label_is_an_alarm_at_once():
+    h, y = draw(50, 3)
+    h[7, y[7]] = -np.inf
+    test = DriftTest(2.0).update(h[:7], y[:7])
+    assert not test.alarm
+    test.update(h[7:], y[7:])
+    assert (test.alarm, test.alarm_at, test.p_value, test.e_value) == (True, 8, 0.0, np.inf)
+    assert any("sample 8 has a label to which the map gives a probability of exactly 0" in s for s in test.describe())
+    assert np.isfinite(test.drift().factor)
+    early = DriftTest(2.0).update(np.where(np.arange(3) == 0, 50.0, h), np.ones(50, dtype=int))
+    assert early.alarm_at < 8
+
+
+@pytest.mark.parametrize("k", [2, 3000])
+def test_few_and_many_classes(k):
+    h, y = stream(300, k, change=0, t=1.0, later=1.0)
+    assert not DriftTest(1.0).update(h, y).alarm
+    wrong = np.random.default_rng(0).integers(0, k, 300)
+    assert DriftTest(1.0).update(h, wrong).alarm
+
+
+def test_extremes():
+    h = np.array([[1e30, -1e30], [0.0, 0.0], [-1e30, 1e30]])
+    test = DriftTest(1.0).update(h, [0, 0, 1])
+    assert not test.alarm
+    assert test.update(h, [1, 0, 1]).alarm
+    assert np.isfinite(test.drift().factor)
+    assert test.e_value == np.inf
+    assert test.p_value == 0
+    flat = DriftTest(1.0).update(np.zeros((1000, 2)), np.zeros(1000, dtype=int))
+    assert flat.e_value == pytest.approx(1, rel=1e-9)  # equal logits say nothing about T
+    new = DriftTest(3.0)
+    assert (new.n_samples, new.alarm, new.p_value, new.e_value) == (0, False, 1.0, 1.0)
+    assert new.drift() == (1.0, 3.0, None)
+
+
+def test_tolerance_bears_with_small_factors():
+    h, y = stream(6000, change=0, t=2.0, later=2.3, seed=5)
+    p = [DriftTest(2.0, tolerance=tolerance).update(h, y).p_value for tolerance in (1.0, 1.2)]
+    assert p[0] < 0.05 < p[1]
+
+
+@pytest.mark.parametrize("n", [0, 700, 2000])
+def test_a_daily_job_goes_on(tmp_path, n):
+    h, y = stream()
+    calibrator = TemperatureScaling().fit(h[:1000], y[:1000])
+    today = DriftTest(calibrator, alpha=0.01, tolerance=1.05)
+    if n:
+        today.update(h[:n], y[:n])
+    today.save(tmp_path / "d.json")
+    tomorrow = DriftTest.load(tmp_path / "d.json")
+    assert numbers(tomorrow) == numbers(today)
+    assert (tomorrow.alpha, tomorrow.tolerance) == (0.01, 1.05)
+    assert numbers(tomorrow.update(h[n:1999], y[n:1999]) if n < 1999 else tomorrow) == numbers(
+        today.update(h[n:1999], y[n:1999]) if n < 1999 else today
+    )
+
+
+def test_names_and_alarms_are_kept(tmp_path):
+    h, y = draw(200, 3)
+    names = np.array(["akiec", "bcc", "mel"])
+    test = DriftTest(TemperatureScaling(classes=list(names)).fit(h, names[y]))
+    h[3, y[3]] = -np.inf
+    test.update(h, names[y]).save(tmp_path / "d.json")
+    back = DriftTest.load(tmp_path / "d.json")
+    assert back.describe() == test.describe()
+    assert back.update(h, names[y]).alarm_at == 4
+    with pytest.raises(InputError, match="not among"):
+        back.update(h, np.full(200, "nv"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"alpha": 2},
+        {"tolerance": 0.5},
+        {"tolerance": 1.3},
+        {"n_samples": -1},
+        {"alarm_at": 10**9},
+        {"impossible_at": 0},
+        {"log_sup": -1},
+        {"log_stake": [0.0]},
+        {"log_stake": None},
+        {"log_best": "x"},
+        {"start": [0.5] * 16},
+        {"start": [10**9] * 16},
+        {"log_factors": [0.1] * 16},
+        {"map": {"type": "scale", "beta": -1}},
+        {"map": {"type": "odds", "a": [1, 1], "b": [0, 0], "c": [0, 0]}},
+        {"input": "images"},
+        {"floor": 3},
+        {"classes": ["a"]},
+        {"n_classes": 1},
+        {"attemper": "sketch"},
+        {"schema": 9},
+    ],
+)
+def test_damaged_files_are_told(tmp_path, damage):
+    path = tmp_path / "d.json"
+    DriftTest(2.0).update(*draw(50, 3)).save(path)
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | damage))
+    with pytest.raises(FileError, match=r"d\.json"):
+        DriftTest.load(path)
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_clear_error(tmp_path_factory, junk):
+    path = tmp_path_factory.mktemp("junk") / "x.json"
+    path.write_bytes(junk)
+    with pytest.raises(AttemperError):
+        DriftTest.load(path)
+
+
+def test_a_bad_batch_changes_nothing():
+    h, y = draw(50, 3)
+    test = DriftTest(TemperatureScaling().fit(h, y)).update(h, y)
+    before = numbers(test)
+    nan = np.where(np.arange(3) == 1, np.nan, h)
+    for X, labels, why in [
+        (nan, y, "row 0, column 1 is NaN"),
+        (h, y + 1, "label 3"),
+        (h, y[:-1], "49 labels for 50 rows"),
+        (h, None, "needs them"),
+        (h[:, :2], y % 2, "2 columns, but the map is for 3 classes"),
+        (Scores.from_logits(h), None, "give them once"),
+        (Scores.from_logits(h, y), y, "give them once"),
+        (Scores.from_logits(h, y, sample_weight=np.ones(50)), None, "leave the weights out"),
+        (Scores.from_probs(np.full((50, 3), 1 / 3), y), None, "hold probs"),
+    ]:
+        with pytest.raises(InputError, match=why):
+            test.update(X, labels)
+        assert numbers(test) == before
+
+
+@pytest.mark.parametrize(
+    "deployed, settings, error",
+    [
+        (TemperatureScaling(), {}, NotFittedError),
+        ("map", {}, InputError),
+        (-1.0, {}, InputError),
+        (True, {}, InputError),
+        (2.0, {"alpha": 0}, InputError),
+        (2.0, {"alpha": "x"}, InputError),
+        (2.0, {"tolerance": 0.9}, InputError),
+        (2.0, {"tolerance": np.nan}, InputError),
+    ],
+)
+def test_what_is_told_is_checked(deployed, settings, error):
+    with pytest.raises(error):
+        DriftTest(deployed, **settings)
