@@ -195,8 +195,8 @@ class DriftTest:
         factor, temperature, since = self.drift()
         if not self.alarm:
             return [
-                f"no alarm: {self.n_samples} labels are no evidence against the map (p = {self.p_value:.3g}, alarm at "
-                f"{self.alpha:g})"
+                f"no alarm: {self.n_samples} labels are not enough evidence against the map (p = {self.p_value:.3g}; "
+                f"alarm at {self.alpha:g})"
             ]
         lines = [
             f"ALARM at sample {self.alarm_at} of {self.n_samples}: the map no longer fits (p = {self.p_value:.3g})"
