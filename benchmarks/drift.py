@@ -66,8 +66,9 @@ class Streams:
             y = self.labels(rows, before)
             if change is not None:
                 y = np.where(wager.t + np.arange(len(rows)) >= change, self.labels(rows, factor), y)
-            noise = self.rng.random(len(rows)) < wrong
-            y = np.where(noise, self.rng.integers(self.log_p.shape[1], size=len(rows)), y)
+            if wrong:
+                noise = self.rng.random(len(rows)) < wrong
+                y = np.where(noise, self.rng.integers(self.log_p.shape[1], size=len(rows)), y)
             start = wager.t
             wager, wealth = advance(wager, self.table[rows, y])
             crossed = np.flatnonzero(wealth >= -np.log(alpha))

@@ -82,6 +82,15 @@ def test_batches_make_no_difference(cuts, seed):
     assert numbers(parts) == pytest.approx(numbers(whole), rel=1e-9, abs=1e-9)
 
 
+def test_the_alarm_is_raised_by_the_sample_that_it_names():
+    h, y = stream(600, change=0, later=6.0)
+    at = DriftTest(2.0).update(h, y).alarm_at
+    assert at < 600
+    test = DriftTest(2.0).update(h[: at - 1], y[: at - 1])
+    assert not test.alarm
+    assert test.update(h[at - 1 : at], y[at - 1 : at]).alarm_at == at
+
+
 def test_chunks_make_no_difference(monkeypatch):
     h, y = stream(500, 40)
     whole = DriftTest(2.0).update(h, y)

@@ -65,8 +65,9 @@ def test_forgetting_is_evaluating_with_faded_weights():
         assert found[name] == pytest.approx(expected[name], rel=1e-10)
     # After thousands of half-lives nothing is left of what was, and nothing underflows.
     sure = np.tile([[0.98, 0.01, 0.005, 0.005]], (300, 1))
-    running = run(p, y, half_life=0.1, interval=None).partial_fit(sure, np.zeros(300, dtype=int))
-    assert running.result()["mce"] == pytest.approx(0.02, rel=1e-9)
+    for half_life in (0.1, 0.3):  # 2^−3000 and 2^−1000
+        running = run(p, y, half_life=half_life, interval=None).partial_fit(sure, np.zeros(300, dtype=int))
+        assert running.result()["mce"] == pytest.approx(0.02, rel=1e-9)
 
 
 def test_zero_weight_is_absence():
