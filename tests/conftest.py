@@ -4,6 +4,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+# There is no GPU here: Triton's kernels run in its interpreter. It must be told before they are read.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # Machines are shared and slow at times: no deadline. In CI the same examples every time.
 settings.register_profile(
     "attemper",

@@ -24,6 +24,16 @@ def draw(n=300, n_classes=5, scale=3.0, t=2.0, seed=0):
     return h, y
 
 
+def draw_masked(n, n_classes, seed=0, masked=True):
+    """Logits some of which are −inf, never those of the labels."""
+    h, y = draw(n, n_classes, scale=4.0, seed=seed)
+    if masked:
+        h[np.random.default_rng(seed).random(h.shape) < 0.1] = -np.inf
+        mine = np.arange(n), y
+        h[mine] = np.where(np.isfinite(h[mine]), h[mine], -1.0)
+    return h, y
+
+
 @st.composite
 def cases(draw, max_rows=12, max_classes=6, bound=8.0):
     """Small logits with labels."""

@@ -93,3 +93,15 @@ def test_a_search_that_runs_away_is_cut_short():
     found = minimise(lambda b: np.array([1.0, 1.0, 0.0]))  # the slope stays positive down to β = 0
     assert not found.converged
     assert found.passes < 20
+
+
+def test_a_slope_that_turns_sharply_is_no_trap():
+    # As of 128 256 classes: steps of Newton lead from either side of the turn far beyond the other.
+    def evaluate(beta):
+        x = 40 * (beta - 0.6)
+        return np.array([np.logaddexp(x, -x) / 40, np.tanh(x), 40 / np.cosh(x) ** 2])
+
+    found = minimise(evaluate, 1.0)
+    assert found.converged
+    assert found.beta == pytest.approx(0.6, rel=1e-8)
+    assert found.passes < 30

@@ -13,6 +13,8 @@ __all__ = ["Scan", "counts", "nll", "places", "rests", "scan"]
 # Numbers that are worked on at once: 64 MB in single precision.
 CHUNK_ELEMENTS = 1 << 24
 
+LOWEST = -1e30  # stands for −inf: exp of it is 0, and 0 · LOWEST is 0 where 0 · −inf is NaN
+
 
 @dataclass(frozen=True, eq=False)
 class Scan:
@@ -59,28 +61,42 @@ def _scan(x: Any, y: Any) -> Scan:
 def nll(h: Any, index: Any, found: Scan, beta: float, double: bool, masked: bool) -> Any:
     """3×N: NLL, slope and curvature in β of each row, with d = h − max: log Z − β gap, E[d] − gap, Var[d]."""
     dtype = torch.float64 if double else torch.float32
+    near, step = _rounded(beta, dtype)
     parts = []
     for part, x in _chunks(h, index):
         d = x.to(dtype) - found.largest[part].to(dtype)[:, None]
         if masked:
-            d = d.clamp_(min=-1e30)  # e is 0 there, and 0 · −inf would be NaN
-        e = torch.exp(d * beta)
+            d = d.clamp_(min=LOWEST)
+        e = torch.exp(d * near)
         z = e.sum(dim=1, dtype=torch.float64)
         m1 = e.mul_(d).sum(dim=1, dtype=torch.float64) / z
         m2 = e.mul_(d).sum(dim=1, dtype=torch.float64) / z
         gap = found.gap[part]
-        parts.append(torch.stack([torch.log(z) - beta * gap, m1 - gap, m2 - m1 * m1]))
+        slope, curvature = m1 - gap, m2 - m1 * m1
+        parts.append(torch.stack([torch.log(z) - near * gap + step * slope, slope + step * curvature, curvature]))
     return torch.cat(parts, dim=1)
 
 
 def rests(h: Any, index: Any, top: Any, second: Any, betas: Any, double: bool) -> Any:
     """N×J: Σ exp(β (h − second)) over all columns but ``top`` for each β."""
+    dtype = torch.float64 if double else torch.float32
     parts = []
     for part, x in _chunks(h, index):
-        dtype = torch.float64 if double else torch.float32
-        d = (x.to(dtype) - second[part].to(dtype)[:, None]).scatter_(1, top[part, None], -torch.inf)
-        parts.append(torch.stack([torch.exp(d * b).sum(dim=1, dtype=torch.float64) for b in betas.tolist()], dim=1))
+        d = (x.to(dtype) - second[part].to(dtype)[:, None]).clamp_(min=LOWEST).scatter_(1, top[part, None], LOWEST)
+        columns = []
+        for beta in betas.tolist():
+            near, step = _rounded(beta, dtype)
+            e = torch.exp(d * near)
+            total = e.sum(dim=1, dtype=torch.float64)
+            columns.append(total + step * e.mul_(d).sum(dim=1, dtype=torch.float64) if step else total)
+        parts.append(torch.stack(columns, dim=1))
     return torch.cat(parts)
+
+
+def _rounded(beta: float, dtype: Any) -> tuple[float, float]:
+    """β as this precision has it, and the step from there to β, which the derivatives make good."""
+    near = float(torch.tensor(beta, dtype=dtype))
+    return near, beta - near
 
 
 def counts(h: Any, index: Any, cut: Any) -> Any:
