@@ -22,7 +22,16 @@ from attemper.kernels import attended, chebyshev, noisy
 from attemper.kernels.softmax import rest, split
 from attemper.scores import Chunk, Scores
 
-__all__ = ["DEFAULT_THETAS", "DEFAULT_T_RANGE", "LOG_ODDS", "Part", "Sketch", "check_thetas", "log_range"]
+__all__ = [
+    "DEFAULT_THETAS",
+    "DEFAULT_T_RANGE",
+    "LOG_ODDS",
+    "MIN_SAMPLES",
+    "Part",
+    "Sketch",
+    "check_thetas",
+    "log_range",
+]
 
 Floats = NDArray[np.float64]
 Part = Literal["attended", "reference", "uniform", "similar"]
@@ -32,6 +41,7 @@ DEFAULT_T_RANGE = (0.05, 20.0)
 DEFAULT_THETAS: Floats = np.arange(1, 101) / 1000.0
 MAX_NODES, MAX_THETAS = 1024, 10_001
 SINGLE = 1e-8  # share of a sum that single precision may leave open: rounding errors average out over many logits
+MIN_SAMPLES = 100  # a sketch of fewer, sent away, comes close to telling about single samples
 
 # Odds ε/(1 − ε) of a label being noise, at Chebyshev nodes in their logarithm: ε from 1e-5 to 0.98.
 LOG_ODDS = chebyshev.Interval(float(np.log(1e-5 / (1 - 1e-5))), float(np.log(0.98 / 0.02)))
@@ -166,16 +176,20 @@ class Sketch:
                 return f"only one of them has the {part!r} part"
         return ""
 
-    def __add__(self, other: Sketch) -> Sketch:
-        """Sketch of both data sets together."""
-        if not isinstance(other, Sketch):
-            return NotImplemented
+    def check_addable(self, other: Sketch) -> None:
+        """Refuse a sketch that cannot be added to this one."""
         obstacle = self._obstacle(other)
         if obstacle:
             raise InputError(
                 f"these sketches cannot be added: {obstacle}. Make both with the same settings "
                 "(t_range, n_nodes, thetas, parts)."
             )
+
+    def __add__(self, other: Sketch) -> Sketch:
+        """Sketch of both data sets together."""
+        if not isinstance(other, Sketch):
+            return NotImplemented
+        self.check_addable(other)
         grown = {
             f.name: getattr(self, f.name) + getattr(other, f.name)
             for f in fields(self)

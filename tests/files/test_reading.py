@@ -189,14 +189,17 @@ def test_pairs_of_npy_files_by_pattern(tmp_path, data):
     same(open_scores(tmp_path / "logits_*.npy", labels=tmp_path / "labels_*.npy").load(), logits, labels)
 
 
-def test_an_empty_shard_is_passed_over(tmp_path, form, data, save):
+def test_an_empty_shard_is_an_error_unless_it_is_to_be_passed_over(tmp_path, form, data, save):
     logits, labels, _ = data
     empty = save(tmp_path, form, logits[:0], labels[:0], stem="a")
     full = save(tmp_path, form, logits, labels, stem="b")
     told = {name: [empty[name], full[name]] for name in full}
-    same(open_scores(**told).load(), logits, labels)
-    with pytest.raises(ValueError, match=r"a\.\w+: no rows"):
-        open_scores(**empty).load()
+    for given in (told, empty):
+        with pytest.raises(ValueError, match=r"a\.\w+: no rows.*skip_empty=True \(--skip-empty\)"):
+            open_scores(**given).load()
+    same(open_scores(**told, skip_empty=True).load(), logits, labels)
+    with pytest.raises(ValueError, match=r"a\.\w+: no rows, so there is nothing to read$"):
+        open_scores(**empty, skip_empty=True).load()
 
 
 def test_csv_as_others_write_it(tmp_path):

@@ -10,7 +10,14 @@ from typing import NoReturn
 
 import click
 
-from attemper.cli import demonstration, drifting, referring, reporting, reproduction  # noqa: F401 (add their commands)
+from attemper.cli import (  # noqa: F401 (add their commands)
+    demonstration,
+    drifting,
+    referring,
+    reporting,
+    reproduction,
+    sketching,
+)
 from attemper.cli.commands import cli
 from attemper.cli.output import err
 from attemper.errors import AttemperError, AttemperWarning
@@ -30,10 +37,9 @@ def main() -> NoReturn:
             warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
             code = cli.main(prog_name="attemper", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
-        fail("interrupted; no file was left half-written", 130)
-    except KeyboardInterrupt:
-        fail("interrupted; no file was left half-written", 130)
+    except (click.exceptions.Abort, KeyboardInterrupt) as error:
+        notes = [*getattr(error, "__notes__", []), *getattr(error.__cause__, "__notes__", [])]
+        fail("; ".join(["interrupted; no file was left half-written", *notes]), 130)
     except click.ClickException as error:
         error.show()
         sys.exit(2)

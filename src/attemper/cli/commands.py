@@ -15,7 +15,7 @@ from rich.text import Text
 
 import attemper
 from attemper.calibrators import METHODS, Calibrator, load
-from attemper.cli.inputs import bar, merged, progress, sketch_of
+from attemper.cli.inputs import bar, kept_beside, progress, sketch_of
 from attemper.cli.options import (
     check_noise,
     check_writable,
@@ -27,15 +27,17 @@ from attemper.cli.options import (
     parameters,
     reading,
     seed_option,
+    spreading,
     t_range_option,
     with_debug,
     with_json,
     with_val,
 )
-from attemper.cli.output import comparison_json, number, out, plain, print_comparison, print_json, say_sketch
+from attemper.cli.output import comparison_json, number, out, plain, print_comparison, print_json
 from attemper.comparison import Comparison, compare
+from attemper.engines import forget
 from attemper.errors import InputError
-from attemper.files import ProbRows, open_scores, write_probs
+from attemper.files import ProbRows, expanded, open_scores, write_probs
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate, nll
 from attemper.scores import Scores
@@ -75,6 +77,7 @@ def cli() -> None:
 @click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
 @t_range_option
 @reading()
+@spreading
 @with_json
 @with_debug
 def fit(
@@ -88,13 +91,16 @@ def fit(
     loss: str | None,
     t_range: tuple[float, float],
     read: dict[str, Any],
+    spread: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Fit a calibration map on validation data.
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
     .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. For ts, ats and bayes files
-    are read in chunks, once; other methods need all logits in memory.
+    are read in chunks, once, several at a time with --workers or on a cluster; other methods need all logits in memory.
+    What several workers find is the same to the last bit. When a file fails, the work on the others is kept: mend it
+    and say --resume.
 
     \b
     attemper fit val.npz
@@ -103,6 +109,9 @@ def fit(
     attemper fit val.npz --method vector -p l2=0.01
     attemper fit logits.npy --labels labels.npy --method ts
     attemper fit 'shards/*.parquet' --labels-key target
+    attemper fit 'shards/*.parquet' --method ats --workers 4 --retries 2
+    attemper fit 'shards/*.parquet' --resume
+    attemper fit 'shards/*.parquet' --engine dask --scheduler tcp://127.0.0.1:8786
     """  # noqa: D301 (click wants the control character)
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
@@ -119,8 +128,10 @@ def fit(
     elif t_range != DEFAULT_T_RANGE:
         raise InputError(f"--t-range: {method} knows no range of temperatures")
     check_writable(output, inputs)
-    summary = fit_files(calibrator, inputs, read, t_range, DEFAULT_THETAS if theta is None else [theta])
+    thetas = DEFAULT_THETAS if theta is None else [theta]
+    summary = fit_files(calibrator, inputs, read, spread, output, t_range=t_range, thetas=thetas)
     calibrator.save(output)
+    forget(kept_beside(output))
     report = calibrator.fit_report_
     summary = calibrator.summary() | {
         "method": method,
@@ -314,52 +325,13 @@ def methods(as_json: bool) -> None:
     out.print(table)
 
 
-@cli.command()
-@files_argument
-@click.option("-o", "--output", required=True, help="Where to write the sketch, such as a.sketch.json.")
-@t_range_option
-@reading()
-@with_json
-@with_debug
-def sketch(
-    inputs: Sequence[str], output: str, t_range: tuple[float, float], read: dict[str, Any], as_json: bool
-) -> None:
-    """Reduce a data set to a small table from which ts, ats and bayes can be fitted.
-
-    Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once.
-
-    \b
-    attemper sketch a.npz -o a.sketch.json
-    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
-    attemper fit all.sketch.json
-    """  # noqa: D301 (click wants the control character)
-    check_writable(output, inputs)
-    made = sketch_of(inputs, read, t_range=t_range)
-    made.save(output)
-    say_sketch(made, output, as_json)
-
-
-@cli.command()
-@files_argument
-@click.option("-o", "--output", required=True, help="Where to write the merged sketch.")
-@with_json
-@with_debug
-def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
-    """Add sketches: the result is the sketch of all their data together.
-
-    \b
-    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
-    """  # noqa: D301 (click wants the control character)
-    check_writable(output)
-    made = merged(inputs)
-    made.save(output)
-    say_sketch(made, output, as_json)
-
-
 def fit_files(
     calibrator: Calibrator,
     inputs: Sequence[str],
     read: dict[str, Any],
+    spread: dict[str, Any],
+    output: str,
+    *,
     t_range: tuple[float, float],
     thetas: ArrayLike,
 ) -> dict[str, Any]:
@@ -368,6 +340,11 @@ def fit_files(
     if parts is None:
         if any(path.endswith(".json") for path in inputs):
             raise InputError(f"{calibrator.method} cannot be fitted from a sketch: it needs the logits themselves")
+        if spread:
+            raise InputError(
+                f"--{next(iter(spread))}: {calibrator.method} cannot be fitted from sketches of files: it needs the "
+                "logits themselves, all in one place. ts, ats and bayes can."
+            )
         scores = open_scores(inputs, **read).load()
         with bar(None) as (progress, task):
             progress.update(task, description=f"fitting {calibrator.method}")
@@ -376,15 +353,17 @@ def fit_files(
         return {
             "n_samples": len(scores),
             "n_classes": scores.n_classes,
+            "n_shards": len(expanded(inputs)),
             "nll_uncalibrated": nll(before, scores.labels, log_probs=True, sample_weight=scores.weights),
         }
-    sketch = sketch_of(inputs, read, t_range=t_range, thetas=thetas, parts=parts)
+    sketch, n_shards = sketch_of(inputs, read, spread, output, t_range=t_range, thetas=thetas, parts=parts)
     if t_range == DEFAULT_T_RANGE:  # not told, so a sketch may cover another
         calibrator.set_params(t_range=sketch.t_range)
     calibrator.fit_sketch(sketch)
     return {
         "n_samples": sketch.n_samples,
         "n_classes": sketch.n_classes,
+        "n_shards": n_shards,
         "nll_uncalibrated": sketch.mean_nll(1.0),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from attemper.cli.output import err
+from attemper.engines import merged, sketch_pieces, sketch_sharded
 from attemper.errors import InputError
 from attemper.files import ScoreFiles, expanded, open_scores
 from attemper.scores import Scores
@@ -39,23 +40,42 @@ def progress(files: ScoreFiles, what: str) -> Iterator[Scores]:
             progress.advance(task, len(piece))
 
 
-def sketch_of(inputs: Sequence[str], read: dict[str, Any], **settings: Any) -> Sketch:
-    """Sketch files of logits piece by piece, or add sketches that were made before."""
+def sketch_of(
+    inputs: Sequence[str], read: dict[str, Any], spread: dict[str, Any], output: str, **settings: Any
+) -> tuple[Sketch, int]:
+    """Sketch files of logits piece by piece, or add sketches that were made before; return also how many files.
+
+    Sketches of finished files are kept beside the output until `forget`.
+    """
     sketches = [path for path in inputs if path.endswith(".json")]
     if len(sketches) == len(inputs):
         _reject_reading_options(sketches[0], read)
-        return merged(inputs)
+        if spread:
+            raise InputError(f"{sketches[0]}: --{next(iter(spread))} is for files of logits; sketches are merely added")
+        return merged(inputs), len(expanded(inputs))
     if sketches:
         raise InputError(
             f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
             "`attemper sketch` and give sketches alone"
         )
-    total: Sketch | None = None
-    for piece in progress(open_scores(inputs, **read), "reading"):
-        part = Sketch.of(piece, **settings)
-        total = part if total is None else total + part
-    assert total is not None  # open_scores rejects empty input
-    return total
+    count = len(expanded(inputs))
+    if count == 1 and not spread:
+        made = sketch_pieces(progress(open_scores(inputs, **read), "reading"), **settings)
+        assert made is not None  # reading rejects empty input
+        return made, 1
+    with bar(count) as (shown, task):
+        shown.update(task, description="files")
+
+        def tick(done: int, of: int) -> None:
+            shown.update(task, completed=done)
+
+        keep = kept_beside(output)
+        return sketch_sharded(inputs, **spread, keep=keep, progress=tick, **settings, **read), count
+
+
+def kept_beside(output: str) -> str:
+    """Name the folder that keeps the sketches of finished files."""
+    return f"{output}.shards"
 
 
 def _reject_reading_options(path: str, read: dict[str, Any]) -> None:
@@ -64,16 +84,3 @@ def _reject_reading_options(path: str, read: dict[str, Any]) -> None:
         if read[name] is not None and read[name] is not False:
             option = "--" + name.replace("_", "-")
             raise InputError(f"{path}: a sketch holds no logits or labels any more; give {option} to `attemper sketch`")
-
-
-def merged(paths: Sequence[str]) -> Sketch:
-    """Add the sketches of these files."""
-    total: Sketch | None = None
-    for path in expanded(paths):
-        part = Sketch.load(path)
-        try:
-            total = part if total is None else total + part
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-    assert total is not None
-    return total

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from attemper.calibrators import Calibrator
+from attemper.engines import ENGINES
 from attemper.errors import FileError, InputError
 from attemper.files import expanded
 from attemper.places import local
@@ -99,6 +100,9 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
             type=click.Choice(["options", "tokens"]),
             help="With --columns: labels are 0, 1, … among them, or token ids [default: options].",
         ),
+        "skip_empty": click.option(
+            "--skip-empty", is_flag=True, help="Pass over files without rows; otherwise one is an error."
+        ),
     }
     if not weights:
         for name in ("weights_key", "classes", "mask_key", "ignore_index", "next_token"):
@@ -119,6 +123,47 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         return wrapped
 
     return decorate
+
+
+def spreading(command: Command) -> Command:
+    """Options that say who works on the files; the command gets ``spread``, a dict of those that were told."""
+    options = {
+        "workers": click.option(
+            "--workers",
+            type=int,
+            metavar="N",
+            help="Work on N files at a time, each in a process of its own [default: 1].",
+        ),
+        "engine": click.option(
+            "--engine",
+            type=click.Choice(ENGINES),
+            help="Who works on the files [default: serial; processes with --workers]. dask and ray start workers on "
+            "this machine unless --scheduler tells a cluster.",
+        ),
+        "scheduler": click.option(
+            "--scheduler", metavar="ADDRESS", help="The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."
+        ),
+        "retries": click.option(
+            "--retries",
+            type=int,
+            metavar="N",
+            help="Try a file again, up to N times, when its worker was lost [default: 0].",
+        ),
+        "resume": click.option(
+            "--resume",
+            is_flag=True,
+            help="Go on after a failure: use what OUTPUT.shards/ keeps of the files that were finished.",
+        ),
+    }
+
+    @functools.wraps(command)
+    def wrapped(**given: Any) -> Any:
+        told = {name: given.pop(name) for name in options}
+        return command(spread={name: value for name, value in told.items() if value not in (None, False)}, **given)
+
+    for option in reversed(options.values()):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def with_val(command: Command) -> Command:

@@ -21,11 +21,11 @@ out = Console(width=None if sys.stdout.isatty() else 160, highlight=False, soft_
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def say_sketch(made: Sketch, output: str, as_json: bool) -> None:
+def say_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
     """Say what a sketch that was written holds."""
     size = Path(output).stat().st_size
     if as_json:
-        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, "bytes": size, "output": output})
+        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
     else:
         out.print(
             f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB",

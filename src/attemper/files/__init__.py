@@ -6,6 +6,6 @@ them; `results` writes what comes out.
 """
 
 from attemper.files.results import ProbRows, write_probs
-from attemper.files.sources import ScoreFiles, expanded, open_scores
+from attemper.files.sources import ScoreFiles, check_alike, expanded, open_scores, paired
 
-__all__ = ["ProbRows", "ScoreFiles", "expanded", "open_scores", "write_probs"]
+__all__ = ["ProbRows", "ScoreFiles", "check_alike", "expanded", "open_scores", "paired", "write_probs"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
 
-__all__ = ["ScoreFiles", "expanded", "open_scores"]
+__all__ = ["ScoreFiles", "check_alike", "expanded", "open_scores", "paired"]
 
 PathLike = str | os.PathLike[str]
 
@@ -46,11 +46,17 @@ class ScoreFiles:
     floor: float | None = None
     classes: tuple[str, ...] | None = None
     choice: Choice = EVERYTHING
+    skip_empty: bool = False
 
     @property
     def n_classes(self) -> int:
         """K, the number of classes."""
         return self.readers[0].n_classes if self.choice.columns is None else len(self.choice.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the class columns, where the format has them."""
+        return self.readers[0].columns
 
     @property
     def n_rows(self) -> int | None:
@@ -59,27 +65,36 @@ class ScoreFiles:
         return None if None in counts else sum(n for n in counts if n is not None)
 
     def __iter__(self) -> Iterator[Scores]:
-        rows, counted, weighty = 0, 0, False
+        counted, weighty = 0, False
+        for piece in self.pieces():
+            counted += len(piece)
+            weighty = weighty or piece.weights is None or bool(piece.weights.any())
+            yield piece
+        if not counted:
+            raise InputError(f"{self.readers[0].path}: {self.nothing}")
+        if not weighty:
+            raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
+
+    def pieces(self) -> Iterator[Scores]:
+        """Read the same pieces, though these files may be a part of a data set in which nothing counts."""
         for reader in self.readers:
             first_row = 0
             for block in reader.blocks():
                 piece = self._scores(reader, block, first_row)
                 first_row += len(block.values)
-                if piece is None:
-                    continue
-                counted += len(piece)
-                weighty = weighty or piece.weights is None or bool(piece.weights.any())
-                yield piece
-            rows += first_row
-        if not rows:
-            raise InputError(f"{self.readers[0].path}: no rows, so there is nothing to read")
-        if not counted:
-            raise InputError(
-                f"{self.readers[0].path}: none of the {rows} rows counts, after the mask and the label to ignore; "
-                "there is nothing to fit"
-            )
-        if not weighty:
-            raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
+                if piece is not None:
+                    yield piece
+            if not first_row and not self.skip_empty:
+                raise _empty(reader.path)
+
+    @property
+    def nothing(self) -> str:
+        """Say why there is no piece."""
+        if not self.n_rows:
+            return "no rows, so there is nothing to read"
+        return (
+            f"none of the {self.n_rows} rows counts, after the mask and the label to ignore; there is nothing to fit"
+        )
 
     def load(self) -> Scores:
         """Read everything into memory."""
@@ -161,6 +176,7 @@ def open_scores(
     next_token: bool = False,
     columns: Sequence[int] | None = None,
     labels_are: LabelsAre | None = None,
+    skip_empty: bool = False,
 ) -> ScoreFiles:
     """Open files, or what a pattern matches, as one data set; only headers are read.
 
@@ -192,6 +208,9 @@ def open_scores(
         or ``columns`` is told, arrays of logits may be (B, L, V), and the others (B, L).
     columns, labels_are
         Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are kept.
+    skip_empty
+        Pass over files without rows; otherwise one is an error, since it often
+        tells of something that went wrong before.
 
     Examples
     --------
@@ -204,29 +223,45 @@ def open_scores(
     """
     if floor is not None and not probs:
         raise InputError(f"floor={floor}: only probabilities have a floor; say probs=True (--probs)")
-    files = expanded(paths)
-    label_files: list[Place | None] = [None] * len(files)
-    if labels is not None:
-        label_files = list(expanded(labels))
-        if len(label_files) != len(files):
-            raise InputError(
-                f"{len(files)} files of logits, but {len(label_files)} files of labels; give one for each, "
-                "in the same order"
-            )
     choice = Choice.told(ignore_index, columns, labels_are, probs)
     tokens = mask_key is not None or ignore_index is not None or next_token or columns is not None
     keys = Keys(logits_key, labels_key, weights_key, probs, need_labels, mask_key, next_token, tokens)
     if ignore_index is not None and not (keys.want_labels or labels is not None):
         raise InputError(f"ignore_index={ignore_index}: labels are needed for that; tell them with labels_key")
-    readers = [_reader(path, keys, label) for path, label in zip(files, label_files)]
-    # An empty shard is no error as long as another one holds rows.
-    readers = [reader for reader in readers if reader.n_rows != 0]
-    if not readers:
-        raise InputError(f"{files[0]}: no rows, so there is nothing to read")
-    _check_alike(readers)
+    readers = [_reader(path, keys, label) for path, label in paired(paths, labels)]
+    empty = [reader for reader in readers if reader.n_rows == 0]
+    if empty and not skip_empty:
+        raise _empty(empty[0].path)
+    # Where all are empty, reading says so; the columns of an empty file need not be those of the others.
+    readers = [reader for reader in readers if reader.n_rows != 0] or empty[:1]
+    check_alike(readers)
     for reader in readers:
         choice.check(reader)
-    return ScoreFiles(tuple(readers), probs, floor, None if classes is None else tuple(map(str, classes)), choice)
+    names = None if classes is None else tuple(map(str, classes))
+    return ScoreFiles(tuple(readers), probs, floor, names, choice, skip_empty)
+
+
+def _empty(path: Place) -> InputError:
+    return InputError(
+        f"{path}: no rows, so there is nothing to read; write it again or leave it out, or pass over all empty files "
+        "with skip_empty=True (--skip-empty)"
+    )
+
+
+def paired(
+    paths: PathLike | Iterable[PathLike], labels: PathLike | Iterable[PathLike] | None
+) -> list[tuple[Place, Place | None]]:
+    """Return every file of logits with its file of labels, where those lie apart."""
+    files = expanded(paths)
+    if labels is None:
+        return [(path, None) for path in files]
+    label_files = expanded(labels)
+    if len(label_files) != len(files):
+        raise InputError(
+            f"{len(files)} files of logits, but {len(label_files)} files of labels; give one for each, "
+            "in the same order"
+        )
+    return list(zip(files, label_files))
 
 
 def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
@@ -280,7 +315,21 @@ def _matches(path: Place) -> Sequence[Place]:
     return files
 
 
-def _check_alike(readers: Sequence[Reader]) -> None:
+class _Headed(Protocol):
+    """What is known of a file when its header has been read."""
+
+    @property
+    def path(self) -> Any: ...
+
+    @property
+    def n_classes(self) -> int: ...
+
+    @property
+    def columns(self) -> tuple[str, ...] | None: ...
+
+
+def check_alike(readers: Sequence[_Headed]) -> None:
+    """Refuse files that cannot be parts of one data set."""
     first = readers[0]
     for reader in readers[1:]:
         if reader.n_classes != first.n_classes:

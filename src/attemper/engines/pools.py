@@ -1,0 +1,258 @@
+"""Workers of every kind with one face: hand a shard over, get a `concurrent.futures.Future`.
+
+Threads, processes and Dask's client are executors already; Ray gives futures too. So an engine is a few lines
+here, and the loop in `run` knows none of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+from attemper.engines.shards import Shard, sketch_shard
+from attemper.errors import InputError, require
+
+__all__ = ["ENGINES", "Pool", "open_pool"]
+
+ENGINES = ("serial", "threads", "processes", "dask", "ray")
+CONNECT_SECONDS = 5.0
+# A shard in a queue is a few hundred bytes: enough of them that no cluster waits.
+IN_FLIGHT = 4096
+
+
+class Pool:
+    """Works shards off in this thread, one after the other; base of the other pools.
+
+    Attributes
+    ----------
+    limit : how many shards are handed over at a time
+    lost : the exceptions that tell of a worker that died
+    remote : whether workers may stand in another folder or on another machine
+    """
+
+    limit = 1
+    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)
+    remote = False
+    hint = ""
+
+    def submit(self, shard: Shard) -> Future[Any]:
+        """Hand a shard over."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(sketch_shard(shard))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def renew(self) -> bool:
+        """Replace workers after a loss; False if that is not for us to do."""
+        return True
+
+    def close(self, *, at_once: bool) -> None:
+        """Let workers go; ``at_once`` when what they do is of no use any more."""
+
+
+class Given(Pool):
+    """An executor of the caller's, which is left as it is."""
+
+    def __init__(self, executor: Executor, workers: int | None) -> None:
+        self.executor = executor
+        self.limit = workers or getattr(executor, "_max_workers", None) or IN_FLIGHT
+
+    def submit(self, shard: Shard) -> Future[Any]:
+        """Hand a shard over."""
+        return self.executor.submit(sketch_shard, shard)
+
+    def renew(self) -> bool:
+        """Say that a broken executor stays broken."""
+        return False
+
+
+class Threads(Given):
+    """Threads of this process: for storage that is slow, since NumPy lets go of the lock for part of the time only."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(ThreadPoolExecutor(workers), workers)
+
+    def close(self, *, at_once: bool) -> None:
+        """Start no more shards; those begun go on to their end."""
+        self.executor.shutdown(wait=not at_once, cancel_futures=True)
+
+
+class Processes(Given):
+    """Processes of this machine. No more shards than workers are out, so that a loss names the right ones."""
+
+    hint = " In a script, the call must stand under `if __name__ == '__main__':`."
+    executor: ProcessPoolExecutor
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(self._start(workers), workers)
+
+    @staticmethod
+    def _start(workers: int) -> ProcessPoolExecutor:
+        # Not by fork: a copy of a process with threads may hang.
+        context = multiprocessing.get_context("spawn")
+        threads = max(1, _cores() // workers)
+        return ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(threads,))
+
+    def renew(self) -> bool:
+        """Start other processes."""
+        self.close(at_once=True)
+        self.executor = self._start(self.limit)
+        return True
+
+    def close(self, *, at_once: bool) -> None:
+        """Wait for the processes to end, or kill them: an interrupt need not wait for half a shard."""
+        processes = list((self.executor._processes or {}).values()) if at_once else []
+        self.executor.shutdown(wait=not at_once, cancel_futures=True)
+        for process in processes:
+            process.kill()
+
+
+class Dask(Given):
+    """Workers of a Dask cluster, which hands the shards of a lost worker to others by itself."""
+
+    remote = True
+
+    def __init__(self, client: Any, owned: tuple[Any, ...], workers: int | None) -> None:
+        super().__init__(client.get_executor(pure=False), workers or IN_FLIGHT)
+        distributed = require("distributed", extra="dask")
+        self.lost = (BrokenExecutor, distributed.scheduler.KilledWorker)
+        self.owned = owned
+
+    @classmethod
+    def start(cls, scheduler: str | None, workers: int | None) -> Dask:
+        """Connect to a scheduler, or start workers on this machine."""
+        distributed = require("distributed", extra="dask", why="for --engine dask")
+        if scheduler is not None:
+            _check_answers(scheduler, "tcp://127.0.0.1:8786")
+            try:
+                client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
+            except (OSError, ValueError, TypeError) as error:
+                raise InputError(f"scheduler {scheduler}: no Dask scheduler answers there: {error}") from None
+            return cls(client, (client,), None)
+        count = workers or _cores()
+        env = {"ATTEMPER_THREADS": str(max(1, _cores() // count))}
+        cluster = distributed.LocalCluster(
+            n_workers=count, threads_per_worker=1, dashboard_address=None, processes=True, env=env
+        )
+        client = distributed.Client(cluster, set_as_default=False)
+        return cls(client, (client, cluster), None)
+
+    def close(self, *, at_once: bool) -> None:
+        """Take back what is not done, and leave the cluster, or end it if it is ours."""
+        self.executor.shutdown(wait=False)
+        for thing in self.owned:
+            thing.close()
+
+
+class Ray(Pool):
+    """Tasks on a Ray cluster, which runs the task of a lost worker again by itself."""
+
+    remote = True
+    limit = IN_FLIGHT
+
+    def __init__(self, scheduler: str | None, workers: int | None, retries: int) -> None:
+        self.ray = ray = require("ray", extra="ray", why="for --engine ray")
+        errors = ray.exceptions
+        self.lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
+        self.owned = not ray.is_initialized()
+        if self.owned:
+            self._start(scheduler, workers)
+        elif scheduler is not None:
+            raise InputError(f"scheduler {scheduler}: this process is connected to Ray already; leave it out")
+        # Three times is what Ray and Dask do unless told otherwise.
+        self.task = ray.remote(sketch_shard).options(max_retries=max(3, retries), retry_exceptions=False)
+        self.out: dict[Future[Any], Any] = {}
+
+    def _start(self, scheduler: str | None, workers: int | None) -> None:
+        if scheduler is not None and scheduler != "auto":
+            _check_answers(scheduler, "ray://127.0.0.1:10001")
+        if scheduler is None:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is no one else's business
+        local = {"num_cpus": workers or _cores(), "include_dashboard": False} if scheduler is None else {}
+        try:
+            self.ray.init(address=scheduler or "local", configure_logging=False, log_to_driver=False, **local)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(f"scheduler {scheduler or 'of this machine'}: Ray cannot be reached: {error}") from None
+
+    def submit(self, shard: Shard) -> Future[Any]:
+        """Hand a shard over."""
+        reference = self.task.remote(shard)
+        future: Future[Any] = reference.future()
+        self.out[future] = reference
+        future.add_done_callback(lambda done: self.out.pop(done, None))
+        return future
+
+    def close(self, *, at_once: bool) -> None:
+        """Take back what is not done; end Ray if it is ours."""
+        for reference in list(self.out.values()):
+            self.ray.cancel(reference, force=True)
+        if self.owned:
+            self.ray.shutdown()
+
+
+def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retries: int) -> Pool:
+    """Make the pool that was asked for."""
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise InputError(f"workers={workers!r}: expected a whole number, 1 or more")
+    if not isinstance(retries, int) or retries < 0:
+        raise InputError(f"retries={retries!r}: expected a whole number, 0 or more")
+    if scheduler is not None and engine not in ("dask", "ray"):
+        raise InputError(f"scheduler={scheduler!r}: only Dask and Ray have one; say engine='dask' (--engine dask)")
+    if scheduler is not None and workers is not None:
+        raise InputError(f"workers={workers}: the cluster at {scheduler} has its own workers; leave one of both out")
+    if isinstance(engine, Executor):
+        return Given(engine, workers)
+    if hasattr(engine, "get_executor"):
+        return Dask(engine, (), workers)
+    if engine is None:
+        engine = "processes" if (workers or 1) > 1 else "serial"
+    if engine == "serial":
+        if (workers or 1) > 1:
+            raise InputError(f"workers={workers}: a serial engine has one; say engine='processes'")
+        return Pool()
+    if engine == "threads":
+        return Threads(workers or _cores())
+    if engine == "processes":
+        return Processes(workers or _cores())
+    if engine == "dask":
+        return Dask.start(scheduler, workers)
+    if engine == "ray":
+        return Ray(scheduler, workers, retries)
+    raise InputError(
+        f"engine={engine!r}: expected one of {', '.join(ENGINES)}, a concurrent.futures.Executor or a Dask client"
+    )
+
+
+def _begin_worker(threads: int) -> None:
+    """Share the cores out; leave Ctrl-C to the process that started this one."""
+    os.environ["ATTEMPER_THREADS"] = str(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_answers(address: str, example: str) -> None:
+    """Say within seconds that nothing answers: cluster clients wait for half a minute, and longer."""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host is None or port is None:
+        raise InputError(f"scheduler {address!r}: not an address; expected one such as {example}")
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise InputError(
+            f"scheduler {address}: nothing answers there ({error.strerror or error}); is it running, and is this "
+            "its address?"
+        ) from None

@@ -1,0 +1,124 @@
+"""A shard: what is sent to a worker, what the worker does with it, and what it sends back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attemper.errors import AttemperError, InputError, InputTypeError
+from attemper.files import open_scores, paired
+from attemper.scores import Scores
+from attemper.sketch import Sketch
+
+__all__ = ["Shard", "Shards", "Sketched", "as_shards", "sketch_pieces", "sketch_shard"]
+
+Path = str | os.PathLike[str]
+Item = Scores | Sequence[Any]
+Shards = Path | Iterable[Path] | Iterable[Item]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of the data and what to do with it; a few hundred bytes when the data are a file."""
+
+    path: str  # or the name of what lies in memory
+    labels: str | None
+    item: Any  # a Scores or (logits, labels[, weights]); None for a file
+    reading: dict[str, Any]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """What a worker sends back: the sketch, and what shards of one data set must have in common."""
+
+    path: str
+    columns: tuple[str, ...] | None
+    sketch: Sketch
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return self.sketch.n_classes
+
+
+def sketch_shard(shard: Shard) -> Sketched | AttemperError | None:
+    """Sketch one shard in bounded memory; None for one without rows that is to be passed over.
+
+    What is wrong with the data is sent back rather than raised: to try again would not help, and engines try
+    again what raises.
+    """
+    try:
+        if shard.item is not None:
+            return _sketch_item(shard)
+        files = open_scores(shard.path, labels=shard.labels, **shard.reading)
+        sketch = sketch_pieces(files.pieces(), **shard.settings)
+        return None if sketch is None else Sketched(shard.path, files.columns, sketch)
+    except AttemperError as error:
+        return error
+
+
+def sketch_pieces(pieces: Iterable[Scores], **settings: Any) -> Sketch | None:
+    """Sketch a data set that comes in pieces; None if there is none."""
+    total: Sketch | None = None
+    for piece in pieces:
+        part = Sketch.of(piece, **settings)
+        total = part if total is None else total + part
+    return total
+
+
+def as_shards(given: Shards, reading: dict[str, Any], settings: dict[str, Any]) -> list[Shard]:
+    """Make a task of every file, or of every item in memory; nothing is opened."""
+    if isinstance(given, Scores):
+        raise InputError("one Scores is one shard; give a list of them, or use the calibrator's own fit")
+    items: list[Any] = [given] if isinstance(given, str | os.PathLike) else list(given)
+    reading = dict(reading)
+    labels = reading.pop("labels", None)
+    if not items:
+        raise InputError("no shard was given")
+    if all(isinstance(item, str | os.PathLike) for item in items):
+        pairs = paired(items, labels)
+        return [Shard(str(p), None if y is None else str(y), None, reading, settings) for p, y in pairs]
+    keys = [
+        name
+        for name in ("labels", "logits_key", "labels_key", "weights_key")
+        if {**reading, "labels": labels}.get(name)
+    ]
+    if keys:
+        raise InputError(f"{keys[0]} says how to read files; shards in memory bring their own arrays")
+    return [Shard(f"shard {i}", None, _checked(item, i), reading, settings) for i, item in enumerate(items)]
+
+
+def _checked(item: Any, number: int) -> Any:
+    if isinstance(item, Scores) or (isinstance(item, tuple | list) and len(item) in (2, 3)):
+        return item
+    raise InputTypeError(
+        f"shard {number} is a {type(item).__name__}; expected paths alone, or a list of Scores or of tuples "
+        "(logits, labels) or (logits, labels, weights)"
+    )
+
+
+def _sketch_item(shard: Shard) -> Sketched | None:
+    reading = shard.reading
+    probs = bool(reading.get("probs"))
+    try:
+        if isinstance(shard.item, Scores):
+            scores = shard.item
+            if (scores.kind == "probs") != probs:
+                raise InputError(f"holds {scores.kind}; expected {'probs' if probs else 'logits'}")
+        else:
+            logits, labels, *weights = shard.item
+            if len(logits) == 0:
+                if reading.get("skip_empty"):
+                    return None
+                raise InputError("no rows; leave it out, or pass over empty ones with skip_empty=True")
+            told: dict[str, Any] = {"sample_weight": weights[0] if weights else None, "classes": reading.get("classes")}
+            if probs:
+                scores = Scores.from_probs(logits, labels, floor=reading.get("floor"), **told)
+            else:
+                scores = Scores.from_logits(logits, labels, **told)
+        return Sketched(shard.path, None, Sketch.of(scores, **shard.settings))
+    except AttemperError as error:
+        raise type(error)(f"{shard.path}: {error}") from None
