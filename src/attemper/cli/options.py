@@ -159,7 +159,9 @@ def spreading(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(**given: Any) -> Any:
         told = {name: given.pop(name) for name in options}
-        return command(spread={name: value for name, value in told.items() if value not in (None, False)}, **given)
+        # Zero is told, and an error; None and False are not told.
+        spread = {name: value for name, value in told.items() if value is not None and value is not False}
+        return command(spread=spread, **given)
 
     for option in reversed(options.values()):
         wrapped = option(wrapped)

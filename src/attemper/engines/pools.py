@@ -6,6 +6,7 @@ here, and the loop in `run` knows none of them.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -130,10 +131,10 @@ class Dask(Given):
         """Connect to a scheduler, or start workers on this machine."""
         distributed = require("distributed", extra="dask", why="for --engine dask")
         if scheduler is not None:
-            _check_answers(scheduler, "tcp://127.0.0.1:8786")
+            _check_answers(scheduler, "tcp://127.0.0.1:8786", speaks_first=scheduler.startswith("tcp://"))
             try:
                 client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
-            except (OSError, ValueError, TypeError) as error:
+            except Exception as error:  # whatever an answer that is none makes Dask run into
                 raise InputError(f"scheduler {scheduler}: no Dask scheduler answers there: {error}") from None
             return cls(client, (client,), None)
         count = workers or _cores()
@@ -176,10 +177,15 @@ class Ray(Pool):
         if scheduler is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is no one else's business
         local = {"num_cpus": workers or _cores(), "include_dashboard": False} if scheduler is None else {}
+        log = logging.getLogger("ray")
+        level = log.level
+        log.setLevel(logging.ERROR)  # it greets in the tone of a warning
         try:
             self.ray.init(address=scheduler or "local", configure_logging=False, log_to_driver=False, **local)
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(f"scheduler {scheduler or 'of this machine'}: Ray cannot be reached: {error}") from None
+        finally:
+            log.setLevel(level)
 
     def submit(self, shard: Shard) -> Future[Any]:
         """Hand a shard over."""
@@ -240,8 +246,11 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_answers(address: str, example: str) -> None:
-    """Say within seconds that nothing answers: cluster clients wait for half a minute, and longer."""
+def _check_answers(address: str, example: str, *, speaks_first: bool = False) -> None:
+    """Say within seconds that nothing answers: cluster clients wait for half a minute, or for ever.
+
+    A Dask scheduler speaks first, with the length of its greeting; whoever does not is something else.
+    """
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -250,9 +259,14 @@ def _check_answers(address: str, example: str) -> None:
     if host is None or port is None:
         raise InputError(f"scheduler {address!r}: not an address; expected one such as {example}")
     try:
-        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
+            greeting = connection.recv(8, socket.MSG_WAITALL) if speaks_first else b""
+    except TimeoutError:
+        raise InputError(f"scheduler {address}: no answer within {CONNECT_SECONDS:g} s; is this its address?") from None
     except OSError as error:
         raise InputError(
             f"scheduler {address}: nothing answers there ({error.strerror or error}); is it running, and is this "
             "its address?"
         ) from None
+    if speaks_first and not 0 < int.from_bytes(greeting, "little") < 1 << 20:
+        raise InputError(f"scheduler {address}: something else than a Dask scheduler answers there")

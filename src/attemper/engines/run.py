@@ -120,7 +120,7 @@ class Run:
         what = "a worker died at it" if lost else "the engine gave it up"
         return AttemperError(
             f"{' or '.join(paths)}: {what}{again}: killed, out of memory, or its machine is gone. Try such shards "
-            f"again with --retries {more} (retries={more}).{self.pool.hint}"
+            f"again with --retries {more} (retries={more}).{'' if self.done else self.pool.hint}"
         )
 
 

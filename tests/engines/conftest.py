@@ -1,0 +1,81 @@
+"""Shards in files, clusters of two workers, and files that kill who opens them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data import draw
+
+# Python runs a module of this name at its start, in every worker of every engine.
+DEADLY = """
+import os, signal, sys
+
+def hook(event, args):
+    if event == "open" and isinstance(args[0], str) and args[0].endswith("deadly.npz"):
+        for armed in (args[0] + ".armed1", args[0] + ".armed2"):
+            if os.path.exists(armed):
+                os.remove(armed)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+"""
+
+
+@pytest.fixture(scope="session")
+def deadly(tmp_path_factory):
+    """Let processes that start from here on be killed by opening deadly.npz while deadly.npz.armed1 or 2 is there."""
+    folder = tmp_path_factory.mktemp("deadly")
+    (folder / "sitecustomize.py").write_text(DEADLY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+        yield
+
+
+def write_shards(folder: Path, n: int = 5, rows: int = 60) -> list[Path]:
+    paths = []
+    for i in range(n):
+        h, y = draw(rows, 4, seed=i)
+        paths.append(folder / f"s{i}.npz")
+        np.savez(paths[-1], logits=h, labels=y)
+    return paths
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Return five files of one data set."""
+    return write_shards(tmp_path)
+
+
+@pytest.fixture
+def deadly_shards(tmp_path, shards):
+    """Return a data set whose third file kills its first worker."""
+    path = tmp_path / "deadly.npz"
+    shards[2].rename(path)
+    Path(f"{path}.armed1").touch()
+    return [*shards[:2], path, *shards[3:]]
+
+
+@pytest.fixture(scope="session")
+def dask_client(deadly):
+    """Start two worker processes."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(deadly):
+    """Start Ray with two workers; no request leaves the machine."""
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+        yield
+        ray.shutdown()

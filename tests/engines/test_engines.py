@@ -1,0 +1,421 @@
+"""Whoever does the work, the answer is the same to the last bit, and so are the errors."""
+
+import json
+import os
+import re
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import fields
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attemper import (
+    AttemperError,
+    AttendedTemperatureScaling,
+    BayesianTemperatureScaling,
+    FileError,
+    InputError,
+    MatrixScaling,
+    Scores,
+    Sketch,
+    TemperatureScaling,
+)
+from attemper.engines import fit_sharded, merged, sketch_sharded
+from attemper.files import open_scores
+
+from data import draw, save
+
+PLAIN = ["serial", "threads"]
+
+
+class Shuffled(Executor):
+    """Does the work when all of it is there, in an order of its own."""
+
+    def __init__(self, order):
+        self.order, self.waiting = order, []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        self.waiting.append((future, fn, args))
+        if len(self.waiting) == len(self.order):
+            for i in self.order:
+                future_i, fn, args = self.waiting[i]
+                future_i.set_result(fn(*args))
+        return future
+
+
+def same(a, b):
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a))
+
+
+@given(st.permutations(range(5)))
+def test_the_order_of_completion_changes_no_bit(order):
+    shards = [draw(20, 3, seed=i) for i in range(5)]
+    assert same(sketch_sharded(shards, engine=Shuffled(order), n_nodes=8), sketch_sharded(shards, n_nodes=8))
+
+
+@pytest.mark.parametrize("engine", ["threads", "processes", "executor", "dask", "scheduler", "ray"])
+def test_every_engine_gives_the_same_bits(engine, shards, request):
+    told = {"engine": engine, "workers": 2}
+    if engine == "executor":
+        told = {"engine": ThreadPoolExecutor(3)}
+    elif engine == "dask":
+        told = {"engine": request.getfixturevalue("dask_client")}
+    elif engine == "scheduler":
+        address = request.getfixturevalue("dask_client").scheduler.address
+        told = {"engine": "dask", "scheduler": address}
+    elif engine == "ray":
+        request.getfixturevalue("ray_cluster")
+    seen = []
+    found = fit_sharded(
+        BayesianTemperatureScaling(labels="noisy"), shards, **told, progress=lambda *now: seen.append(now)
+    )
+    expected = fit_sharded(BayesianTemperatureScaling(labels="noisy"), shards)
+    assert found.temperature_ == expected.temperature_
+    assert found.noise_rate_ == expected.noise_rate_
+    assert seen == [(i, 5) for i in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        TemperatureScaling(t_range=(0.1, 9)),
+        AttendedTemperatureScaling(theta=0.02, loss="reference"),
+        AttendedTemperatureScaling(theta_grid=[0.01, 0.03]),
+        BayesianTemperatureScaling(),
+    ],
+)
+def test_shards_are_fitted_as_the_whole(calibrator, shards):
+    whole = open_scores(shards).load()
+    t = fit_sharded(calibrator, str(shards[0].parent / "s*.npz"), engine="threads").temperature_
+    assert t == pytest.approx(calibrator.fit(whole).temperature_, rel=1e-7)
+
+
+def test_shards_in_memory(shards):
+    expected = sketch_sharded(shards)
+    arrays = [draw(60, 4, seed=i) for i in range(5)]
+    scores = [Scores.from_logits(h, y) for h, y in arrays]
+    for given_ in (arrays, scores, iter(arrays)):
+        found = sketch_sharded(given_, engine="threads", workers=2)
+        assert same(found, expected)
+    weighted = sketch_sharded([(h, y, np.full(60, 2.0)) for h, y in arrays])
+    np.testing.assert_allclose(weighted.nll, 2 * expected.nll, rtol=1e-12)
+    p = [np.exp(h) / np.exp(h).sum(axis=1, keepdims=True) for h, _ in arrays]
+    named = TemperatureScaling(input="probs", classes=list("abcd"))
+    fit_sharded(named, [(p_i, np.array(list("abcd"))[y]) for p_i, (_, y) in zip(p, arrays)])
+    logits = TemperatureScaling(t_range=expected.t_range).fit_sketch(expected)
+    assert named.temperature_ == pytest.approx(logits.temperature_, rel=1e-9)
+
+
+def test_labels_in_files_of_their_own(tmp_path, shards):
+    for i in range(5):
+        save(tmp_path, "npy", *draw(60, 4, seed=i), stem=f"h{i}")
+    labels = str(tmp_path / "h?_labels.npy")
+    assert same(sketch_sharded(str(tmp_path / "h?.npy"), labels=labels, workers=1), sketch_sharded(shards))
+
+
+def test_a_shard_without_weight_is_no_error_but_all_are(tmp_path):
+    h, y = draw(50, 4)
+    for name, w in (("a", np.zeros(50)), ("b", np.ones(50))):
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, w=w)
+    found = sketch_sharded([tmp_path / "a.npz", tmp_path / "b.npz"], weights_key="w")
+    assert (found.n_samples, found.weight) == (100, 50)
+    with pytest.raises(InputError, match=r"a\.npz: all weights are zero"):
+        sketch_sharded([tmp_path / "a.npz"], weights_key="w")
+
+
+# What can be wrong with a shard
+
+
+def break_shard(kind, path):
+    h, y = draw(60, 4, seed=9)
+    if kind == "corrupt":
+        path.write_bytes(path.read_bytes()[:500])
+    elif kind == "no bytes":
+        path.write_bytes(b"")
+    elif kind == "no rows":
+        np.savez(path, logits=h[:0], labels=y[:0])
+    elif kind == "classes":
+        np.savez(path, logits=np.c_[h, h], labels=y)
+    elif kind == "vocabulary":
+        np.savez(path, logits=h, labels=np.where(np.arange(60) == 7, 4, y))
+    elif kind == "absent":
+        path.unlink()
+
+
+BROKEN = [
+    ("corrupt", FileError, r"s3\.npz: cannot be read as"),
+    ("no bytes", FileError, r"s3\.npz: the file is empty \(0 bytes\)"),
+    ("no rows", InputError, r"s3\.npz: no rows.*--skip-empty"),
+    ("classes", InputError, r"s3\.npz: 8 classes, but .*s\d\.npz has 4"),
+    ("vocabulary", InputError, r"s3\.npz: labels: row 7 has label 4"),
+    ("absent", FileError, r"s3\.npz: there is no such file"),
+]
+
+
+@pytest.mark.parametrize(
+    "engine, kind, error, why",
+    [
+        *((engine, *case) for engine in ("serial", "threads", "dask") for case in BROKEN),
+        *(("ray", *case) for case in BROKEN[::3]),
+    ],
+)
+def test_a_bad_shard_is_named(kind, error, why, engine, shards, request):
+    told = {"engine": engine}
+    if engine == "dask":
+        told = {"engine": request.getfixturevalue("dask_client"), "workers": 2}
+    elif engine == "ray":
+        request.getfixturevalue("ray_cluster")
+    break_shard(kind, shards[3])
+    with pytest.raises(error, match=why) as caught:
+        sketch_sharded(shards, **told, retries=2)
+    assert type(caught.value) is error
+
+
+def test_processes_send_back_the_same_error(shards):
+    break_shard("vocabulary", shards[3])
+    with pytest.raises(InputError, match=r"s3\.npz: labels: row 7 has label 4"):
+        sketch_sharded(shards, workers=2)
+
+
+def test_other_columns_are_told_by_name(tmp_path):
+    h, y = draw(30, 3)
+    for name, columns in (("a", "cat,dog,cow"), ("b", "cat,dog,cow"), ("c", "cat,fox,cow")):
+        save(tmp_path, "csv", h, y, stem=name)
+        text = (tmp_path / f"{name}.csv").read_text().replace("logit_0,logit_1,logit_2", columns)
+        (tmp_path / f"{name}.csv").write_text(text)
+    with pytest.raises(InputError, match=r"c\.csv: class 1 is column 'fox', but in .*a\.csv it is 'dog'"):
+        sketch_sharded(str(tmp_path / "*.csv"))
+
+
+@pytest.mark.parametrize("engine", PLAIN)
+def test_empty_shards_can_be_passed_over(engine, shards):
+    expected = sketch_sharded([*shards[:3], shards[4]])
+    break_shard("no rows", shards[3])
+    found = sketch_sharded(shards, engine=engine, skip_empty=True)
+    assert found.n_samples == expected.n_samples
+    np.testing.assert_allclose(found.nll, expected.nll, rtol=1e-14)
+    with pytest.raises(InputError, match="no rows, nor in any other shard"):
+        sketch_sharded([shards[3]], engine=engine, skip_empty=True)
+    h, y = draw(30, 3)
+    assert sketch_sharded([(h, y), (h[:0], y[:0])], skip_empty=True).n_samples == 30
+    with pytest.raises(InputError, match="shard 1: no rows"):
+        sketch_sharded([(h, y), (h[:0], y[:0])])
+
+
+@pytest.mark.parametrize(
+    "told, why",
+    [
+        ({"engine": "spark"}, "engine='spark': expected one of serial, threads"),
+        ({"engine": object()}, "expected one of serial"),
+        ({"engine": "serial", "workers": 2}, "a serial engine has one"),
+        ({"workers": 0}, "workers=0"),
+        ({"retries": -1}, "retries=-1"),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "only Dask and Ray"),
+        ({"engine": "dask", "scheduler": "tcp://127.0.0.1:1", "workers": 2}, "has its own workers"),
+        ({"engine": "dask", "scheduler": "tcp://127.0.0.1:1"}, "127.0.0.1:1: nothing answers there"),
+        ({"engine": "dask", "scheduler": "tcp://no.such.host.invalid:1"}, "nothing answers there"),
+        ({"engine": "dask", "scheduler": "somewhere"}, "'somewhere': not an address"),
+        ({"engine": "dask", "scheduler": "tcp://host:port"}, "not an address"),
+        ({"resume": True}, "keep="),
+        ({"floor": 1e-3, "probs": False}, "only probabilities have a floor"),
+    ],
+)
+def test_what_makes_no_sense_is_told_at_once(told, why, shards):
+    with pytest.raises(InputError, match=re.escape(why)):
+        sketch_sharded(shards, **told)
+
+
+def test_a_server_that_is_no_scheduler(shards):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("attemper.engines.pools.CONNECT_SECONDS", 0.2)
+            with pytest.raises(InputError, match=r"no answer within 0\.2 s"):
+                sketch_sharded(shards, engine="dask", scheduler=address)
+
+
+def test_an_absent_ray_cluster(shards):
+    ray = pytest.importorskip("ray")
+    if ray.is_initialized():
+        with pytest.raises(InputError, match="connected to Ray already"):
+            sketch_sharded(shards, engine="ray", scheduler="ray://127.0.0.1:1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray, "is_initialized", lambda: False)
+        with pytest.raises(InputError, match=r"127\.0\.0\.1:1: nothing answers there"):
+            sketch_sharded(shards, engine="ray", scheduler="ray://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("given_", [[], [np.ones((3, 2))], [draw(), "a.npz"], Scores.from_logits(*draw())])
+def test_what_is_no_list_of_shards(given_):
+    with pytest.raises(InputError):
+        sketch_sharded(given_)
+
+
+def test_methods_that_need_all_logits_say_so(shards):
+    with pytest.raises(InputError, match="matrix cannot be fitted from sketches of shards"):
+        fit_sharded(MatrixScaling(), shards)
+    with pytest.raises(InputError, match="probs: not known here"):
+        fit_sharded(TemperatureScaling(), shards, probs=True)
+
+
+# Losses
+
+
+def test_a_lost_process_is_an_error_that_names_the_shard(deadly, deadly_shards, tmp_path):
+    with pytest.raises(AttemperError, match=r"deadly\.npz.*a worker died.*--retries 2") as caught:
+        sketch_sharded(deadly_shards, workers=2, keep=tmp_path / "kept")
+    kept = len(list((tmp_path / "kept").iterdir()))
+    assert kept >= 1
+    assert f"{kept} of 5 shards are finished and kept in {tmp_path / 'kept'}" in str(caught.value)
+
+
+def test_a_lost_process_is_made_good_by_retries(deadly, deadly_shards):
+    Path(f"{deadly_shards[2]}.armed2").touch()
+    found = sketch_sharded(deadly_shards, workers=2, retries=2)
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+def test_a_given_executor_that_breaks(deadly, deadly_shards):
+    with (
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+        pytest.raises(AttemperError, match=r"deadly\.npz: a worker died.*give a fresh one"),
+    ):
+        sketch_sharded(deadly_shards, engine=pool, retries=5)
+
+
+def test_dask_makes_a_lost_worker_good_by_itself(dask_client, deadly_shards):
+    found = sketch_sharded(deadly_shards, engine=dask_client, workers=2)
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+def test_ray_makes_a_lost_worker_good_by_itself(ray_cluster, deadly_shards):
+    found = sketch_sharded(deadly_shards, engine="ray")
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+class Flaky(ThreadPoolExecutor):
+    """Raises an error of the operating system the first few times."""
+
+    def __init__(self, failures, error):
+        super().__init__(1)
+        self.failures, self.error, self.calls = failures, error, 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.calls += 1
+        if self.calls <= self.failures:
+            future = Future()
+            future.set_exception(self.error)
+            return future
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_errors_of_the_operating_system_are_tried_again_as_often_as_told(shards):
+    stale = OSError(116, "Stale file handle")
+    assert same(sketch_sharded(shards, engine=Flaky(2, stale), retries=2), sketch_sharded(shards))
+    with pytest.raises(FileError, match=r"s0\.npz: Stale file handle \(3 times\)"):
+        sketch_sharded(shards, engine=Flaky(9, stale), retries=2)
+    with pytest.raises(FileError, match=r"s0\.npz: Stale file handle$"):
+        sketch_sharded(shards, engine=Flaky(9, stale))
+
+
+def test_errors_of_the_program_are_not_hidden(shards):
+    executor = Flaky(9, ZeroDivisionError("bug"))
+    with pytest.raises(ZeroDivisionError) as caught:
+        sketch_sharded(shards, engine=executor, retries=9)
+    assert executor.calls == 1
+    assert re.search(r"while working on .*s0\.npz", caught.value.__notes__[0])
+
+
+# What is kept
+
+
+def test_finished_shards_are_not_read_again(tmp_path, shards):
+    expected = sketch_sharded(shards)
+    whole = shards[3].read_bytes()
+    break_shard("vocabulary", shards[3])
+    keep = tmp_path / "kept"
+    with pytest.raises(InputError, match=r"row 7 has label 4.*3 of 5 shards are finished and kept in .*resume=True"):
+        sketch_sharded(shards, keep=keep)
+    shards[3].write_bytes(whole)
+    opened = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def watched(path, **told):
+            opened.append(path)
+            return open_scores(path, **told)
+
+        patch.setattr("attemper.engines.shards.open_scores", watched)
+        found = sketch_sharded(shards, keep=keep, resume=True)
+    assert opened == [str(shards[3]), str(shards[4])]
+    assert same(found, expected)
+    # Each is a sketch like any other.
+    assert same(merged(keep / "*.sketch.json"), expected)
+
+
+def test_what_changed_is_made_again(tmp_path, shards):
+    keep = tmp_path / "kept"
+    sketch_sharded(shards, keep=keep)
+    count = len(list(keep.iterdir()))
+    h, y = draw(61, 4, seed=77)
+    np.savez(shards[1], logits=h, labels=y)
+    (next(keep.glob("000002-*"))).write_text("{}")  # damaged
+    found = sketch_sharded(shards, keep=keep, resume=True)
+    assert found.n_samples == 301
+    assert same(found, sketch_sharded(shards))
+    other = sketch_sharded(shards, keep=keep, resume=True, t_range=(0.1, 5))
+    assert other.t_range == (0.1, 5)
+    assert len(list(keep.iterdir())) == 2 * count + 1
+
+
+def test_other_shards_in_between_are_found(tmp_path, shards):
+    keep = tmp_path / "kept"
+    sketch_sharded(shards[1:], keep=keep)
+    for path in shards[1:]:
+        status = path.stat()
+        path.write_bytes(b"x" * status.st_size)  # unreadable now, though size and time are the same
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert sketch_sharded(shards, keep=keep, resume=True).n_samples == 300
+
+
+def test_shards_in_memory_cannot_be_kept(tmp_path):
+    with pytest.raises(InputError, match="only sketches of files can be kept"):
+        sketch_sharded([draw(), draw()], keep=tmp_path / "kept")
+
+
+def test_a_full_disk_leaves_what_was_kept(tmp_path, shards, monkeypatch):
+    keep = tmp_path / "kept"
+    left = [2]
+    real = json.dump
+
+    def dump(*args, **told):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(*args, **told)
+
+    monkeypatch.setattr("attemper.documents.json.dump", dump)
+    with pytest.raises(FileError, match=r"cannot be written: No space left on device\. 2 of 5 shards are finished"):
+        sketch_sharded(shards, keep=keep)
+    monkeypatch.undo()
+    assert [Sketch.load(path).n_samples for path in keep.iterdir()] == [60, 60]
+    assert sketch_sharded(shards, keep=keep, resume=True).n_samples == 300
+
+
+def test_an_interrupt_says_what_is_kept(tmp_path, shards):
+    def interrupt(done, of):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sketch_sharded(shards, keep=tmp_path / "kept", progress=interrupt)
+    assert "2 of 5 shards are finished" in caught.value.__notes__[0]
