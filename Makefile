@@ -5,7 +5,7 @@ LOGITS ?= data
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench accuracy flagship annotators results clean
+.PHONY: demo test lint bench bench-scale accuracy flagship annotators results clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -22,6 +22,9 @@ lint: .venv/test.stamp
 bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in an environment of its own
 	.venv-bench/bin/python benchmarks/speed.py
 	.venv-bench/bin/python benchmarks/affine.py --speed
+
+bench-scale: .venv/test.stamp  ## many files: lost workers, memory (16 GB of disk), how time grows, the merge
+	$(BIN)/python benchmarks/scale.py
 
 accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/
 	$(BIN)/python benchmarks/accuracy.py $(LOGITS)

@@ -2,7 +2,7 @@
 
     make bench-scale
     python benchmarks/scale.py kill
-    python benchmarks/scale.py memory --gigabytes 8 [--folder /where/there/is/room]
+    python benchmarks/scale.py memory --gigabytes 8 [--workers 2] [--folder /where/there/is/room]
     python benchmarks/scale.py slopes
     python benchmarks/scale.py merge
 
@@ -180,26 +180,16 @@ def memory(options):
                             writer.write_table(table, row_group_size=len(part))
             size = sum(p.stat().st_size for p in folder.iterdir()) / 1e9
             inputs = [f"{folder}/?.{form}"] + (["--labels", f"{folder}/?_labels.npy"] if form == "npy" else [])
-            for more in ([], ["--workers", "2"]):
-                command = [
-                    sys.executable,
-                    "-m",
-                    "attemper",
-                    "fit",
-                    *inputs,
-                    "--method",
-                    "ts",
-                    "-o",
-                    str(folder / "m.json"),
-                ]
-                t = time.perf_counter()
-                top, _ = peaks([*command, *more])
-                beyond = (top - floor) / 1e6
-                say(
-                    f"{size:.1f} GB of {form}, {' '.join(more) or 'one process'}: peak {beyond:.0f} MB a process "
-                    f"beyond importing, {time.perf_counter() - t:.0f} s",
-                    beyond < 600,
-                )
+            more = ["--workers", str(options.workers)] if options.workers else []
+            command = [sys.executable, "-m", "attemper", "fit", *inputs, "--method", "ts", "-o", str(folder / "m.json")]
+            t = time.perf_counter()
+            top, _ = peaks([*command, *more])
+            beyond = (top - floor) / 1e6
+            say(
+                f"{size:.1f} GB of {form}, {' '.join(more) or 'one process'}: peak {beyond:.0f} MB a process beyond "
+                f"importing, {time.perf_counter() - t:.0f} s",
+                beyond < 600,
+            )
             for path in folder.glob(f"*.{form}"):
                 path.unlink()
 
@@ -272,6 +262,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="logits of the memory part (default 8)")
+    parser.add_argument("--workers", type=int, help="fit with so many processes (default: one process, two threads)")
     parser.add_argument("--folder", help="where the memory part may write them")
     options = parser.parse_args()
     for name in options.parts or PARTS:
