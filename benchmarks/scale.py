@@ -222,7 +222,8 @@ def slopes(_):
     os.environ["ATTEMPER_THREADS"] = "1"
     for axis, sizes in (
         ("N", [(2000, 100), (6000, 100), (20_000, 100), (60_000, 100), (200_000, 100)]),
-        ("K", [(2000, 100), (2000, 300), (2000, 1000), (2000, 3000), (2000, 10_000)]),
+        # Below a few hundred classes what is done for each sample, such as 40 rates of noise, counts beside K.
+        ("K", [(1000, 300), (1000, 1000), (1000, 3000), (1000, 10_000), (1000, 30_000)]),
     ):
         for method, these in parts.items():
             times = []

@@ -188,8 +188,10 @@ def test_other_columns_are_told_by_name(tmp_path):
         save(tmp_path, "csv", h, y, stem=name)
         text = (tmp_path / f"{name}.csv").read_text().replace("logit_0,logit_1,logit_2", columns)
         (tmp_path / f"{name}.csv").write_text(text)
-    with pytest.raises(InputError, match=r"c\.csv: class 1 is column 'fox', but in .*a\.csv it is 'dog'"):
-        sketch_sharded(str(tmp_path / "*.csv"))
+    np.savez(tmp_path / "0.npz", logits=h, labels=y)  # has no names
+    for given_ in ("[abc].csv", "*"):
+        with pytest.raises(InputError, match=r"c\.csv: class 1 is column 'fox', but in .*a\.csv it is 'dog'"):
+            sketch_sharded(str(tmp_path / given_))
 
 
 @pytest.mark.parametrize("engine", PLAIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
@@ -135,7 +136,8 @@ def sketch_sharded(
     try:
         total = Run(tasks, pool, retries, kept, progress).total()
     except BaseException as error:
-        pool.close(at_once=True)
+        with contextlib.suppress(Exception):  # an engine that cannot even be closed must not hide what happened
+            pool.close(at_once=True)
         if kept is None or not kept.count:
             raise
         note = (
