@@ -330,6 +330,18 @@ def test_errors_of_the_operating_system_are_tried_again_as_often_as_told(shards)
         sketch_sharded(shards, engine=Flaky(9, stale))
 
 
+def test_work_that_the_engine_gives_up_is_no_hang(shards):
+    class Gone(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    with pytest.raises(AttemperError, match=r"s0\.npz: the engine gave it up; is its scheduler still there"):
+        sketch_sharded(shards, engine=Gone(1), retries=3)
+
+
 def test_errors_of_the_program_are_not_hidden(shards):
     executor = Flaky(9, ZeroDivisionError("bug"))
     with pytest.raises(ZeroDivisionError) as caught:
@@ -406,7 +418,9 @@ def test_a_full_disk_leaves_what_was_kept(tmp_path, shards, monkeypatch):
         real(*args, **told)
 
     monkeypatch.setattr("attemper.documents.json.dump", dump)
-    with pytest.raises(FileError, match=r"cannot be written: No space left on device\. 2 of 5 shards are finished"):
+    with pytest.raises(
+        FileError, match=r"s2\.npz: its sketch cannot be kept.*: No space left on device\. 2 of 5 shards are"
+    ):
         sketch_sharded(shards, keep=keep)
     monkeypatch.undo()
     assert [Sketch.load(path).n_samples for path in keep.iterdir()] == [60, 60]

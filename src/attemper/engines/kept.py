@@ -59,7 +59,12 @@ class Kept:
             raise FileError(f"{self.folder}: cannot be made: {error.strerror or error}") from None
         about = {"path": made.path} | ({} if made.columns is None else {"columns": list(made.columns)})
         path = self.folder / f"{number:06d}-{self.prints[number]}.sketch.json"
-        write_document(path, "sketch", made.sketch.to_dict() | {"shard": about})
+        try:
+            write_document(path, "sketch", made.sketch.to_dict() | {"shard": about})
+        except FileError as error:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()  # where it is the first
+            raise FileError(f"{made.path}: its sketch cannot be kept: {error}") from None
         self.count += 1
 
 

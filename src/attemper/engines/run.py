@@ -100,8 +100,8 @@ class Run:
             error.add_note(f"while working on {path}")
             raise error
         self.tries[number] += 1
-        if self.tries[number] > self.retries:
-            raise self._failure(number, error, lost) from error
+        if self.tries[number] > self.retries or isinstance(error, CancelledError):
+            raise self._failure(number, error) from error
         if lost and age == self.age and isinstance(error, BrokenExecutor):
             if not self.pool.renew():
                 raise AttemperError(
@@ -110,17 +110,18 @@ class Run:
             self.age += 1
         self._launch(number)
 
-    def _failure(self, number: int, error: BaseException, lost: bool) -> AttemperError:
+    def _failure(self, number: int, error: BaseException) -> AttemperError:
         path, more = self.shards[number].path, max(2, 2 * self.retries)
         again = f" ({self.tries[number]} times)" if self.retries else ""
         if isinstance(error, OSError):
             return FileError(f"{path}: {error.strerror or error}{again}")
+        if isinstance(error, CancelledError):
+            return AttemperError(f"{path}: the engine gave it up; is its scheduler still there?")
         # Where few are out at a time, they are those that the lost worker may have been at.
-        paths = [self.shards[i].path for i in sorted(self.flying)] if lost and self.pool.limit < 64 else [path]
-        what = "a worker died at it" if lost else "the engine gave it up"
+        paths = [self.shards[i].path for i in sorted(self.flying)] if self.pool.limit < 64 else [path]
         return AttemperError(
-            f"{' or '.join(paths)}: {what}{again}: killed, out of memory, or its machine is gone. Try such shards "
-            f"again with --retries {more} (retries={more}).{'' if self.done else self.pool.hint}"
+            f"{' or '.join(paths)}: a worker died at it{again}: killed, out of memory, or its machine is gone. Try "
+            f"such shards again with --retries {more} (retries={more}).{'' if self.done else self.pool.hint}"
         )
 
 
