@@ -92,9 +92,7 @@ class ScoreFiles:
         """Say why there is no piece."""
         if not self.n_rows:
             return "no rows, so there is nothing to read"
-        return (
-            f"none of the {self.n_rows} rows counts, after the mask and the label to ignore; there is nothing to fit"
-        )
+        return f"none of the {self.n_rows} rows counts, after the mask and the label to ignore; there is nothing to fit"
 
     def load(self) -> Scores:
         """Read everything into memory."""
