@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.inputs import kept_beside, sketch_of
 from attemper.cli.options import (
@@ -21,7 +22,7 @@ from attemper.cli.options import (
 from attemper.cli.output import say_sketch
 from attemper.engines import forget, merged
 from attemper.errors import InputError
-from attemper.sketch import MIN_SAMPLES
+from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part
 
 
 @cli.command()
@@ -31,6 +32,12 @@ from attemper.sketch import MIN_SAMPLES
     "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
 )
 @click.option("--allow-small", is_flag=True, help="Write a sketch however few the samples are.")
+@click.option(
+    "--for",
+    "methods",
+    metavar="A,B,…",
+    help="Keep only what these methods need, of ts, ats and bayes: a smaller sketch, that tells less [default: all].",
+)
 @t_range_option
 @reading()
 @spreading
@@ -41,6 +48,7 @@ def sketch(
     output: str,
     min_samples: int | None,
     allow_small: bool,
+    methods: str | None,
     t_range: tuple[float, float],
     read: dict[str, Any],
     spread: dict[str, Any],
@@ -53,6 +61,7 @@ def sketch(
 
     \b
     attemper sketch a.npz -o a.sketch.json
+    attemper sketch a.npz -o a.sketch.json --for ts,bayes
     attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4 --retries 2
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
     attemper fit all.sketch.json
@@ -62,7 +71,7 @@ def sketch(
     if min_samples is not None and min_samples < MIN_SAMPLES:
         raise InputError(f"--min-samples {min_samples}: at least {MIN_SAMPLES}; for fewer say --allow-small")
     check_writable(output, inputs)
-    made, n_shards = sketch_of(inputs, read, spread, output, t_range=t_range)
+    made, n_shards = sketch_of(inputs, read, spread, output, t_range=t_range, parts=needed(methods))
     least = 1 if allow_small else min_samples or MIN_SAMPLES
     if made.n_samples < least:
         forget(kept_beside(output))
@@ -74,6 +83,19 @@ def sketch(
     made.save(output)
     forget(kept_beside(output))
     say_sketch(made, output, as_json, n_shards=n_shards)
+
+
+def needed(methods: str | None) -> tuple[Part, ...]:
+    """Return the tables that these methods are fitted from; all of them if none are told."""
+    if methods is None:
+        return ALL_PARTS
+    found: set[Part] = set()
+    for name in (told.strip() for told in methods.split(",")):
+        parts = METHODS[name].for_labels(noisy=True).sketch_parts() if name in METHODS else None
+        if parts is None:
+            raise InputError(f"--for {methods}: {name!r} is no method that a sketch is enough for; ts, ats, bayes are")
+        found.update(parts)
+    return tuple(part for part in ALL_PARTS if part in found)
 
 
 @cli.command()

@@ -21,6 +21,7 @@ from attemper.gpu.plain import Scan
 __all__ = ["counts", "nll", "places", "rests", "scan"]
 
 LOG2E = tl.constexpr(math.log2(math.e))
+FEW_ROWS = 1024  # with fewer the walk along a row is what takes the time, so it is made in longer strides
 BETAS = 8  # of one pass of `rests`: enough that reading costs little beside the exponentials
 LOWEST = tl.constexpr(-1e30)  # stands for −inf: exp2 of it is 0, and 0 · LOWEST is 0 where 0 · −inf is NaN
 
@@ -261,6 +262,8 @@ def _two(betas: Any, double: bool) -> Any:
 def _launch(kernel: Any, tile: Tile, h: Any, index: Any, arguments: tuple[Any, ...], double: bool, **more: Any) -> None:
     n, k = (h.shape[0] if index is None else len(index)), h.shape[1]
     elements = tile.elements // (2 if double else 1)
+    if n < FEW_ROWS:
+        elements *= 4
     block = min(elements, _power_of_2(k))
     rows = max(1, elements // block)
     dtype = tl.float64 if double else tl.float32
