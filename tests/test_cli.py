@@ -31,6 +31,7 @@ from attemper.calibrators import METHODS
 from attemper.cli import main
 from attemper.errors import InputError, MissingExtraError
 from attemper.files import open_scores
+from attemper.sketch import ALL_PARTS
 from attemper.tokens import token_scores
 
 from data import FORMATS, draw, save
@@ -837,3 +838,13 @@ def test_a_sketch_takes_no_token_options(cli, tokens):
     assert cli("sketch", "tokens.npz", "--ignore-index", -100, "-o", "a.sketch.json").code == 0
     done = cli("fit", "a.sketch.json", "--ignore-index", 0)
     assert "give --ignore-index to `attemper sketch`" in " ".join(done.err.split())
+
+
+def test_a_sketch_for_some_methods_keeps_their_tables_alone(good, bad, val):
+    for methods, kept in (("ts", set()), ("ts,bayes", {"uniform", "similar"}), ("ats", {"attended"})):
+        good("sketch", "val.npz", "-o", "a.sketch.json", "--for", methods)
+        made = Sketch.load("a.sketch.json")
+        assert {part for part in ALL_PARTS if getattr(made, part) is not None} == kept
+    assert "needs the 'uniform' part" in bad("fit", "a.sketch.json", "--method", "bayes")
+    for wrong in ("vector", "nonsense", ""):
+        assert "ts, ats, bayes are" in bad("sketch", "val.npz", "-o", "b.json", "--for", wrong)
