@@ -62,6 +62,12 @@ class Remote(os.PathLike[str]):
             raise FileError(f"{self}: the server does not tell how large the file is; copy it to this machine first")
         return int(info["size"])
 
+    def version(self) -> str:
+        """Return what changes when the file does, as far as the protocol tells: size, date, checksum."""
+        with reaching(self):
+            fs, path = self._system()
+            return str(fs.ukey(path))
+
     def open(self, mode: str = "rb") -> io.BufferedReader:
         """Open for reading; the stream can seek, and reads what is asked for."""
         if mode != "rb":

@@ -1,5 +1,6 @@
 """Whoever does the work, the answer is the same to the last bit, and so are the errors."""
 
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ from dataclasses import fields
 from multiprocessing import get_context
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -435,3 +437,33 @@ def test_an_interrupt_says_what_is_kept(tmp_path, shards):
     with pytest.raises(KeyboardInterrupt) as caught:
         sketch_sharded(shards, keep=tmp_path / "kept", progress=interrupt)
     assert "2 of 5 shards are finished" in caught.value.__notes__[0]
+
+
+def test_tokens_in_shards(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        h, ids = 3 * rng.normal(size=(4, 6, 7)), rng.integers(0, 7, size=(4, 6))
+        mask = np.ones((4, 6), dtype=int) if i else np.zeros((4, 6), dtype=int)  # in the first nothing counts
+        np.savez(tmp_path / f"{i}.npz", logits=h, input_ids=ids, mask=mask)
+    told = {"next_token": True, "labels_key": "input_ids", "mask_key": "mask"}
+    fitted = fit_sharded(TemperatureScaling(), tmp_path / "*.npz", **told)
+    assert fitted.fit_report_.n_samples == 2 * 4 * 5
+
+
+def test_a_remote_file_that_changed_is_read_again(tmp_path):
+    memory = fsspec.filesystem("memory")
+    paths = [f"memory://shards{tmp_path.name}/{i}.npz" for i in range(3)]
+
+    def write(path, seed):
+        buffer = io.BytesIO()
+        h, y = draw(40, 3, seed=seed)
+        np.savez(buffer, logits=h, labels=y)
+        memory.pipe(path, buffer.getvalue())
+
+    for seed, path in enumerate(paths):
+        write(path, seed)
+    sketch_sharded(paths, keep=tmp_path / "kept")
+    write(paths[1], 9)
+    again = sketch_sharded(paths, keep=tmp_path / "kept", resume=True)
+    np.testing.assert_array_equal(again.nll, sketch_sharded(paths).nll)
+    assert len(list((tmp_path / "kept").iterdir())) == 4  # one of them made anew

@@ -16,6 +16,7 @@ import numpy as np
 from attemper.documents import read_document, write_document
 from attemper.engines.shards import Shard, Sketched
 from attemper.errors import AttemperError, FileError, InputError
+from attemper.places import Remote, place
 from attemper.sketch import Sketch
 
 __all__ = ["Kept", "forget"]
@@ -30,15 +31,16 @@ class Kept:
         if any(shard.item is not None for shard in shards):
             raise InputError("keep: only sketches of files can be kept; what lies in memory has no name to find it by")
         self.folder = Path(folder)
-        self.prints = [_fingerprint(shard) for shard in shards]
+        self.shards = shards
         self.count = 0
+        self._prints: dict[int, str] = {}
         self._found: dict[str, Path] = {}
         if resume:
             self._found = {match[1]: path for path, match in _own(self.folder)}
 
     def load(self, number: int) -> Sketched | None:
         """Give what was kept of this very shard, read and sketched in this very way; None if there is none."""
-        path = self._found.get(self.prints[number])
+        path = self._found.get(self._print(number)) if self._found else None
         if path is None:
             return None
         try:
@@ -58,7 +60,7 @@ class Kept:
         except OSError as error:
             raise FileError(f"{self.folder}: cannot be made: {error.strerror or error}") from None
         about = {"path": made.path} | ({} if made.columns is None else {"columns": list(made.columns)})
-        path = self.folder / f"{number:06d}-{self.prints[number]}.sketch.json"
+        path = self.folder / f"{number:06d}-{self._print(number)}.sketch.json"
         try:
             write_document(path, "sketch", made.sketch.to_dict() | {"shard": about})
         except FileError as error:
@@ -66,6 +68,12 @@ class Kept:
                 self.folder.rmdir()  # where it is the first
             raise FileError(f"{made.path}: its sketch cannot be kept: {error}") from None
         self.count += 1
+
+    def _print(self, number: int) -> str:
+        """Fingerprint of a shard, taken when it is first asked for: a cluster's files may be many and far away."""
+        if number not in self._prints:
+            self._prints[number] = _fingerprint(self.shards[number])
+        return self._prints[number]
 
 
 def forget(folder: str | os.PathLike[str]) -> None:
@@ -91,13 +99,14 @@ def _fingerprint(shard: Shard) -> str:
 
 def _state(path: str) -> list[Any]:
     """Path, size and time of change; the path alone where the file system tells no more."""
-    if "://" in path:
-        return [path]
+    file = place(path)
     try:
-        status = Path(path).stat()
-    except (OSError, ValueError):
+        if isinstance(file, Remote):
+            return [path, file.version()]
+        status = file.stat()
+    except (AttemperError, OSError, ValueError):
         return [path]
-    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]  # noqa: PTH100 (links are not followed)
+    return [os.path.abspath(file), status.st_size, status.st_mtime_ns]  # noqa: PTH100 (links are not followed)
 
 
 def _plain(value: Any) -> Any:

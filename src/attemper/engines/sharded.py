@@ -20,7 +20,11 @@ from attemper.sketch import ALL_PARTS, DEFAULT_T_RANGE, Part, Sketch
 __all__ = ["fit_sharded", "merged", "sketch_sharded"]
 
 AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
-READING = {"labels", "logits_key", "labels_key", "weights_key", "skip_empty"}
+# What `fit_sharded` takes of `open_scores`; the rest are parameters of the calibrator.
+READING = {
+    *("labels", "logits_key", "labels_key", "weights_key", "skip_empty"),
+    *("mask_key", "ignore_index", "next_token", "columns", "labels_are"),
+}
 
 
 def fit_sharded(
@@ -62,7 +66,8 @@ def fit_sharded(
     progress
         Called with the number of finished shards and of all.
     **reading
-        ``labels``, ``logits_key``, ``labels_key``, ``weights_key``, ``skip_empty`` of `attemper.files.open_scores`.
+        Options of `attemper.files.open_scores`: ``labels``, ``logits_key``, ``labels_key``, ``weights_key``,
+        ``skip_empty``, and those of tokens.
 
     Examples
     --------
