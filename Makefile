@@ -23,8 +23,10 @@ bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in 
 	.venv-bench/bin/python benchmarks/speed.py
 	.venv-bench/bin/python benchmarks/affine.py --speed
 
-bench-scale: .venv/test.stamp  ## many files: lost workers, memory (16 GB of disk), how time grows, the merge
+bench-scale: .venv/test.stamp  ## lost workers, memory (16 GB of disk), how time grows, the merge; drift; the GPU if there is one
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/drift.py
+	$(BIN)/python benchmarks/gpu.py
 
 accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/
 	$(BIN)/python benchmarks/accuracy.py $(LOGITS)
