@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attemper import AttemperWarning
 from attemper.gpu import DeviceRows, fused, plain, rows
 from attemper.kernels import nll
 
@@ -156,6 +157,12 @@ def test_rows_can_be_chosen_and_need_not_lie_side_by_side(sums):
         np.testing.assert_allclose(part.sums(0.8), nll.sums(h[[3, 17]], y[[3, 17]], None, 0.8, masked=True), rtol=1e-12)
     every = DeviceRows.of(wide[:, :20], y).every(7)
     np.testing.assert_allclose(every.sums(1.2), nll.sums(h[::7], y[::7], None, 1.2, masked=True), rtol=1e-12)
+
+
+def test_where_triton_cannot_compile_plain_torch_is_used():
+    assert not rows._has_triton.__wrapped__("cpu")
+    with pytest.warns(AttemperWarning, match="plain torch is"):  # there is no GPU here
+        assert not rows._has_triton.__wrapped__("cuda")
 
 
 def test_plain_torch_goes_chunk_by_chunk(monkeypatch):

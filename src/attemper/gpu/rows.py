@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attemper.errors import AttemperWarning
 from attemper.gpu import plain
 
 __all__ = ["DeviceRows"]
@@ -140,4 +142,19 @@ def _sums_of(h: Any) -> ModuleType:
 
 @cache
 def _has_triton(device: str) -> bool:
-    return device == "cuda" and importlib.util.find_spec("triton") is not None
+    """Whether Triton is there, and can compile: it needs a compiler of C besides."""
+    if device != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        from attemper.gpu import fused
+
+        fused.scan(torch.zeros((1, 2), device=device), None, torch.zeros(1, dtype=torch.int64, device=device))
+    except Exception as error:  # whatever a compiler and a driver may run into
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        warnings.warn(
+            f"Triton is installed but cannot be used here ({reason}); plain torch is, which takes many times as long",
+            AttemperWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
