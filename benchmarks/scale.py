@@ -216,14 +216,14 @@ def peaks(command):
 # Time
 
 
-def slopes(_):
+def slopes(options):
     """Time of a sketch over two decades of N and of K, as a slope in logarithms."""
     parts = {"ts": (), "ats": ("attended",), "bayes": ("uniform",)}
     os.environ["ATTEMPER_THREADS"] = "1"
     for axis, sizes in (
         ("N", [(2000, 100), (6000, 100), (20_000, 100), (60_000, 100), (200_000, 100)]),
         # Below a few hundred classes what is done for each sample, such as 40 rates of noise, counts beside K.
-        ("K", [(1000, 300), (1000, 1000), (1000, 3000), (1000, 10_000), (1000, 30_000)]),
+        ("K", [(1000, options.classes * f // 10) for f in (10, 33, 100, 333, 1000)]),
     ):
         for method, these in parts.items():
             times = []
@@ -264,6 +264,7 @@ def main():
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all by default")
     parser.add_argument("--gigabytes", type=float, default=8.0, help="logits of the memory part (default 8)")
     parser.add_argument("--workers", type=int, help="fit with so many processes (default: one process, two threads)")
+    parser.add_argument("--classes", type=int, default=300, help="where the two decades of K begin (default 300)")
     parser.add_argument("--folder", help="where the memory part may write them")
     options = parser.parse_args()
     for name in options.parts or PARTS:

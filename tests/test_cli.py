@@ -848,3 +848,15 @@ def test_a_sketch_for_some_methods_keeps_their_tables_alone(good, bad, val):
     assert "needs the 'uniform' part" in bad("fit", "a.sketch.json", "--method", "bayes")
     for wrong in ("vector", "nonsense", ""):
         assert "ts, ats, bayes are" in bad("sketch", "val.npz", "-o", "b.json", "--for", wrong)
+
+
+def test_a_sketch_of_sketches_keeps_what_is_asked_for(good, bad, val):
+    good("sketch", "val.npz", "-o", "a.json")
+    good("sketch", "a.json", "-o", "b.json", "--for", "ts")
+    assert all(getattr(Sketch.load("b.json"), part) is None for part in ALL_PARTS)
+    assert "covers (0.05, 20.0)" in bad("sketch", "a.json", "-o", "c.json", "--t-range", 0.1, 10)
+    good("sketch", "a.json", "-o", "d.json", "--t-range", 0.05, 20)
+
+
+def test_the_state_of_a_drift_test_is_no_input(bad, fitted):
+    assert "give --state another name" in bad("drift", "m.json", "val.npz", "--state", "val.npz")

@@ -93,7 +93,7 @@ class DriftTest:
     def __init__(self, deployed: Calibrator | Map | float, *, alpha: float = 0.05, tolerance: float = 1.1) -> None:
         if not isinstance(alpha, Real) or not 0 < alpha < 1:
             raise InputError(f"alpha={alpha!r}: must lie between 0 and 1, such as 0.05")
-        if not isinstance(tolerance, Real) or not 1 <= tolerance <= 10:
+        if not isinstance(tolerance, Real) or isinstance(tolerance, bool) or not 1 <= tolerance <= 10:
             raise InputError(f"tolerance={tolerance!r}: a factor of the temperature, from 1 to 10, such as 1.1")
         self.alpha = float(alpha)
         self.tolerance = float(tolerance)

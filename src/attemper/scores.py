@@ -193,6 +193,10 @@ class Scores:
                 blocks = list(pool.map(block, starts))
         return np.asarray(sum(blocks), dtype=np.float64)
 
+    def weighted(self, weights: Floats) -> Scores:
+        """Give the samples other weights, wherever they lie."""
+        return replace(self, weights=weights, device=None if self.device is None else self.device.weighted(weights))
+
     def sample(self, rows: int) -> Scores:
         """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
         step = -(-len(self) // rows)

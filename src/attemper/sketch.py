@@ -197,6 +197,11 @@ class Sketch:
         }
         return replace(self, **grown)
 
+    def only(self, parts: Sequence[Part]) -> Sketch:
+        """Leave out all other parts."""
+        left_out: dict[str, Any] = {part: None for part in ALL_PARTS if part not in parts}
+        return replace(self, **left_out)
+
     def scaled(self, factor: float) -> Sketch:
         """Sketch of the same data, every weight multiplied; ``n_samples`` still counts the samples seen.
 

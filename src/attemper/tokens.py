@@ -150,6 +150,8 @@ def option_scores(
 
 def check_options(options: Any, n_tokens: int | None = None) -> Labels:
     """Check a list of token ids: two or more, none twice, all in the vocabulary."""
+    if isinstance(options, set | frozenset | dict):
+        raise InputError(f"options: a {type(options).__name__} came, which has no order; give a list of token ids")
     columns = np.asarray(to_numpy(options) if array_api_compat.is_array_api_obj(options) else list(options))
     if columns.ndim != 1 or len(columns) < 2 or columns.dtype.kind not in "iu":
         raise InputError(f"options: {options!r} came; expected two or more token ids, such as [317, 418, 356, 423]")

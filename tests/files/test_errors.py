@@ -17,6 +17,8 @@ import pytest
 from attemper.errors import AttemperError, FileError, InputError, MissingExtraError
 from attemper.files import open_scores, parquet
 
+from data import draw
+
 LOGITS = np.arange(12.0).reshape(6, 2)
 LABELS = np.array([0, 1, 0, 1, 0, 1])
 
@@ -342,3 +344,13 @@ def test_parquet(tmp_path, columns, match):
 def test_parquet_that_is_none(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 but no more")
     fails(r"a\.parquet: cannot be read as parquet, perhaps damaged or truncated", tmp_path / "a.parquet")
+
+
+def test_a_file_under_two_names_counts_once(tmp_path):
+    h, y = draw(5, 3)
+    np.savez(tmp_path / "a.npz", logits=h, labels=y)
+    (tmp_path / "b.npz").symlink_to(tmp_path / "a.npz")
+    with pytest.raises(FileError, match=r"b\.npz: given twice, also as .*a\.npz"):
+        open_scores([tmp_path / "a.npz", tmp_path / "b.npz"])
+    with pytest.raises(FileError, match=r"for the character \[ itself"):
+        open_scores(tmp_path / "x[1]/*.npz")

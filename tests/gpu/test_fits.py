@@ -199,3 +199,33 @@ def test_whole_numbers_and_probabilities(device):
     assert TemperatureScaling(input="probs").fit(scores).temperature_ == pytest.approx(
         in_numpy(TemperatureScaling(input="probs").fit, p, y).temperature_, rel=1e-10
     )
+
+
+def test_a_stream_that_forgets(device):
+    h, y = draw(120, 5)
+    found, expected = TemperatureScaling(half_life=30), TemperatureScaling(half_life=30)
+    for part in (slice(0, 50), slice(50, 120)):
+        found.partial_fit(torch.tensor(h[part]), torch.tensor(y[part]))
+        in_numpy(expected.partial_fit, h[part], y[part])
+    np.testing.assert_allclose(found.sketch_.nll, expected.sketch_.nll, rtol=1e-12)
+    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("offset", [1e5, -1e7])
+def test_a_constant_in_all_logits_loses_no_pair(device, dtype, offset):
+    h, y = draw(30, 12)
+    t = torch.tensor(h.round(1) * 8 + offset).to(dtype)
+    assert_alike(Sketch.of(t, y, n_nodes=8), in_numpy(Sketch.of, t, y, n_nodes=8), 1e-9)
+
+
+def test_the_error_of_single_precision_is_no_smaller_than_it_is(monkeypatch):
+    monkeypatch.setattr(arrays, "GPUS", ("cpu",))
+    monkeypatch.setattr(rows, "_has_triton", lambda device: False)
+    monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
+    for seed in range(10):
+        h, y = draw(200, 10, seed=seed)
+        t = torch.tensor(h, dtype=torch.float32)
+        exact = in_numpy(TemperatureScaling().fit, t, y).temperature_
+        found = TemperatureScaling().fit(t, y)
+        assert abs(found.temperature_ / exact - 1) < found.fit_report_.error < 1e-6

@@ -107,19 +107,23 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Fit on a `Sketch` of the validation data, which may be many sketches added."""
         if not isinstance(sketch, Sketch):
             raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
+        self._check_parts(sketch)
+        self._begin(sketch.n_classes, None)
+        self._solve_sketch(sketch)
+        self.sketch_ = sketch
+        return self
+
+    def _check_parts(self, sketch: Sketch) -> None:
+        """Refuse a sketch that lacks what this recipe, as its parameters are, needs."""
         parts = self.sketch_parts()
         if parts is None:
             raise InputError(f"{type(self).__name__} cannot be fitted from a sketch: it needs the logits themselves")
         missing = [part for part in parts if getattr(sketch, part) is None]
         if missing:
             raise InputError(
-                f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; "
-                "make it again with Sketch.of(..., parts=[…])"
+                f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
+                f"again from the data with Sketch.of(..., parts=[…]) (attemper sketch --for {self.method})"
             )
-        self._begin(sketch.n_classes, None)
-        self._solve_sketch(sketch)
-        self.sketch_ = sketch
-        return self
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities, in the array type, device and precision of ``X``."""

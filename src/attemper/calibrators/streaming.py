@@ -6,7 +6,6 @@ The running sketch is all that is kept of the batches seen, so the answer is tha
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +32,7 @@ class StreamingCalibrator(TemperatureCalibrator):
 
     half_life: float | None
     warned_: bool
+    stream_input_: tuple[str, float | None]
 
     @available_if(_a_sketch_is_enough)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -58,8 +58,10 @@ class StreamingCalibrator(TemperatureCalibrator):
             total = self._grown(X, y, classes, sample_weight)
             if begins:
                 self._warn_of_order()
+            self._check_parts(total)
             self._solve_sketch(total)
             self.sketch_ = total
+            self.stream_input_ = (self.input, self.floor)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -79,6 +81,12 @@ class StreamingCalibrator(TemperatureCalibrator):
                 stacklevel=3,
             )
         elif seen is not None:
+            began = getattr(self, "stream_input_", (self.input, self.floor))
+            if began != (self.input, self.floor):
+                raise InputError(
+                    f"input={self.input!r}, floor={self.floor}: this stream began with input={began[0]!r}, "
+                    f"floor={began[1]}; begin another with a fresh calibrator"
+                )
             self._column_names(X, reset=False)
             shape: tuple[int, ...] = getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != seen.n_classes:
@@ -93,7 +101,7 @@ class StreamingCalibrator(TemperatureCalibrator):
         self.warned_ = told
         if self.half_life is not None:
             faded = fade(np.ones(len(scores)) if scores.weights is None else scores.weights, self.half_life)
-            scores = replace(scores, weights=faded.weights)
+            scores = scores.weighted(faded.weights)
             seen = None if seen is None else seen.scaled(faded.before)
         batch = Sketch.of(scores, **(self._sketch_settings() if seen is None else _settings_of(seen)))
         return batch if seen is None else seen + batch

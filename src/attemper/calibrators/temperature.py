@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Sketch, log_range
 
 __all__ = ["TemperatureScaling"]
+
+SINGLE = 1e-7  # share of a slope's terms that single precision may leave open
 
 
 class TemperatureScaling(StreamingCalibrator):
@@ -88,6 +91,10 @@ class TemperatureScaling(StreamingCalibrator):
 
     def _solve_scores(self, scores: Scores) -> None:
         found = least_nll(scores)
+        if isinstance(found, nll.Minimum) and scores.device is not None and not scores.device.double:
+            # What single precision leaves open in the slope, whose terms are of the size of NLL / β, moves its zero.
+            rounding = SINGLE * found.nll / (found.beta**2 * max(found.curvature, 1e-300))
+            found = replace(found, error=found.error + rounding)
         low, high = self.t_range or (0.0, np.inf)
         if isinstance(found, nll.Minimum) and low <= 1 / found.beta <= high:
             report = FitReport(found.converged, found.error, None, found.nll, len(scores), found.passes, str(found))

@@ -63,7 +63,7 @@ def drift(
         "classes": calibrator.classes,
     }
     if state is not None:
-        check_writable(state, [map_file, *inputs])
+        check_writable(state, [map_file, *inputs], "--state")
     test = begun(calibrator, map_file, state, alpha, tolerance)
     files = open_scores(inputs, **read)
     if files.n_classes != calibrator.n_features_in_:

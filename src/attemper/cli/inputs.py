@@ -13,7 +13,7 @@ from attemper.engines import merged, sketch_pieces, sketch_sharded
 from attemper.errors import InputError
 from attemper.files import ScoreFiles, expanded, open_scores
 from attemper.scores import Scores
-from attemper.sketch import Sketch
+from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
 TOKENS = ("mask_key", "ignore_index", "next_token", "columns", "labels_are")
 
@@ -52,7 +52,13 @@ def sketch_of(
         _reject_reading_options(sketches[0], read)
         if spread:
             raise InputError(f"{sketches[0]}: --{next(iter(spread))} is for files of logits; sketches are merely added")
-        return merged(inputs), len(expanded(inputs))
+        total = merged(inputs)
+        if settings["t_range"] not in (DEFAULT_T_RANGE, total.t_range):
+            raise InputError(
+                f"--t-range {settings['t_range']}: {sketches[0]} covers {total.t_range}, which is settled when a "
+                "sketch is made of logits"
+            )
+        return total.only(settings["parts"]), len(expanded(inputs))
     if sketches:
         raise InputError(
             f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "

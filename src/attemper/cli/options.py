@@ -105,7 +105,8 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         ),
     }
     if not weights:
-        for name in ("weights_key", "classes", "mask_key", "ignore_index", "next_token"):
+        # Without labels every row counts, and is written.
+        for name in ("weights_key", "classes", *(() if labels else ("mask_key", "ignore_index", "next_token"))):
             del options[name]
 
     def decorate(command: Command) -> Command:
@@ -288,7 +289,7 @@ def column_numbers(told: str | None) -> list[int] | None:
         ) from None
 
 
-def check_writable(path: str, inputs: Sequence[str] = ()) -> None:
+def check_writable(path: str, inputs: Sequence[str] = (), option: str = "-o") -> None:
     """Say before the work, not after it, that there is no such folder, or that an input would be lost."""
     target = local(path)
     try:
@@ -305,4 +306,4 @@ def check_writable(path: str, inputs: Sequence[str] = ()) -> None:
     if is_folder:
         raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
     if loses:
-        raise FileError(f"{path}: is one of the inputs, which would be lost; give -o another name")
+        raise FileError(f"{path}: is one of the inputs, which would be lost; give {option} another name")

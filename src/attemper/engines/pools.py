@@ -11,12 +11,14 @@ import multiprocessing
 import os
 import signal
 import socket
+import threading
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from numbers import Integral
 from typing import Any
 from urllib.parse import urlsplit
 
 from attemper.engines.shards import Shard, sketch_shard
-from attemper.errors import InputError, require
+from attemper.errors import AttemperError, InputError, require
 
 __all__ = ["ENGINES", "Pool", "open_pool"]
 
@@ -34,11 +36,13 @@ class Pool:
     limit : how many shards are handed over at a time
     lost : the exceptions that tell of a worker that died
     remote : whether workers may stand in another folder or on another machine
+    apart : whether they are other processes, which see nothing of this one's memory
     """
 
     limit = 1
     lost: tuple[type[BaseException], ...] = (BrokenExecutor,)
     remote = False
+    apart = False
     hint = ""
 
     def submit(self, shard: Shard) -> Future[Any]:
@@ -64,10 +68,24 @@ class Given(Pool):
     def __init__(self, executor: Executor, workers: int | None) -> None:
         self.executor = executor
         self.limit = workers or getattr(executor, "_max_workers", None) or IN_FLIGHT
+        self.out: set[Future[Any]] = set()
 
     def submit(self, shard: Shard) -> Future[Any]:
         """Hand a shard over."""
-        return self.executor.submit(sketch_shard, shard)
+        try:
+            future = self.executor.submit(sketch_shard, shard)
+        except BrokenExecutor:
+            raise
+        except RuntimeError as error:
+            raise AttemperError(f"{shard.path}: the executor takes no work: {error}; give one that is open") from None
+        self.out.add(future)
+        future.add_done_callback(self.out.discard)
+        return future
+
+    def close(self, *, at_once: bool) -> None:
+        """Take back what is not begun; the executor stays open."""
+        for future in list(self.out) if at_once else ():
+            future.cancel()
 
     def renew(self) -> bool:
         """Say that a broken executor stays broken."""
@@ -88,6 +106,7 @@ class Threads(Given):
 class Processes(Given):
     """Processes of this machine. No more shards than workers are out, so that a loss names the right ones."""
 
+    apart = True
     hint = " In a script, the call must stand under `if __name__ == '__main__':`."
     executor: ProcessPoolExecutor
 
@@ -118,7 +137,7 @@ class Processes(Given):
 class Dask(Given):
     """Workers of a Dask cluster, which hands the shards of a lost worker to others by itself."""
 
-    remote = True
+    remote = apart = True
 
     def __init__(self, client: Any, owned: tuple[Any, ...], workers: int | None) -> None:
         super().__init__(client.get_executor(pure=False), workers or IN_FLIGHT)
@@ -131,7 +150,8 @@ class Dask(Given):
         """Connect to a scheduler, or start workers on this machine."""
         distributed = require("distributed", extra="dask", why="for --engine dask")
         if scheduler is not None:
-            _check_answers(scheduler, "tcp://127.0.0.1:8786", speaks_first=scheduler.startswith("tcp://"))
+            plain = "://" not in scheduler or scheduler.startswith("tcp://")
+            _check_answers(scheduler, "tcp://127.0.0.1:8786", speaks_first=plain)
             try:
                 client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
             except Exception as error:  # whatever an answer that is none makes Dask run into
@@ -147,6 +167,7 @@ class Dask(Given):
 
     def close(self, *, at_once: bool) -> None:
         """Take back what is not done, and leave the cluster, or end it if it is ours."""
+        super().close(at_once=at_once)
         self.executor.shutdown(wait=False)
         for thing in self.owned:
             thing.close()
@@ -155,7 +176,7 @@ class Dask(Given):
 class Ray(Pool):
     """Tasks on a Ray cluster, which runs the task of a lost worker again by itself."""
 
-    remote = True
+    remote = apart = True
     limit = IN_FLIGHT
 
     def __init__(self, scheduler: str | None, workers: int | None, retries: int) -> None:
@@ -205,9 +226,9 @@ class Ray(Pool):
 
 def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retries: int) -> Pool:
     """Make the pool that was asked for."""
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
+    if workers is not None and not (_is_whole(workers) and workers >= 1):
         raise InputError(f"workers={workers!r}: expected a whole number, 1 or more")
-    if not isinstance(retries, int) or retries < 0:
+    if not (_is_whole(retries) and retries >= 0):
         raise InputError(f"retries={retries!r}: expected a whole number, 0 or more")
     if scheduler is not None and engine not in ("dask", "ray"):
         raise InputError(f"scheduler={scheduler!r}: only Dask and Ray have one; say engine='dask' (--engine dask)")
@@ -237,9 +258,21 @@ def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retrie
 
 
 def _begin_worker(threads: int) -> None:
-    """Share the cores out; leave Ctrl-C to the process that started this one."""
+    """Share the cores out; leave Ctrl-C to the process that started this one, and do not outlive it."""
     os.environ["ATTEMPER_THREADS"] = str(threads)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _cores() -> int:

@@ -30,9 +30,12 @@ class Run:
         self, shards: list[Shard], pool: Pool, retries: int, kept: Kept | None, progress: Progress | None
     ) -> None:
         self.shards, self.pool, self.retries, self.kept, self.progress = shards, pool, retries, kept, progress
+        inside = next((s.path for s in shards if pool.apart and s.path.startswith("memory://")), None)
+        if inside is not None:
+            raise InputError(f"{inside}: lies in the memory of this process, which workers do not see; use threads")
         self.tree: Tree[Sketch] = Tree(len(shards))
         self.done = 0
-        self.first: dict[str, Sketched] = {}  # the first shard, and the first with names of columns
+        self.first: dict[str, tuple[int, Sketched]] = {}  # the first shard, and the first with names of columns
         self.age = 0  # how many times the workers were replaced
         self.flying: set[int] = set()
         self.tries: Counter[int] = Counter()
@@ -82,15 +85,23 @@ class Run:
         if isinstance(came, AttemperError):
             raise came
         if came is not None:
-            check_alike([self.first.setdefault("any", came), came])
+            self._compare("any", number, came)
             if came.columns is not None:
-                check_alike([self.first.setdefault("table", came), came])
+                self._compare("table", number, came)
             if new and self.kept is not None:
                 self.kept.save(number, came)
         self.tree.add(number, None if came is None else came.sketch)
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, len(self.shards))
+
+    def _compare(self, kind: str, number: int, came: Sketched) -> None:
+        """Hold a shard against the one with the lowest number so far, which an error takes for the right one."""
+        lowest, first = self.first.get(kind, (number, came))
+        if number < lowest:
+            lowest, first, came = number, came, first
+        check_alike([first, came])
+        self.first[kind] = lowest, first
 
     def _recover(self, number: int, age: int, error: BaseException) -> None:
         """Try a shard again, or say what became of it."""

@@ -283,14 +283,21 @@ def expanded(paths: PathLike | Iterable[PathLike]) -> list[Place]:
     files = [file for path in given for file in _matches(place(path))]
     if not files:
         raise FileError("no file was given")
-    seen: set[str] = set()
+    seen: dict[str, Place] = {}
     for file in files:
-        # resolve() would follow links and may fail.
-        real = str(file) if isinstance(file, Remote) else os.path.abspath(file)  # noqa: PTH100
-        if real in seen:
-            raise FileError(f"{file}: given twice; its rows would count double")
-        seen.add(real)
+        other = seen.setdefault(_identity(file), file)
+        if other is not file:
+            also = "" if str(other) == str(file) else f", also as {other}"
+            raise FileError(f"{file}: given twice{also}; its rows would count double")
     return files
+
+
+def _identity(file: Place) -> str:
+    """Return what two names of the same file have in common; hard links count as files of their own."""
+    try:
+        return str(file) if isinstance(file, Remote) else os.path.realpath(file)
+    except ValueError:  # a NUL in the name: reading says so
+        return str(file)
 
 
 def _matches(path: Place) -> Sequence[Place]:
@@ -309,7 +316,8 @@ def _matches(path: Place) -> Sequence[Place]:
     except (ValueError, OSError, NotImplementedError) as error:
         raise FileError(f"{path}: not a pattern that can be followed: {error}") from None
     if not files:
-        raise FileError(f"{path}: no file matches this pattern")
+        hint = "; for the character [ itself write [[]" if "[" in str(path) else ""
+        raise FileError(f"{path}: no file matches this pattern{hint}")
     return files
 
 

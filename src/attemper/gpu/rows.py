@@ -60,6 +60,10 @@ class DeviceRows:
         """Return N, the number of rows that count."""
         return int(self.found.top.shape[0])
 
+    def weighted(self, w: Floats) -> DeviceRows:
+        """Give the rows other weights."""
+        return replace(self, w=torch.from_numpy(w).to(self.h.device))
+
     def every(self, step: int) -> DeviceRows:
         """Take a row out of every so many."""
         part = slice(None, None, step)

@@ -111,7 +111,11 @@ def _attended(rows: DeviceRows, betas: Floats, grid: Any, log_r: Any, log_z: Any
 def _pairs(rows: DeviceRows, grid: Any, log_z: Any) -> Iterator[_Pairs]:
     """Find the pairs that reach at least the smallest θ, but for those of the arg max."""
     # The threshold in logits, a little low: the exact decision is made in double precision below.
-    cut = (rows.found.largest + torch.log(grid[0]) + log_z - 1e-3).to(torch.float32).clamp(min=-3e38)
+    largest = rows.found.largest
+    cut = largest + torch.log(grid[0]) + log_z - 1e-3
+    if rows.h.dtype != torch.float64:
+        cut = (cut - 1e-6 * largest.abs()).to(torch.float32)  # two roundings lower
+    cut = cut.clamp(min=-3e38)  # not −inf, which every masked class would reach
     for row, column, gap in rows.reaching(cut, PAIRS):
         where = _bins(grid, torch.exp(gap - log_z[row]))
         where = torch.where((column == rows.y[row]) | (column == rows.found.top[row]), -1, where)

@@ -69,7 +69,8 @@ class RunningMetrics:
     n_bins : int
         Bins of equal width, as in `ece`.
     half_life : float, optional
-        A sample counts half when this many others have come after it. By default nothing is forgotten.
+        A sample counts half when this many others have come after it. By default nothing is forgotten. A label of
+        probability 0 makes the NLL infinite until it is forgotten entirely, after about 1000 half-lives.
     interval : float or None
         Level of the intervals; None for values alone, which is far faster.
     n_resamples, seed : int

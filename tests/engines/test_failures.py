@@ -1,0 +1,280 @@
+"""What becomes of the work when workers die, disks are full, or somebody interrupts: errors, retries, what is kept."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+from attemper import (
+    AttemperError,
+    FileError,
+    InputError,
+    Sketch,
+)
+from attemper.engines import merged, sketch_sharded
+from attemper.files import open_scores
+
+from data import draw
+from sharding import Shuffled, break_shard, same
+
+# Losses
+
+
+def test_a_lost_process_is_an_error_that_names_the_shard(deadly, deadly_shards, tmp_path):
+    with pytest.raises(AttemperError, match=r"deadly\.npz.*a worker died.*--retries 2") as caught:
+        sketch_sharded(deadly_shards, workers=2, keep=tmp_path / "kept")
+    kept = len(list((tmp_path / "kept").iterdir()))
+    assert kept >= 1
+    assert f"{kept} of 5 shards are finished and kept in {tmp_path / 'kept'}" in str(caught.value)
+
+
+def test_a_lost_process_is_made_good_by_retries(deadly, deadly_shards):
+    Path(f"{deadly_shards[2]}.armed2").touch()
+    found = sketch_sharded(deadly_shards, workers=2, retries=2)
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+def test_a_given_executor_that_breaks(deadly, deadly_shards):
+    with (
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+        pytest.raises(AttemperError, match=r"deadly\.npz: a worker died.*give a fresh one"),
+    ):
+        sketch_sharded(deadly_shards, engine=pool, retries=5)
+
+
+def test_dask_makes_a_lost_worker_good_by_itself(dask_client, deadly_shards):
+    found = sketch_sharded(deadly_shards, engine=dask_client, workers=2)
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+def test_ray_makes_a_lost_worker_good_by_itself(ray_cluster, deadly_shards):
+    found = sketch_sharded(deadly_shards, engine="ray")
+    assert not list(deadly_shards[2].parent.glob("*.armed?"))
+    assert same(found, sketch_sharded(deadly_shards))
+
+
+class Flaky(ThreadPoolExecutor):
+    """Raises an error of the operating system the first few times."""
+
+    def __init__(self, failures, error):
+        super().__init__(1)
+        self.failures, self.error, self.calls = failures, error, 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        self.calls += 1
+        if self.calls <= self.failures:
+            future = Future()
+            future.set_exception(self.error)
+            return future
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_errors_of_the_operating_system_are_tried_again_as_often_as_told(shards):
+    stale = OSError(116, "Stale file handle")
+    assert same(sketch_sharded(shards, engine=Flaky(2, stale), retries=2), sketch_sharded(shards))
+    with pytest.raises(FileError, match=r"s0\.npz: Stale file handle \(3 times\)"):
+        sketch_sharded(shards, engine=Flaky(9, stale), retries=2)
+    with pytest.raises(FileError, match=r"s0\.npz: Stale file handle$"):
+        sketch_sharded(shards, engine=Flaky(9, stale))
+
+
+def test_work_that_the_engine_gives_up_is_no_hang(shards):
+    class Gone(ThreadPoolExecutor):
+        def submit(self, fn, /, *args, **kwargs):
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    with pytest.raises(AttemperError, match=r"s0\.npz: the engine gave it up; is its scheduler still there"):
+        sketch_sharded(shards, engine=Gone(1), retries=3)
+
+
+def test_errors_of_the_program_are_not_hidden(shards):
+    executor = Flaky(9, ZeroDivisionError("bug"))
+    with pytest.raises(ZeroDivisionError) as caught:
+        sketch_sharded(shards, engine=executor, retries=9)
+    assert executor.calls == 1
+    assert re.search(r"while working on .*s0\.npz", caught.value.__notes__[0])
+
+
+# What is kept
+
+
+def test_finished_shards_are_not_read_again(tmp_path, shards):
+    expected = sketch_sharded(shards)
+    whole = shards[3].read_bytes()
+    break_shard("vocabulary", shards[3])
+    keep = tmp_path / "kept"
+    with pytest.raises(InputError, match=r"row 7 has label 4.*3 of 5 shards are finished and kept in .*resume=True"):
+        sketch_sharded(shards, keep=keep)
+    shards[3].write_bytes(whole)
+    opened = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def watched(path, **told):
+            opened.append(path)
+            return open_scores(path, **told)
+
+        patch.setattr("attemper.engines.shards.open_scores", watched)
+        found = sketch_sharded(shards, keep=keep, resume=True)
+    assert opened == [str(shards[3]), str(shards[4])]
+    assert same(found, expected)
+    # Each is a sketch like any other.
+    assert same(merged(keep / "*.sketch.json"), expected)
+
+
+def test_what_changed_is_made_again(tmp_path, shards):
+    keep = tmp_path / "kept"
+    sketch_sharded(shards, keep=keep)
+    count = len(list(keep.iterdir()))
+    h, y = draw(61, 4, seed=77)
+    np.savez(shards[1], logits=h, labels=y)
+    (next(keep.glob("000002-*"))).write_text("{}")  # damaged
+    found = sketch_sharded(shards, keep=keep, resume=True)
+    assert found.n_samples == 301
+    assert same(found, sketch_sharded(shards))
+    other = sketch_sharded(shards, keep=keep, resume=True, t_range=(0.1, 5))
+    assert other.t_range == (0.1, 5)
+    assert len(list(keep.iterdir())) == 2 * count + 1
+
+
+def test_other_shards_in_between_are_found(tmp_path, shards):
+    keep = tmp_path / "kept"
+    sketch_sharded(shards[1:], keep=keep)
+    for path in shards[1:]:
+        status = path.stat()
+        path.write_bytes(b"x" * status.st_size)  # unreadable now, though size and time are the same
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert sketch_sharded(shards, keep=keep, resume=True).n_samples == 300
+
+
+def test_shards_in_memory_cannot_be_kept(tmp_path):
+    with pytest.raises(InputError, match="only sketches of files can be kept"):
+        sketch_sharded([draw(), draw()], keep=tmp_path / "kept")
+
+
+def test_a_full_disk_leaves_what_was_kept(tmp_path, shards, monkeypatch):
+    keep = tmp_path / "kept"
+    left = [2]
+    real = json.dump
+
+    def dump(*args, **told):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        real(*args, **told)
+
+    monkeypatch.setattr("attemper.documents.json.dump", dump)
+    with pytest.raises(
+        FileError, match=r"s2\.npz: its sketch cannot be kept.*: No space left on device\. 2 of 5 shards are"
+    ):
+        sketch_sharded(shards, keep=keep)
+    monkeypatch.undo()
+    assert [Sketch.load(path).n_samples for path in keep.iterdir()] == [60, 60]
+    assert sketch_sharded(shards, keep=keep, resume=True).n_samples == 300
+
+
+def test_an_interrupt_says_what_is_kept(tmp_path, shards):
+    def interrupt(done, of):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sketch_sharded(shards, keep=tmp_path / "kept", progress=interrupt)
+    assert "2 of 5 shards are finished" in caught.value.__notes__[0]
+
+
+def test_an_executor_that_is_shut_takes_no_work(shards):
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(AttemperError, match=r"s0\.npz: the executor takes no work"):
+        sketch_sharded(shards, engine=executor)
+
+
+def test_after_an_error_nothing_more_is_begun(shards):
+    class Counting(ThreadPoolExecutor):
+        begun = 0
+
+        def submit(self, fn, /, *args, **kwargs):
+            def counted(*args):
+                Counting.begun += 1
+                return fn(*args)
+
+            return super().submit(counted, *args, **kwargs)
+
+    shards[0].write_bytes(b"no archive")
+    with Counting(1) as executor, pytest.raises(FileError, match=r"s0\.npz"):
+        sketch_sharded(shards, engine=executor, workers=5)
+    assert Counting.begun < len(shards)
+
+
+def test_workers_do_not_outlive_the_process_that_started_them(shards, tmp_path):
+    # They sleep over their shard, and the process that waits for them is killed.
+    program = """
+import os, time
+from concurrent.futures import Future
+from attemper.engines.pools import Processes
+pool = Processes(2)
+futures = [pool.executor.submit(os.getpid), pool.executor.submit(time.sleep, 600)]
+print(futures[0].result(), flush=True)
+time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    worker = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for _ in range(300):
+        if not Path(f"/proc/{worker}").exists() or "Z (zombie)" in Path(f"/proc/{worker}/status").read_text():
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(worker, signal.SIGKILL)
+        pytest.fail("a worker was still there after 30 s")
+
+
+def test_the_lowest_number_is_taken_for_the_right_one(tmp_path):
+    for i, k in enumerate((3, 4)):
+        h, y = draw(30, k)
+        np.savez(tmp_path / f"s{i}.npz", logits=h, labels=y)
+    for order in ([0, 1], [1, 0]):
+        with pytest.raises(InputError, match=r"s1\.npz: 4 classes, but .*s0\.npz has 3"):
+            sketch_sharded(tmp_path / "*.npz", engine=Shuffled(order))
+
+
+def test_what_lies_in_this_process_is_not_sent_to_others():
+    with pytest.raises(InputError, match="memory of this process"):
+        sketch_sharded(["memory://a/0.npz", "memory://a/1.npz"], workers=2)
+
+
+def test_a_remote_file_that_changed_is_read_again(tmp_path):
+    memory = fsspec.filesystem("memory")
+    paths = [f"memory://shards{tmp_path.name}/{i}.npz" for i in range(3)]
+
+    def write(path, seed):
+        buffer = io.BytesIO()
+        h, y = draw(40, 3, seed=seed)
+        np.savez(buffer, logits=h, labels=y)
+        memory.pipe(path, buffer.getvalue())
+
+    for seed, path in enumerate(paths):
+        write(path, seed)
+    sketch_sharded(paths, keep=tmp_path / "kept")
+    write(paths[1], 9)
+    again = sketch_sharded(paths, keep=tmp_path / "kept", resume=True)
+    np.testing.assert_array_equal(again.nll, sketch_sharded(paths).nll)
+    assert len(list((tmp_path / "kept").iterdir())) == 4  # one of them made anew
