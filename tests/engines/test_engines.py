@@ -1,6 +1,8 @@
 """Whoever does the work, the answer is the same to the last bit, and so are the errors."""
 
 import re
+import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,7 +19,7 @@ from attemper import (
     Scores,
     TemperatureScaling,
 )
-from attemper.engines import fit_sharded, sketch_sharded
+from attemper.engines import fit_sharded, pools, sketch_sharded
 from attemper.files import open_scores
 
 from data import draw, save
@@ -188,14 +190,35 @@ def test_what_makes_no_sense_is_told_at_once(told, why, shards):
 
 
 def test_a_server_that_is_no_scheduler(shards):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("attemper.engines.pools.CONNECT_SECONDS", 0.2)
-            with pytest.raises(InputError, match=r"no answer within 0\.2 s"):
-                sketch_sharded(shards, engine="dask", scheduler=address)
+            for scheduler in (address, f"tcp://{address}"):
+                with pytest.raises(InputError, match=r"no answer within 0\.2 s"):
+                    sketch_sharded(shards, engine="dask", scheduler=scheduler)
+
+
+@pytest.mark.parametrize("check", [pools._greets_as_dask, pools._greets_as_ray])
+def test_a_server_that_says_something_else(check):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer():
+            with server.accept()[0] as connection:
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(InputError, match="something else answers there"):
+            pools._check_answers(f"127.0.0.1:{port}", "tcp://127.0.0.1:8786", check)
+
+
+def test_real_schedulers_are_known_by_their_greeting(dask_client, ray_cluster):
+    import ray
+
+    gcs = ray.get_runtime_context().gcs_address
+    pools._check_answers(gcs, "ray://127.0.0.1:10001", pools._greets_as_ray)
+    pools._check_answers(dask_client.scheduler.address, "tcp://127.0.0.1:8786", pools._greets_as_dask)
 
 
 def test_an_absent_ray_cluster(shards):

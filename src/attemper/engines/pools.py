@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from numbers import Integral
 from typing import Any
@@ -151,7 +152,7 @@ class Dask(Given):
         distributed = require("distributed", extra="dask", why="for --engine dask")
         if scheduler is not None:
             plain = "://" not in scheduler or scheduler.startswith("tcp://")
-            _check_answers(scheduler, "tcp://127.0.0.1:8786", speaks_first=plain)
+            _check_answers(scheduler, "tcp://127.0.0.1:8786", _greets_as_dask if plain else None)
             try:
                 client = distributed.Client(scheduler, timeout=CONNECT_SECONDS, set_as_default=False)
             except Exception as error:  # whatever an answer that is none makes Dask run into
@@ -194,7 +195,7 @@ class Ray(Pool):
 
     def _start(self, scheduler: str | None, workers: int | None) -> None:
         if scheduler is not None and scheduler != "auto":
-            _check_answers(scheduler, "ray://127.0.0.1:10001")
+            _check_answers(scheduler, "ray://127.0.0.1:10001", _greets_as_ray)
         if scheduler is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is no one else's business
         local = {"num_cpus": workers or _cores(), "include_dashboard": False} if scheduler is None else {}
@@ -279,11 +280,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_answers(address: str, example: str, *, speaks_first: bool = False) -> None:
-    """Say within seconds that nothing answers: cluster clients wait for half a minute, or for ever.
+def _greets_as_dask(greeting: bytes) -> bool:
+    """Tell a Dask scheduler: it speaks first, with the length of its greeting in eight bytes."""
+    return 0 < int.from_bytes(greeting[:8], "little") < 1 << 20
 
-    A Dask scheduler speaks first, with the length of its greeting; whoever does not is something else.
-    """
+
+def _greets_as_ray(greeting: bytes) -> bool:
+    """Tell Ray: it speaks gRPC, whose first frame from the server is of type 4, its settings."""
+    return len(greeting) == 9 and greeting[3] == 4
+
+
+def _check_answers(address: str, example: str, greets: Callable[[bytes], bool] | None) -> None:
+    """Say within seconds that nothing answers, or something else: cluster clients wait for minutes, or for ever."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
@@ -293,7 +301,7 @@ def _check_answers(address: str, example: str, *, speaks_first: bool = False) ->
         raise InputError(f"scheduler {address!r}: not an address; expected one such as {example}")
     try:
         with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
-            greeting = connection.recv(8, socket.MSG_WAITALL) if speaks_first else b""
+            greeting = b"" if greets is None else connection.recv(9, socket.MSG_WAITALL)
     except TimeoutError:
         raise InputError(f"scheduler {address}: no answer within {CONNECT_SECONDS:g} s; is this its address?") from None
     except OSError as error:
@@ -301,5 +309,5 @@ def _check_answers(address: str, example: str, *, speaks_first: bool = False) ->
             f"scheduler {address}: nothing answers there ({error.strerror or error}); is it running, and is this "
             "its address?"
         ) from None
-    if speaks_first and not 0 < int.from_bytes(greeting, "little") < 1 << 20:
-        raise InputError(f"scheduler {address}: something else than a Dask scheduler answers there")
+    if greets is not None and not greets(greeting):
+        raise InputError(f"scheduler {address}: something else answers there; is this its address?")
