@@ -1,0 +1,90 @@
+"""What is exported: a fitted calibrator, a bare map, or the file of one, seen alike by every target."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import attemper
+from attemper.calibrators import CalibratedClassifier, Calibrator, load
+from attemper.errors import InputError, InputTypeError
+from attemper.maps import Map
+
+__all__ = ["Exportable", "Source", "checked_classes", "source_of"]
+
+Exportable = Calibrator | Map | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A map, what it takes, and where it comes from."""
+
+    map: Map
+    takes_probs: bool = False
+    floor: float | None = None  # with probabilities: what smaller ones are read as
+    n_classes: int | None = None
+    facts: dict[str, str] = field(default_factory=dict)  # the provenance, as text
+
+
+def source_of(given: Exportable) -> Source:
+    """Look at what is to be exported."""
+    if isinstance(given, str | os.PathLike):
+        calibrator = load(given)
+        digest = hashlib.sha256(Path(given).read_bytes()).hexdigest()
+        return _of_calibrator(calibrator, digest)
+    if isinstance(given, Map):
+        return Source(given, n_classes=given.n_classes, facts=_facts(given))
+    if isinstance(given, Calibrator):
+        return _of_calibrator(given._fitted())
+    if isinstance(given, CalibratedClassifier):
+        raise InputTypeError(
+            "a CalibratedClassifier holds a classifier as well; export its calibrator_ (of calibrators_, one for each "
+            "fold, none alone is the whole)"
+        )
+    raise InputTypeError(
+        f"{type(given).__name__} came; expected a fitted calibrator, a map, or the path of a map that was saved"
+    )
+
+
+def checked_classes(source: Source, n_classes: int, where: str) -> None:
+    """Refuse a map that was fitted for another number of classes."""
+    if source.n_classes not in (None, n_classes):
+        raise InputError(f"{where} gives {n_classes} classes, but the map is for {source.n_classes}")
+
+
+def _of_calibrator(calibrator: Calibrator, digest: str | None = None) -> Source:
+    facts = _facts(calibrator.map_, digest)
+    report = calibrator.fit_report_
+    facts |= {
+        "method": calibrator.method,
+        "n_samples": str(report.n_samples),
+        "n_classes": str(calibrator.n_features_in_),
+        "nll": repr(report.nll),
+        "input": calibrator.input,
+    }
+    if calibrator.classes is not None:
+        facts["classes"] = json.dumps(calibrator.classes_.tolist(), ensure_ascii=False)
+    temperature = calibrator.summary().get("temperature")
+    if temperature is not None:
+        facts["temperature"] = repr(float(temperature))
+    provenance = getattr(calibrator, "provenance_", None)
+    if provenance is not None:
+        facts |= provenance.facts()
+    return Source(
+        calibrator.map_,
+        calibrator.input == "probs",
+        calibrator.floor,
+        int(calibrator.n_features_in_),
+        facts,
+    )
+
+
+def _facts(exported: Map, digest: str | None = None) -> dict[str, Any]:
+    content = exported.to_dict()
+    if digest is None:  # no file: the map itself, as it would be written
+        digest = hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+    return {"version": attemper.__version__, "map": content["type"], "map_sha256": digest}

@@ -1,0 +1,158 @@
+"""Every map as a torch module says what NumPy says."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch import nn
+
+import attemper
+from attemper import InputTypeError, NotFittedError, TemperatureScaling
+from attemper.export import to_torch
+
+from data import draw
+from exported import BINARY, MAPS, K, exact, extreme_logits, random_logits
+
+each_map = pytest.mark.parametrize("name", MAPS)
+ALL = np.r_[random_logits(), extreme_logits()]
+
+
+@each_map
+def test_modules_give_the_numbers_of_numpy(name):
+    m = MAPS[name]
+    for h in (random_logits(), extreme_logits()):
+        np.testing.assert_allclose(to_torch(m)(torch.from_numpy(h)), exact(m, h), atol=1e-6, rtol=0)
+        d = torch.from_numpy(h.astype(np.float64))
+        np.testing.assert_allclose(to_torch(m)(d), m.apply(d.numpy()), atol=1e-14, rtol=1e-11)
+        with np.errstate(divide="ignore"):
+            expected = exact(m, h, log=True)
+        np.testing.assert_allclose(to_torch(m, log=True)(torch.from_numpy(h)), expected, atol=2e-6, rtol=2e-5)
+
+
+def test_two_classes_have_one_function():
+    h = np.array([[2.0, 0.0], [0.0, 0.5], [-3.0, 3.0], [0.0, -np.inf]], dtype=np.float32)
+    np.testing.assert_allclose(to_torch(BINARY)(torch.from_numpy(h)), exact(BINARY, h), atol=1e-7, rtol=0)
+
+
+@each_map
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back_and_is_computed_in_single(name, dtype):
+    m = MAPS[name]
+    h = torch.from_numpy(random_logits(200)).to(dtype)
+    p = to_torch(m)(h)
+    assert p.dtype == dtype
+    np.testing.assert_allclose(p.double(), exact(m, h.double()), rtol=2 * torch.finfo(dtype).eps, atol=1e-7)
+    np.testing.assert_array_equal(to_torch(m).half().bfloat16()(h).float(), p.float())
+
+
+@pytest.mark.parametrize("name", ["scale", "sharp", "mixture", "floor"])
+@given(
+    h=hnp.arrays(np.float16, (4, K), elements=st.floats(-200, 200, width=16)),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]),
+    log=st.booleans(),
+)
+def test_the_arg_max_stays(name, h, dtype, log):
+    x = torch.from_numpy(h).to(dtype)
+    np.testing.assert_array_equal(to_torch(MAPS[name], log=log)(x).argmax(-1), x.argmax(-1))
+
+
+@each_map
+def test_state_dicts_go_round(name):
+    module = to_torch(MAPS[name])
+    assert not list(module.parameters())
+    other = to_torch(MAPS[name])
+    for buffer in other.buffers():
+        buffer.zero_()
+    stream = io.BytesIO()
+    torch.save(module.state_dict(), stream)
+    stream.seek(0)
+    other.load_state_dict(torch.load(stream, weights_only=True))
+    x = torch.from_numpy(ALL)
+    assert torch.equal(other(x), module(x))
+    assert torch.equal(copy.deepcopy(module)(x), module(x))
+
+
+@each_map
+def test_modules_move_between_devices_and_stay_double(name):
+    module = to_torch(MAPS[name])
+    names = dict(module.named_buffers())
+    away = module.to("meta", dtype=torch.float16)
+    assert all(b.device.type == "meta" for b in away.buffers())
+    assert {n: b.dtype for n, b in away.named_buffers()} == {n: b.dtype for n, b in names.items()}
+    back = away.to_empty(device="cpu")
+    back.load_state_dict(names)
+    assert torch.equal(back(torch.from_numpy(ALL)), to_torch(MAPS[name])(torch.from_numpy(ALL)))
+
+
+@each_map
+def test_modules_are_exported_and_scripted(name):
+    module, x = to_torch(MAPS[name]), torch.from_numpy(ALL)
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(module, (x[:7],), dynamic_shapes=({0: batch},))
+    assert torch.equal(exported.module()(x), module(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert torch.equal(torch.jit.script(module)(x), module(x))
+
+
+def test_modules_are_compiled():
+    x = torch.from_numpy(ALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the compiler's own
+        compiled = torch.compile(nn.Sequential(*[to_torch(MAPS["mixture"])]), fullgraph=True)
+        np.testing.assert_allclose(compiled(x), exact(MAPS["mixture"], ALL), atol=1e-6, rtol=0)
+
+
+def test_autocast_leaves_a_matrix_alone():
+    x = torch.from_numpy(random_logits())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        np.testing.assert_allclose(to_torch(MAPS["matrix"])(x), exact(MAPS["matrix"], x), atol=1e-6, rtol=0)
+
+
+def test_gradients_go_through():
+    x = torch.from_numpy(random_logits()).double().requires_grad_()
+    for name in ("scale", "structured", "odds"):
+        assert torch.autograd.gradcheck(to_torch(MAPS[name]), (x[:2],))
+
+
+@each_map
+def test_classes_may_be_channels_of_an_image(name):
+    h = random_logits(12).reshape(2, 3, 2, K)
+    image = torch.from_numpy(np.moveaxis(h, -1, 1).copy())
+    expected = np.moveaxis(exact(MAPS[name], h), -1, 1)
+    np.testing.assert_allclose(to_torch(MAPS[name], dim=1)(image), expected, atol=1e-6, rtol=0)
+
+
+def test_calibrators_paths_and_probabilities(tmp_path):
+    h, y = draw(200, 4)
+    p = np.exp(h) / np.exp(h).sum(1, keepdims=True)
+    p[0] = [0, 0, 1, 0]
+    on_probs = TemperatureScaling(input="probs", floor=1e-6).fit(p, y)
+    on_probs.save(tmp_path / "m.json")
+    for given_ in (on_probs, tmp_path / "m.json", str(tmp_path / "m.json")):
+        module = to_torch(given_)
+        np.testing.assert_allclose(module(torch.from_numpy(p)), on_probs.predict_proba(p), atol=1e-14)
+        assert "probs" in repr(module)
+    with pytest.raises(ValueError, match="the map is for 4"):
+        module(torch.ones(2, 3))
+    ts = TemperatureScaling().fit(h, y)
+    assert f"ts, ScaleMap, T={ts.temperature_:.4g}, logits" in repr(to_torch(ts))
+    with pytest.raises(NotFittedError):
+        to_torch(TemperatureScaling())
+    with pytest.raises(InputTypeError, match="expected a fitted calibrator"):
+        to_torch(0.5)
+    wrapped = attemper.CalibratedClassifier(None)
+    with pytest.raises(InputTypeError, match="export its calibrator_"):
+        to_torch(wrapped)
+
+
+def test_whole_numbers_are_logits_too():
+    assert to_torch(MAPS["scale"])(torch.tensor([[1, 2, 3, 4, 5]])).dtype == torch.float64

@@ -1,0 +1,199 @@
+"""Folding changes the weights of a layer and nothing else, and can be undone."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from attemper import AttemperWarning, InputError, InputTypeError, TemperatureScaling
+from attemper.export import fold_into_linear, unfold
+from attemper.maps import AffineMap, ScaleMap
+
+from exported import FOLDABLE, MAPS, K, exact
+
+LAYERS = {
+    "linear": (lambda bias: nn.Linear(6, K, bias=bias), (9, 6)),
+    "tokens": (lambda bias: nn.Linear(6, K, bias=bias), (2, 4, 6)),
+    "conv1d": (lambda bias: nn.Conv1d(6, K, 1, bias=bias), (2, 6, 4)),
+    "conv2d": (lambda bias: nn.Conv2d(6, K, 1, bias=bias), (2, 6, 4, 3)),
+    "one image": (lambda bias: nn.Conv2d(6, K, 1, bias=bias), (6, 4, 3)),
+    "conv3d": (lambda bias: nn.Conv3d(6, K, 1, bias=bias), (2, 6, 2, 2, 2)),
+    "3×3, padded": (lambda bias: nn.Conv2d(6, K, 3, padding=1, bias=bias), (2, 6, 4, 3)),
+}
+
+
+def channels_last(h, kind):
+    axis = -1 if kind in ("linear", "tokens") else 0 if kind == "one image" else 1
+    return h.movedim(axis, -1).detach().numpy()
+
+
+def made(kind, bias=True):
+    torch.manual_seed(0)
+    make, shape = LAYERS[kind]
+    return make(bias), torch.randn(shape)
+
+
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", FOLDABLE)
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_folded_layer_is_calibrated_and_comes_back(name, kind, bias):
+    layer, x = made(kind, bias)
+    h = channels_last(layer(x), kind)
+    before = dict(layer.named_parameters())
+    state = copy.deepcopy(layer.state_dict())
+    found = fold_into_linear(layer, MAPS[name], check=x)
+    assert found.difference < 1e-6
+    p = softmax(channels_last(layer(x), kind).astype(np.float64))
+    np.testing.assert_allclose(p, exact(MAPS[name], h), atol=1e-6, rtol=0)
+    np.testing.assert_array_equal(p.argmax(-1), exact(MAPS[name], h).argmax(-1))
+    needs_bias = name in ("vector", "matrix", "scaled matrix")
+    assert (layer.bias is not None) == (bias or needs_bias)
+    other = LAYERS[kind][0](layer.bias is not None)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other(x), layer(x))
+    with pytest.raises(InputError, match="not folded here"):
+        unfold(other)
+    unfold(layer)
+    after = dict(layer.named_parameters())
+    assert list(after) == list(before)
+    for key, parameter in after.items():
+        assert parameter is before[key]
+        assert torch.equal(parameter, state[key])
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("mixture", "a mixture of temperatures, which no linear layer can absorb; use nn.Sequential"),
+        ("structured", "ends in a mixture of temperatures"),
+        ("dirichlet", "takes log-probabilities"),
+        ("odds", "curves of the log-odds"),
+        ("steps", "the map is bins"),
+    ],
+)
+def test_maps_that_cannot_be_folded_say_what_to_use(name, why):
+    layer, x = made("linear")
+    before = layer(x)
+    with pytest.raises(InputError, match=why):
+        fold_into_linear(layer, MAPS[name])
+    assert torch.equal(layer(x), before)
+    with pytest.raises(InputError, match="not folded"):
+        unfold(layer)
+
+
+def test_log_probabilities_fold_where_the_matrix_does_not_see_the_difference():
+    layer, x = made("linear")
+    m = AffineMap(np.full(K, 0.5), np.linspace(0, 1, K), "log_probs")
+    h = layer(x).detach().numpy()
+    fold_into_linear(layer, m)
+    np.testing.assert_allclose(softmax(layer(x).detach().numpy()), exact(m, h), atol=1e-6)
+
+
+def test_twice_is_refused_and_training_is_not_thrown_away():
+    layer, _ = made("linear")
+    fold_into_linear(layer, MAPS["scale"])
+    folded = layer.weight.clone()
+    with pytest.raises(InputError, match=r"unfold\(layer\) first"):
+        fold_into_linear(layer, MAPS["scale"])
+    assert torch.equal(layer.weight, folded)
+    with torch.no_grad():
+        layer.weight[0, 0] += 1
+    with pytest.raises(InputError, match="changed since they were folded"):
+        unfold(layer)
+    assert layer.weight[0, 0] == folded[0, 0] + 1
+
+
+def test_tied_weights_stay_with_the_others():
+    embedding, head = nn.Embedding(K, 6), nn.Linear(6, K, bias=False)
+    head.weight = embedding.weight
+    before = embedding.weight.clone()
+    fold_into_linear(head, MAPS["scale"])
+    assert torch.equal(embedding.weight, before)
+    assert not torch.equal(head.weight, before)
+    unfold(head)
+    assert head.weight is embedding.weight
+
+
+def test_folded_layers_are_copied_and_cast():
+    layer, x = made("linear")
+    expected = copy.deepcopy(layer).double()
+    fold_into_linear(layer, MAPS["vector"])
+    twin = copy.deepcopy(layer).double()
+    unfold(twin)
+    assert torch.equal(twin(x.double()), expected(x.double()))
+    assert twin.weight.dtype == torch.float64
+    unfold(layer)
+    assert layer.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_weights_are_rounded_once_and_told(dtype):
+    layer, x = made("linear")
+    layer, x = layer.to(dtype), x.to(dtype)
+    w = layer.weight.detach().double()
+    with pytest.warns(AttemperWarning, match="rounded to torch"):
+        found = fold_into_linear(layer, ScaleMap(0.37), check=x)
+    assert 0 < found.rounding <= torch.finfo(dtype).eps
+    assert torch.equal(layer.weight, (0.37 * w).to(dtype))
+
+
+def test_a_check_that_fails_leaves_the_layer_as_it_was(monkeypatch):
+    layer, x = made("linear", bias=False)
+    before = layer.weight
+    monkeypatch.setattr("attemper.export.torch_folding.linear_of", lambda *_: LIE)
+    with pytest.raises(InputError, match=r"largest difference is \d\.\de-\d\d.*The layer is as it was"):
+        fold_into_linear(layer, MAPS["scale"], check=x)
+    with pytest.raises(RuntimeError):
+        fold_into_linear(layer, MAPS["scale"], check=x[:, :3])
+    assert layer.weight is before
+    assert layer.bias is None
+    with pytest.raises(InputError, match="not folded"):
+        unfold(layer)
+
+
+class LIE:
+    """Say another scale than the map has."""
+
+    matrix = np.array([2.0])
+    of_rows = staticmethod(lambda w: 2 * w)
+    of_bias = staticmethod(lambda b: None)
+
+
+def test_layers_that_do_not_fit():
+    with pytest.raises(InputTypeError, match="ReLU came; expected the layer that gives the logits"):
+        fold_into_linear(nn.ReLU(), MAPS["scale"])
+    with pytest.raises(InputTypeError, match="LazyLinear"):
+        fold_into_linear(nn.LazyLinear(K), MAPS["scale"])
+    with pytest.raises(InputError, match="gives 7 classes, but the map is for 5"):
+        fold_into_linear(nn.Linear(3, 7), MAPS["matrix"])
+    with pytest.raises(InputError, match="parametrization"):
+        fold_into_linear(nn.utils.parametrizations.weight_norm(nn.Linear(3, K)), MAPS["scale"])
+    grouped = nn.Conv2d(K, K, 1, groups=K)
+    with pytest.raises(InputError, match="5 groups"):
+        fold_into_linear(grouped, MAPS["matrix"])
+    fold_into_linear(grouped, MAPS["scale"])
+    masked = nn.Linear(3, K)
+    with torch.no_grad():
+        masked.bias[1] = -torch.inf
+    with pytest.raises(InputError, match="masked class"):
+        fold_into_linear(masked, MAPS["matrix"])
+    with pytest.raises(InputError, match=r"too large for torch\.float16"):
+        fold_into_linear(nn.Linear(3, K).half(), ScaleMap(1e7))
+
+
+def test_a_calibrator_of_probabilities_folds_into_logits():
+    layer, x = made("linear")
+    h = layer(x).detach().numpy().astype(np.float64)
+    p = softmax(h)
+    cal = TemperatureScaling(input="probs").fit(p, np.r_[p[:7].argmax(1), 0, 1])
+    fold_into_linear(layer, cal)
+    np.testing.assert_allclose(softmax(layer(x).detach().numpy()), cal.predict_proba(p), atol=1e-6)
