@@ -1,0 +1,262 @@
+"""Calibration inside an ONNX model: the map as nodes, or in the weights of the last layer. Needs onnx, no torch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.errors import FileError, InputError, require
+from attemper.export.onnx_files import MAX_BYTES, External, checked, external_files, read_model, write_model
+from attemper.export.onnx_folding import fold as fold_map
+from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
+from attemper.export.onnx_nodes import BFLOAT16, FLOAT16, Nodes, can_give, map_nodes
+from attemper.export.onnx_running import Ran, compare_with_numpy
+from attemper.export.source import Exportable, Source, source_of
+
+onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
+
+__all__ = ["PREFIX", "Export", "map_to_onnx", "onnx_calibrate", "provenance_of"]
+
+PREFIX = "attemper."
+
+
+@dataclass(frozen=True)
+class Export:
+    """A calibrated model, and what was done."""
+
+    model: Any  # onnx.ModelProto; tensors in files beside the model are not loaded
+    output: Path | None  # where it was written
+    how: Literal["inserted", "folded"]
+    logits: str  # tensor that the map reads
+    tensor: str  # tensor that is calibrated
+    gives: Gives
+    ran: Ran
+    notes: tuple[str, ...] = ()
+
+
+def onnx_calibrate(
+    model: Any,
+    calibration: Exportable,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    logits: str | None = None,
+    axis: int | None = None,
+    fold: bool | Literal["auto"] = "auto",
+    gives: Gives | Literal["same"] = "same",
+    outputs: Literal["replace", "add"] = "replace",
+    external: External | None = None,
+    in_place: bool = False,
+    check: bool | dict[str, NDArray[Any]] = True,
+) -> Export:
+    """Return the same model, calibrated: its names, opset, metadata and other outputs stay.
+
+    Where the graph ends in a Softmax the map takes its place, under the same name. Where it ends in a linear layer the
+    output stays logits if the map can give some (scale and affine maps), and becomes probabilities if not. Anything
+    else is not guessed: an error names the candidates for ``logits``.
+
+    Parameters
+    ----------
+    model : path or onnx.ModelProto
+    calibration : fitted calibrator, map, or path of a saved map
+    output : path, optional
+        Where to write; without it the model is only returned. The file that was read is never written unless
+        ``in_place``.
+    logits : name of the tensor that the map takes (probabilities, if it was fitted on those)
+    axis : of the classes, where the graph does not tell
+    fold : put the map into the weights of the last layer; ``"auto"``: where it fits in without loss
+    gives : what the calibrated tensor is to hold; ``"same"``: what it held, if the map can
+    outputs : ``"add"`` leaves all outputs as they are, and adds one
+    external : tensors in files beside the model are copied to its new folder, or referred to where they are
+    check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
+        This runs the model: leave it out for files that you do not trust.
+    """
+    source = source_of(calibration)
+    target = _target(model, output, in_place)
+    read, folder = read_model(model)
+    where = str(model) if folder is not None else "the model"
+    if provenance_of(read):
+        raise InputError(f"{where}: is calibrated already, by attemper; take the model that it was made from")
+    if outputs not in ("replace", "add") or gives not in ("same", "logits", "probs", "log_probs"):
+        raise InputError(f"outputs={outputs!r}, gives={gives!r}: expected 'replace' or 'add', and 'same', 'probs', …")
+    original = onnx.ModelProto()
+    original.CopyFrom(read)
+    graph = Graph(read, where)
+    place = find_place(graph, logits, axis, probs=source.takes_probs, add=outputs == "add")
+    if place.n_classes is not None and source.n_classes not in (None, place.n_classes):
+        raise InputError(
+            f"{where}: {place.reads!r} has {place.n_classes} classes, but the map is for {source.n_classes}"
+        )
+    notes: list[str] = []
+    kind = _kind(source, place, gives, outputs, notes)
+    how: Literal["inserted", "folded"] = "inserted"
+    if fold is True or (fold == "auto" and place.elem_type not in (FLOAT16, BFLOAT16) and not external_files(read)):
+        how = _folded(graph, place, source, folder, kind, outputs, fold is True, notes)
+    tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
+    _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "gives": kind})
+    checked(read, "the calibrated model")
+    ran = Ran(None, "not asked for")
+    if check is not False:
+        feeds = None if check is True else check
+        ran = compare_with_numpy(
+            original, read, folder, source, place, (tensor, kind), feeds=feeds, folded=how == "folded"
+        )
+    if target is not None:
+        if read.ByteSize() > MAX_BYTES:
+            raise FileError(f"{target}: larger than an ONNX file can be; keep the tensors in files beside the model")
+        write_model(read, target, folder, external)
+    return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes))
+
+
+def map_to_onnx(
+    calibration: Exportable,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    n_classes: int | None = None,
+    gives: Gives = "probs",
+    opset: int = 17,
+) -> Export:
+    """Return a model that is the map alone, from logits to probabilities: a step of a pipeline, such as Triton's.
+
+    Its input is ``logits``, N×K in single precision (``probs`` for a map of probabilities), its output
+    ``probabilities`` (``calibrated_logits``, ``log_probabilities``).
+    """
+    source = source_of(calibration)
+    if source.n_classes not in (None, n_classes or source.n_classes):
+        raise InputError(f"n_classes={n_classes}, but the map is for {source.n_classes}")
+    if not MIN_OPSET <= opset <= onnx.defs.onnx_opset_version():
+        raise InputError(f"opset={opset}: expected {MIN_OPSET} to {onnx.defs.onnx_opset_version()}")
+    reads = "probs" if source.takes_probs else "logits"
+    name = {"probs": "probabilities", "log_probs": "log_probabilities", "logits": "calibrated_logits"}[gives]
+    k = n_classes or source.n_classes
+    nodes = Nodes({reads, name}, opset, -1, 2)
+    nodes.finish(map_nodes(nodes, source, reads, onnx.TensorProto.FLOAT, gives, from_probs=source.takes_probs), name)
+    infos = [
+        onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["batch", k or "classes"]) for n in (reads, name)
+    ]
+    graph = onnx.helper.make_graph(nodes.nodes, "calibration", infos[:1], infos[1:], nodes.constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], producer_name="attemper")
+    model.ir_version = min(model.ir_version, 8)  # that runtimes of 2022 read
+    _record(model, source, {"how": "alone", "logits": reads, "output": name, "gives": gives})
+    checked(model, "the model of the map")
+    place = Place(reads, "logits", None, -1, 2, onnx.TensorProto.FLOAT, k, "probs" if source.takes_probs else "logits")
+    h = 4 * np.random.default_rng(0).normal(size=(8, k or 10))
+    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    feeds = {reads: np.asarray(p if source.takes_probs else h, dtype=np.float32)}
+    ran = compare_with_numpy(_echo(model, reads), model, None, source, place, (name, gives), feeds=feeds)
+    target = None if output is None else Path(output)
+    if target is not None:
+        write_model(model, target, None, None)
+    return Export(model, target, "inserted", reads, name, gives, ran)
+
+
+def provenance_of(model: Any) -> dict[str, str]:
+    """Return what a calibrated model tells of its calibration; nothing for any other."""
+    return {p.key.removeprefix(PREFIX): p.value for p in model.metadata_props if p.key.startswith(PREFIX)}
+
+
+def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -> Path | None:
+    is_path = isinstance(model, str | os.PathLike)
+    if output is None:
+        if in_place and not is_path:
+            raise InputError("in_place: a ModelProto came, which has no file; give output=… or take the result's model")
+        return Path(model) if in_place else None
+    target = Path(output)
+    if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
+        raise FileError(f"{target}: is the model itself, which would be lost; give another name, or say in_place=True")
+    return target
+
+
+def _kind(source: Source, place: Place, gives: str, outputs: str, notes: list[str]) -> Gives:
+    """Tell what the calibrated tensor will hold."""
+    if gives == "same":
+        wanted: Any = "probs" if outputs == "add" else place.kind
+        if can_give(source.map, wanted):
+            return wanted  # type: ignore[no-any-return]
+        notes.append(f"{place.target!r} held logits and now holds probabilities: this map gives no logits")
+        return "probs"
+    if not can_give(source.map, gives):  # type: ignore[arg-type]
+        raise InputError(
+            "this map gives probabilities, not logits; ask for gives='probs' (command line: --gives probs)"
+        )
+    if gives != place.kind and outputs == "replace":
+        words = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
+        notes.append(f"{place.target!r} held {words[place.kind]} and now holds {words[gives]}, as asked")
+    return gives  # type: ignore[return-value]
+
+
+def _folded(
+    graph: Graph,
+    place: Place,
+    source: Source,
+    folder: Path | None,
+    kind: Gives,
+    outputs: str,
+    must: bool,
+    notes: list[str],
+) -> Literal["inserted", "folded"]:
+    try:
+        if outputs == "add" or kind != place.kind or place.holds != "logits":
+            raise InputError("what the output holds would have to change, for which nodes are needed: fold=False")
+        rounding = fold_map(graph, place, source, folder)
+    except InputError as error:
+        if must:
+            raise InputError(f"{graph.where}: the map cannot be folded: {error}") from None
+        return "inserted"
+    if place.elem_type in (FLOAT16, BFLOAT16):
+        notes.append(f"the folded weights are rounded to half precision, by {rounding:.1e} of the largest at most")
+    return "folded"
+
+
+def _inserted(graph: Graph, place: Place, source: Source, kind: Gives, *, add: bool) -> str:
+    """Put the nodes of the map into the graph; return the name of the calibrated tensor."""
+    g, taken = graph.graph, graph.names()
+    nodes = Nodes(taken, graph.opset, place.axis, place.rank)
+    reads, target = place.reads, place.target
+    order = list(g.node)
+    if add:
+        target, at = _free(f"calibrated_{kind}", taken), len(order)
+        shape = graph.shape(reads)
+        dims = None if shape is None else [f"dim_{i}" if d is None else d for i, d in enumerate(shape)]
+        g.output.append(onnx.helper.make_tensor_value_info(target, place.elem_type, dims))
+    elif place.ending is not None:
+        at = order.index(place.ending)
+        del g.node[at]
+    else:
+        reads = _free(f"{target}_uncalibrated", taken)
+        at = 1 + order.index(graph.maker[target])
+        rename(g, target, reads)
+    nodes.finish(map_nodes(nodes, source, reads, place.elem_type, kind, from_probs=place.holds == "probs"), target)
+    for i, node in enumerate(nodes.nodes):
+        g.node.insert(at + i, node)
+    g.initializer.extend(nodes.constants)
+    if graph.model.ir_version < 4:  # constants were inputs then
+        g.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in nodes.constants)
+    return target
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _record(model: Any, source: Source, done: dict[str, str]) -> None:
+    for key, value in {**source.facts, **done}.items():
+        model.metadata_props.add(key=PREFIX + key, value=value)
+
+
+def _echo(model: Any, name: str) -> Any:
+    """Return a model whose output is its input, as the original of a map that stands alone."""
+    info = model.graph.input[0]
+    node = onnx.helper.make_node("Identity", [name], ["echo"])
+    out = onnx.helper.make_tensor_value_info("echo", info.type.tensor_type.elem_type, None)
+    graph = onnx.helper.make_graph([node], "echo", [info], [out])
+    made = onnx.helper.make_model(graph, opset_imports=list(model.opset_import))
+    made.ir_version = model.ir_version
+    return made

@@ -1,0 +1,265 @@
+"""ONNX files: read without trust, tensors beside the model left where they are, written whole or not at all."""
+
+from __future__ import annotations
+
+import filecmp
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, Literal
+
+from attemper.documents import atomic
+from attemper.errors import FileError, InputError, InputTypeError, require
+
+onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
+
+__all__ = ["External", "checked", "external_files", "read_model", "skeleton", "tensors_of", "write_model"]
+
+MAX_BYTES = (1 << 31) - 1  # what a protobuf may be; larger models keep their tensors in files beside it
+MAX_EXTERNAL_FILES = 10_000
+SMALL = 1024  # elements; what shape inference may need to see, such as the target of a Reshape
+External = Literal["copy", "refer"]
+
+
+def read_model(given: Any) -> tuple[Any, Path | None]:
+    """Return a copy of the model, its external tensors unread, and the folder that they are in."""
+    if isinstance(given, onnx.ModelProto):
+        model, folder, where = onnx.ModelProto(), None, "the model"
+        model.CopyFrom(given)
+    elif isinstance(given, str | os.PathLike):
+        path = Path(given)
+        model, folder, where = _parsed(path), path.parent, str(path)
+    else:
+        raise InputTypeError(f"{type(given).__name__} came; expected the path of an ONNX file, or an onnx.ModelProto")
+    _check_tensors(model, folder, where)
+    checked(model, where)
+    return model, folder
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        if not path.is_file():
+            raise FileError(f"{path}: there is no such file" if not path.exists() else f"{path}: not a file")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise FileError(f"{path}: {size} bytes, but an ONNX file has at most {MAX_BYTES}: it is none, or damaged")
+        data = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except FileError:
+        raise
+    except ValueError as error:  # a NUL in the name
+        raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception:  # of protobuf, which has several
+        raise FileError(f"{path}: not an ONNX model, or a truncated one") from None
+    if not model.HasField("graph") or not model.opset_import:
+        raise FileError(f"{path}: not an ONNX model, or a truncated one: it has no graph or no opset")
+    return model
+
+
+def checked(model: Any, where: str) -> None:
+    """Let onnx's checker see the model, without its weights: structure, order, names, types of attributes."""
+    try:
+        onnx.checker.check_model(skeleton(model))
+    except Exception as error:  # the checker's own, and protobuf's
+        said = " ".join(str(error).split())
+        raise FileError(f"{where}: not a valid ONNX model: {said[:300]}") from None
+
+
+def skeleton(model: Any) -> Any:
+    """Return the model with its large tensors as inputs: quick to copy, and nothing beside it is opened."""
+    bare = onnx.ModelProto()
+    large = [t for t in model.graph.initializer if _is_external(t) or math.prod(t.dims) > SMALL]
+    names = {t.name for t in large}
+    for field, value in model.ListFields():
+        if field.name != "graph":
+            _set_field(bare, field, value)
+    for field, value in model.graph.ListFields():
+        if field.name != "initializer":
+            _set_field(bare.graph, field, value)
+    bare.graph.initializer.extend(t for t in model.graph.initializer if t.name not in names)
+    there = {i.name for i in model.graph.input}
+    bare.graph.input.extend(
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)) for t in large if t.name not in there
+    )
+    return bare
+
+
+def _set_field(message: Any, field: Any, value: Any) -> None:
+    if hasattr(value, "CopyFrom") and hasattr(value, "DESCRIPTOR"):
+        getattr(message, field.name).CopyFrom(value)
+    elif hasattr(value, "append"):
+        getattr(message, field.name).extend(value)
+    else:
+        setattr(message, field.name, value)
+
+
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Every tensor of a model: initialisers, constants, those of subgraphs and functions."""
+    graphs, nodes = [model.graph], [node for f in model.functions for node in f.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+            nodes.extend(graph.node)
+            continue
+        for a in nodes.pop().attribute:
+            yield from ([a.t] if a.HasField("t") else [])
+            yield from a.tensors
+            graphs.extend([*([a.g] if a.HasField("g") else []), *a.graphs])
+
+
+def _is_external(tensor: Any) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _check_tensors(model: Any, folder: Path | None, where: str) -> None:
+    """Refuse tensors that do not hold what their dimensions say, before anything allocates that."""
+    for tensor in tensors_of(model):
+        name = tensor.name or "without a name"
+        if any(d < 0 for d in tensor.dims):
+            raise FileError(f"{where}: the tensor {name!r} has dimensions {list(tensor.dims)}")
+        if tensor.data_type not in onnx.TensorProto.DataType.values() or tensor.data_type == 0:
+            raise FileError(f"{where}: the tensor {name!r} has the unknown type {tensor.data_type}")
+        if _is_external(tensor):
+            if folder is None:
+                raise InputError(
+                    f"the tensor {name!r} is in a file beside the model; give the model's path, not the ModelProto"
+                )
+            _check_external(tensor, folder, where)
+            continue
+        count = math.prod(tensor.dims)
+        bits = _bits(tensor.data_type)
+        if tensor.HasField("raw_data"):
+            holds = len(tensor.raw_data) * 8 // bits if bits else count
+        else:
+            fields = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+            holds = max(len(getattr(tensor, f)) for f in fields) * (8 // bits if bits and bits < 8 else 1)
+        if count > holds:
+            raise FileError(
+                f"{where}: the tensor {name!r} says {list(tensor.dims)}, {count} numbers, but holds {holds}: "
+                "the file is damaged"
+            )
+
+
+def _bits(data_type: int) -> int:
+    """Size of a number; 0 where that is not told (text)."""
+    name = onnx.TensorProto.DataType.Name(data_type)
+    if name == "STRING":
+        return 0
+    if name in ("UINT4", "INT4", "FLOAT4E2M1"):
+        return 4
+    if name in ("UINT2", "INT2"):
+        return 2
+    return int(8 * onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize)
+
+
+def _check_external(tensor: Any, folder: Path, where: str) -> None:
+    entries = {e.key: e.value for e in tensor.external_data}
+    location = entries.get("location", "")
+    path = _inside(folder, location, f"{where}: the tensor {tensor.name!r}")
+    size = path.stat().st_size
+    try:
+        offset = int(entries.get("offset", 0))
+        length = int(entries["length"]) if entries.get("length") else size - offset
+    except ValueError:
+        raise FileError(f"{where}: the tensor {tensor.name!r} has an offset or length that is no number") from None
+    if not 0 <= offset <= offset + length <= size:
+        raise FileError(
+            f"{where}: the tensor {tensor.name!r} is at {offset}…{offset + length} of {location}, which has {size} "
+            "bytes"
+        )
+    if math.prod(tensor.dims) * _bits(tensor.data_type) > 8 * length + 7:
+        raise FileError(f"{where}: the tensor {tensor.name!r} says {list(tensor.dims)}, but {location} has less of it")
+
+
+def _inside(folder: Path, location: str, what: str) -> Path:
+    """Return the path of an external file, which must be in the model's folder in truth, not by name only."""
+    parts = PurePosixPath(location.replace("\\", "/")).parts
+    outside = not location or ".." in parts or location.startswith("/") or PureWindowsPath(location).anchor
+    if outside or "\0" in location:
+        raise FileError(f"{what} is in {location!r}, outside the model's folder; that is refused")
+    path = folder / location
+    try:
+        real = path.resolve(strict=True)
+        inside = real.is_relative_to(folder.resolve(strict=True))
+        is_file = real.is_file()
+    except (OSError, RuntimeError):
+        raise FileError(f"{what} is in {location!r}, which is not there beside the model") from None
+    if not inside:
+        raise FileError(
+            f"{what} is in {location!r}, a link that leads outside the model's folder; that is refused. Put the file "
+            "itself there."
+        )
+    if not is_file:
+        raise FileError(f"{what} is in {location!r}, which is not a file")
+    return path
+
+
+def external_files(model: Any) -> list[str]:
+    """Names of the files beside the model that hold its tensors."""
+    found: dict[str, None] = {}
+    for tensor in tensors_of(model):
+        if _is_external(tensor):
+            found.setdefault(next(e.value for e in tensor.external_data if e.key == "location"))
+    if len(found) > MAX_EXTERNAL_FILES:
+        raise FileError(f"the tensors are in {len(found)} files; expected at most {MAX_EXTERNAL_FILES}")
+    return list(found)
+
+
+def write_model(model: Any, path: Path, folder: Path | None, external: External | None) -> None:
+    """Write a model; files beside it are copied to its new folder, or referred to where they are.
+
+    A name can only lead into the folder of the model or below it.
+    """
+    files = external_files(model)
+    if files and folder is not None and not _same(folder, path.parent):
+        below = folder.resolve().is_relative_to(path.parent.resolve())
+        if external == "refer" and not below:
+            raise InputError(
+                f"{path}: the tensors are in {folder}, and ONNX lets a model refer to files in its own folder alone; "
+                f"write it there, or copy them: external='copy'"
+            )
+        if external == "refer":
+            _relocate(model, folder.resolve().relative_to(path.parent.resolve()))
+        else:
+            for name in files:
+                _copy(folder / name, path.parent / name)
+    data = model.SerializeToString()
+    with atomic(path) as stream:
+        stream.write(data)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
+def _relocate(model: Any, to: Path) -> None:
+    for tensor in tensors_of(model):
+        if _is_external(tensor):
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = (to / entry.value).as_posix()
+
+
+def _copy(source: Path, target: Path) -> None:
+    if target.exists():
+        if target.is_file() and filecmp.cmp(source, target, shallow=False):
+            return
+        raise FileError(f"{target}: is there already, with other content; give another folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with source.open("rb") as stream, atomic(target) as out:
+            shutil.copyfileobj(stream, out, 1 << 22)
+    except OSError as error:
+        raise FileError(f"{target}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,261 @@
+"""Where the logits are in an ONNX graph: found where there is no doubt, else the candidates are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from attemper.errors import FileError, InputError, require
+from attemper.export.onnx_files import skeleton
+
+onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
+
+__all__ = ["Gives", "Graph", "Place", "find_place", "output_candidates", "rename"]
+
+Gives = Literal["logits", "probs", "log_probs"]
+MIN_OPSET = 11
+SHAPERS = {"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"}
+LINEAR = {"Gemm", "MatMul", "Conv"}
+ENDINGS: dict[str, Gives] = {"Softmax": "probs", "LogSoftmax": "log_probs"}
+FLOATS = {1: "FLOAT", 10: "FLOAT16", 11: "DOUBLE", 16: "BFLOAT16"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a map goes: what it reads, and what it takes the place of."""
+
+    reads: str  # tensor
+    kind: Gives  # what the tensor that is replaced held
+    ending: Any  # Softmax or LogSoftmax node that is replaced; None: the tensor itself is an output
+    axis: int  # of the classes, from the end: −1 is the last
+    rank: int | None
+    elem_type: int
+    n_classes: int | None
+    holds: Gives  # what ``reads`` holds
+
+    @property
+    def target(self) -> str:
+        """Tensor whose name the calibrated one takes."""
+        return self.reads if self.ending is None else str(self.ending.output[0])
+
+
+class Graph:
+    """A model's main graph, with who makes and who uses each tensor, and what is known of types."""
+
+    def __init__(self, model: Any, where: str) -> None:
+        self.model, self.graph, self.where = model, model.graph, where
+        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
+        if not self.opset:
+            raise FileError(f"{where}: no opset of ONNX itself; such a model cannot be extended")
+        self.outputs = [o.name for o in self.graph.output]
+        self.maker = {name: node for node in self.graph.node for name in node.output if name}
+        self.users: dict[str, list[Any]] = {}
+        for node in self.graph.node:
+            for name in dict.fromkeys(_reads(node)):
+                self.users.setdefault(name, []).append(node)
+        self.initialisers = {t.name: t for t in self.graph.initializer}
+        self.types = self._types()
+
+    def _types(self) -> dict[str, Any]:
+        try:
+            inferred = onnx.shape_inference.infer_shapes(skeleton(self.model)).graph
+        except Exception:  # shapes then are what the file tells
+            inferred = self.graph
+        infos = [*inferred.value_info, *inferred.input, *inferred.output]
+        return {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
+
+    def shape(self, name: str) -> list[int | None] | None:
+        """Return the dimensions of a tensor, None for those that are left open; None for an unknown rank."""
+        t = self.types.get(name)
+        if t is None or not t.HasField("shape"):
+            return None
+        return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in t.shape.dim]
+
+    def names(self) -> set[str]:
+        """Every name that is taken, in subgraphs too."""
+        found = {t.name for t in self.graph.initializer} | {i.name for i in self.graph.input}
+        for node in walk(self.graph):
+            found |= {node.name, *node.input, *node.output}
+        return found
+
+    def origin(self, name: str) -> Any:
+        """Return the node that makes a tensor's numbers, looking through what only changes their shape."""
+        node = self.maker.get(name)
+        while node is not None and node.op_type in SHAPERS and node.domain in ("", "ai.onnx") and node.input:
+            node = self.maker.get(node.input[0])
+        return node
+
+    def is_linear(self, node: Any) -> bool:
+        """Tell whether a node is a linear layer, or adds the bias of one."""
+        if node is None or node.domain not in ("", "ai.onnx"):
+            return False
+        if node.op_type == "Add":
+            parts = [self.maker.get(name) for name in node.input]
+            constant = [name in self.initialisers for name in node.input]
+            return any(constant) and any(p is not None and p.op_type in LINEAR for p in parts)
+        return node.op_type in LINEAR
+
+
+def walk(graph: Any) -> Iterator[Any]:
+    """Every node of a graph and of its subgraphs."""
+    graphs = [graph]
+    while graphs:
+        for node in graphs.pop().node:
+            yield node
+            for a in node.attribute:
+                graphs.extend([*([a.g] if a.HasField("g") else []), *a.graphs])
+
+
+def _reads(node: Any) -> Iterator[str]:
+    """Names that a node uses, those that its subgraphs take from outside among them."""
+    yield from (name for name in node.input if name)
+    for a in node.attribute:
+        for sub in [*([a.g] if a.HasField("g") else []), *a.graphs]:
+            own = {name for inner in walk(sub) for name in inner.output} | {t.name for t in sub.initializer}
+            used = [*(name for inner in walk(sub) for name in inner.input), *(o.name for o in sub.output)]
+            yield from (name for name in used if name and name not in own)
+
+
+def rename(graph: Any, old: str, new: str) -> None:
+    """Give a tensor another name, everywhere but in the graph's outputs."""
+    for node in walk(graph):
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                if name == old:
+                    names[i] = new
+        for a in node.attribute:
+            for sub in [*([a.g] if a.HasField("g") else []), *a.graphs]:
+                for o in sub.output:
+                    o.name = new if o.name == old else o.name
+    for info in graph.value_info:
+        info.name = new if info.name == old else info.name
+
+
+def find_place(graph: Graph, told: str | None, axis: int | None, *, probs: bool, add: bool) -> Place:
+    """Find where the map goes. ``probs``: it takes probabilities; ``add``: outputs stay, one more is made."""
+    if graph.opset < MIN_OPSET:
+        raise InputError(
+            f"{graph.where}: opset {graph.opset}, but a map needs {MIN_OPSET} or newer; bring the model there with "
+            "onnx.version_converter.convert_version"
+        )
+    if told is not None:
+        return _at(graph, told, axis, probs=probs, add=add)
+    if len(graph.outputs) != 1:
+        raise _ambiguous(graph, f"{len(graph.outputs)} outputs", probs)
+    node = graph.origin(graph.outputs[0])
+    if node is not None and node.op_type == "Softmax" and node.domain in ("", "ai.onnx"):
+        return _place(graph, node.input[0], node, axis, holds="logits")
+    if graph.is_linear(node) and not probs:
+        return _place(graph, graph.outputs[0], None, axis, holds="logits")
+    what = "an input of the graph" if node is None else f"a {node.op_type}"
+    raise _ambiguous(graph, f"the output {graph.outputs[0]!r} comes from {what}", probs)
+
+
+def _at(graph: Graph, name: str, axis: int | None, *, probs: bool, add: bool) -> Place:
+    if name not in graph.maker:
+        raise InputError(f"{graph.where}: there is no tensor {name!r} that a node makes; {_listed(graph, probs)}")
+    node = graph.origin(name)
+    is_softmax = node is not None and node.op_type == "Softmax"
+    if is_softmax and not probs:
+        raise InputError(
+            f"{graph.where}: {name!r} holds probabilities, for it comes from a Softmax, but the map takes logits: "
+            f"tell its input, {node.input[0]!r}"
+        )
+    users = graph.users.get(name, [])
+    ending = users[0] if len(users) == 1 and users[0].op_type in ENDINGS else None
+    if ending is not None and name not in graph.outputs and not add and _reaches_output(graph, ending.output[0]):
+        return _place(graph, name, ending, axis, holds="logits")
+    if is_softmax and node.output[0] == name and not add and _reaches_output(graph, name):
+        return _place(graph, node.input[0], node, axis, holds="logits")
+    if name not in graph.outputs and not add:
+        raise InputError(
+            f"{graph.where}: {name!r} is neither an output nor what a last Softmax takes, so that nothing can take "
+            "the calibrated one's place; ask for one output more: outputs='add' (command line: --add)"
+        )
+    place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
+    kind: Gives = "probs" if probs else "log_probs" if node is not None and node.op_type == "LogSoftmax" else "logits"
+    return Place(**{**vars(place), "kind": kind})
+
+
+def _reaches_output(graph: Graph, name: str) -> bool:
+    """Tell whether a tensor is an output, or becomes one by changes of shape alone."""
+    while name not in graph.outputs:
+        users = graph.users.get(name, [])
+        if len(users) != 1 or users[0].op_type not in SHAPERS:
+            return False
+        name = users[0].output[0]
+    return True
+
+
+def _place(graph: Graph, reads: str, ending: Any, axis: int | None, *, holds: Gives) -> Place:
+    t = graph.types.get(reads) or graph.types.get(ending.output[0] if ending is not None else "")
+    if t is None or t.elem_type not in FLOATS:
+        kind = "unknown" if t is None else onnx.TensorProto.DataType.Name(t.elem_type)
+        raise InputError(f"{graph.where}: {reads!r} is of type {kind}; expected floating-point logits")
+    shape = graph.shape(reads) or (graph.shape(ending.output[0]) if ending is not None else None)
+    rank = None if shape is None else len(shape)
+    found = _axis(graph, reads, ending, axis, rank)
+    n_classes = None if shape is None else shape[found]
+    kind = "logits" if ending is None else ENDINGS[ending.op_type]
+    return Place(reads, kind, ending, found, rank, t.elem_type, n_classes, holds)
+
+
+def _axis(graph: Graph, reads: str, ending: Any, told: int | None, rank: int | None) -> int:
+    """Axis of the classes, from the end."""
+    if rank is not None and rank < 1:
+        raise InputError(f"{graph.where}: {reads!r} is a single number; expected one for each class")
+    if told is None and ending is not None:
+        told = next((a.i for a in ending.attribute if a.name == "axis"), 1 if graph.opset < 13 else -1)
+        if graph.opset < 13 and rank is not None and told % rank != rank - 1:
+            raise InputError(
+                f"{graph.where}: before opset 13 a Softmax over axis {told} of {rank} runs over all axes after it as "
+                "well; bring the model to opset 13 with onnx.version_converter.convert_version"
+            )
+    if told is None:
+        node = graph.origin(reads)
+        if rank == 2:
+            told = -1
+        elif graph.is_linear(node) and graph.maker[reads] is node:
+            layer = node.op_type
+            if layer == "Add":
+                layer = next(
+                    m.op_type for m in map(graph.maker.get, node.input) if m is not None and m.op_type in LINEAR
+                )
+            told = 1 if layer == "Conv" else -1
+        else:
+            raise InputError(
+                f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; tell which one the classes are: "
+                "axis=1 or axis=-1 (command line: --axis)"
+            )
+    if told < 0 and (rank is None or told >= -rank):
+        return told
+    if rank is None or not 0 <= told < rank:
+        raise InputError(f"{graph.where}: axis {told} of {reads!r}, which has {rank or 'an unknown number of'} axes")
+    return told - rank
+
+
+def output_candidates(graph: Graph) -> list[tuple[str, str]]:
+    """Tensors that may hold logits, or probabilities, each with what it is."""
+    found: dict[str, str] = {}
+    for name in graph.outputs:
+        node = graph.maker.get(name)
+        found[name] = f"output, from {node.op_type}" if node is not None else "output, an input as it came"
+    for node in reversed(graph.graph.node):
+        if node.op_type in (*ENDINGS, "Sigmoid") and node.input:
+            found.setdefault(node.input[0], f"input of {node.op_type}")
+            found.setdefault(node.output[0], f"output of {node.op_type} in the middle")
+    return list(found.items())[:12]
+
+
+def _listed(graph: Graph, probs: bool) -> str:
+    told = ", ".join(f"{name!r} ({what})" for name, what in output_candidates(graph))
+    return (
+        f"candidates are {told}. Choose the one that holds {'probabilities' if probs else 'logits'}: logits='NAME' "
+        "(command line: --logits NAME)"
+    )
+
+
+def _ambiguous(graph: Graph, why: str, probs: bool) -> InputError:
+    takes = "probabilities" if probs else "logits"
+    return InputError(f"{graph.where}: it is not clear where the {takes} are: {why}; {_listed(graph, probs)}")

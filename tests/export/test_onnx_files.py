@@ -1,0 +1,303 @@
+"""ONNX files that are damaged or made to harm: one clear error, nothing written, nothing opened elsewhere."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import attemper.export.onnx_running as running
+from attemper import AttemperError, FileError, InputError, InputTypeError
+from attemper.export import onnx_calibrate
+
+import onnx_models as models
+from exported import MAPS, exact
+
+SCALE, MIXTURE = MAPS["scale"], MAPS["mixture"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model with its weights in a file beside it, in a folder of its own; a secret outside."""
+    (tmp_path / "secret").write_bytes(bytes(10_000))
+    (tmp_path / "net").mkdir()
+    onnx.save_model(
+        models.mlp(), tmp_path / "net" / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0
+    )
+    return tmp_path
+
+
+def everything(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# Tensors beside the model
+
+
+@pytest.mark.parametrize(
+    "m, fold", [(SCALE, True), (SCALE, False), (MIXTURE, False)], ids=["folded", "scale", "mixture"]
+)
+@pytest.mark.parametrize("where", ["net/out.onnx", "other/out.onnx"])
+def test_external_tensors_are_kept(folder, m, fold, where):
+    (folder / "other").mkdir()
+    before = everything(folder)
+    made = onnx_calibrate(folder / "net" / "m.onnx", m, folder / where, fold=fold)
+    assert made.ran.difference < 1e-6
+    written = set(everything(folder)) - set(before)
+    assert written == {where, *(["other/m.data"] if "other" in where else [])}
+    assert {k: v for k, v in everything(folder).items() if k in before} == before
+    raw = onnx.load(folder / where, load_external_data=False)
+    outside = [t.name for t in raw.graph.initializer if t.data_location == TensorProto.EXTERNAL]
+    assert outside == (["w1", "b1"] if fold else ["w1", "b1", "w2", "b2"])
+    net = models.mlp()
+    feeds = models.feed(net)
+    p = models.run(folder / where, feeds)[0]
+    np.testing.assert_allclose(p, exact(m, models.logits_of(net, feeds)), atol=1e-6)
+
+
+def test_external_tensors_are_not_read_where_they_are_not_needed(folder, monkeypatch):
+    monkeypatch.setattr("onnx.numpy_helper.to_array", None)
+    monkeypatch.setattr("onnx.external_data_helper.load_external_data_for_model", None)
+    made = onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "net" / "out.onnx", check=False)
+    assert made.how == "inserted"  # folding would read them
+
+
+def test_copies_and_references(folder):
+    (folder / "other").mkdir()
+    with pytest.raises(InputError, match="refer to files in its own folder alone"):
+        onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "o.onnx", external="refer")
+    onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "above.onnx", external="refer")
+    assert not (folder / "m.data").exists()
+    feeds = models.feed(models.mlp())
+    expected = models.run(onnx_calibrate(models.mlp(), SCALE, fold=False).model, feeds)[0]
+    np.testing.assert_array_equal(models.run(folder / "above.onnx", feeds)[0], expected)
+    (folder / "other" / "m.data").write_bytes(b"mine")
+    with pytest.raises(FileError, match="is there already, with other content"):
+        onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "o.onnx")
+    assert (folder / "other" / "m.data").read_bytes() == b"mine"
+    assert not (folder / "other" / "o.onnx").exists()
+    with pytest.raises(InputError, match="give the model's path"):
+        onnx_calibrate(onnx.load(folder / "net" / "m.onnx", load_external_data=False), SCALE)
+
+
+def evil(folder, location, offset=0, length=160, dims=None):
+    model = onnx.load(folder / "net" / "m.onnx", load_external_data=False)
+    tensor = model.graph.initializer[2]
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+    if dims:
+        del tensor.dims[:]
+        tensor.dims.extend(dims)
+    (folder / "net" / "evil.onnx").write_bytes(model.SerializeToString())
+    return folder / "net" / "evil.onnx"
+
+
+@pytest.mark.parametrize(
+    "location, why",
+    [
+        ("../secret", "outside the model's folder"),
+        ("sub/../../secret", "outside the model's folder"),
+        ("/etc/passwd", "outside the model's folder"),
+        ("C:\\secret", "outside the model's folder"),
+        ("..\\secret", "outside the model's folder"),
+        ("link", "a link that leads outside"),
+        ("linked/secret", "a link that leads outside"),
+        ("loop", "not there beside the model"),
+        ("missing.data", "not there beside the model"),
+        (".", "not a file"),
+        ("a\0b", "outside the model's folder"),
+        ("", "outside the model's folder"),
+    ],
+)
+@pytest.mark.parametrize("fold", [True, False])
+def test_external_names_that_lead_elsewhere(folder, location, why, fold):
+    (folder / "net" / "link").symlink_to(folder / "secret")
+    (folder / "net" / "linked").symlink_to(folder)
+    (folder / "net" / "loop").symlink_to(folder / "net" / "loop")
+    path = evil(folder, location)
+    before = everything(folder / "net")
+    with pytest.raises(FileError, match=why):
+        onnx_calibrate(path, SCALE, folder / "net" / "out.onnx", fold=fold)
+    assert everything(folder / "net") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": 10**9},
+        {"offset": -5},
+        {"length": 10**15},
+        {"length": -1},
+        {"dims": [10**6, 10**6]},
+        {"dims": [2**62, 2**62]},
+        {"dims": [-1, 5]},
+        {"offset": "many"},
+    ],
+)
+def test_external_tensors_that_are_not_there(folder, change):
+    with pytest.raises(FileError, match=r"tensor 'w2'"):
+        onnx_calibrate(evil(folder, "m.data", **change), SCALE, folder / "out.onnx", fold=True)
+    assert not (folder / "out.onnx").exists()
+
+
+# Other damage
+
+
+def damaged(change):
+    model = models.mlp()
+    change(model)
+    return model.SerializeToString()
+
+
+def huge(model):
+    del model.graph.initializer[2].dims[:]
+    model.graph.initializer[2].dims.extend([10**7, 10**7])
+
+
+def cycle(model):
+    model.graph.node[0].input[0] = "r"
+
+
+def missing(model):
+    del model.graph.initializer[2]
+
+
+def unknown_type(model):
+    model.graph.initializer[2].data_type = 77
+
+
+def no_opset(model):
+    del model.opset_import[:]
+
+
+def foreign_opset(model):
+    model.opset_import[0].domain = "com.example"
+
+
+def negative(model):
+    model.graph.initializer[2].dims[0] = -5
+
+
+WHOLE = models.mlp().SerializeToString()
+FILES = {
+    "text": (b"hello, I am not a model\n" * 20, "not an ONNX model"),
+    "json": (b'{"attemper": "calibrator"}', "not an ONNX model"),
+    "empty": (b"", "not an ONNX model"),
+    "truncated": (WHOLE[: len(WHOLE) // 2], "not an? "),
+    "huge": (damaged(huge), r"says \[10000000, 10000000\], 100000000000000 numbers, but holds 40"),
+    "cycle": (damaged(cycle), "not a valid ONNX model"),
+    "missing": (damaged(missing), "not a valid ONNX model"),
+    "unknown type": (damaged(unknown_type), "unknown type 77"),
+    "negative": (damaged(negative), r"has dimensions \[-5, 8\]"),
+    "no opset": (damaged(no_opset), "no opset"),
+    "foreign": (damaged(foreign_opset), "not a valid ONNX model|no opset"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("fold", [True, False])
+def test_damaged_files(tmp_path, kind, fold):
+    data, why = FILES[kind]
+    (tmp_path / "m.onnx").write_bytes(data)
+    tracemalloc.start()
+    with pytest.raises(FileError, match=why):
+        onnx_calibrate(tmp_path / "m.onnx", SCALE, tmp_path / "out.onnx", fold=fold)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@settings(max_examples=150)
+@given(at=st.integers(0, len(WHOLE) - 1), byte=st.integers(0, 255), cut=st.booleans())
+def test_any_damage_is_one_error_or_a_model(tmp_path_factory, at, byte, cut):
+    data = WHOLE[:at] if cut else WHOLE[:at] + bytes([byte]) + WHOLE[at + 1 :]
+    path = tmp_path_factory.mktemp("fuzz") / "m.onnx"
+    path.write_bytes(data)
+    try:
+        onnx_calibrate(path, SCALE, path.with_name("out.onnx"), check=False)
+    except AttemperError:
+        assert not path.with_name("out.onnx").exists()
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(FileError, match="there is no such file"):
+        onnx_calibrate(tmp_path / "none.onnx", SCALE)
+    with pytest.raises(FileError, match="not a file"):
+        onnx_calibrate(tmp_path, SCALE)
+    with pytest.raises(FileError, match=r"null byte|cannot be read|no such file"):
+        onnx_calibrate("a\0b", SCALE)
+    with pytest.raises(InputTypeError, match="expected the path of an ONNX file"):
+        onnx_calibrate(b"bytes", SCALE)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="not a file"):
+        onnx_calibrate(tmp_path / "pipe", SCALE)
+    with (tmp_path / "large.onnx").open("wb") as stream:
+        stream.truncate(3 << 30)
+    with pytest.raises(FileError, match="at most 2147483647"):
+        onnx_calibrate(tmp_path / "large.onnx", SCALE)
+
+
+def endless():
+    """A loop that never ends, before the logits."""
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go_in"], ["go_out"]),
+            helper.make_node("Identity", ["state_in"], ["state_out"]),
+        ],
+        "body",
+        [info("i", TensorProto.INT64, []), info("go_in", TensorProto.BOOL, []), info("state_in", 1, None)],
+        [info("go_out", TensorProto.BOOL, []), info("state_out", 1, None)],
+    )
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.weights.append(onnx.numpy_helper.from_array(np.array(True), "go"))
+    b.op("Loop", ["", "go", "x"], "y", body=body)
+    b.op("Gemm", ["y", b.weight("w", 6, 5)], "logits")
+    return b.model(models.end(b, "logits", "Softmax", 1))
+
+
+def test_a_model_that_never_ends_is_stopped(monkeypatch):
+    monkeypatch.setattr(running, "SECONDS", 0.3)
+    made = onnx_calibrate(endless(), SCALE)
+    assert made.ran.difference is None
+    assert "took more than" in made.ran.why_not
+
+
+def test_what_could_not_be_run_is_said(monkeypatch):
+    b = models.Builder()
+    b.input("x", 10**6, 10**6)
+    b.op("Gemm", ["x", b.weight("w", 6, 5)], "logits")
+    b.inputs[0].type.tensor_type.shape.dim[1].dim_value = 6
+    b.inputs[0].type.tensor_type.shape.dim[0].dim_value = 10**9
+    made = onnx_calibrate(b.model(models.end(b, "logits", "Softmax", 1, (10**9, 5))), SCALE)
+    assert "too large to try" in made.ran.why_not
+    wide = models.cnn()
+    wide.graph.input[0].type.tensor_type.shape.dim[1].Clear()  # three channels, but it does not say so
+    made = onnx_calibrate(wide, SCALE)
+    assert made.ran.why_not.startswith("onnxruntime says")
+    feeds = {"x": np.ones((1, 3, 4, 4), np.float32)}
+    assert onnx_calibrate(wide, SCALE, check=feeds).ran.difference < 1e-6
+    assert onnx_calibrate(models.mlp(), SCALE, check=False).ran.why_not == "not asked for"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert onnx_calibrate(models.mlp(), SCALE).ran.why_not == "onnxruntime is not installed"
+
+
+def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("attemper.export.onnx_nodes._scale", None)
+    monkeypatch.setitem(
+        __import__("attemper.export.onnx_nodes", fromlist=["BUILDERS"]).BUILDERS,
+        type(SCALE),
+        lambda n, m, h, gives: n.softmax(h),
+    )
+    with pytest.raises(InputError, match="disagrees with NumPy: the largest difference"):
+        onnx_calibrate(models.mlp(), SCALE, tmp_path / "out.onnx", fold=False)
+    assert not list(tmp_path.iterdir())

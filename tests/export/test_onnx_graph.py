@@ -1,0 +1,197 @@
+"""Logits are found where there is no doubt; else the candidates are named, with the option to choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from attemper import InputError
+from attemper.export import onnx_calibrate
+
+import onnx_models as models
+from exported import MAPS, K, exact
+
+SCALE, MIXTURE = MAPS["scale"], MAPS["mixture"]
+
+
+def two_outputs():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "logits")
+    b.op("Gemm", ["x", b.weight("v", 6, 2)], "age")
+    return b.model({"logits": ("batch", K), "age": ("batch", 2)})
+
+
+def softmax_in_the_middle():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "logits")
+    b.op("Softmax", ["logits"], "shares", axis=-1)
+    b.op("Mul", ["shares", b.weight("prior", K)], "out")
+    return b.model({"out": ("batch", K)})
+
+
+def echo():
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", K]) for n in ("x", "out")]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["out"])], "g", info[:1], info[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    "net, why, candidates",
+    [
+        (two_outputs(), "2 outputs", ["'logits' (output, from Gemm)", "'age' (output, from Gemm)"]),
+        (
+            models.mlp("LogSoftmax"),
+            "'out' comes from a LogSoftmax",
+            ["'logits' (input of LogSoftmax)", "'out' (output"],
+        ),
+        (models.mlp("Sigmoid"), "'out' comes from a Sigmoid", ["'logits' (input of Sigmoid)"]),
+        (
+            softmax_in_the_middle(),
+            "'out' comes from a Mul",
+            ["'logits' (input of Softmax)", "'shares' (output of Softmax"],
+        ),
+        (echo(), "'out' comes from an input of the graph", ["'out' (output, from Identity)"]),
+    ],
+    ids=["two outputs", "log-softmax", "sigmoid", "softmax in the middle", "no layer"],
+)
+def test_what_is_ambiguous_names_the_candidates(net, why, candidates):
+    with pytest.raises(InputError) as error:
+        onnx_calibrate(net, SCALE)
+    for part in (why, *candidates, "logits='NAME'", "--logits NAME"):
+        assert part in str(error.value)
+
+
+def test_a_choice_among_outputs():
+    net = two_outputs()
+    made = onnx_calibrate(net, MIXTURE, logits="logits")
+    feeds = models.feed(net)
+    before, after = models.run(net, feeds), models.run(made.model, feeds)
+    np.testing.assert_allclose(after[0], exact(MIXTURE, before[0]), atol=1e-6)
+    np.testing.assert_array_equal(after[1], before[1])
+    with pytest.raises(InputError, match="'age' has 2 classes, but the map is for 5"):
+        onnx_calibrate(net, MAPS["matrix"], logits="age")
+
+
+@pytest.mark.parametrize("told", ["logits", "out"])
+@pytest.mark.parametrize("name", MAPS)
+def test_log_softmax_stays_log_probabilities(told, name):
+    net = models.mlp("LogSoftmax")
+    made = onnx_calibrate(net, MAPS[name], logits=told)
+    assert made.gives == "log_probs"
+    feeds = models.feed(net)
+    h = models.logits_of(net, feeds, told)
+    np.testing.assert_allclose(np.exp(models.run(made.model, feeds)[0]), exact(MAPS[name], h), atol=1e-6)
+
+
+def test_names_that_cannot_be():
+    net = softmax_in_the_middle()
+    with pytest.raises(InputError, match="no tensor 'nothing' that a node makes; candidates are 'out'"):
+        onnx_calibrate(net, SCALE, logits="nothing")
+    with pytest.raises(InputError, match=r"holds probabilities, for it comes from a Softmax.*tell its input, 'logits'"):
+        onnx_calibrate(models.mlp(), SCALE, logits="out")
+    with pytest.raises(InputError, match=r"nothing can take the calibrated one's place.*--add"):
+        onnx_calibrate(net, SCALE, logits="logits")
+    assert onnx_calibrate(net, SCALE, logits="logits", outputs="add").tensor == "calibrated_probs"
+    with pytest.raises(InputError, match="outputs='more'"):
+        onnx_calibrate(net, SCALE, outputs="more")
+    with pytest.raises(InputError, match="gives probabilities, not logits"):
+        onnx_calibrate(models.mlp(None), MIXTURE, gives="logits")
+
+
+def with_shape_changes(*ops):
+    """Logits, or a Softmax, whose shape is changed after."""
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "logits")
+    last = "logits"
+    for i, op in enumerate(ops):
+        more = [b.ints("shape", [-1, K])] if op == "Reshape" else []
+        last = b.op(op, [last, *more], f"t{i}", **({"to": TensorProto.FLOAT} if op == "Cast" else {}))
+    return b.model({last: ("batch", K)})
+
+
+def test_changes_of_shape_are_looked_through():
+    for ops in (("Reshape",), ("Softmax", "Reshape"), ("Identity", "Softmax", "Identity", "Cast")):
+        net = with_shape_changes(*ops)
+        for m in (SCALE, MIXTURE):
+            made = onnx_calibrate(net, m)
+            feeds = models.feed(net)
+            p = models.run(made.model, feeds)[0]
+            if made.gives == "logits":
+                p = np.exp(p) / np.exp(p).sum(1, keepdims=True)
+            np.testing.assert_allclose(p, exact(m, models.logits_of(net, feeds)), atol=1e-6)
+
+
+def test_the_axis_is_told_where_nothing_tells_it():
+    b = models.Builder()
+    b.input("x", "batch", K, 4)
+    b.op("Mul", ["x", b.weight("s", 1)], "logits")
+    net = b.model({"logits": ("batch", K, 4)})
+    with pytest.raises(InputError, match=r"has 3 axes; tell which one the classes are.*--axis"):
+        onnx_calibrate(net, MIXTURE, logits="logits")
+    feeds = models.feed(net)
+    h = np.moveaxis(models.run(net, feeds)[0], 1, -1)
+    for name in ("mixture", "matrix", "odds", "isotonic"):
+        made = onnx_calibrate(net, MAPS[name], logits="logits", axis=1, gives="probs")
+        p = np.moveaxis(models.run(made.model, feeds)[0], 1, -1)
+        np.testing.assert_allclose(p, exact(MAPS[name], h), atol=1e-6)
+    with pytest.raises(InputError, match="axis 3 of 'logits', which has 3 axes"):
+        onnx_calibrate(net, MIXTURE, logits="logits", axis=3)
+
+
+def test_opsets_that_are_too_old():
+    with pytest.raises(InputError, match=r"opset 10, but a map needs 11 or newer.*version_converter"):
+        onnx_calibrate(models.mlp(opset=10, layer="gemm"), SCALE)
+    with pytest.raises(InputError, match="before opset 13 a Softmax over axis 1 of 4 runs over all axes after it"):
+        onnx_calibrate(models.segmentation(opset=11), SCALE)
+
+
+def test_logits_of_another_type():
+    b = models.Builder()
+    b.input("x", "batch", K)
+    b.op("Cast", ["x"], "whole", to=TensorProto.INT64)
+    net = b.model({"whole": ("batch", K)})
+    net.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(InputError, match="'whole' is of type INT64; expected floating-point logits"):
+        onnx_calibrate(net, SCALE, logits="whole")
+
+
+def test_names_of_ours_that_are_taken():
+    net = models.mlp(None)
+    for node in net.graph.node:
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                names[i] = {"r": "attemper/Sub", "a": "logits_uncalibrated"}.get(name, name)
+    onnx.checker.check_model(net)
+    made = onnx_calibrate(net, MIXTURE)
+    feeds = models.feed(net)
+    np.testing.assert_allclose(models.run(made.model, feeds)[0], exact(MIXTURE, models.run(net, feeds)[0]), atol=1e-6)
+
+
+def test_subgraphs_that_use_the_logits():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "logits")
+    branch = [
+        helper.make_graph(
+            [helper.make_node(op, ["logits"], [f"{op}_out"])],
+            op,
+            [],
+            [helper.make_tensor_value_info(f"{op}_out", TensorProto.FLOAT, None)],
+        )
+        for op in ("Neg", "Identity")
+    ]
+    b.weights.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+    b.op("If", ["yes"], "negative", then_branch=branch[0], else_branch=branch[1])
+    net = b.model({"logits": ("batch", K), "negative": ("batch", K)})
+    feeds = models.feed(net)
+    h = models.run(net, feeds)[0]
+    made = onnx_calibrate(net, SCALE, logits="logits")
+    assert made.how == "inserted"
+    found = models.run(made.model, feeds)
+    np.testing.assert_allclose(found[0], SCALE.beta * h, rtol=1e-6)
+    np.testing.assert_array_equal(found[1], -h)
