@@ -36,7 +36,21 @@ from attemper.tokens import token_scores
 
 from data import FORMATS, draw, save
 
-COMMANDS = ["apply", "compare", "demo", "drift", "evaluate", "fit", "merge", "refer", "report", "reproduce", "sketch"]
+COMMANDS = [
+    "apply",
+    "compare",
+    "demo",
+    "drift",
+    "evaluate",
+    "export",
+    "fit",
+    "inspect",
+    "merge",
+    "refer",
+    "report",
+    "reproduce",
+    "sketch",
+]
 NAMES = ["akiec", "bcc", "bkl", "mel"]
 
 

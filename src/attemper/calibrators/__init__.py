@@ -13,6 +13,7 @@ from attemper.calibrators.bbq import BBQ
 from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration
 from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from attemper.calibrators.platt import BetaCalibration, PlattScaling
+from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.structured import StructuredScaling
 from attemper.calibrators.temperature import TemperatureScaling
 from attemper.calibrators.wrapper import CalibratedClassifier
@@ -36,6 +37,7 @@ __all__ = [
     "MatrixScaling",
     "PlattScaling",
     "Posterior",
+    "Provenance",
     "StructuredScaling",
     "TemperatureScaling",
     "ThetaPath",

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from attemper.arrays import as_names, to_numpy
+from attemper.calibrators.provenance import Provenance
 from attemper.documents import Fields, write_document
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError
 from attemper.maps import Map, map_from_fields
@@ -82,6 +83,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes: Sequence[Any] | None
     map_: Map
     fit_report_: FitReport
+    provenance_: Provenance  # only if it was saved with one
     classes_: Any
     n_features_in_: int
     sketch_: Sketch  # after `fit_sketch`, where a sketch is enough
@@ -167,9 +169,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return []
         return [f"changes the answer in {self.fit_report_.changed:.2%} of the validation samples"]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`."""
+    def save(self, path: str | os.PathLike[str], *, provenance: Provenance | None = None) -> None:
+        """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`.
+
+        The same data give the same bytes, unless ``provenance`` tells a date.
+        """
         self._fitted()
+        if provenance is not None:
+            self.provenance_ = provenance
         names = self.classes_.tolist() if self.classes is not None else None
         content = {
             "method": self.method,
@@ -182,6 +189,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "report": asdict(self.fit_report_),
             "fitted": self._fitted_to_dict(),
         }
+        if hasattr(self, "provenance_"):
+            content["provenance"] = self.provenance_.to_dict()
         if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
             raise InputError("classes: only text and numbers can be saved as class names")
         write_document(path, "calibrator", content)
@@ -220,6 +229,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         new.fit_report_ = FitReport.from_fields(content.fields("report"))
         new._fitted_from_fields(content.fields("fitted"))
+        if "provenance" in content:
+            new.provenance_ = Provenance.from_fields(content.fields("provenance"))
         return new
 
     # What a recipe must say for itself.

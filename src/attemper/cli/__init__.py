@@ -13,6 +13,8 @@ import click
 from attemper.cli import (  # noqa: F401 (add their commands)
     demonstration,
     drifting,
+    exporting,
+    inspecting,
     referring,
     reporting,
     reproduction,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 import attemper
-from attemper.calibrators import METHODS, Calibrator, load
+from attemper.calibrators import METHODS, Calibrator, Provenance, load
 from attemper.cli.inputs import bar, kept_beside, progress, sketch_of
 from attemper.cli.options import (
     check_noise,
@@ -130,7 +130,7 @@ def fit(
     check_writable(output, inputs)
     thetas = DEFAULT_THETAS if theta is None else [theta]
     summary = fit_files(calibrator, inputs, read, spread, output, t_range=t_range, thetas=thetas)
-    calibrator.save(output)
+    calibrator.save(output, provenance=Provenance.now([*inputs, *dict.fromkeys(read["labels"] or ())]))
     forget(kept_beside(output))
     report = calibrator.fit_report_
     summary = calibrator.summary() | {

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from attemper.calibrators import METHODS, Calibrator, load
+from attemper.calibrators import METHODS, Calibrator, Provenance, load
 from attemper.cli.commands import cli
 from attemper.cli.options import (
     check_noise,
@@ -209,7 +209,7 @@ def refer(
     if output is not None:
         policy.save(output)
     if save_map is not None:
-        calibrator.save(save_map)
+        calibrator.save(save_map, provenance=Provenance.now(val))
     n_fitted = 0 if map_file else len(fitting)
     if as_json:
         print_json(

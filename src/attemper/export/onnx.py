@@ -167,7 +167,10 @@ def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -
         return Path(model) if in_place else None
     target = Path(output)
     if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
-        raise FileError(f"{target}: is the model itself, which would be lost; give another name, or say in_place=True")
+        raise FileError(
+            f"{target}: is the model itself, which would be lost; give another name, or say in_place=True "
+            "(command line: --in-place)"
+        )
     return target
 
 

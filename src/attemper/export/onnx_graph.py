@@ -72,6 +72,15 @@ class Graph:
             return None
         return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in t.shape.dim]
 
+    def signature(self, name: str) -> str:
+        """Return the type and shape of a tensor, such as float32[batch, 10]."""
+        t = self.types.get(name)
+        if t is None:
+            return "?"
+        dims = ", ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in t.shape.dim)
+        kind = onnx.TensorProto.DataType.Name(t.elem_type).lower()
+        return f"{kind}[{dims}]" if t.HasField("shape") else kind
+
     def names(self) -> set[str]:
         """Every name that is taken, in subgraphs too."""
         found = {t.name for t in self.graph.initializer} | {i.name for i in self.graph.input}

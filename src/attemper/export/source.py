@@ -73,7 +73,9 @@ def _of_calibrator(calibrator: Calibrator, digest: str | None = None) -> Source:
         facts["temperature"] = repr(float(temperature))
     provenance = getattr(calibrator, "provenance_", None)
     if provenance is not None:
-        facts |= provenance.facts()
+        facts["fitted_at"] = provenance.fitted_at
+        if provenance.files:
+            facts["data"] = json.dumps([file._asdict() for file in provenance.files], ensure_ascii=False)
     return Source(
         calibrator.map_,
         calibrator.input == "probs",

@@ -1,0 +1,84 @@
+"""When and on what a map was fitted: kept in its file by those who ask for it.
+
+The same data give the same bytes, so nothing of this is written unasked: a date would break that. The command line
+asks. Where ``SOURCE_DATE_EPOCH`` is set the date is that one, and the bytes are the same again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from attemper.documents import Fields
+from attemper.errors import FileError, InputError
+
+__all__ = ["DataFile", "Provenance"]
+
+MAX_FILES = 100_000
+
+
+class DataFile(NamedTuple):
+    """A file that a map was fitted on. Its folder is not told: a map may travel."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a fitted calibrator comes from; ``calibrator.save(path, provenance=Provenance.now("val.npz"))``."""
+
+    fitted_at: str  # UTC, such as 2025-01-31T09:00:00Z
+    attemper: str  # version
+    files: tuple[DataFile, ...] = ()
+
+    @classmethod
+    def now(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = ()) -> Provenance:
+        """Return the date of this moment, and the names and hashes of these files."""
+        from attemper.files import expanded  # `import attemper` does without the readers
+        from attemper.files.reading import opened
+
+        given = list(expanded(paths)) if paths != () else []
+        files = []
+        for file in given:
+            with opened(file) as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                files.append(DataFile(file.name, stream.tell(), digest))
+        version = sys.modules["attemper"].__version__  # the package imports this module, never the reverse
+        return cls(_date(), version, tuple(files))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain text and numbers."""
+        return {
+            "fitted_at": self.fitted_at,
+            "attemper": self.attemper,
+            "files": [file._asdict() for file in self.files],
+        }
+
+    @classmethod
+    def from_fields(cls, content: Fields) -> Provenance:
+        """Read back what `to_dict` gave."""
+        items = content.items("files")
+        if len(items) > MAX_FILES or not all(isinstance(item, dict) for item in items):
+            raise FileError(f"{content.where}: the field 'files' must hold at most {MAX_FILES} objects")
+        each = [Fields(item, f"{content.where}: files") for item in items]
+        files = tuple(DataFile(f.text("name"), f.integer("bytes"), f.text("sha256")) for f in each)
+        return cls(content.text("fitted_at"), content.text("attemper"), files)
+
+
+def _date() -> str:
+    told = os.environ.get("SOURCE_DATE_EPOCH")
+    if told is None:
+        moment = datetime.now(UTC)
+    else:
+        try:
+            moment = datetime.fromtimestamp(int(told), UTC)
+        except (ValueError, OverflowError, OSError):
+            raise InputError(f"SOURCE_DATE_EPOCH is {told!r}; expected seconds since 1970") from None
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,126 @@
+"""`attemper export`: the model that runs in production, calibrated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from attemper.cli.commands import cli
+from attemper.cli.options import check_writable, with_debug, with_json
+from attemper.cli.output import err, out, print_json
+from attemper.errors import InputError
+
+WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
+
+
+@cli.command()
+@click.argument("map_file", metavar="MAP")
+@click.argument("model", metavar="[MODEL.onnx]", required=False)
+@click.option("-o", "--output", help="Where to write the calibrated model.")
+@click.option("--logits", metavar="NAME", help="Tensor that holds the logits (with a map of probabilities: those).")
+@click.option("--axis", type=int, help="Axis of the classes, where the model does not tell: 1 or -1.")
+@click.option(
+    "--fold/--no-fold",
+    default=None,
+    help="Put the map into the weights of the last layer, or insert nodes. "
+    "[default: fold where it fits in without loss]",
+)
+@click.option(
+    "--gives",
+    type=click.Choice(["same", "probs", "log_probs", "logits"]),
+    default="same",
+    show_default=True,
+    help="What the calibrated output holds; same: what it held before, if the map can.",
+)
+@click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
+@click.option(
+    "--external",
+    type=click.Choice(["copy", "refer"]),
+    help="Tensors in files beside the model: copy them, or refer to them where they are. "
+    "[default: copy them to another folder]",
+)
+@click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")
+@click.option("--no-check", is_flag=True, help="Do not run the result: for models that you do not trust.")
+@with_json
+@with_debug
+def export(
+    map_file: str,
+    model: str | None,
+    output: str | None,
+    logits: str | None,
+    axis: int | None,
+    fold: bool | None,
+    gives: Any,
+    add: bool,
+    external: Any,
+    in_place: bool,
+    no_check: bool,
+    as_json: bool,
+) -> None:
+    """Put a fitted MAP into an ONNX model: the same model, now calibrated.
+
+    The map takes the place of the last Softmax, or follows the logits, or is folded into the weights of the last layer,
+    where it costs nothing. Names, opset, metadata and other outputs stay. The result is run with onnxruntime, if that
+    is installed, and compared with NumPy. Without a model, the map alone is written, as a step of a pipeline.
+
+    \b
+    attemper export net.attemper.json model.onnx -o calibrated.onnx
+    attemper export net.attemper.json model.onnx -o calibrated.onnx --logits logits
+    attemper export net.attemper.json -o map.onnx
+    """  # noqa: D301 (click wants the control character)
+    from attemper.export.onnx import map_to_onnx, onnx_calibrate
+
+    if output is None and not in_place:
+        raise InputError("where to? Tell -o calibrated.onnx, or --in-place to write over the model")
+    if output is not None and in_place:
+        raise InputError(f"-o {output} and --in-place: one of them")
+    if model is None:
+        if in_place or logits or axis is not None or fold is not None or add or external:
+            raise InputError("without a MODEL.onnx the map alone is written; only -o and --gives make sense")
+        assert output is not None
+        check_writable(output, [map_file])
+        made = map_to_onnx(map_file, output, gives="probs" if gives == "same" else gives)
+    else:
+        check_writable(output or model, [map_file])
+        made = onnx_calibrate(
+            model,
+            map_file,
+            output,
+            logits=logits,
+            axis=axis,
+            fold="auto" if fold is None else fold,
+            gives=gives,
+            outputs="add" if add else "replace",
+            external=external,
+            in_place=in_place,
+            check=not no_check,
+        )
+    if as_json:
+        print_json(
+            {
+                "output": str(made.output),
+                "how": "alone" if model is None else made.how,
+                "logits": made.logits,
+                "tensor": made.tensor,
+                "gives": made.gives,
+                "largest_difference": made.ran.difference,
+                "not_run": made.ran.why_not or None,
+                "notes": list(made.notes),
+            }
+        )
+        return
+    if model is None:
+        out.print(f"the map alone: {made.logits} → {made.tensor}", markup=False)
+    elif made.how == "folded":
+        out.print(f"folded into the layer that gives {made.logits!r}: no node more", markup=False)
+    else:
+        out.print(f"inserted after {made.logits!r}", markup=False)
+    out.print(f"  {made.tensor!r} holds {WORDS[made.gives]}", markup=False)
+    for note in made.notes:
+        err.print(f"note: {note}", markup=False)
+    if made.ran.difference is None:
+        out.print(f"  checked, but not run: {made.ran.why_not}", markup=False)
+    else:
+        out.print(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy", markup=False)
+    out.print(f"wrote {made.output}", markup=False)

@@ -1,0 +1,225 @@
+"""`attemper inspect`: what a file is, when it was fitted, on what, with what result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attemper.calibrators import Calibrator, load
+from attemper.cli.commands import cli
+from attemper.cli.options import reading, with_debug, with_json
+from attemper.cli.output import out, print_json
+from attemper.decisions import Policy
+from attemper.documents import read_document
+from attemper.errors import AttemperError, InputError
+from attemper.files import open_scores
+from attemper.files.reading import opened
+from attemper.sketch import ALL_PARTS, Sketch
+
+Found = tuple[dict[str, Any], list[str]]  # plain numbers, and the same in words
+
+
+@cli.command()
+@click.argument("file", metavar="FILE")
+@reading()
+@with_json
+@with_debug
+def inspect(file: str, read: dict[str, Any], as_json: bool) -> None:
+    """Say what a FILE is: a map, a sketch, a policy, an ONNX model, or a file of logits.
+
+    When it was fitted, on what (hash, N, K), and with what result. Options that say how logits are to be read are as in
+    the other commands.
+
+    \b
+    attemper inspect net.attemper.json
+    attemper inspect calibrated.onnx
+    attemper inspect val.npz
+    """  # noqa: D301 (click wants the control character)
+    path = Path(file)
+    facts: dict[str, Any] = {"file": file}
+    with opened(path) as stream:
+        facts["sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+        facts["bytes"] = stream.tell()
+    ending = path.suffix.lower()
+    found, lines = (
+        of_document(path) if ending == ".json" else of_model(path) if ending == ".onnx" else of_scores(file, read)
+    )
+    facts |= found
+    if as_json:
+        print_json(facts)
+        return
+    out.print(f"{file}: {lines[0]}", markup=False)
+    for line in [*lines[1:], f"file: {facts['bytes']} bytes, sha256 {facts['sha256']}"]:
+        out.print(f"  {line}", markup=False)
+
+
+def of_document(path: Path) -> Found:
+    """Look at a document of attemper."""
+    kind = read_document(path, "calibrator", "sketch", "policy").text("attemper")
+    if kind == "sketch":
+        s = Sketch.load(path)
+        accuracy, nll = s.correct / s.weight, s.mean_nll(1.0)
+        parts = [part for part in ALL_PARTS if getattr(s, part) is not None]
+        return (
+            {
+                "kind": "sketch",
+                "n_samples": s.n_samples,
+                "n_classes": s.n_classes,
+                "t_range": list(s.t_range),
+                "accuracy": accuracy,
+                "nll_uncalibrated": nll,
+            },
+            [
+                "a sketch, from which ts, ats and bayes can be fitted",
+                f"of {s.n_samples} samples, {s.n_classes} classes; temperatures {s.t_range[0]:g} to {s.t_range[1]:g}"
+                + (f"; parts: {', '.join(parts)}" if parts else ""),
+                f"accuracy {accuracy:.4f}, NLL {nll:.4f} before calibration",
+                "when it was made is not told in a sketch",
+            ],
+        )
+    if kind == "policy":
+        p = Policy.load(path)
+        words = [
+            "a referral policy",
+            p.rule(),
+            p.promise(),
+            f"chosen {p.chosen}, on {p.n_samples} samples, {p.n_classes} classes",
+            *p.notes,
+        ]
+        return {"kind": "policy", **p.to_dict(), "rule": p.rule(), "promise": p.promise()}, words
+    return of_calibrator(load(path))
+
+
+def of_calibrator(calibrator: Calibrator) -> Found:
+    """Look at a fitted map."""
+    report, provenance = calibrator.fit_report_, getattr(calibrator, "provenance_", None)
+    name = type(calibrator.map_).__name__
+    facts = {
+        "kind": "map",
+        "method": calibrator.method,
+        "map": calibrator.map_.to_dict()["type"],
+        "input": calibrator.input,
+        "n_samples": report.n_samples,
+        "n_classes": int(calibrator.n_features_in_),
+        "classes": None if calibrator.classes is None else calibrator.classes_.tolist(),
+        "keeps_arg_max": calibrator.map_.keeps_arg_max,
+        "nll": report.nll,
+        "converged": report.converged,
+        "message": report.message,
+        "found": calibrator.summary(),
+        "provenance": None if provenance is None else provenance.to_dict(),
+    }
+    keeps = "never changes the answer" if calibrator.map_.keeps_arg_max else "may change the answer"
+    lines = [
+        f"a map, fitted by {calibrator.method} ({type(calibrator).__name__}): {name}, takes "
+        f"{calibrator.input}, {keeps}",
+        f"on {report.n_samples} samples, {facts['n_classes']} classes",
+    ]
+    if provenance is None:
+        lines.append("when, and on which files, is not told: it was saved without provenance")
+    else:
+        lines.append(f"fitted {provenance.fitted_at} by attemper {provenance.attemper}")
+        lines += [f"data: {f.name}, {f.bytes} bytes, sha256 {f.sha256}" for f in provenance.files]
+    if facts["classes"] is not None:
+        lines.append(
+            f"classes: {', '.join(map(str, calibrator.classes_[:20]))}{', …' if facts['n_classes'] > 20 else ''}"
+        )
+    return facts, [*lines, *calibrator.describe(), f"validation NLL {report.nll:.4f}; {report.message}"]
+
+
+def of_model(path: Path) -> Found:
+    """Look at an ONNX model, calibrated or not."""
+    from attemper.export.onnx import provenance_of
+    from attemper.export.onnx_files import external_files, read_model
+    from attemper.export.onnx_graph import Graph, find_place, output_candidates
+
+    model, _ = read_model(path)
+    graph, told = Graph(model, str(path)), provenance_of(model)
+    constants = set(graph.initialisers)
+    ends = {
+        role: {i.name: graph.signature(i.name) for i in infos if i.name not in constants}
+        for role, infos in (("inputs", model.graph.input), ("outputs", model.graph.output))
+    }
+    facts: dict[str, Any] = {"opset": graph.opset, **ends, "external_files": external_files(model)}
+    lines = [f"{role}: {', '.join(f'{n} {s}' for n, s in those.items())}" for role, those in ends.items()]
+    lines.append(
+        f"opset {graph.opset}" + (f"; tensors in {', '.join(facts['external_files'])}" * bool(facts["external_files"]))
+    )
+    if told:
+        return {"kind": "calibrated model", **facts, "calibration": told}, [*of_provenance(told), *lines]
+    candidates = output_candidates(graph)
+    try:
+        place = find_place(graph, None, None, probs=False, add=False)
+        where = f"logits: {place.reads}; `attemper export` finds them"
+        facts["logits"] = place.reads
+    except InputError:
+        where = f"where the logits are is not clear: {', '.join(f'{n} ({w})' for n, w in candidates)}"
+        facts["logits"] = None
+    facts["candidates"] = dict(candidates)
+    return {"kind": "model", **facts}, ["an ONNX model; no calibration of attemper's is in it", where, *lines]
+
+
+def of_provenance(told: dict[str, str]) -> list[str]:
+    """Say what a calibrated model tells of itself."""
+    how = {"folded": "folded into its last layer", "inserted": "inserted as nodes"}.get(told.get("how", ""), "alone")
+    lines = [
+        f"an ONNX model, calibrated by attemper {told.get('version', '?')}: a {told.get('map', '?')} map, {how}",
+        f"reads {told.get('logits', '?')}; {told.get('output', '?')} holds {told.get('gives', '?')}",
+    ]
+    if "method" in told:
+        temperature = f", T = {number_of(told, 'temperature')}" if "temperature" in told else ""
+        lines.append(
+            f"fitted by {told['method']} on {told.get('n_samples', '?')} samples, {told.get('n_classes', '?')} classes"
+            f"{temperature}; validation NLL {number_of(told, 'nll')}"
+        )
+        lines.append(f"fitted {told['fitted_at']}" if "fitted_at" in told else "when it was fitted is not told")
+    try:
+        files = json.loads(told.get("data", "[]"))
+        lines += [f"data: {file['name']}, {file['bytes']} bytes, sha256 {file['sha256']}" for file in files]
+    except (ValueError, TypeError, KeyError, RecursionError):  # the file may come from anywhere
+        lines.append("data: told, but not in a form that can be read")
+    return [*lines, f"map: sha256 {told.get('map_sha256', '?')}"]
+
+
+def number_of(told: dict[str, str], key: str) -> str:
+    """Write a number short; what is none, as it came."""
+    try:
+        return f"{float(told[key]):.4g}"
+    except (ValueError, KeyError):
+        return told.get(key, "?")[:40]
+
+
+def of_scores(path: str, read: dict[str, Any]) -> Found:
+    """Look at a file of logits, piece by piece."""
+    labelled = True
+    try:
+        files = open_scores(path, **read)
+    except AttemperError as error:
+        if any(read[name] is not None for name in ("labels", "labels_key", "weights_key", "classes")):
+            raise
+        labelled = False
+        try:
+            files = open_scores(path, need_labels=False, **read)
+        except AttemperError:
+            raise error from None
+    n, right, seen = 0, 0, set()
+    for piece in files:
+        n += len(piece)
+        if piece.labels is not None:
+            seen.update(piece.labels.tolist())
+            right += int((piece.logits.argmax(axis=1) == piece.labels).sum())
+    kind = "probabilities" if read["probs"] else "logits"
+    facts: dict[str, Any] = {"kind": kind, "n_samples": n, "n_classes": files.n_classes}
+    lines = [f"{kind} of {n} samples, {files.n_classes} classes"]
+    if labelled and seen:
+        facts |= {"labels": [min(seen), max(seen)], "classes_seen": len(seen), "accuracy": right / n}
+        lines.append(f"labels {min(seen)} to {max(seen)}, {len(seen)} different; accuracy {right / n:.4f}")
+    else:
+        lines.append("no labels")
+    modified = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**facts, "modified": modified}, [*lines, f"last written {modified}"]
