@@ -57,22 +57,23 @@ def end(b, logits, ending, axis=-1, shape=("batch", K)):
     return {"out": shape}
 
 
-def mlp(ending="Softmax", layer="gemm", bias=True, **settings):
+def mlp(ending="Softmax", layer="gemm", bias=True, n_classes=K, **settings):
     """Gemm with the weights either way round, or MatMul and Add."""
+    k = n_classes
     b = Builder(**settings)
     b.input("x", "batch", 6)
     b.op("Gemm", ["x", b.weight("w1", 6, 8), b.weight("b1", 8)], "a")
     b.op("Relu", ["a"], "r")
     if layer == "matmul":
-        b.op("MatMul", ["r", b.weight("w2", 8, K)], "product" if bias else "logits")
+        b.op("MatMul", ["r", b.weight("w2", 8, k)], "product" if bias else "logits")
         if bias:
-            b.op("Add", ["product", b.weight("b2", K)], "logits")
+            b.op("Add", ["product", b.weight("b2", k)], "logits")
     elif layer == "gemm":
-        b.op("Gemm", ["r", b.weight("w2", K, 8), *([b.weight("b2", K)] if bias else [])], "logits", transB=1)
+        b.op("Gemm", ["r", b.weight("w2", k, 8), *([b.weight("b2", k)] if bias else [])], "logits", transB=1)
     else:
-        constants = [b.weight("w2", 8, K), *([b.weight("b2", 1, K)] if bias else [])]
+        constants = [b.weight("w2", 8, k), *([b.weight("b2", 1, k)] if bias else [])]
         b.op("Gemm", ["r", *constants], "logits", alpha=0.5, beta=0.25)
-    return b.model(end(b, "logits", ending, 1))
+    return b.model(end(b, "logits", ending, 1, ("batch", k)))
 
 
 def cnn(ending="Softmax", **settings):

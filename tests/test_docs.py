@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import attemper
 from attemper import cli
+
+import onnx_models as models
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -32,6 +35,7 @@ def folder(tmp_path, monkeypatch):
     data = attemper.datasets.load()
     np.savez("val.npz", logits=data.val_logits, labels=data.val_labels)
     np.savez("test.npz", logits=data.test_logits, labels=data.test_labels)
+    onnx.save(models.mlp(n_classes=data.val_logits.shape[1]), "model.onnx")
     return tmp_path
 
 

@@ -64,15 +64,42 @@ def test_external_tensors_are_kept(folder, m, fold, where):
 def test_external_tensors_are_not_read_where_they_are_not_needed(folder, monkeypatch):
     monkeypatch.setattr("onnx.numpy_helper.to_array", None)
     monkeypatch.setattr("onnx.external_data_helper.load_external_data_for_model", None)
+    onnx_calibrate(folder / "net" / "m.onnx", MIXTURE, folder / "net" / "out.onnx", check=False)
+    monkeypatch.setattr("attemper.export.onnx_folding.MAX_BYTES_UNASKED", 100)
     made = onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "net" / "out.onnx", check=False)
     assert made.how == "inserted"  # folding would read them
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_models_larger_than_two_gigabytes(tmp_path, fold):
+    """Five gigabytes of weights, in a file with a hole: nobody reads them."""
+    model = models.mlp()
+    with (tmp_path / "m.data").open("wb") as stream:
+        stream.truncate(5 << 30)
+        stream.seek(0)
+        stream.write(model.graph.initializer[2].raw_data)
+    for tensor, start in zip(model.graph.initializer[:3], (1 << 20, 1 << 21, 0)):
+        size = len(tensor.raw_data)
+        if tensor.name == "w1":
+            size = 5 * 10**9
+            tensor.dims[0] = size // 32
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", "m.data"), ("offset", start), ("length", size)):
+            tensor.external_data.add(key=key, value=str(value))
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = model.graph.initializer[0].dims[0]
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    made = onnx_calibrate(tmp_path / "m.onnx", SCALE, tmp_path / "out.onnx", fold=fold)
+    assert made.how == ("folded" if fold else "inserted")
+    assert "its tensors have 5 GiB" in made.ran.why_not
+    assert (tmp_path / "out.onnx").stat().st_size < 10_000
 
 
 def test_copies_and_references(folder):
     (folder / "other").mkdir()
     with pytest.raises(InputError, match="refer to files in its own folder alone"):
         onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "o.onnx", external="refer")
-    onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "above.onnx", external="refer")
+    onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "above.onnx", external="refer", fold=False)
     assert not (folder / "m.data").exists()
     feeds = models.feed(models.mlp())
     expected = models.run(onnx_calibrate(models.mlp(), SCALE, fold=False).model, feeds)[0]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, require
-from attemper.export.onnx_files import MAX_BYTES, External, checked, external_files, read_model, write_model
+from attemper.export.onnx_files import MAX_BYTES, External, checked, read_model, write_model
 from attemper.export.onnx_folding import fold as fold_map
 from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
 from attemper.export.onnx_nodes import BFLOAT16, FLOAT16, Nodes, can_give, map_nodes
@@ -94,7 +94,7 @@ def onnx_calibrate(
     notes: list[str] = []
     kind = _kind(source, place, gives, outputs, notes)
     how: Literal["inserted", "folded"] = "inserted"
-    if fold is True or (fold == "auto" and place.elem_type not in (FLOAT16, BFLOAT16) and not external_files(read)):
+    if fold is True or (fold == "auto" and place.elem_type not in (FLOAT16, BFLOAT16)):
         how = _folded(graph, place, source, folder, kind, outputs, fold is True, notes)
     tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
     _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "gives": kind})
@@ -205,7 +205,7 @@ def _folded(
     try:
         if outputs == "add" or kind != place.kind or place.holds != "logits":
             raise InputError("what the output holds would have to change, for which nodes are needed: fold=False")
-        rounding = fold_map(graph, place, source, folder)
+        rounding = fold_map(graph, place, source, folder, asked=must)
     except InputError as error:
         if must:
             raise InputError(f"{graph.where}: the map cannot be folded: {error}") from None

@@ -19,7 +19,9 @@ onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 __all__ = ["Layer", "find_layer", "fold"]
 
 INSTEAD = "insert nodes instead: fold=False (command line: --no-fold)"
-MAX_BYTES = 1 << 30  # of a folded tensor, which is written into the model itself
+# Of a folded tensor, which is written into the model itself, also if it was in a file beside it.
+MAX_BYTES = 1 << 30
+MAX_BYTES_UNASKED = 64 << 20
 
 
 class Layer(NamedTuple):
@@ -78,13 +80,16 @@ def attribute(node: Any, name: str, default: Any) -> Any:
     return next((onnx.helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
-def fold(graph: Graph, place: Place, source: Source, folder: Path | None) -> float:
+def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, asked: bool) -> float:
     """Fold the map; return the largest change of a weight by rounding, relative to the largest weight."""
     linear = linear_of(source, INSTEAD)
     layer = find_layer(graph, place)
     if linear.matrix.ndim == 2 and attribute(layer.node, "group", 1) != 1:
         raise InputError(f"the last layer is a convolution of several groups, which no matrix fits; {INSTEAD}")
     tensor = graph.initialisers[layer.weight]
+    most = MAX_BYTES if asked or tensor.data_location != onnx.TensorProto.EXTERNAL else MAX_BYTES_UNASKED
+    if math.prod(tensor.dims) * 4 > most:
+        raise InputError(f"the weights {tensor.name!r} are too large to be folded; {INSTEAD}")
     w = _numbers(tensor, folder)
     rows = np.moveaxis(w, -1, 0) if layer.classes_last else w
     k = rows.shape[0]
@@ -107,9 +112,10 @@ def _new_bias(
 ) -> NDArray[np.float64] | None:
     if layer.bias is None or beta == 0:
         return linear.of_bias(None)
+    shape = list(graph.initialisers[layer.bias].dims)
+    if math.prod(shape) not in (1, k) or (math.prod(shape) == k and shape[-1:] != [k] and k > 1):
+        raise InputError(f"the bias {layer.bias!r} of shape {shape} is not one number for each class; {INSTEAD}")
     b = beta * _numbers(graph.initialisers[layer.bias], folder).astype(np.float64)
-    if b.size not in (1, k) or (b.size == k and b.ndim and b.shape[-1] != k):
-        raise InputError(f"the bias {layer.bias!r} of shape {b.shape} is not one number for each class; {INSTEAD}")
     return linear.of_bias(np.broadcast_to(b.reshape(-1), (k,)))
 
 
@@ -145,8 +151,6 @@ def _numbers(tensor: Any, folder: Path | None) -> NDArray[Any]:
     if tensor.data_type not in FLOATS:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type)
         raise InputError(f"the weights {tensor.name!r} are of type {kind}; {INSTEAD}")
-    if math.prod(tensor.dims) * 8 > 8 * MAX_BYTES:
-        raise InputError(f"the weights {tensor.name!r} are too large to be folded; {INSTEAD}")
     array = np.asarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder) if folder is not None else ""))
     if not np.isfinite(array.astype(np.float64)).all():
         raise InputError(f"the weights {tensor.name!r} are not all finite; {INSTEAD}")

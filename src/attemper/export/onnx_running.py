@@ -23,6 +23,7 @@ __all__ = ["Ran", "compare_with_numpy", "feeds_for", "run_model"]
 
 SECONDS = 60.0  # that the model may take; the time limit of a model that never ends
 MAX_INPUT = 1 << 26  # elements
+MAX_EXTERNAL = 4 << 30  # bytes beside a model that is run unasked: it is loaded twice, one after the other
 TOLERANCE = {1: 1e-5, 10: 2e-3, 11: 1e-9, 16: 2e-2}
 DEFAULT_SIZE = 8  # of a dimension that is left open, other than the first
 
@@ -49,6 +50,10 @@ def compare_with_numpy(
     if importlib.util.find_spec("onnxruntime") is None:
         return Ran(None, "onnxruntime is not installed")
     name, gives = result
+    beside = [] if folder is None else [folder / file for file in external_files(original)]
+    size = sum(path.stat().st_size for path in beside)
+    if feeds is None and size > MAX_EXTERNAL:
+        return Ran(None, f"its tensors have {size / 2**30:.0f} GiB; give check={{…}}, inputs, to run it all the same")
     try:
         feeds = feeds_for(original) if feeds is None else feeds
         h = run_model(original, place.reads, place.elem_type, feeds, folder)
