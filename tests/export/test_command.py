@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 import attemper
+import attemper.export
 from attemper import Sketch, TemperatureScaling
 from attemper.calibrators import METHODS
 from attemper.cli import main
@@ -221,3 +223,23 @@ def test_inspect_other_files(good, bad, tmp_path):
     assert "not a document of attemper" in bad("inspect other.json")
     assert "what.xyz" in bad("inspect what.xyz")
     assert "none.npz" in bad("inspect none.npz")
+
+
+def test_without_onnx_one_line_says_how_to_get_it(good, bad, monkeypatch):
+    good("fit val.npz --method ts -o m.json")
+    for name in [name for name in sys.modules if name.startswith("attemper.export.onnx")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    for line in ("export m.json model.onnx -o out.onnx", "inspect model.onnx"):
+        assert 'pip install "attemper[onnx]"' in bad(line)
+
+
+def test_the_package_imports_neither_torch_nor_onnx():
+    program = (
+        "import sys, attemper.export; print(dir(attemper.export), {'torch', 'onnx', 'onnxruntime'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("set()")
+    assert "to_torch" in done.stdout
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = attemper.export.nothing

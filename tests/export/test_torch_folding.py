@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from attemper import AttemperWarning, InputError, InputTypeError, TemperatureScaling
-from attemper.export import fold_into_linear, unfold
-from attemper.maps import AffineMap, ScaleMap
+from attemper.export import fold_into_linear, to_torch, unfold
+from attemper.maps import AffineMap, MixtureMap, ScaleMap
 
 from exported import FOLDABLE, MAPS, K, exact
 
@@ -88,6 +88,57 @@ def test_maps_that_cannot_be_folded_say_what_to_use(name, why):
     assert torch.equal(layer(x), before)
     with pytest.raises(InputError, match="not folded"):
         unfold(layer)
+
+
+class Block(nn.Module):
+    """Attention, residuals, norms and an MLP, with a head for each token."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(8, K)
+
+    def forward(self, x):
+        return self.head(self.layer(x))
+
+
+def networks():
+    torch.manual_seed(0)
+    mlp = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, K))
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, K))
+    block = Block()
+    return [
+        (mlp, mlp[-1], torch.randn(9, 6)),
+        (cnn, cnn[-1], torch.randn(3, 3, 8, 8)),
+        (block, block.head, torch.randn(2, 4, 8)),
+    ]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_networks_with_a_module_and_folded(name):
+    for net, last, x in networks():
+        net.eval()
+        with torch.no_grad():
+            h = net(x).numpy()
+            expected = exact(MAPS[name], h)
+            p = nn.Sequential(net, to_torch(MAPS[name]))(x).numpy()
+            np.testing.assert_allclose(p, expected, atol=1e-6, rtol=0)
+            np.testing.assert_array_equal(p.argmax(-1), expected.argmax(-1))
+            if name in FOLDABLE:
+                fold_into_linear(last, MAPS[name])
+                folded = softmax(net(x).numpy().astype(np.float64))
+                np.testing.assert_allclose(folded, expected, atol=1e-6, rtol=0)
+                np.testing.assert_array_equal(folded.argmax(-1), expected.argmax(-1))
+                unfold(last)
+                np.testing.assert_array_equal(net(x).numpy(), h)
+
+
+def test_a_mixture_of_one_temperature_folds():
+    layer, x = made("linear")
+    h = layer(x).detach().numpy()
+    m = MixtureMap((0.0, 1.0), (1.0, 0.4), 0.0)
+    fold_into_linear(layer, m, check=x)
+    np.testing.assert_allclose(softmax(layer(x).detach().numpy()), exact(m, h), atol=1e-6)
 
 
 def test_log_probabilities_fold_where_the_matrix_does_not_see_the_difference():

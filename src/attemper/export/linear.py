@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attemper.errors import InputError
 from attemper.export.source import Source
-from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
+from attemper.maps import AffineMap, BinMap, Map, MixtureMap, OddsMap, ScaleMap
 
 __all__ = ["Linear", "linear_of"]
 
@@ -42,13 +42,14 @@ def linear_of(source: Source, instead: str) -> Linear:
 
     Softmax of z, not z itself, is what the map says: z may differ by a constant from row to row.
     """
-    m = source.map
+    m = _simplest(source.map)
     if isinstance(m, ScaleMap):
         return Linear(np.array([m.beta]), None)
     if not isinstance(m, AffineMap):
         kind = {MixtureMap: "a mixture of temperatures", OddsMap: "curves of the log-odds", BinMap: "bins"}[type(m)]
         raise InputError(f"the map is {kind}, which no linear layer can absorb; {instead}")
-    if not isinstance(m.then, ScaleMap):
+    then = _simplest(m.then)
+    if not isinstance(then, ScaleMap):
         raise InputError(f"the affine map ends in a mixture of temperatures, which no layer can absorb; {instead}")
     matrix, k = m.weight, len(m.bias)
     if m.centring == "mean":  # W (h − mean) = (W − row means) h
@@ -61,5 +62,13 @@ def linear_of(source: Source, instead: str) -> Linear:
         sums = m.weight if m.weight.ndim == 1 else m.weight.sum(axis=1)
         if np.ptp(sums) > 1e-12 * np.abs(sums).max():
             raise InputError(f"the affine map takes log-probabilities, which a linear layer does not give; {instead}")
-    bias = m.bias * m.then.beta
-    return Linear(matrix * m.then.beta, bias if np.any(bias != 0) else None)
+    bias = m.bias * then.beta
+    return Linear(matrix * then.beta, bias if np.any(bias != 0) else None)
+
+
+def _simplest(m: Map) -> Map:
+    """Return a mixture of one temperature as that temperature; anything else as it is."""
+    if not isinstance(m, MixtureMap) or m.floor > 0:
+        return m
+    betas = {beta for weight, beta in zip(m.weights, m.betas) if weight > 0}
+    return ScaleMap(betas.pop()) if len(betas) == 1 else m

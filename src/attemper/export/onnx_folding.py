@@ -152,6 +152,8 @@ def _numbers(tensor: Any, folder: Path | None) -> NDArray[Any]:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type)
         raise InputError(f"the weights {tensor.name!r} are of type {kind}; {INSTEAD}")
     array = np.asarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder) if folder is not None else ""))
+    if onnx.helper.np_dtype_to_tensor_dtype(array.dtype) != tensor.data_type:  # bfloat16, in older versions of onnx
+        raise InputError(f"the weights {tensor.name!r} are of a type that this onnx does not keep; {INSTEAD}")
     if not np.isfinite(array.astype(np.float64)).all():
         raise InputError(f"the weights {tensor.name!r} are not all finite; {INSTEAD}")
     return array
