@@ -37,6 +37,19 @@ def test_modules_give_the_numbers_of_numpy(name):
         np.testing.assert_allclose(to_torch(m, log=True)(torch.from_numpy(h)), expected, atol=2e-6, rtol=2e-5)
 
 
+@each_map
+def test_the_answer_is_that_of_numpy(name):
+    h = random_logits(500)  # steps make many classes equally probable; the classifier's own answer then stays
+    found = to_torch(MAPS[name])(torch.from_numpy(h)).argmax(-1)
+    np.testing.assert_array_equal(found, MAPS[name].apply(h).argmax(-1))
+
+
+def test_the_arg_max_stays_among_seventy_thousand_classes_in_half_precision():
+    h = torch.zeros(1, 70_000, dtype=torch.float16)
+    h[0, -1] = 1e-4
+    assert to_torch(MAPS["scale"])(h).argmax() == 69_999
+
+
 def test_two_classes_have_one_function():
     h = np.array([[2.0, 0.0], [0.0, 0.5], [-3.0, 3.0], [0.0, -np.inf]], dtype=np.float32)
     np.testing.assert_allclose(to_torch(BINARY)(torch.from_numpy(h)), exact(BINARY, h), atol=1e-7, rtol=0)
