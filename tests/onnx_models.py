@@ -8,7 +8,12 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 K = 5
-TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE}
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "float64": TensorProto.DOUBLE,
+    "bfloat16": TensorProto.BFLOAT16,
+}
 
 
 class Builder:

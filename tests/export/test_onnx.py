@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import attemper
@@ -144,6 +146,18 @@ def test_half_precision_is_computed_in_single(name):
     made = onnx_calibrate(models.mlp(dtype="float16"), MAPS[name])
     assert made.how == "inserted"
     assert made.ran.difference < 2e-3  # onnxruntime leaves out roundings of the model itself
+
+
+@each_map
+def test_bfloat16(name):
+    # onnxruntime has no bfloat16 on a CPU, so that onnx's own evaluator, slow and plain, must do.
+    h = random_logits(20).astype(ml_dtypes.bfloat16)
+    made = onnx_calibrate(echo("bfloat16"), MAPS[name], logits="logits", gives="probs")
+    p = ReferenceEvaluator(made.model).run(None, {"x": h})[0]
+    assert p.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(p.astype(np.float64), exact(MAPS[name], h), atol=1e-7, rtol=2**-6)
+    if MAPS[name].keeps_arg_max:
+        np.testing.assert_array_equal(p.astype(float).argmax(-1), h.astype(float).argmax(-1))
 
 
 @each_map

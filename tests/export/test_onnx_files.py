@@ -104,6 +104,10 @@ def test_copies_and_references(folder):
     feeds = models.feed(models.mlp())
     expected = models.run(onnx_calibrate(models.mlp(), SCALE, fold=False).model, feeds)[0]
     np.testing.assert_array_equal(models.run(folder / "above.onnx", feeds)[0], expected)
+    (folder / "other" / "taken").mkdir()
+    with pytest.raises(FileError, match="a folder"):
+        onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "taken")
+    assert [p.name for p in (folder / "other").iterdir()] == ["taken"]  # nothing half-done stays
     (folder / "other" / "m.data").write_bytes(b"mine")
     with pytest.raises(FileError, match="is there already, with other content"):
         onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "o.onnx")

@@ -18,6 +18,7 @@ import attemper
 from attemper import InputTypeError, NotFittedError, TemperatureScaling
 from attemper.export import to_torch
 
+import onnx_models as models
 from data import draw
 from exported import BINARY, MAPS, K, exact, extreme_logits, random_logits
 
@@ -114,6 +115,16 @@ def test_modules_are_exported_and_scripted(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         assert torch.equal(torch.jit.script(module)(x), module(x))
+
+
+@each_map
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_torch_writes_modules_as_onnx(name, tmp_path):
+    torch.onnx.export(
+        to_torch(MAPS[name]), (torch.from_numpy(ALL),), tmp_path / "m.onnx", dynamo=False, input_names=["x"]
+    )
+    p = models.run(tmp_path / "m.onnx", {"x": ALL})[0]
+    np.testing.assert_allclose(p, exact(MAPS[name], ALL), atol=1e-6, rtol=0)
 
 
 def test_modules_are_compiled():

@@ -220,6 +220,7 @@ def write_model(model: Any, path: Path, folder: Path | None, external: External 
     A name can only lead into the folder of the model or below it.
     """
     files = external_files(model)
+    pairs: list[tuple[Path, Path]] = []
     if files and folder is not None and not _same(folder, path.parent):
         below = folder.resolve().is_relative_to(path.parent.resolve())
         if external == "refer" and not below:
@@ -230,11 +231,17 @@ def write_model(model: Any, path: Path, folder: Path | None, external: External 
         if external == "refer":
             _relocate(model, folder.resolve().relative_to(path.parent.resolve()))
         else:
-            for name in files:
-                _copy(folder / name, path.parent / name)
-    data = model.SerializeToString()
-    with atomic(path) as stream:
-        stream.write(data)
+            pairs = [(folder / name, path.parent / name) for name in files]
+    new = [target for _, target in pairs if not target.exists()]
+    try:
+        for source, target in pairs:
+            _copy(source, target)
+        with atomic(path) as stream:
+            stream.write(model.SerializeToString())
+    except BaseException:
+        for file in new:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -171,7 +171,7 @@ class AffineModule(MixtureModule):
         h = h.to(self.weight.dtype)
         masked = h == float("-inf")
         x = self._centred(h, ~h.isfinite())
-        z = x * self.weight if self.diagonal else torch.matmul(x, self.weight.mT)
+        z = x * self.weight if self.diagonal else torch.matmul(x, self.weight.t())
         return self._mixed((z + self.bias).masked_fill(masked, float("-inf")))
 
     def _centred(self, h: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
