@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from attemper.documents import Fields
@@ -20,14 +21,20 @@ from attemper.errors import FileError, InputError
 __all__ = ["DataFile", "Provenance"]
 
 MAX_FILES = 100_000
+MAX_HASHED = 2 << 30  # bytes of a file, which is read once more for its hash
 
 
 class DataFile(NamedTuple):
     """A file that a map was fitted on. Its folder is not told: a map may travel."""
 
     name: str
-    bytes: int
-    sha256: str
+    bytes: int | None = None
+    sha256: str | None = None  # None: too large, or too far away, to be read once more
+
+    def words(self) -> str:
+        """Return the same in words."""
+        size = "" if self.bytes is None else f", {self.bytes} bytes"
+        return f"{self.name}{size}, " + ("not hashed" if self.sha256 is None else f"sha256 {self.sha256}")
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,25 @@ class Provenance:
 
     @classmethod
     def now(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = ()) -> Provenance:
-        """Return the date of this moment, and the names and hashes of these files."""
+        """Return the date of this moment, and the names and hashes of these files.
+
+        A file over 2 GiB, or one that is not on this machine, is told by its name alone.
+        """
         from attemper.files import expanded  # `import attemper` does without the readers
         from attemper.files.reading import opened
 
         given = list(expanded(paths)) if paths != () else []
         files = []
         for file in given:
+            if not isinstance(file, Path) or not file.is_file():
+                files.append(DataFile(file.name))
+                continue
+            size = file.stat().st_size
+            if size > MAX_HASHED:
+                files.append(DataFile(file.name, size))
+                continue
             with opened(file) as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-                files.append(DataFile(file.name, stream.tell(), digest))
+                files.append(DataFile(file.name, size, hashlib.file_digest(stream, "sha256").hexdigest()))
         version = sys.modules["attemper"].__version__  # the package imports this module, never the reverse
         return cls(_date(), version, tuple(files))
 
@@ -68,7 +84,14 @@ class Provenance:
         if len(items) > MAX_FILES or not all(isinstance(item, dict) for item in items):
             raise FileError(f"{content.where}: the field 'files' must hold at most {MAX_FILES} objects")
         each = [Fields(item, f"{content.where}: files") for item in items]
-        files = tuple(DataFile(f.text("name"), f.integer("bytes"), f.text("sha256")) for f in each)
+        files = tuple(
+            DataFile(
+                f.text("name"),
+                None if f.content.get("bytes") is None else f.integer("bytes"),
+                None if f.content.get("sha256") is None else f.text("sha256"),
+            )
+            for f in each
+        )
         return cls(content.text("fitted_at"), content.text("attemper"), files)
 
 

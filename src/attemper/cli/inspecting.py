@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from attemper.calibrators import Calibrator, load
+from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.options import reading, with_debug, with_json
 from attemper.cli.output import out, print_json
@@ -124,7 +125,7 @@ def of_calibrator(calibrator: Calibrator) -> Found:
         lines.append("when, and on which files, is not told: it was saved without provenance")
     else:
         lines.append(f"fitted {provenance.fitted_at} by attemper {provenance.attemper}")
-        lines += [f"data: {f.name}, {f.bytes} bytes, sha256 {f.sha256}" for f in provenance.files]
+        lines += [f"data: {file.words()}" for file in provenance.files]
     if facts["classes"] is not None:
         lines.append(
             f"classes: {', '.join(map(str, calibrator.classes_[:20]))}{', …' if facts['n_classes'] > 20 else ''}"
@@ -180,8 +181,8 @@ def of_provenance(told: dict[str, str]) -> list[str]:
         lines.append(f"fitted {told['fitted_at']}" if "fitted_at" in told else "when it was fitted is not told")
     try:
         files = json.loads(told.get("data", "[]"))
-        lines += [f"data: {file['name']}, {file['bytes']} bytes, sha256 {file['sha256']}" for file in files]
-    except (ValueError, TypeError, KeyError, RecursionError):  # the file may come from anywhere
+        lines += [f"data: {DataFile(**file).words()}" for file in files]
+    except (ValueError, TypeError, RecursionError):  # the file may come from anywhere
         lines.append("data: told, but not in a form that can be read")
     return [*lines, f"map: sha256 {told.get('map_sha256', '?')}"]
 
