@@ -149,6 +149,7 @@ def test_half_precision_is_computed_in_single(name):
 
 
 @each_map
+@pytest.mark.skipif(onnx.__version__ < "1.19", reason="this onnx evaluates bfloat16 as something else")
 def test_bfloat16(name):
     # onnxruntime has no bfloat16 on a CPU, so that onnx's own evaluator, slow and plain, must do.
     h = random_logits(20).astype(ml_dtypes.bfloat16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tracemalloc
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper
 
 import attemper.export.onnx_running as running
 from attemper import AttemperError, FileError, InputError, InputTypeError
+from attemper.cli.inspecting import of_model
 from attemper.export import onnx_calibrate
 
 import onnx_models as models
@@ -256,6 +258,8 @@ def test_any_damage_is_one_error_or_a_model(tmp_path_factory, at, byte, cut):
         onnx_calibrate(path, SCALE, path.with_name("out.onnx"), check=False)
     except AttemperError:
         assert not path.with_name("out.onnx").exists()
+    with contextlib.suppress(AttemperError):
+        of_model(path)
 
 
 def test_files_that_are_none(tmp_path):

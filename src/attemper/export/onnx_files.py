@@ -33,6 +33,7 @@ def read_model(given: Any) -> tuple[Any, Path | None]:
         model, folder, where = _parsed(path), path.parent, str(path)
     else:
         raise InputTypeError(f"{type(given).__name__} came; expected the path of an ONNX file, or an onnx.ModelProto")
+    _check_text(model, where)
     _check_tensors(model, folder, where)
     checked(model, where)
     return model, folder
@@ -147,6 +148,18 @@ def _check_tensors(model: Any, folder: Path | None, where: str) -> None:
                 f"{where}: the tensor {name!r} says {list(tensor.dims)}, {count} numbers, but holds {holds}: "
                 "the file is damaged"
             )
+
+
+def _check_text(model: Any, where: str) -> None:
+    """Refuse names that are no UTF-8, which older versions of onnx let through as bytes."""
+    names = [name for p in model.metadata_props for name in (p.key, p.value)]
+    names += [o.domain for o in model.opset_import] + [t.name for t in model.graph.initializer]
+    names += [i.name for i in (*model.graph.input, *model.graph.output, *model.graph.value_info)]
+    for node in model.graph.node:
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [a.name for a in node.attribute]
+    if any(isinstance(name, bytes) for name in names):
+        raise FileError(f"{where}: a name in it is no text: the file is damaged")
 
 
 def _bits(data_type: int) -> int:

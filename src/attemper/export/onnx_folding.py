@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.errors import InputError, require
+from attemper.errors import FileError, InputError, require
 from attemper.export.linear import Linear, linear_of
 from attemper.export.onnx_graph import FLOATS, Graph, Place
 from attemper.export.source import Source
@@ -151,10 +151,15 @@ def _numbers(tensor: Any, folder: Path | None) -> NDArray[Any]:
     if tensor.data_type not in FLOATS:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type)
         raise InputError(f"the weights {tensor.name!r} are of type {kind}; {INSTEAD}")
-    array = np.asarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder) if folder is not None else ""))
+    try:
+        array = np.asarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder) if folder is not None else ""))
+    except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
+        raise FileError(f"the weights {tensor.name!r} cannot be read: {error}") from None
     if onnx.helper.np_dtype_to_tensor_dtype(array.dtype) != tensor.data_type:  # bfloat16, in older versions of onnx
         raise InputError(f"the weights {tensor.name!r} are of a type that this onnx does not keep; {INSTEAD}")
-    if not np.isfinite(array.astype(np.float64)).all():
+    with np.errstate(invalid="ignore"):  # of NaN, which is what is looked for
+        finite = bool(np.isfinite(array.astype(np.float64)).all())
+    if not finite:
         raise InputError(f"the weights {tensor.name!r} are not all finite; {INSTEAD}")
     return array
 

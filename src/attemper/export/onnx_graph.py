@@ -77,8 +77,8 @@ class Graph:
         t = self.types.get(name)
         if t is None:
             return "?"
-        dims = ", ".join(str(d.dim_value) if d.dim_value > 0 else d.dim_param or "?" for d in t.shape.dim)
-        kind = onnx.TensorProto.DataType.Name(t.elem_type).lower()
+        dims = ", ".join(str(d.dim_value if d.dim_value > 0 else d.dim_param or "?") for d in t.shape.dim)
+        kind = type_name(t.elem_type).lower()
         return f"{kind}[{dims}]" if t.HasField("shape") else kind
 
     def names(self) -> set[str]:
@@ -104,6 +104,12 @@ class Graph:
             constant = [name in self.initialisers for name in node.input]
             return any(constant) and any(p is not None and p.op_type in LINEAR for p in parts)
         return node.op_type in LINEAR
+
+
+def type_name(elem_type: int) -> str:
+    """Return the name of a type, whatever number came."""
+    known = elem_type in onnx.TensorProto.DataType.values()
+    return str(onnx.TensorProto.DataType.Name(elem_type)) if known else f"type {elem_type}"
 
 
 def walk(graph: Any) -> Iterator[Any]:
@@ -200,7 +206,7 @@ def _reaches_output(graph: Graph, name: str) -> bool:
 def _place(graph: Graph, reads: str, ending: Any, axis: int | None, *, holds: Gives) -> Place:
     t = graph.types.get(reads) or graph.types.get(ending.output[0] if ending is not None else "")
     if t is None or t.elem_type not in FLOATS:
-        kind = "unknown" if t is None else onnx.TensorProto.DataType.Name(t.elem_type)
+        kind = "unknown" if t is None else type_name(t.elem_type)
         raise InputError(f"{graph.where}: {reads!r} is of type {kind}; expected floating-point logits")
     shape = graph.shape(reads) or (graph.shape(ending.output[0]) if ending is not None else None)
     rank = None if shape is None else len(shape)
