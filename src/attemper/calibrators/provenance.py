@@ -21,7 +21,7 @@ from attemper.errors import FileError, InputError
 __all__ = ["DataFile", "Provenance"]
 
 MAX_FILES = 100_000
-MAX_HASHED = 2 << 30  # bytes of a file, which is read once more for its hash
+MAX_HASHED = 1 << 30  # bytes of all files together, which are read once more for their hashes
 
 
 class DataFile(NamedTuple):
@@ -49,21 +49,23 @@ class Provenance:
     def now(cls, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = ()) -> Provenance:
         """Return the date of this moment, and the names and hashes of these files.
 
-        A file over 2 GiB, or one that is not on this machine, is told by its name alone.
+        A file that is not on this machine is told by its name alone; after 1 GiB, by name and size.
         """
         from attemper.files import expanded  # `import attemper` does without the readers
         from attemper.files.reading import opened
 
         given = list(expanded(paths)) if paths != () else []
         files = []
+        left = MAX_HASHED
         for file in given:
             if not isinstance(file, Path) or not file.is_file():
                 files.append(DataFile(file.name))
                 continue
             size = file.stat().st_size
-            if size > MAX_HASHED:
+            if size > left:
                 files.append(DataFile(file.name, size))
                 continue
+            left -= size
             with opened(file) as stream:
                 files.append(DataFile(file.name, size, hashlib.file_digest(stream, "sha256").hexdigest()))
         version = sys.modules["attemper"].__version__  # the package imports this module, never the reverse
