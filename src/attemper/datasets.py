@@ -25,7 +25,7 @@ DEMO = "resnet200-skin-lesionsplit-s0"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Logits and labels of one network: a validation part to fit on, a test part to judge by."""
+    """Logits and labels of one network, by `load`: a validation part to fit on, a test part to judge by."""
 
     name: str
     val_logits: NDArray[np.float32]
@@ -91,7 +91,11 @@ def stored(name: str) -> dict[str, NDArray[Any]]:
 
 
 def path_of(name: str) -> Path:
-    """Return where a data set lies."""
+    """Return where a data set lies.
+
+    >>> path_of("resnet200-skin-lesionsplit-s0").name
+    'resnet200-skin-lesionsplit-s0.npz'
+    """
     if not isinstance(name, str) or not name or Path(name).name != name:
         raise InputError(f"data set {name!r}: expected a name such as {DEMO!r}; names() lists them")
     found = [folder / f"{name}.npz" for folder in _folders() if (folder / f"{name}.npz").is_file()]

@@ -28,7 +28,7 @@ MOST_ROWS = 1 << 14  # of one chunk: of few classes there could be many, and eac
 
 
 class Drift(NamedTuple):
-    """What the labels look like now; an estimate, without a guarantee."""
+    """What the labels look like now, as `DriftTest` sees it; an estimate, without a guarantee."""
 
     factor: float  # by which the temperature of the map would have to be multiplied
     temperature: float | None  # what it would then be, where the map has one

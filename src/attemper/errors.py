@@ -66,7 +66,12 @@ class MissingExtraError(AttemperError, ImportError):
 
 
 class AttemperWarning(UserWarning):
-    """Something worth knowing that does not stop the work."""
+    """Something worth knowing that does not stop the work.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", AttemperWarning)  # "error" makes errors of them
+    """
 
 
 class EdgeWarning(AttemperWarning):

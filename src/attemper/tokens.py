@@ -20,6 +20,7 @@ from attemper.sequences import Rows, as_mask, one_for_each, position_name
 __all__ = ["LabelsAre", "check_options", "option_labels", "option_scores", "token_scores"]
 
 LabelsAre = Literal["options", "tokens"]
+"""What labels of `option_scores` are: positions among the options, or token ids."""
 
 
 def token_scores(
@@ -149,7 +150,11 @@ def option_scores(
 
 
 def check_options(options: Any, n_tokens: int | None = None) -> Labels:
-    """Check a list of token ids: two or more, none twice, all in the vocabulary."""
+    """Check a list of token ids: two or more, none twice, all in the vocabulary.
+
+    >>> check_options([317, 418, 356], n_tokens=50_000)
+    array([317, 418, 356])
+    """
     if isinstance(options, set | frozenset | dict):
         raise InputError(f"options: a {type(options).__name__} came, which has no order; give a list of token ids")
     columns = np.asarray(to_numpy(options) if array_api_compat.is_array_api_obj(options) else list(options))
@@ -166,7 +171,11 @@ def check_options(options: Any, n_tokens: int | None = None) -> Labels:
 
 
 def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: RowName) -> Labels:
-    """Give labels as positions among the options."""
+    """Give labels as positions among the options.
+
+    >>> option_labels(np.array([418, 317]), np.array([317, 418]), "tokens", "row {}".format)
+    array([1, 0])
+    """
     if labels_are == "options":
         bad = np.flatnonzero((labels < 0) | (labels >= len(options)))
         if bad.size:

@@ -63,10 +63,18 @@ METHODS: dict[str, type[Calibrator]] = {
         BBQ,
     )
 }
+"""Every method by its name on the command line: ``METHODS["ts"]`` is `TemperatureScaling`."""
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code."""
+    """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]], [0, 1, 1]).save(f"{folder}/map.json")
+    ...     load(f"{folder}/map.json").method
+    'ts'
+    """
     content = read_document(path, "calibrator")
     method = content.text("method")
     if method not in METHODS:

@@ -45,8 +45,9 @@ DENSE = 100
 class Confusions(NamedTuple):
     """The transition matrix: row k says how samples of true class k are labelled.
 
-    With up to 100 classes all columns are there, in order. With more, only the 20 most likely ones of each row; what is
-    missing of a row is spread evenly over the others.
+    `BayesianTemperatureScaling` with ``noise="classwise"`` has it as ``confusions_``. With up to 100 classes all
+    columns are there, in order. With more, only the 20 most likely ones of each row; what is missing of a row is spread
+    evenly over the others.
     """
 
     columns: NDArray[np.int64]  # K×m

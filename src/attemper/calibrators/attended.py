@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 class ThetaPath(NamedTuple):
-    """What each θ of the grid gives."""
+    """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
 
     theta: Floats
     temperature: Floats  # T(θ), the global minimum of the attended loss

@@ -32,18 +32,36 @@ __all__ = ["Calibrator", "FitReport", "TemperatureCalibrator", "judge"]
 
 @dataclass(frozen=True)
 class FitReport:
-    """How a fit went.
+    """How a fit went: ``fit_report_`` of every calibrator.
 
     Attributes
     ----------
-    converged : whether the answer is as exact as asked for
-    error : bound on what the computation (not the data) leaves open: of log T in the temperature family, of the mean
-        objective in nats elsewhere; 0 where there is nothing to search for
-    edge : None, or ``"low"`` / ``"high"``: no T inside the range is best
-    nll : mean validation NLL of the fitted map (Bayesian: of its median T, which is what a sketch can tell)
-    message : the same in words
-    gradient_norm : Euclidean norm of the gradient of the mean objective at the answer, for fits that descend on one
-    changed : share of the validation samples whose arg max the map changes
+    converged : bool
+        Whether the answer is as exact as asked for.
+    error : float
+        Bound on what the computation (not the data) leaves open: of log T in the temperature family, of the mean
+        objective in nats elsewhere; 0 where there is nothing to search for.
+    edge : "low", "high" or None
+        No T inside the range is best.
+    nll : float
+        Mean validation NLL of the fitted map (Bayesian: of its median T, which is what a sketch can tell).
+    n_samples : int
+        How many it was fitted on.
+    passes : int
+        How often the data were gone through.
+    message : str
+        The same in words.
+    gradient_norm : float, optional
+        Euclidean norm of the gradient of the mean objective at the answer, for fits that descend on one.
+    changed : float
+        Share of the validation samples whose arg max the map changes.
+
+    Examples
+    --------
+    >>> from attemper import TemperatureScaling
+    >>> report = TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 0.0]], [0, 1, 0, 1]).fit_report_
+    >>> report.converged, report.edge, report.n_samples
+    (True, None, 4)
     """
 
     converged: bool
@@ -74,7 +92,26 @@ class FitReport:
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of all calibrators; use one of its subclasses."""
+    """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
+
+    Attributes
+    ----------
+    map_ : Map
+        What was fitted.
+    fit_report_ : FitReport
+        How the fit went.
+    sketch_ : Sketch
+        After `fit_sketch`, where a sketch is enough.
+    classes_, n_features_in_
+        As scikit-learn has them: names or numbers of the columns, and how many there are.
+
+    Examples
+    --------
+    >>> from attemper import TemperatureScaling
+    >>> ts = TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 0.0]], [0, 1, 0, 1])
+    >>> ts.predict_proba([[2.0, 0.0]]).round(2), ts.predict([[2.0, 0.0]])
+    (array([[0.75, 0.25]]), array([0]))
+    """
 
     method: ClassVar[str]  # the name on the command line and in files
 
@@ -98,6 +135,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of shape (n_samples,)
             Column numbers, or names if ``classes`` was told.
         sample_weight : array of shape (n_samples,), optional
+            How often each row counts: weight 2 is the row twice.
         """
         scores = self._scores(X, y, sample_weight)
         self._begin(scores.n_classes, X)

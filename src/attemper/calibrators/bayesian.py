@@ -64,12 +64,12 @@ N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full 
 
 
 class Posterior(NamedTuple):
-    """Marginal posteriors, as probabilities of grid points."""
+    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
 
     temperature: Floats
-    temperature_weight: Floats
-    noise: Floats  # e_a for noisy labels, e_m for clean ones
-    noise_weight: Floats
+    temperature_weight: Floats  # probability of each
+    noise: Floats  # rates: e_a for noisy labels, e_m for clean ones
+    noise_weight: Floats  # probability of each
 
 
 class BayesianTemperatureScaling(StreamingCalibrator):

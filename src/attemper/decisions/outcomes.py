@@ -18,7 +18,7 @@ __all__ = ["ClassOutcome", "Outcome", "outcome_of"]
 
 @dataclass(frozen=True)
 class ClassOutcome:
-    """What became of some samples; sums of weights, so counts where there are none."""
+    """What became of some samples, by `outcome_of`; sums of weights, so counts where there are none."""
 
     name: str
     n: float
@@ -40,7 +40,7 @@ class ClassOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of all samples, and of those of each class."""
+    """What became of all samples, and of those of each class: `outcome_of` gives it."""
 
     all: ClassOutcome
     referred_share: Estimate

@@ -23,7 +23,7 @@ ByClass = Literal["predicted", "true"]
 
 
 class Decisions(NamedTuple):
-    """What happens to each sample."""
+    """What happens to each sample: `refer_or_decide` gives it."""
 
     refer: NDArray[np.bool_]  # to a specialist; the others are decided as predicted
     prediction: NDArray[np.int64]  # the most probable class (the first, when tied), as a column number
@@ -34,7 +34,7 @@ class Decisions(NamedTuple):
 class Guarantee:
     """At most ``bound`` of some samples are decided wrongly, with confidence ``level`` in the draw that chose the rule.
 
-    A bound of 1 asks nothing of a class.
+    `policy_for_miss` gives it to its `Policy`. A bound of 1 asks nothing of a class.
     """
 
     bound: float | tuple[float, ...]  # a tuple has one for each class

@@ -77,7 +77,14 @@ class Kept:
 
 
 def forget(folder: str | os.PathLike[str]) -> None:
-    """Remove what was kept, and the folder if there was nothing else in it."""
+    """Remove what was kept, and the folder if there was nothing else in it.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()  # what keep=folder of `fit_sharded` wrote to
+    >>> forget(folder)
+    >>> Path(folder).exists()
+    False
+    """
     for path, _ in _own(Path(folder)):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):

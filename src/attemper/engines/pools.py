@@ -24,6 +24,7 @@ from attemper.errors import AttemperError, InputError, require
 __all__ = ["ENGINES", "Pool", "open_pool"]
 
 ENGINES = ("serial", "threads", "processes", "dask", "ray")
+"""Names that `fit_sharded` takes as ``engine``."""
 CONNECT_SECONDS = 5.0
 # A shard in a queue is a few hundred bytes: enough of them that no cluster waits.
 IN_FLIGHT = 4096

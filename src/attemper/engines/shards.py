@@ -61,7 +61,12 @@ def sketch_shard(shard: Shard) -> Sketched | AttemperError | None:
 
 
 def sketch_pieces(pieces: Iterable[Scores], **settings: Any) -> Sketch | None:
-    """Sketch a data set that comes in pieces; None if there is none."""
+    """Sketch a data set that comes in pieces; None if there is none.
+
+    >>> halves = [Scores.from_logits([[2.0, 1.0]], [0]), Scores.from_logits([[0.0, 3.0], [1.0, 4.0]], [0, 1])]
+    >>> sketch_pieces(halves).n_samples
+    3
+    """
     total: Sketch | None = None
     for piece in pieces:
         part = Sketch.of(piece, **settings)

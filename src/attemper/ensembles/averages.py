@@ -32,14 +32,22 @@ BOTTOM = -1e30  # stands for −inf where −inf − −inf would be NaN; within
 class EnsemblePrediction:
     """What several passes say together, in the array type of the input, in single precision or better.
 
+    `average`, `MCDropout` and `DeepEnsemble` give it.
+
     Attributes
     ----------
-    probs : N×K, the mean of the passes' probabilities
-    log_probs : N×K, its logarithm, also where the mean underflows: logits for any calibrator
-    entropy : N, entropy of the mean in nats; how uncertain the prediction is
-    mutual_information : N, entropy minus the mean of the passes' entropies; how much the passes disagree
-    passes : how many passes or members were averaged
-    labels : N, if they came along
+    probs : N×K
+        The mean of the passes' probabilities.
+    log_probs : N×K
+        Its logarithm, also where the mean underflows: logits for any calibrator.
+    entropy : N
+        Entropy of the mean in nats: how uncertain the prediction is.
+    mutual_information : N
+        Entropy minus the mean of the passes' entropies: how much the passes disagree.
+    passes : int
+        How many passes or members were averaged.
+    labels : N, optional
+        If they came along.
     """
 
     probs: Any

@@ -13,7 +13,7 @@ __all__ = ["Map"]
 
 
 class Map:
-    """Turns logits into calibrated probabilities."""
+    """Turns logits into calibrated probabilities; `ScaleMap` is the simplest one."""
 
     keeps_arg_max: ClassVar[bool] = True  # in any float type
 

@@ -27,10 +27,10 @@ Weighted = Callable[[Floats], Floats]
 
 
 class Estimate(NamedTuple):
-    """A metric with its interval."""
+    """A metric with its interval: what `ece` and the others give with ``interval=0.95``."""
 
     value: float
-    low: float
+    low: float  # the ends of the interval
     high: float
 
 

@@ -34,7 +34,10 @@ PAPER = np.arange(21) / 20  # 0, 0.05, … 1
 
 @dataclass(frozen=True, eq=False)
 class ReferralCurve:
-    """What happens at each threshold, from the lowest up; all but ``threshold`` are shares of weight."""
+    """What happens at each threshold, from the lowest up: `referral_curve` gives it.
+
+    All but ``threshold`` are shares of weight.
+    """
 
     threshold: Floats
     correct_decided: Floats  # of the correctly classified samples, those decided; falls

@@ -29,7 +29,7 @@ Kind = Literal["top", "classwise", "full"]
 class Reliability:
     """Bins (lo, hi] of confidence; arrays have one entry per bin, one row per class if class-wise.
 
-    An empty bin has weight 0 and NaN for the rest.
+    `reliability` gives it. An empty bin has weight 0 and NaN for the rest.
     """
 
     edges: Floats  # one more than bins

@@ -35,7 +35,10 @@ PerClass = float | Sequence[float] | ArrayLike
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Coverage and risk at each threshold, from the lowest up; some sample is decided at each."""
+    """Coverage and risk at each threshold, from the lowest up: `risk_coverage_curve` gives it.
+
+    Some sample is decided at each threshold.
+    """
 
     threshold: Floats
     coverage: Floats  # share of weight that is decided; falls from 1

@@ -37,7 +37,16 @@ __all__ = [
 
 
 def save_before_and_after(path: str | os.PathLike[str], scores: Scores, calibrator: Calibrator) -> None:
-    """Write a picture of the reliability before and after a calibration (.png, .svg or .pdf)."""
+    """Write a picture of the reliability before and after a calibration (.png, .svg or .pdf).
+
+    >>> import tempfile
+    >>> from attemper import TemperatureScaling, datasets
+    >>> data = datasets.load()
+    >>> test = Scores.from_logits(data.test_logits, data.test_labels)
+    >>> ts = TemperatureScaling().fit(data.val_logits, data.val_labels)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_before_and_after(f"{folder}/reliability.svg", test, ts)
+    """
     require("matplotlib", extra="plots", why="to draw")
     check_format(path)
     tables, errors = [], []

@@ -55,6 +55,14 @@ def referral_curve(
         Mark these on each line, such as ``numpy.arange(21) / 20``, those of the paper.
     chosen : float, or mapping of names to floats, optional
         The threshold in use: circled, and told in the legend.
+
+    Examples
+    --------
+    >>> from attemper import metrics, plots
+    >>> curve = metrics.referral_curve([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]], [0, 1, 0])
+    >>> [ax] = plots.new_axes()
+    >>> plots.referral_curve(ax, {"ts": curve}, chosen=0.75) is ax
+    True
     """
     check_axes(ax)
     ax.plot([0, 100], [100, 0], color=GREY, linewidth=0.7, label="chance")
@@ -86,6 +94,14 @@ def risk_coverage(
         Names to objects with arrays ``threshold``, ``coverage`` and ``risk``.
     thresholds, chosen
         As in `referral_curve`.
+
+    Examples
+    --------
+    >>> from attemper import metrics, plots
+    >>> curve = metrics.risk_coverage_curve([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]], [0, 1, 0])
+    >>> [ax] = plots.new_axes()
+    >>> plots.risk_coverage(ax, {"ts": curve}) is ax
+    True
     """
     check_axes(ax)
     for name, style, at in _each(curves, chosen):

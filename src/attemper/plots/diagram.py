@@ -102,6 +102,15 @@ def reliability_before_after(
         Side by side over two columns of a paper, or one above the other in one.
     before, after, titles, counts, ece
         As in `reliability_diagram`; ``titles`` and ``ece`` are pairs.
+
+    Examples
+    --------
+    >>> from attemper import metrics, plots
+    >>> before = metrics.reliability([[0.9, 0.1], [0.2, 0.8]], [0, 0])
+    >>> after = metrics.reliability([[0.7, 0.3], [0.4, 0.6]], [0, 0])
+    >>> axes = plots.new_axes(2, width=7.2)
+    >>> plots.reliability_before_after(axes, before, after) is axes
+    True
     """
     if len(axes) != 2:
         raise InputError(f"axes: two are expected, {len(axes)} came; before, after = new_axes(2, width=7.2)")

@@ -46,6 +46,17 @@ def comparison(ax: Axes, rows: Sequence[Row] | Any, *, metric: str = "nll", titl
         What `attemper.comparison.compare` returns.
     metric : str
         A key of the metrics: "nll", "ece", "brier", "accuracy", …
+
+    Examples
+    --------
+    >>> from attemper import Scores, datasets, plots
+    >>> from attemper.comparison import compare
+    >>> data = datasets.load()
+    >>> val = Scores.from_logits(data.val_logits, data.val_labels)
+    >>> test = Scores.from_logits(data.test_logits, data.test_labels)
+    >>> [ax] = plots.new_axes()
+    >>> plots.comparison(ax, compare(val, test, ["ts"], interval=None), metric="ece") is ax
+    True
     """
     check_axes(ax)
     rows = list(getattr(rows, "rows", rows))

@@ -38,6 +38,13 @@ def confidence_histogram(
         As in `attemper.metrics.nll`.
     n_bins : int
         Bins of equal width, those of `attemper.metrics.reliability`.
+
+    Examples
+    --------
+    >>> from attemper import plots
+    >>> [ax] = plots.new_axes()
+    >>> plots.confidence_histogram(ax, [[0.9, 0.1], [0.2, 0.8]], [0, 0]) is ax
+    True
     """
     check_axes(ax)
     table = reliability(probs, labels, n_bins=n_bins, sample_weight=sample_weight)

@@ -37,6 +37,15 @@ def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None
     bayes : fitted BayesianTemperatureScaling
     sketch : Sketch, optional
         ``Sketch.of(logits, labels)`` of the data that it was fitted on; for ``labels="noisy"``, ``noise="uniform"``.
+
+    Examples
+    --------
+    >>> from attemper import BayesianTemperatureScaling, datasets, plots
+    >>> data = datasets.load()
+    >>> bayes = BayesianTemperatureScaling().fit(data.val_logits, data.val_labels)
+    >>> [ax] = plots.new_axes()
+    >>> plots.posterior(ax, bayes) is ax
+    True
     """
     check_axes(ax)
     if not isinstance(bayes, BayesianTemperatureScaling):

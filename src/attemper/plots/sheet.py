@@ -85,7 +85,13 @@ def add_key(ax: Axes, handles: Sequence[Any], columns: int, *more: Axes) -> floa
 
 
 def save(path: str | os.PathLike[str], drawn: Figure | Axes, *, dpi: float = 200) -> None:
-    """Write a Figure, or that of some Axes, as .png, .svg or .pdf: whole or not at all, the same bytes every time."""
+    """Write a Figure, or that of some Axes, as .png, .svg or .pdf: whole or not at all, the same bytes every time.
+
+    >>> import tempfile
+    >>> [ax] = new_axes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(f"{folder}/plot.svg", ax)
+    """
     form = check_format(path)
     import matplotlib as mpl
 

@@ -51,6 +51,14 @@ def temperature_curve(
         Names of methods to the temperatures that they chose: a line for each, with its marker on the NLL.
     ece_ax : matplotlib Axes, optional
         Where to draw ECE; by default on the same Axes, with a scale of its own on the right.
+
+    Examples
+    --------
+    >>> from attemper import datasets, plots
+    >>> data = datasets.load()
+    >>> [ax] = plots.new_axes()
+    >>> plots.temperature_curve(ax, data.val_logits, data.val_labels, chosen={"ts": 2.15}) is ax
+    True
     """
     check_axes(ax)
     if ece_ax is not None:
@@ -98,6 +106,15 @@ def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") ->
     ----------
     ax : matplotlib Axes
     ats : fitted AttendedTemperatureScaling
+
+    Examples
+    --------
+    >>> from attemper import AttendedTemperatureScaling, datasets, plots
+    >>> data = datasets.load()
+    >>> ats = AttendedTemperatureScaling().fit(data.val_logits, data.val_labels)
+    >>> [ax] = plots.new_axes()
+    >>> plots.theta_path(ax, ats) is ax
+    True
     """
     check_axes(ax)
     if not isinstance(ats, AttendedTemperatureScaling):

@@ -28,7 +28,7 @@ UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def render(summary: dict[str, Any]) -> str:
-    """Write what `summarise` found as a page; the same numbers give the same text."""
+    """Write what `summarise` found as a page, as `write_report` does; the same numbers give the same text."""
     require("jinja2", extra="report", why="to write a report")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -69,6 +69,18 @@ def write_report(path: str | os.PathLike[str], val: Scores, test: Scores, **sett
     """Write the report of a validation and a test set to a file; return its numbers.
 
     The file appears whole or not at all. ``settings`` are those of `summarise`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from attemper import datasets
+    >>> data = datasets.load()
+    >>> val = Scores.from_logits(data.val_logits, data.val_labels)
+    >>> test = Scores.from_logits(data.test_logits, data.test_labels)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     numbers = write_report(f"{folder}/report.html", val, test, methods=["ts"])
+    >>> len(numbers["sentences"]["says"]) > 0
+    True
     """
     require("jinja2", extra="report", why="to write a report")  # said before the work, not after it
     summary = summarise(val, test, **settings)
