@@ -1,0 +1,173 @@
+"""The page of errors says what really comes: each error is provoked, and its text begins as the page has it."""
+
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+import attemper
+from attemper import (
+    AttemperError,
+    AttemperWarning,
+    BayesianTemperatureScaling,
+    CalibratedClassifier,
+    Scores,
+    Sketch,
+    StructuredScaling,
+    TemperatureScaling,
+    cli,
+)
+from attemper.files import open_scores
+from attemper.report import summarise
+
+PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+
+LOGITS = np.array([[2.0, 0.5, 0.1], [0.3, 1.5, 0.2], [0.1, 0.4, 2.5]])
+LABELS = np.array([0, 1, 1])
+PROBS = np.array([[0.7, 0.2, 0.1], [0.0, 0.9, 0.1], [0.1, 0.3, 0.6]])
+
+
+def fit(logits, labels=LABELS, **parameters):
+    return TemperatureScaling(**parameters).fit(logits, labels)
+
+
+def changed(array, place, value):
+    array = array.copy()
+    array[place] = value
+    return array
+
+
+def read(**arrays):
+    np.savez("val.npz", **arrays)
+    return open_scores("val.npz")
+
+
+def few_to_sketch():
+    np.savez("val.npz", logits=LOGITS, labels=LABELS)
+    cli.cli.main(["sketch", "val.npz", "-o", "a.sketch.json"], standalone_mode=False)
+
+
+def sketch_loaded_as_map():
+    Sketch.of(LOGITS, LABELS).save("a.sketch.json")
+    attemper.load("a.sketch.json")
+
+
+def map_of_the_future():
+    fit(LOGITS).save("map.json")
+    Path("map.json").write_text(json.dumps(json.loads(Path("map.json").read_text()) | {"schema": 99}))
+    attemper.load("map.json")
+
+
+def lone_npy():
+    np.save("logits.npy", LOGITS)
+    open_scores("logits.npy")
+
+
+def parquet_without_pyarrow():
+    Path("val.parquet").write_bytes(b"PAR1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        patch.setitem(sys.modules, "pyarrow.parquet", None)
+        open_scores("val.parquet")
+
+
+def forest_that_is_sure():
+    X, y = load_digits(return_X_y=True)
+    forest = RandomForestClassifier(10, random_state=0)
+    CalibratedClassifier(forest, response="predict_proba", cv=3).fit(X[:300], y[:300])
+
+
+def fitted_already():
+    X, y = load_digits(return_X_y=True)
+    model = LogisticRegression(max_iter=2000).fit(X[:300], y[:300])
+    CalibratedClassifier(model).fit(X[300:600], y[300:600])
+
+
+def report_on_one_set():
+    data = attemper.datasets.load()
+    same = Scores.from_logits(data.val_logits, data.val_labels)
+    summarise(same, same, methods=["ts"])
+
+
+def unseen_class():
+    data = attemper.datasets.load()
+    some = data.val_labels != 3
+    StructuredScaling().fit(data.val_logits[some], data.val_labels[some])
+
+
+# Each heading of the page, and what brings that error or warning about.
+PROVOKED = {
+    "Labels that start at 1": lambda: fit(LOGITS, [1, 2, 3]),
+    "Labels that are names": lambda: fit(LOGITS, ["cat", "dog", "dog"]),
+    "Labels that are one-hot": lambda: fit(LOGITS, np.eye(3)),
+    "Fewer labels than logits": lambda: fit(LOGITS, [0, 1]),
+    "No labels at all": lambda: TemperatureScaling().fit(LOGITS),
+    "A logit that is NaN": lambda: fit(changed(LOGITS, (1, 2), np.nan)),
+    "A mask of -1e31": lambda: fit(changed(LOGITS, (0, 1), -1e31)),
+    "A masked class that is the label": lambda: fit(changed(LOGITS, (1, 1), -np.inf)),
+    "One column for two classes": lambda: fit(LOGITS[:, :1], [0, 1, 1]),
+    "Logits of tokens": lambda: fit(np.zeros((2, 5, 3)), np.zeros((2, 5))),
+    "Another number of columns": lambda: fit(LOGITS).predict_proba(LOGITS[:, :2]),
+    "Names that are not sorted": lambda: fit(
+        LOGITS, ["nevus", "melanoma", "melanoma"], classes=["nevus", "melanoma", "bkl"]
+    ),
+    "Logits where probabilities were told": lambda: fit(LOGITS, input="probs"),
+    "Rows that do not sum to one": lambda: fit(0.5 * PROBS, input="probs"),
+    "A probability of zero for the label": lambda: fit(PROBS, [0, 0, 2], input="probs"),
+    "A floor for logits": lambda: fit(LOGITS, floor=1e-8),
+    "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
+    "Pickled objects": lambda: read(logits=LOGITS, labels=np.array(["a", None, 1], dtype=object)),
+    "An .npy file by itself": lone_npy,
+    "A pattern without files": lambda: open_scores("val-*.npz"),
+    "An ending that is not known": lambda: open_scores("val.pt"),
+    "A package that is missing": parquet_without_pyarrow,
+    "A map of a newer version": map_of_the_future,
+    "A sketch where a map was meant": sketch_loaded_as_map,
+    "Predicting before fitting": lambda: TemperatureScaling().predict_proba(LOGITS),
+    "Every answer is right": lambda: fit(LOGITS, LOGITS.argmax(axis=1)),
+    "The logits speak against the labels": lambda: fit(LOGITS, LOGITS.argmin(axis=1)),
+    "T on the edge of the range": lambda: BayesianTemperatureScaling().fit(
+        np.tile(1e4 * LOGITS, (50, 1)), np.tile(LABELS, 50)
+    ),
+    "A class without a label": unseen_class,
+    "A method that needs the logits": lambda: StructuredScaling().fit_sketch(Sketch.of(LOGITS, LABELS)),
+    "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, t_range=(0.1, 10)),
+    "A sketch of few samples": few_to_sketch,
+    "A module whose output is not told": lambda: CalibratedClassifier(torch.nn.Linear(3, 3)).fit(LOGITS, LABELS),
+    "A classifier that is fitted already": fitted_already,
+    "A forest that gives zeros": forest_that_is_sure,
+    "One set for fitting and judging": report_on_one_set,
+}
+
+
+def entries():
+    """Return heading and text of each entry of the page."""
+    found = re.findall(r"^### ([^\n]+)\n\n```text\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return {heading: " ".join(text.split()) for heading, text in found}
+
+
+def test_each_entry_of_the_page_is_provoked():
+    headings = re.findall(r"^### (.+)", PAGE.read_text(encoding="utf-8"), flags=re.M)
+    assert headings == list(entries())
+    assert headings == list(PROVOKED)
+
+
+@pytest.mark.parametrize("heading", PROVOKED)
+def test_what_comes_begins_as_the_page_says(heading, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(), pytest.raises((AttemperError, AttemperWarning)) as came:
+        warnings.simplefilter("error", AttemperWarning)
+        PROVOKED[heading]()
+    said = entries()[heading]
+    kind, _, text = said.partition(": ")
+    assert kind == type(came.value).__name__
+    assert len(text) > 30
+    assert " ".join(str(came.value).split()).startswith(text.removesuffix(" …"))
