@@ -5,7 +5,7 @@ LOGITS ?= data
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint bench bench-scale accuracy flagship annotators results clean
+.PHONY: demo test lint docs bench bench-scale accuracy flagship annotators results clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -18,6 +18,10 @@ lint: .venv/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: .venv/docs.stamp  ## the documentation as a site, into site/, with warnings as errors; it asks the network for nothing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Now: python3 -m http.server --directory site"
 
 bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in an environment of its own
 	.venv-bench/bin/python benchmarks/speed.py
@@ -45,8 +49,12 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 	$(PIP) --editable ".[plots,report]"
 	touch $@
 
+.venv/docs.stamp: .venv/demo.stamp
+	$(PIP) --editable ".[plots,report,docs]"
+	touch $@
+
 .venv/test.stamp: .venv/demo.stamp
-	$(PIP) --editable ".[plots,report,torch,parquet,test]"
+	$(PIP) --editable ".[plots,report,torch,parquet,docs,test]"
 	touch $@
 
 # Tests open reports in Debian's Chromium.
@@ -62,4 +70,4 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench demo-output
+	rm -rf .venv .venv-bench demo-output site

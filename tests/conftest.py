@@ -1,7 +1,9 @@
-"""Settings for all tests."""
+"""Settings for all tests, and a browser for those of pages."""
 
 import os
+import shutil
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # There is no GPU here: Triton's kernels run in its interpreter. It must be told before they are read.
@@ -16,3 +18,39 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("attemper")
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--window-size=1200,900",
+)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Debian's Chromium; where there is none, a failure in CI and a skip elsewhere."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        missing = "chromium and chromedriver are needed: apt-get install chromium chromium-driver"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=Service(driver))
+    opened.get("about:blank")
+    yield opened
+    opened.quit()

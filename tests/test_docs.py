@@ -44,10 +44,14 @@ def test_python_blocks_run_in_order(page, folder, capsys):
     names: dict = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), names)
+        printed = capsys.readouterr().out.splitlines()
+        told = re.findall(r"^# → (.*)", block, flags=re.M)
+        assert not told or printed == told
 
 
-def test_the_commands_of_the_readme_run_in_order(folder, monkeypatch):
-    lines = [line.split(" #")[0].strip() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_commands_of_a_page_run_in_order(page, folder, monkeypatch):
+    lines = [line.split(" #")[0].strip() for block in blocks(ROOT / page, "sh") for line in block.splitlines()]
     commands = [line for line in lines if line.startswith("attemper ")]
     assert len(commands) >= 4
     for command in commands:
@@ -69,6 +73,15 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_github_and_the_site_read_a_page_alike(page):
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+    item = r"(?:[-*]|\d+\.) \S"
+    for apart in (rf"^(?![ #|>]|{item}).*\S.*\n(?:{item}|\|)", rf"^ {{4,}}\S.*\n{item}"):
+        assert not re.search(apart, text, flags=re.M), "an empty line must come before a list or a table"
+    assert not re.search(r"^\n {1,3}\S", text, flags=re.M), "within a list, indent what follows an empty line by four"
 
 
 def test_functions_and_tests_of_the_paper_map_exist():

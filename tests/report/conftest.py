@@ -1,28 +1,12 @@
-"""Data, pages and a browser for the tests of reports."""
+"""Data and pages for the tests of reports."""
 
 from __future__ import annotations
-
-import os
-import shutil
 
 import pytest
 
 import attemper
 from attemper.report import render, summarise
 from attemper.scores import Scores
-
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--window-size=1200,900",
-)
 
 
 @pytest.fixture(scope="session")
@@ -44,26 +28,3 @@ def page(summary, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render(summary), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    """Debian's Chromium; where there is none, a failure in CI and a skip elsewhere."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        missing = "chromium and chromedriver are needed: apt-get install chromium chromium-driver"
-        if os.environ.get("CI"):
-            pytest.fail(missing)
-        pytest.skip(missing)
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(driver))
-    opened.get("about:blank")
-    yield opened
-    opened.quit()

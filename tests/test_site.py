@@ -1,0 +1,181 @@
+"""The documentation as a site: it is built without a warning, complete, and asks the network for nothing."""
+
+import functools
+import html
+import importlib
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import attemper
+from attemper.cli.commands import cli
+
+ROOT = Path(__file__).parents[1]
+
+# What the reference shows in full. The names of attemper itself are on the pages of their modules.
+MODULES = [
+    f"attemper.{name}"
+    for name in (
+        "metrics",
+        "decisions",
+        "drift",
+        "tokens",
+        "engines",
+        "ensembles",
+        "losses",
+        "comparison",
+        "plots",
+        "report",
+        "datasets",
+        "errors",
+        "calibrators",
+    )
+]
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """Build the site as `make docs` does; a warning is a failure."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(site):
+    """Serve the site on this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class Fetched(HTMLParser):
+    """Collects the addresses that a browser fetches by itself to show a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        told = dict(attributes)
+        self.found += [told[name] for name in ("src", "srcset", "poster", "data") if told.get(name)]
+        if tag == "link" and told.get("rel") not in ("prev", "next", "canonical"):
+            self.found.append(told["href"])
+
+
+def test_what_pages_fetch_is_part_of_the_site(site):
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 50
+    for page in pages:
+        parser = Fetched()
+        parser.feed(page.read_text(encoding="utf-8"))
+        for address in parser.found:
+            if address.startswith("data:"):
+                continue
+            assert "//" not in address, f"{page.name}: {address}"
+            if page.name != "404.html":  # its addresses are absolute
+                assert (page.parent / address.partition("?")[0]).is_file(), f"{page.name}: {address}"
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\(\W*(https?:)?//|@import", sheet.read_text(encoding="utf-8")), sheet.name
+
+
+def test_what_is_outside_docs_is_part_of_the_site(site):
+    home = (site / "index.html").read_text(encoding="utf-8")
+    assert "makes a classifier's confidence mean what it says" in html.unescape(home)
+    assert 'href="outside/data.html"' in home
+    report = "examples/skin_lesions/report.html"
+    assert (site / "outside" / report).read_bytes() == (ROOT / report).read_bytes()
+    assert f'href="outside/{report}"' in (site / "report.html").read_text(encoding="utf-8")
+    assert 'href="experiments/zoo.html"' in (site / "outside/data.html").read_text(encoding="utf-8")
+
+
+def test_every_command_is_told(site):
+    text = html.unescape(re.sub(r"<[^>]+>", "", (site / "reference/commands.html").read_text(encoding="utf-8")))
+    assert len(cli.commands) >= 12
+    for name, command in cli.commands.items():
+        assert f"Usage: attemper {name} " in text
+        for option in [o for p in command.params for o in p.opts if o.startswith("--") and not getattr(p, "hidden", 0)]:
+            assert option in text
+
+
+def test_every_public_name_is_in_the_reference(site):
+    pages = [page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")]
+    found = {name for page in pages for name in re.findall(r'id="(attemper\.[\w.]+)"', page)}
+    for module in MODULES:
+        for name in importlib.import_module(module).__all__:
+            assert {f"{module}.{name}", f"{module}.{name}.{name}"} & found, name  # reliability is in a file of its name
+    shown = {name.rpartition(".")[2] for name in found}
+    assert {name for name in attemper.__all__ if not inspect.ismodule(getattr(attemper, name))} <= shown
+
+
+def test_formulas_examples_and_fields_are_drawn(site):
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")}
+    whole = "".join(pages.values())
+    assert "math:" not in whole
+    assert "<math " in pages["metrics"]
+    assert "<blockquote>" not in whole  # what >>> is to Markdown
+    assert "<p>&gt;&gt;&gt;" not in whole
+    assert "of the misclassified samples, those referred" in pages["metrics"]  # a comment beside a field
+
+
+def has_example(thing):
+    inside = vars(thing).values() if inspect.isclass(thing) else ()
+    return any(">>> " in (getattr(part, "__doc__", None) or "") for part in (thing, *inside))
+
+
+def test_every_public_name_has_an_example():
+    modules = ["attemper", *MODULES]
+    public = {name: getattr(m, name) for m in map(importlib.import_module, modules) for name in m.__all__}
+    public = {name: thing for name, thing in public.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
+    assert len(public) > 100
+    for name, thing in public.items():
+        kin = thing.__mro__ if inspect.isclass(thing) and issubclass(thing, Exception) else (thing,)
+        named = [public[word] for word in re.findall(r"`(\w+)`", thing.__doc__) if word in public]
+        assert any(map(has_example, (*kin, *named))), name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_browser_shows_pages_without_complaint(browser, address, width, scheme):
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get("about:blank")
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    for page in ("index", "tutorial", "errors", "benchmarks", "reference/metrics", "reference/commands"):
+        browser.get(f"{address}{page}.html")
+        assert browser.execute_script("return document.body.dataset.mdColorScheme") == (
+            "slate" if scheme == "dark" else "default"
+        )
+        # Wide tables and code scroll by themselves; the page does not.
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width, page
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    assert len(sent) > 20
+    assert [url for url in sent if not url.startswith((address, "data:"))] == []
