@@ -150,7 +150,7 @@ PROVOKED = {
 
 def entries():
     """Return heading and text of each entry of the page."""
-    found = re.findall(r"^### ([^\n]+)\n\n```text\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+    found = re.findall(r"^### ([^\n]+)\n\n```output\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
     return {heading: " ".join(text.split()) for heading, text in found}
 
 

@@ -28,4 +28,4 @@ def commands() -> str:
 
 
 def _block(name: str, context: click.Context) -> str:
-    return f"## {name}\n\n```{{ .text .columns }}\n{context.get_help()}\n```"
+    return f"## {name}\n\n```text\n{context.get_help()}\n```"
