@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -18,6 +19,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.exceptions import DataConversionWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -33,7 +35,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
@@ -428,6 +430,38 @@ def test_weight_zero_is_no_row():
     clf = CalibratedClassifier(model, "ts", cv="prefit").fit(x, y, w)
     without = CalibratedClassifier(model, "ts", cv="prefit").fit(x[kept], y[kept])
     np.testing.assert_array_equal(clf.predict_proba(NEW), without.predict_proba(NEW))
+
+
+def test_weights_are_routed_as_each_asks():
+    w = np.arange(240) % 3.0
+    folds = list(StratifiedKFold(3).split(X, Y))
+    plain = CalibratedClassifier(LogisticRegression(), "ts", cv=folds)
+    both = plain.fit(X, Y, w).predict_proba(NEW)
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(ValueError, match=r"\[sample_weight\] are passed but are not explicitly set"):
+            clone(plain).fit(X, Y, w)
+        # Inside of a pipeline, inside of the wrapper, inside of a pipeline.
+        weighted = make_pipeline(FunctionTransformer(), LogisticRegression().set_fit_request(sample_weight=True))
+        inner = CalibratedClassifier(weighted, "ts", cv=folds).set_fit_request(sample_weight=True)
+        outer = make_pipeline(FunctionTransformer(), inner).fit(X, Y, sample_weight=w)
+        np.testing.assert_array_equal(outer.predict_proba(NEW), both)
+        # In the folds of a search; the weights of a part of the rows go with these rows.
+        inner = CalibratedClassifier(weighted, "ts", cv=3).set_fit_request(sample_weight=True)
+        scoring = get_scorer("neg_log_loss").set_score_request(sample_weight=True)
+        search = GridSearchCV(inner, {"method": ["ts"]}, cv=2, scoring=scoring).fit(X, Y, sample_weight=w)
+        assert search.best_estimator_.calibrator_.fit_report_.n_samples == np.count_nonzero(w)
+        # The classifier wants none: only the calibration is weighted, and nobody needs to be warned.
+        alone = LogisticRegression().set_fit_request(sample_weight=False)
+        unweighted = CalibratedClassifier(alone, "ts", cv=folds).fit(X, Y, w).predict_proba(NEW)
+        kept = w > 0
+    held = np.empty((240, 3))
+    for train, test in folds:
+        rows = train[kept[train]]
+        held[test] = LogisticRegression().fit(X[rows], Y[rows]).decision_function(X[test])
+    ts = TemperatureScaling().fit(held[kept], Y[kept], w[kept])
+    by_hand = ts.predict_proba(LogisticRegression().fit(X[kept], Y[kept]).decision_function(NEW))
+    np.testing.assert_allclose(unweighted, by_hand, rtol=1e-12)
+    assert abs(unweighted - both).max() > 1e-4
 
 
 def test_weights_that_the_estimator_does_not_take():

@@ -18,7 +18,6 @@ from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
-from sklearn.utils.validation import has_fit_parameter
 
 from attemper.arrays import Floats, Labels, as_names, as_weights, to_numpy
 from attemper.calibrators.base import Calibrator
@@ -36,6 +35,7 @@ from attemper.calibrators.wrapper.estimators import (
 )
 from attemper.calibrators.wrapper.folds import Rows, split, take, warn_left_out
 from attemper.calibrators.wrapper.modules import is_batched, is_module, respond_to_batches
+from attemper.calibrators.wrapper.routing import is_routed, router, takes_weights
 from attemper.calibrators.wrapper.targets import check_rows, encode
 from attemper.errors import AttemperWarning, InputError, NotFittedError
 from attemper.scores import Kind
@@ -187,6 +187,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             tags.classifier_tags.multi_label = False
         return tags
 
+    def get_metadata_routing(self) -> Any:
+        """Say who is given what, if scikit-learn's metadata routing is enabled: weights go to both, as each asks."""
+        return router(self)
+
     # How it is fitted: a module, an estimator that is fitted already, or one in folds.
 
     def _fit_module(self, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
@@ -244,7 +248,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _fit_folds(self, X: Any, y: NDArray[Any], w: Floats | None, kept: Rows, response: Response) -> dict[str, Any]:
         check_trainable(self.estimator)
-        self._tell_what_folds_do(weighted=w is not None)
+        self._tell_what_folds_do(unheeded=w is not None and not is_routed() and not takes_weights(self, w))
         classes = np.unique(y[kept])
         if len(classes) < 2:
             raise InputError(
@@ -292,8 +296,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # Parts of a fit.
 
     def _train(self, X: Any, y: NDArray[Any], w: Floats | None, rows: Rows) -> Any:
-        weighted = w is not None and has_fit_parameter(self.estimator, "sample_weight")
-        more = {"sample_weight": w[rows]} if weighted else {}  # type: ignore[index]
+        more = {} if w is None or not takes_weights(self, w) else {"sample_weight": w[rows]}
         return clone(self.estimator).fit(take(X, rows), y[rows], **more)
 
     def _calibrate(
@@ -354,7 +357,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self.ensemble:
             raise InputError(f"ensemble=True: {why}; leave ensemble out")
 
-    def _tell_what_folds_do(self, weighted: bool) -> None:
+    def _tell_what_folds_do(self, unheeded: bool) -> None:
         name = name_of(self.estimator)
         if self.cv is None and is_fitted(self.estimator):
             warnings.warn(
@@ -363,7 +366,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 AttemperWarning,
                 stacklevel=5,
             )
-        if weighted and not has_fit_parameter(self.estimator, "sample_weight"):
+        if unheeded:
             warnings.warn(
                 f"{name} takes no sample_weight: it is fitted with equal weights (rows of weight 0 left out), and only "
                 "the calibration is weighted. Or fit it elsewhere, with its weights, and say cv='prefit'.",
