@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from attemper.errors import require
 
 __all__ = ["Scan", "counts", "nll", "places", "rests", "scan"]
+
+torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 # Numbers that are worked on at once: 64 MB in single precision.
 CHUNK_ELEMENTS = 1 << 24

@@ -11,13 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from attemper.errors import AttemperWarning
+from attemper.errors import AttemperWarning, require
 from attemper.gpu import plain
 
 __all__ = ["DeviceRows"]
+
+torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 Floats = NDArray[np.float64]
 
