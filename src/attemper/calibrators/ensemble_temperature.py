@@ -190,17 +190,20 @@ def _programme(s: Floats, curvature: Floats, omega: Floats) -> Floats:
     """Step from ω to where its parabola is least on the simplex: the best of the minima on the faces."""
     m = len(omega)
     best, lowest = np.zeros(m), 0.0
+    # A part that has lost all its weight, and a row that needs it, make a curvature beyond all others: units of its own.
+    unit = 1 / np.sqrt(np.maximum(np.diag(curvature), 1.0))
     for size in range(1, m + 1):
         for face in combinations(range(m), size):
             kept, gone = list(face), [j for j in range(m) if j not in face]
             # Stationary on the face, with a multiplier for the sum. The slopes are taken less one, which the multiplier
             # makes up for: near the minimum all of them are one, and their differences would drown in rounding.
             system = np.zeros((size + 1, size + 1))
-            system[:size, :size] = curvature[np.ix_(kept, kept)]
-            system[:size, size] = system[size, :size] = 1.0
-            right = np.append((s - 1)[kept] + curvature[np.ix_(kept, gone)] @ omega[gone], omega[gone].sum())
+            system[:size, :size] = curvature[np.ix_(kept, kept)] * np.outer(unit[kept], unit[kept])
+            system[:size, size] = system[size, :size] = unit[kept]
+            slopes = (s - 1)[kept] + curvature[np.ix_(kept, gone)] @ omega[gone]
+            right = np.append(slopes * unit[kept], omega[gone].sum())
             step = -omega
-            step[kept] = np.linalg.lstsq(system, right, rcond=1e-15)[0][:size]
+            step[kept] = np.linalg.lstsq(system, right, rcond=1e-15)[0][:size] * unit[kept]
             step = np.maximum(step, -omega) if (omega + step).min() >= -1e-14 else np.zeros(m)
             value = float(-(s - 1) @ step + 0.5 * step @ curvature @ step)
             if value < lowest and abs(step.sum()) < 1e-9:
