@@ -141,8 +141,9 @@ def test_help_teaches(good, command):
 def test_all_commands_are_listed(good, cli):
     assert all(f"  {command} " in good("--help") for command in COMMANDS)
     assert attemper.__version__ in good("--version")
-    assert cli().code == 2
-    assert all(command in cli().err for command in COMMANDS)
+    nothing = cli()
+    assert nothing.code in (0, 2)  # 0 before click 8.2, which also prints it to the other stream
+    assert all(command in nothing.out + nothing.err for command in COMMANDS)
 
 
 # fit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -27,7 +27,8 @@ def bar(total: int | None) -> Iterator[tuple[Progress, Any]]:
         TextColumn("{task.completed}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+    with progress if err.is_terminal else nullcontext():  # one that is disabled ends in an empty line before rich 15
         yield progress, progress.add_task("", total=total)
 
 

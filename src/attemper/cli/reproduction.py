@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -64,7 +65,8 @@ def reproduce(
         TimeRemainingColumn(),
         TextColumn("{task.fields[job]}"),
     )
-    with Progress(*columns, console=err, disable=not err.is_terminal) as progress:
+    progress = Progress(*columns, console=err, disable=not err.is_terminal)
+    with progress if err.is_terminal else nullcontext():  # one that is disabled ends in an empty line before rich 15
         tasks: dict[str, int] = {}
 
         def tick(study: str, done: int, total: int, job: str) -> None:

@@ -238,5 +238,5 @@ def progress(show: bool, what: str, total: int | None) -> Iterator[Callable[[], 
     try:
         yield tick
     finally:
-        if bar is not None:
+        if bar is not None and not bar.disable:
             bar.stop()
