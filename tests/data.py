@@ -68,7 +68,7 @@ def save(folder: Path, form: str, logits, labels, weights=None, stem="val", key=
         columns = {"label": labels} | ({} if weights is None else {"w": weights})
         if variant:
             width = logits.shape[1] if variant == "fixed" else -1
-            columns[key] = pa.array(logits.tolist(), pa.list_(pa.from_numpy_dtype(logits.dtype), width))
+            columns[key] = pa.array(list(logits), pa.list_(pa.from_numpy_dtype(logits.dtype), width))
         else:
             columns |= {f"logit_{k}": logits[:, k] for k in range(logits.shape[1])}
         pq.write_table(pa.table(columns), path, row_group_size=40)

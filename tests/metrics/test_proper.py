@@ -43,7 +43,8 @@ def test_is_the_obvious_loop(metric, k):
 def test_agrees_with_scikit_learn():
     p, y, w = draw(400, 7)
     assert nll(p, y, sample_weight=w) == pytest.approx(log_loss(y, p, sample_weight=w), rel=1e-12)
-    assert brier(p, y, sample_weight=w) == pytest.approx(brier_score_loss(y, p, sample_weight=w), rel=1e-12)
+    by_class = [brier_score_loss(y == k, p[:, k], sample_weight=w) for k in range(7)]
+    assert brier(p, y, sample_weight=w) == pytest.approx(sum(by_class), rel=1e-12)
     assert accuracy(p, y, sample_weight=w) == pytest.approx(
         accuracy_score(y, p.argmax(axis=1), sample_weight=w), rel=1e-12
     )

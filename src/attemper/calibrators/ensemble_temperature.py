@@ -190,7 +190,7 @@ def _programme(s: Floats, curvature: Floats, omega: Floats) -> Floats:
     """Step from ω to where its parabola is least on the simplex: the best of the minima on the faces."""
     m = len(omega)
     best, lowest = np.zeros(m), 0.0
-    # A part that has lost all its weight, and a row that needs it, make a curvature beyond all others: units of its own.
+    # A part without weight that some row needs has a curvature beyond all others: it gets a unit of its own.
     unit = 1 / np.sqrt(np.maximum(np.diag(curvature), 1.0))
     for size in range(1, m + 1):
         for face in combinations(range(m), size):
