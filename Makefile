@@ -1,11 +1,12 @@
-# The README's commands. Everything is installed into .venv; only `make test` installs Debian's Chromium where there is none.
+# The README's commands. Everything is installed into .venv or folders beside it; only `make test` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
 LOGITS ?= data
+EXTRAS ?= plots,report
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test lint docs bench bench-scale accuracy flagship annotators results clean
+.PHONY: demo test lint docs bench bench-scale accuracy flagship annotators results test-oldest lock dist sbom clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -44,6 +45,25 @@ annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=fol
 results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (minutes; goes on after an interrupt)
 	$(BIN)/attemper reproduce all --output docs/results
 
+test-oldest: .venv-oldest/stamp  ## the tests with the oldest versions that pyproject.toml allows, in an environment of its own
+	.venv-oldest/bin/python -m pytest --numprocesses=2 tests
+
+lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the tests: delete a pin, `make clean lock`
+	(grep '^#' constraints.txt; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//') > .venv/lock.txt
+	mv .venv/lock.txt constraints.txt
+	touch .venv/demo.stamp .venv/test.stamp
+
+dist: .venv/test.stamp  ## the wheel and the sdist, into dist/; the same bytes every time
+	$(BIN)/python -m hatchling build
+
+sbom: .venv-sbom/stamp  ## dist/attemper.cdx.json: what `pip install "attemper[$(EXTRAS)]"` brings, as a CycloneDX bill of materials
+	$(PYTHON) -m venv --clear .venv-sbom/attemper
+	.venv-sbom/attemper/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt ".[$(EXTRAS)]"
+	.venv-sbom/attemper/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes pip setuptools
+	mkdir -p dist
+	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file dist/attemper.cdx.json .venv-sbom/attemper/bin/python
+
 .venv/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) --editable ".[plots,report]"
@@ -69,5 +89,15 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --editable . --requirement benchmarks/peers.txt
 	touch $@
 
+.venv-oldest/stamp: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv --clear .venv-oldest
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --requirement constraints-oldest.txt --editable .
+	touch $@
+
+.venv-sbom/stamp:
+	$(PYTHON) -m venv .venv-sbom
+	.venv-sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
+	touch $@
+
 clean:
-	rm -rf .venv .venv-bench demo-output site
+	rm -rf .venv .venv-bench .venv-oldest .venv-sbom demo-output dist site
