@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOGITS ?= data
 EXTRAS ?= plots,report
+# Old Ray leaves files open, and old array-api-compat calls torch as it is no longer called.
+OLD_WARNINGS := -W ignore::pytest.PytestUnraisableExceptionWarning -W "ignore:torch.asarray:UserWarning"
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
@@ -46,7 +48,7 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 	$(BIN)/attemper reproduce all --output docs/results
 
 test-oldest: .venv-oldest/stamp  ## the tests with the oldest versions that pyproject.toml allows, in an environment of its own
-	.venv-oldest/bin/python -m pytest --numprocesses=2 tests
+	.venv-oldest/bin/python -m pytest --numprocesses=2 tests $(OLD_WARNINGS)
 
 lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the tests: delete a pin, `make clean lock`
 	(grep '^#' constraints.txt; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//') > .venv/lock.txt

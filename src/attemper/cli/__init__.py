@@ -40,7 +40,7 @@ def main() -> NoReturn:
             code = cli.main(prog_name="attemper", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
-        notes = [*getattr(error, "__notes__", []), *getattr(error.__cause__, "__notes__", [])]
+        notes = [*getattr(error, "__notes__", []), *getattr(error.__context__, "__notes__", [])]
         fail("; ".join(["interrupted; no file was left half-written", *notes]), 130)
     except click.ClickException as error:
         error.show()
