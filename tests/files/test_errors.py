@@ -342,7 +342,7 @@ def test_parquet(tmp_path, columns, match):
 
 def test_parquet_lists_of_fixed_size_that_are_null(tmp_path):
     lists = pa.array([None, [1.0, 2.0]] * 3, pa.list_(pa.float32(), 2))
-    pq.write_table(pa.table({"label": LABELS, "logits": lists}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"label": LABELS, "logits": lists}), tmp_path / "a.parquet", row_group_size=2)
     # Old versions of pyarrow cannot read them at all, and say so.
     fails(r"a\.parquet: .*(row 0 is null|lists to be of size=2)", tmp_path / "a.parquet")
 
