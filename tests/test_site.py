@@ -31,6 +31,7 @@ MODULES = [
         "tokens",
         "engines",
         "ensembles",
+        "export",
         "losses",
         "comparison",
         "plots",
@@ -126,7 +127,8 @@ def test_every_public_name_is_in_the_reference(site):
     found = {name for page in pages for name in re.findall(r'id="(attemper\.[\w.]+)"', page)}
     for module in MODULES:
         for name in importlib.import_module(module).__all__:
-            assert {f"{module}.{name}", f"{module}.{name}.{name}"} & found, name  # reliability is in a file of its name
+            # Where a module gathers names from files of its own, the file is part of the name.
+            assert any(shown.startswith(f"{module}.") and shown.endswith(f".{name}") for shown in found), name
     shown = {name.rpartition(".")[2] for name in found}
     assert {name for name in attemper.__all__ if not inspect.ismodule(getattr(attemper, name))} <= shown
 

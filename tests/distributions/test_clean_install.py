@@ -21,6 +21,7 @@ COMMANDS = [
     ("parquet", ["evaluate", "table.parquet"]),
     ("report", ["report", "val.npz", "test.npz", "-o", "report.html"]),
     ("plots", ["reproduce", "referral", "--repeats", "1"]),
+    ("onnx", ["export", "map.json", "-o", "map.onnx"]),
     ("remote", ["evaluate", "s3://bucket/test.npz"]),
     ("dask", ["fit", "val.npz", "--method", "ts", "--engine", "dask"]),
     ("ray", ["fit", "val.npz", "--method", "ts", "--engine", "ray"]),

@@ -1,4 +1,4 @@
-"""The same as `vllm_options.py` for older vLLM (its V1 interface, as documented from 0.11 to 0.29). NOT RUN with vLLM."""
+"""The same as `vllm_options.py` for older vLLM (its V1 interface, documented from 0.11 to 0.29). NOT RUN with vLLM."""
 
 from __future__ import annotations
 

@@ -6,7 +6,12 @@ torch and onnx are imported when one of these names is first asked for, not with
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attemper.export.onnx import Export, map_to_onnx, onnx_calibrate
+    from attemper.export.torch import to_torch
+    from attemper.export.torch_folding import Folded, fold_into_linear, unfold
 
 __all__ = ["Export", "Folded", "fold_into_linear", "map_to_onnx", "onnx_calibrate", "to_torch", "unfold"]
 

@@ -27,7 +27,7 @@ PREFIX = "attemper."
 
 @dataclass(frozen=True)
 class Export:
-    """A calibrated model, and what was done."""
+    """A calibrated model, and what was done: what `onnx_calibrate` and `map_to_onnx` return."""
 
     model: Any  # onnx.ModelProto; tensors in files beside the model are not loaded
     output: Path | None  # where it was written
@@ -74,6 +74,17 @@ def onnx_calibrate(
     external : tensors in files beside the model are copied to its new folder, or referred to where they are
     check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
         This runs the model: leave it out for files that you do not trust.
+
+    Examples
+    --------
+    >>> from onnx import TensorProto, helper
+    >>> from attemper import ScaleMap
+    >>> h, p = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "hp")
+    >>> graph = helper.make_graph([helper.make_node("Softmax", ["h"], ["p"], axis=1)], "network", [h], [p])
+    >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    >>> done = onnx_calibrate(model, ScaleMap(0.5))
+    >>> done.how, done.gives, [node.op_type for node in done.model.graph.node]
+    ('inserted', 'probs', ['Mul', 'Softmax'])
     """
     source = source_of(calibration)
     target = _target(model, output, in_place)
@@ -124,6 +135,12 @@ def map_to_onnx(
 
     Its input is ``logits``, N×K in single precision (``probs`` for a map of probabilities), its output
     ``probabilities`` (``calibrated_logits``, ``log_probabilities``).
+
+    Examples
+    --------
+    >>> from attemper import ScaleMap
+    >>> [node.op_type for node in map_to_onnx(ScaleMap(0.5), n_classes=3).model.graph.node]
+    ['Mul', 'Softmax']
     """
     source = source_of(calibration)
     if source.n_classes not in (None, n_classes or source.n_classes):

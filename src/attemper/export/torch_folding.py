@@ -23,7 +23,7 @@ TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-
 
 
 class Folded(NamedTuple):
-    """What folding did."""
+    """What folding did, as `fold_into_linear` tells it."""
 
     rounding: float  # largest change of a weight by rounding it to the layer's type, relative to the largest weight
     difference: float | None  # largest difference of a probability on the sample input; None: not compared
@@ -95,7 +95,7 @@ def fold_into_linear(layer: Any, calibration: Exportable, *, check: Any = None) 
 
 
 def unfold(layer: Any) -> None:
-    """Give a folded layer its own parameters back: the same objects, the same bytes.
+    """Undo `fold_into_linear`: a folded layer gets its own parameters back, the same objects, the same bytes.
 
     It is an error if the layer's weights are no longer what folding made of them, by training or by loading others.
     """
