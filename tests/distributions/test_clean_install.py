@@ -13,7 +13,7 @@ import pytest
 from environments import ROOT
 
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-EXTRAS = set(DECLARED) - {"test"}
+EXTRAS = set(DECLARED) - {"docs", "test"}
 
 # What a user asks for, and the extra that it takes.
 COMMANDS = [

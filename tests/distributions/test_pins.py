@@ -32,7 +32,7 @@ def test_every_package_of_the_tests_is_pinned_to_one_version():
     pinned = pins("constraints.txt")
     for name, specifier in pinned.items():
         assert re.fullmatch(r"==[^*+]+", str(specifier)), name  # no build of one's own, such as 2.13.0+cpu
-    needed = installed(declared("plots", "report", "torch", "parquet", "test"))
+    needed = installed(declared("docs", "plots", "report", "torch", "parquet", "test"))
     missing = sorted(set(needed) - set(pinned))
     assert not missing, f"constraints.txt does not pin {', '.join(missing)}: `make lock` does"
 
@@ -41,7 +41,7 @@ def test_any_other_torch_would_pull_gigabytes():
     assert str(pins("constraints.txt")["torch"]) == "==2.13.0"
 
 
-@pytest.mark.parametrize("extra", [None, *sorted(set(EXTRAS) - {"test", "torch"})])
+@pytest.mark.parametrize("extra", [None, *sorted(set(EXTRAS) - {"docs", "test", "torch"})])
 def test_the_oldest_versions_that_are_tested_are_those_that_are_promised(extra):
     oldest = pins("constraints-oldest.txt")
     for requirement in declared(extra) if extra else declared():
@@ -53,4 +53,4 @@ def test_the_oldest_versions_that_are_tested_are_those_that_are_promised(extra):
 
 def test_extras_that_errors_name_are_declared():
     named = {extra for path in SOURCES for extra in re.findall(r'require\([^)]*extra="(\w+)"', path.read_text())}
-    assert named - {"none"} == set(EXTRAS) - {"test"}
+    assert named - {"none"} == set(EXTRAS) - {"docs", "test"}

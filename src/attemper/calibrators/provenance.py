@@ -39,7 +39,11 @@ class DataFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a fitted calibrator comes from; ``calibrator.save(path, provenance=Provenance.now("val.npz"))``."""
+    """Where a fitted calibrator comes from; ``calibrator.save(path, provenance=Provenance.now("val.npz"))``.
+
+    >>> Provenance("2025-01-31T09:00:00Z", "0.1.0").to_dict()
+    {'fitted_at': '2025-01-31T09:00:00Z', 'attemper': '0.1.0', 'files': []}
+    """
 
     fitted_at: str  # UTC, such as 2025-01-31T09:00:00Z
     attemper: str  # version
