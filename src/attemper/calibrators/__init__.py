@@ -7,11 +7,12 @@ import os
 from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath
-from attemper.calibrators.base import Calibrator, FitReport
+from attemper.calibrators.base import Calibrator
 from attemper.calibrators.bayesian import BayesianTemperatureScaling, Posterior
 from attemper.calibrators.bbq import BBQ
 from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration
 from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling
+from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.platt import BetaCalibration, PlattScaling
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.structured import StructuredScaling

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import to_numpy
-from attemper.calibrators.base import Calibrator, FitReport, judge
+from attemper.calibrators.base import Calibrator
+from attemper.calibrators.outcome import FitReport, judge
 from attemper.calibrators.temperature import least_nll
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError

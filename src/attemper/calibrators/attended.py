@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.calibrators.base import FitReport
+from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.temperature import ADVICE, FLAT
 from attemper.documents import Fields

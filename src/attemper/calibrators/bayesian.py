@@ -43,7 +43,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, expit
 
 from attemper.calibrators.annotators import Annotators, Confusions
-from attemper.calibrators.base import FitReport
+from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.posterior import GRID, Explanation, Model
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.documents import Fields

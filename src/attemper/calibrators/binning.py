@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
 from attemper.arrays import Floats
-from attemper.calibrators.base import Calibrator, FitReport, judge
+from attemper.calibrators.base import Calibrator
 from attemper.calibrators.one_vs_rest import OneVsRest, Problem
+from attemper.calibrators.outcome import FitReport, judge
 from attemper.errors import InputError
 from attemper.maps import BinMap
 from attemper.maps.bins import softmax

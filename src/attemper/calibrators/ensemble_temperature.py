@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import to_numpy
-from attemper.calibrators.base import FitReport, TemperatureCalibrator
+from attemper.calibrators.base import TemperatureCalibrator
+from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.temperature import ADVICE, FLAT, NO_FINITE_T, least_nll
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, FileError

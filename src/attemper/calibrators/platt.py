@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from attemper.arrays import Floats
-from attemper.calibrators.base import Calibrator, FitReport, judge
+from attemper.calibrators.base import Calibrator
 from attemper.calibrators.one_vs_rest import Block, OneVsRest
+from attemper.calibrators.outcome import FitReport, judge
 from attemper.errors import AttemperWarning, InputError
 from attemper.kernels import logistic
 from attemper.maps import OddsMap

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from attemper.arrays import to_numpy
 from attemper.calibrators.annotators import Confusions
-from attemper.calibrators.base import Calibrator, FitReport, judge
+from attemper.calibrators.base import Calibrator
 from attemper.calibrators.bayesian import BayesianTemperatureScaling
+from attemper.calibrators.outcome import FitReport, judge
 from attemper.calibrators.shrunken import FOLDS, LEVELS, Found, ShrunkenFit
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError

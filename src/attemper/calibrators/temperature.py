@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.calibrators.base import FitReport
+from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.errors import AttemperWarning, EdgeWarning
 from attemper.kernels import chebyshev, nll
