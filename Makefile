@@ -6,7 +6,7 @@ EXTRAS ?= plots,report
 # Old Ray leaves files open, and old array-api-compat calls torch as it is no longer called.
 OLD_WARNINGS := -W ignore::pytest.PytestUnraisableExceptionWarning -W "ignore:torch.asarray:UserWarning"
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: demo test lint docs bench bench-scale accuracy flagship annotators results test-oldest lock dist sbom clean
 
@@ -61,7 +61,7 @@ dist: .venv/test.stamp  ## the wheel and the sdist, into dist/; the same bytes e
 
 sbom: .venv-sbom/stamp  ## dist/attemper.cdx.json: what `pip install "attemper[$(EXTRAS)]"` brings, as a CycloneDX bill of materials
 	$(PYTHON) -m venv --clear .venv-sbom/attemper
-	.venv-sbom/attemper/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt ".[$(EXTRAS)]"
+	.venv-sbom/attemper/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt ".[$(EXTRAS)]"
 	.venv-sbom/attemper/bin/python -m pip --disable-pip-version-check uninstall --quiet --yes pip setuptools
 	mkdir -p dist
 	.venv-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
