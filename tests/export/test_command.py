@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,6 +18,8 @@ from attemper import Sketch, TemperatureScaling
 from attemper.calibrators import METHODS
 from attemper.cli import main
 from attemper.decisions import policy_for_budget
+from attemper.drift import DriftTest
+from attemper.metrics import RunningMetrics
 
 import onnx_models as models
 from data import FORMATS, draw, save
@@ -243,3 +246,30 @@ def test_the_package_imports_neither_torch_nor_onnx():
     assert "to_torch" in done.stdout
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = attemper.export.nothing
+
+
+def test_inspect_states_of_streams(good, tmp_path):
+    h, y = draw(200, 4)
+    cal = TemperatureScaling().fit(h, y)
+    DriftTest(cal).update(h, y).save("d.json")
+    assert "a drift test: no alarm so far" in good("inspect d.json")
+    RunningMetrics(n_resamples=20).partial_fit(cal.predict_proba(h), y).save("r.json")
+    assert json.loads(good("inspect r.json --json"))["metrics"]["nll"]["value"] > 0
+    cal.save("m.json")
+    Path("m.json").rename("map.txt")
+    assert "a map, fitted by ts" in good("inspect map.txt")
+    assert "logits of 300 samples" in good("inspect va?.npz")
+
+
+def test_inspect_does_not_wait_for_a_device(bad):
+    assert "not a regular file" in bad("inspect /dev/zero")
+
+
+def test_what_a_file_says_does_not_command_the_terminal(good):
+    cal = TemperatureScaling(classes=["a\x1b[2J", "b\nforged", "c", "d"])
+    h, y = draw(200, 4)
+    cal.fit(h, np.array(cal.classes)[y]).save("m.json")
+    text = good("inspect m.json")
+    assert "\x1b" not in text
+    assert "\nforged" not in text
+    assert "a\\x1b[2J" in text

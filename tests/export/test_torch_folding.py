@@ -11,6 +11,7 @@ from torch import nn
 
 from attemper import AttemperWarning, InputError, InputTypeError, TemperatureScaling
 from attemper.export import fold_into_linear, to_torch, unfold
+from attemper.export.linear import Linear
 from attemper.maps import AffineMap, MixtureMap, ScaleMap
 
 from exported import FOLDABLE, MAPS, K, exact
@@ -248,3 +249,57 @@ def test_a_calibrator_of_probabilities_folds_into_logits():
     cal = TemperatureScaling(input="probs").fit(p, np.r_[p[:7].argmax(1), 0, 1])
     fold_into_linear(layer, cal)
     np.testing.assert_allclose(softmax(layer(x).detach().numpy()), cal.predict_proba(p), atol=1e-6)
+
+
+def test_a_little_training_is_not_thrown_away():
+    layer = nn.Linear(6, K)
+    fold_into_linear(layer, MAPS["scale"])
+    with torch.no_grad():
+        layer.weight += 1e-6 * layer.weight.abs().max()
+    with pytest.raises(InputError, match="changed since they were folded"):
+        unfold(layer)
+
+
+def test_a_tied_weight_keeps_its_type_when_the_layer_changed_its_own():
+    embedding, head = nn.Embedding(K, 6), nn.Linear(6, K, bias=False)
+    head.weight = embedding.weight
+    fold_into_linear(head, MAPS["scale"])
+    head.half()
+    unfold(head)
+    assert embedding.weight.dtype == torch.float32
+    assert head.weight.dtype == torch.float16
+
+
+def test_a_frozen_bias_stays_frozen():
+    layer = nn.Linear(6, K)
+    layer.bias.requires_grad_(False)
+    fold_into_linear(layer, MAPS["matrix"])
+    assert layer.weight.requires_grad
+    assert not layer.bias.requires_grad
+
+
+def test_a_bias_that_becomes_too_large_is_refused():
+    layer = nn.Linear(6, K).half()
+    with torch.no_grad():
+        layer.bias.fill_(6e4)
+    before = layer.bias.clone()
+    with pytest.raises(InputError, match=r"too large for torch\.float16"):
+        fold_into_linear(layer, ScaleMap(3.0))
+    assert torch.equal(layer.bias, before)
+
+
+def test_a_wrong_fold_is_noticed_also_where_logits_are_large(monkeypatch):
+    layer, x = nn.Linear(6, K), 1e5 * torch.randn(20, 6)
+    monkeypatch.setattr("attemper.export.torch_folding.linear_of", lambda *told: Linear(np.array([-7.0]), None))
+    with pytest.raises(InputError, match="gives other probabilities"):
+        fold_into_linear(layer, ScaleMap(7.0), check=x)
+
+
+def test_large_logits_are_off_by_rounding_alone():
+    torch.manual_seed(0)
+    layer, x = nn.Linear(20, K), 1e3 * torch.randn(200, 20)
+    h = layer(x).detach().double().numpy()
+    expected = ScaleMap(0.7).apply(h)
+    fold_into_linear(layer, ScaleMap(0.7))
+    off = np.abs(layer(x).detach().double().softmax(-1).numpy() - expected).max()
+    assert off < 1e-7 * np.abs(h).max()

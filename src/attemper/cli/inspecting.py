@@ -14,12 +14,15 @@ from attemper.calibrators import Calibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.options import reading, with_debug, with_json
-from attemper.cli.output import out, print_json
+from attemper.cli.output import number, out, plain, print_json
 from attemper.decisions import Policy
 from attemper.documents import read_document
+from attemper.drift import DriftTest
 from attemper.errors import AttemperError, InputError
-from attemper.files import open_scores
-from attemper.files.reading import opened
+from attemper.files import expanded, open_scores
+from attemper.files.reading import checked_file, opened
+from attemper.metrics import RunningMetrics
+from attemper.places import Place, place
 from attemper.sketch import ALL_PARTS, Sketch
 
 Found = tuple[dict[str, Any], list[str]]  # plain numbers, and the same in words
@@ -31,7 +34,7 @@ Found = tuple[dict[str, Any], list[str]]  # plain numbers, and the same in words
 @with_json
 @with_debug
 def inspect(file: str, read: dict[str, Any], as_json: bool) -> None:
-    """Say what a FILE is: a map, a sketch, a policy, an ONNX model, or a file of logits.
+    """Say what a FILE is: a map, a sketch, a policy, the state of a drift test, an ONNX model, or a file of logits.
 
     When it was fitted, on what (hash, N, K), and with what result. Options that say how logits are to be read are as in
     the other commands.
@@ -41,27 +44,58 @@ def inspect(file: str, read: dict[str, Any], as_json: bool) -> None:
     attemper inspect calibrated.onnx
     attemper inspect val.npz
     """  # noqa: D301 (click wants the control character)
-    path = Path(file)
+    (path,) = expanded(file) if len(expanded(file)) == 1 else [place(file)]
+    checked_file(path)  # neither a device nor a folder
     facts: dict[str, Any] = {"file": file}
     with opened(path) as stream:
+        begins = stream.read(64).lstrip()
+        stream.seek(0)
         facts["sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
         facts["bytes"] = stream.tell()
     ending = path.suffix.lower()
-    found, lines = (
-        of_document(path) if ending == ".json" else of_model(path) if ending == ".onnx" else of_scores(file, read)
-    )
+    if ending == ".json" or begins.startswith(b"{"):
+        found, lines = of_document(path)
+    elif isinstance(path, Path) and ending in (".onnx", ".pb"):
+        found, lines = of_model(path)
+    else:
+        found, lines = of_scores(path, read)
     facts |= found
     if as_json:
         print_json(facts)
         return
-    out.print(f"{file}: {lines[0]}", markup=False)
+    out.print(visible(f"{file}: {lines[0]}"), markup=False)
     for line in [*lines[1:], f"file: {facts['bytes']} bytes, sha256 {facts['sha256']}"]:
-        out.print(f"  {line}", markup=False)
+        out.print(visible(f"  {line}"), markup=False)
 
 
-def of_document(path: Path) -> Found:
+def visible(text: str) -> str:
+    """Write control characters out: what a file says must not command the terminal, or make lines of its own."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def of_document(path: Place) -> Found:
     """Look at a document of attemper."""
-    kind = read_document(path, "calibrator", "sketch", "policy").text("attemper")
+    kind = read_document(path, "calibrator", "sketch", "policy", "drift test", "running metrics").text("attemper")
+    if kind == "drift test":
+        test = DriftTest.load(path)
+        state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
+        return (
+            {"kind": kind, "n_samples": test.n_samples, "alarm": test.alarm, "p_value": test.p_value},
+            [
+                f"a drift test: {state}",
+                f"after {test.n_samples} samples; p = {test.p_value:.3g}, alpha {test.alpha:g}",
+            ],
+        )
+    if kind == "running metrics":
+        metrics = RunningMetrics.load(path)
+        result = metrics.result()
+        return (
+            {"kind": kind, "n_samples": metrics.n_samples, "metrics": plain(result)},
+            [
+                f"metrics of a stream of {metrics.n_samples} samples",
+                *(f"{name} {number(value)}" for name, value in result.items()),
+            ],
+        )
     if kind == "sketch":
         s = Sketch.load(path)
         accuracy, nll = s.correct / s.weight, s.mean_nll(1.0)
@@ -195,7 +229,7 @@ def number_of(told: dict[str, str], key: str) -> str:
         return told.get(key, "?")[:40]
 
 
-def of_scores(path: str, read: dict[str, Any]) -> Found:
+def of_scores(path: Place, read: dict[str, Any]) -> Found:
     """Look at a file of logits, piece by piece."""
     labelled = True
     try:
@@ -222,5 +256,7 @@ def of_scores(path: str, read: dict[str, Any]) -> Found:
         lines.append(f"labels {min(seen)} to {max(seen)}, {len(seen)} different; accuracy {right / n:.4f}")
     else:
         lines.append("no labels")
-    modified = datetime.fromtimestamp(Path(path).stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if not isinstance(path, Path):
+        return facts, lines
+    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {**facts, "modified": modified}, [*lines, f"last written {modified}"]
