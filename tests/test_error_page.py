@@ -19,14 +19,18 @@ from attemper import (
     AttemperWarning,
     BayesianTemperatureScaling,
     CalibratedClassifier,
+    ScaleMap,
     Scores,
     Sketch,
     StructuredScaling,
     TemperatureScaling,
     cli,
 )
+from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.files import open_scores
 from attemper.report import summarise
+
+import onnx_models as models
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
 
@@ -145,6 +149,13 @@ PROVOKED = {
     "A classifier that is fitted already": fitted_already,
     "A forest that gives zeros": forest_that_is_sure,
     "One set for fitting and judging": report_on_one_set,
+    "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),
+    "A model that is calibrated already": lambda: onnx_calibrate(
+        onnx_calibrate(models.mlp("Softmax"), ScaleMap(0.5)).model, ScaleMap(0.5)
+    ),
+    "A map that no layer can absorb": lambda: fold_into_linear(
+        torch.nn.Linear(3, 3), BayesianTemperatureScaling().fit(LOGITS, LABELS)
+    ),
 }
 
 
