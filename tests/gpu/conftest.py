@@ -7,17 +7,25 @@ import pytest
 from attemper import arrays
 
 
-@pytest.fixture(params=["plain", "triton"])
+def choose(monkeypatch, way):
+    from attemper.gpu import fused, rows
+
+    monkeypatch.setattr(rows, "_has_triton", lambda device: way != "plain")
+    if way == "triton, many strides":  # as rows of many columns are walked along
+        monkeypatch.setattr(fused, "FEW_ROWS", 0)
+        for tile in ("SCAN", "NLL", "RESTS"):
+            monkeypatch.setattr(fused, tile, fused.Tile(32, 4))
+    return way
+
+
+@pytest.fixture(params=["plain", "triton", "triton, many strides"])
 def sums(request, monkeypatch):
-    """Which of the two ways to go through the logits is taken."""
-    from attemper.gpu import rows
-
-    monkeypatch.setattr(rows, "_has_triton", lambda device: request.param == "triton")
-    return request.param
+    """Choose one of the ways to go through the logits."""
+    return choose(monkeypatch, request.param)
 
 
-@pytest.fixture
-def device(sums, monkeypatch):
-    """Fits of torch tensors take the road of `attemper.gpu`."""
+@pytest.fixture(params=["plain", "triton"])
+def device(request, monkeypatch):
+    """Let fits of torch tensors take the road of `attemper.gpu`."""
     monkeypatch.setattr(arrays, "GPUS", ("cpu",))
-    return sums
+    return choose(monkeypatch, request.param)

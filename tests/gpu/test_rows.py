@@ -38,7 +38,7 @@ def scan_slowly(h, y):
     return np.array(found).T
 
 
-@pytest.mark.parametrize("k", [2, 31, 1500])
+@pytest.mark.parametrize("k", [2, 31, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_scan_sees_what_a_person_would(sums, k, dtype):
     h, y = draw(7, k)
@@ -47,7 +47,7 @@ def test_a_scan_sees_what_a_person_would(sums, k, dtype):
     h[4, :] = -np.inf
     h[4, y[4]] = 2.0  # one class is possible
     t = torch.tensor(h).to(dtype)
-    found, odd = {"plain": plain, "triton": fused}[sums].scan(t, None, torch.from_numpy(y))
+    found, odd = (plain if sums == "plain" else fused).scan(t, None, torch.from_numpy(y))
     expected = scan_slowly(as_float64(t), y)
     assert odd
     np.testing.assert_array_equal(found.top.numpy(), expected[0])
@@ -79,10 +79,10 @@ def test_a_row_without_a_class_and_a_label_that_is_masked_cannot_be_used(sums):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("beta", [1e-3, 0.3, 1.0, 20.0])
+@pytest.mark.parametrize("beta", [1e-3, 0.7, 20.0])
 def test_the_sums_are_those_of_numpy(sums, dtype, masked, beta):
-    h, y = draw(50, 77, masked=masked)
-    w = np.random.default_rng(1).random(50)
+    h, y = draw(9, 77, masked=masked)
+    w = np.random.default_rng(1).random(9)
     t = torch.tensor(h).to(dtype)
     for weights in (None, w):
         expected = nll.sums(as_float64(t), y, weights, beta, masked=masked)
@@ -90,10 +90,10 @@ def test_the_sums_are_those_of_numpy(sums, dtype, masked, beta):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("beta", [0.1, 0.61803398874, 3.0])
+@pytest.mark.parametrize("beta", [0.1, 0.61803398874])
 def test_in_single_precision_they_are_close(sums, monkeypatch, masked, beta):
     monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
-    h, y = draw(60, 200, masked=masked)
+    h, y = draw(30, 70, masked=masked)
     t = torch.tensor(h).to(torch.bfloat16)
     found = DeviceRows.of(t, y)
     assert not found.double
@@ -110,6 +110,20 @@ def test_beta_need_not_be_a_number_of_single_precision(sums, monkeypatch):
         np.testing.assert_allclose(found.sums(beta)[0], expected[0], rtol=3e-9)
 
 
+def test_derivatives_lead_from_a_rounded_beta_to_the_one_asked_for(monkeypatch):
+    monkeypatch.setattr(rows, "_has_triton", lambda device: False)
+    h, y = draw(40, 9)
+    found = DeviceRows.of(torch.tensor(h), y)
+    exact = found.sums(0.5034), found.rests(np.array([0.5034]))
+    monkeypatch.setattr(plain, "_rounded", lambda beta, dtype: (0.5, beta - 0.5))  # coarser than any type of number
+    near = found.sums(0.5034), found.rests(np.array([0.5034]))
+    np.testing.assert_allclose(near[0][:2], exact[0][:2], rtol=2e-3)
+    np.testing.assert_allclose(near[1], exact[1], atol=2e-3)
+    off = np.abs(near[0][:2] - exact[0][:2])
+    without = 0.0034 * np.abs(exact[0][1:])  # what the first derivatives make good
+    assert (off < 0.1 * without).all()
+
+
 def test_limits_are_those_of_numpy(sums):
     for masked in (False, True):
         h, y = draw(30, 9, masked=masked)
@@ -117,14 +131,14 @@ def test_limits_are_those_of_numpy(sums):
         np.testing.assert_allclose(DeviceRows.of(torch.tensor(h), y).limits(), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("betas", [[0.7], [0.05, 1.0, 20.0], list(np.geomspace(0.05, 20, 19))])
+@pytest.mark.parametrize("betas", [[0.7], [0.05, 1.0, 20.0], list(np.geomspace(0.05, 20, 11))])
 def test_rests_leave_the_largest_out_and_never_underflow(sums, betas):
-    h, y = draw(40, 65)
+    h, y = draw(12, 65)
     h[0] *= 200  # exp(β (h − max)) underflows
     h[1], h[1, 3], y[1] = -np.inf, 2.0, 3  # no other class
     found = DeviceRows.of(torch.tensor(h), y).rests(np.array(betas)).numpy()
     d = h - h.max(axis=1, keepdims=True)
-    d[np.arange(40), h.argmax(axis=1)] = -np.inf
+    d[np.arange(12), h.argmax(axis=1)] = -np.inf
     with np.errstate(divide="ignore"):
         expected = np.stack([np.logaddexp.reduce(b * d, axis=1) for b in betas], axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
