@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import attemper.export.onnx_running as running
 from attemper import AttemperError, FileError, InputError, InputTypeError
 from attemper.cli.inspecting import of_model
-from attemper.export import onnx_calibrate
+from attemper.export import map_to_onnx, onnx_calibrate
 
 import onnx_models as models
 from exported import MAPS, exact
@@ -147,6 +147,8 @@ def evil(folder, location, offset=0, length=160, dims=None):
         (".", "not a file"),
         ("a\0b", "outside the model's folder"),
         ("", "outside the model's folder"),
+        (".ssh/config", "hidden"),
+        ("sub\\.bashrc", "hidden"),
     ],
 )
 @pytest.mark.parametrize("fold", [True, False])
@@ -170,6 +172,7 @@ def test_external_names_that_lead_elsewhere(folder, location, why, fold):
         {"length": -1},
         {"dims": [10**6, 10**6]},
         {"dims": [2**62, 2**62]},
+        {"dims": [2**62] * 300},
         {"dims": [-1, 5]},
         {"offset": "many"},
     ],
@@ -178,6 +181,60 @@ def test_external_tensors_that_are_not_there(folder, change):
     with pytest.raises(FileError, match=r"tensor 'w2'"):
         onnx_calibrate(evil(folder, "m.data", **change), SCALE, folder / "out.onnx", fold=True)
     assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("key", ["location", "offset"])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_tensor_that_is_in_two_places(folder, key, last):
+    path = evil(folder, "m.data")
+    model = onnx.load(path, load_external_data=False)
+    entries = model.graph.initializer[2].external_data
+    entries.add(key=key, value="../secret" if key == "location" else "0")
+    if not last:
+        pairs = [(e.key, e.value) for e in entries]
+        del entries[:]
+        for k, v in reversed(pairs):
+            entries.add(key=k, value=v)
+    path.write_bytes(model.SerializeToString())
+    (folder / "deep" / "er").mkdir(parents=True)
+    before = everything(folder)
+    with pytest.raises(FileError, match=f"'w2' tells its '{key}' more than once"):
+        onnx_calibrate(path, MIXTURE, folder / "deep" / "er" / "o.onnx", check=False)
+    assert everything(folder) == before
+
+
+def test_copies_do_not_follow_links_out_of_the_folder(folder):
+    (folder / "net" / "sub").mkdir()
+    (folder / "net" / "sub" / "w").write_bytes(bytes(160))
+    (folder / "elsewhere").mkdir()
+    (folder / "other").mkdir()
+    (folder / "other" / "sub").symlink_to(folder / "elsewhere")
+    with pytest.raises(FileError, match="a link leads outside"):
+        onnx_calibrate(evil(folder, "sub/w"), MIXTURE, folder / "other" / "o.onnx", check=False)
+    assert not list((folder / "elsewhere").iterdir())
+    assert [p.name for p in (folder / "other").iterdir()] == ["sub"]
+
+
+@pytest.mark.parametrize("output", ["net/m.data", "net/M.DATA", "other/m.data", "net/link", "other/link"])
+@pytest.mark.parametrize("fold", [True, False])
+def test_tensors_are_not_written_over(folder, output, fold):
+    (folder / "other").mkdir()
+    for name in ("net", "other"):
+        (folder / name / "link").symlink_to(folder / "net" / "m.data")
+    before = everything(folder)
+    with pytest.raises(FileError, match="'m.data' beside the model holds its tensors, which would be lost"):
+        onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / output, fold=fold, check=False)
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize("source", ["beside", "within"])
+def test_a_folder_that_is_not_there_is_not_made(folder, source):
+    model = folder / "net" / "m.onnx" if source == "beside" else models.mlp()
+    with pytest.raises(FileError, match="there is no folder"):
+        onnx_calibrate(model, SCALE, folder / "new" / "o.onnx")
+    with pytest.raises(FileError, match="there is no folder"):
+        map_to_onnx(SCALE, folder / "new" / "o.onnx", n_classes=3)
+    assert not (folder / "new").exists()
 
 
 # Other damage
@@ -192,6 +249,16 @@ def damaged(change):
 def huge(model):
     del model.graph.initializer[2].dims[:]
     model.graph.initializer[2].dims.extend([10**7, 10**7])
+
+
+def many_dims(model):
+    del model.graph.initializer[2].dims[:]
+    model.graph.initializer[2].dims.extend([2**62] * 300)
+
+
+def large_dims(model):
+    del model.graph.initializer[2].dims[:]
+    model.graph.initializer[2].dims.extend([2**62] * 64)
 
 
 def cycle(model):
@@ -225,6 +292,8 @@ FILES = {
     "empty": (b"", "not an ONNX model"),
     "truncated": (WHOLE[: len(WHOLE) // 2], "not an? "),
     "huge": (damaged(huge), r"says \[10000000, 10000000\], 100000000000000 numbers, but holds 40"),
+    "many dimensions": (damaged(many_dims), "has 300 dimensions; expected at most 64"),
+    "large dimensions": (damaged(large_dims), r"… \(64 in all\)\], 2\^63 or more numbers, but holds 40"),
     "cycle": (damaged(cycle), "not a valid ONNX model"),
     "missing": (damaged(missing), "not a valid ONNX model"),
     "unknown type": (damaged(unknown_type), "unknown type 77"),
@@ -315,6 +384,11 @@ def test_what_could_not_be_run_is_said(monkeypatch):
     b.inputs[0].type.tensor_type.shape.dim[0].dim_value = 10**9
     made = onnx_calibrate(b.model(models.end(b, "logits", "Softmax", 1, (10**9, 5))), SCALE)
     assert "too large to try" in made.ran.why_not
+    deep = models.mlp()
+    for _ in range(300):
+        deep.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 2**62
+    with pytest.raises(running._NotRunError, match="302 dimensions, too many to try"):
+        running.feeds_for(deep)
     wide = models.cnn()
     wide.graph.input[0].type.tensor_type.shape.dim[1].Clear()  # three channels, but it does not say so
     made = onnx_calibrate(wide, SCALE)

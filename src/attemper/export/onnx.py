@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, require
-from attemper.export.onnx_files import MAX_BYTES, External, checked, read_model, write_model
+from attemper.export.onnx_files import MAX_BYTES, External, check_target, checked, read_model, write_model
 from attemper.export.onnx_folding import fold as fold_map
 from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
 from attemper.export.onnx_nodes import BFLOAT16, FLOAT16, Nodes, can_give, map_nodes
@@ -89,6 +89,8 @@ def onnx_calibrate(
     source = source_of(calibration)
     target = _target(model, output, in_place)
     read, folder = read_model(model)
+    if target is not None:
+        check_target(read, target, folder)
     where = str(model) if folder is not None else "the model"
     if provenance_of(read):
         raise InputError(f"{where}: is calibrated already, by attemper; take the model that it was made from")
@@ -166,7 +168,7 @@ def map_to_onnx(
     p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
     feeds = {reads: np.asarray(p if source.takes_probs else h, dtype=np.float32)}
     ran = compare_with_numpy(_echo(model, reads), model, None, source, place, (name, gives), feeds=feeds)
-    target = None if output is None else Path(output)
+    target = None if output is None else _in_folder(output)
     if target is not None:
         write_model(model, target, None, None)
     return Export(model, target, "inserted", reads, name, gives, ran)
@@ -183,12 +185,21 @@ def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -
         if in_place and not is_path:
             raise InputError("in_place: a ModelProto came, which has no file; give output=… or take the result's model")
         return Path(model) if in_place else None
-    target = Path(output)
+    target = _in_folder(output)
     if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
         raise FileError(
             f"{target}: is the model itself, which would be lost; give another name, or say in_place=True "
             "(command line: --in-place)"
         )
+    return target
+
+
+def _in_folder(output: str | os.PathLike[str]) -> Path:
+    target = Path(output)
+    if "\0" in str(target):
+        raise FileError(f"{str(target)!r}: cannot be the name of a file")
+    if not target.parent.is_dir():
+        raise FileError(f"{target}: there is no folder {str(target.parent)!r}; make it first")
     return target
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import filecmp
-import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
@@ -15,12 +14,45 @@ from attemper.errors import FileError, InputError, InputTypeError, require
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
-__all__ = ["External", "checked", "external_files", "read_model", "skeleton", "tensors_of", "write_model"]
+__all__ = [
+    "External",
+    "brief",
+    "check_target",
+    "checked",
+    "count",
+    "external_files",
+    "read_model",
+    "skeleton",
+    "tensors_of",
+    "write_model",
+]
 
 MAX_BYTES = (1 << 31) - 1  # what a protobuf may be; larger models keep their tensors in files beside it
 MAX_EXTERNAL_FILES = 10_000
+MAX_RANK = 64  # of a tensor; more is no network, and slow to look at
+MAX_COUNT = 1 << 63
 SMALL = 1024  # elements; what shape inference may need to see, such as the target of a Reshape
 External = Literal["copy", "refer"]
+
+
+def count(dims: Iterable[int]) -> int:
+    """Return the number of elements; 2^63 for that and more, without multiplying on."""
+    dims = list(dims)
+    if 0 in dims:
+        return 0
+    product = 1
+    for d in dims:
+        product *= d
+        if product >= MAX_COUNT:
+            return MAX_COUNT
+    return product
+
+
+def brief(dims: Iterable[int]) -> str:
+    """Return dimensions as text, the first of them if there are many."""
+    dims = list(dims)
+    more = f", … ({len(dims)} in all)" if len(dims) > 8 else ""
+    return f"[{', '.join(map(str, dims[:8]))}{more}]"
 
 
 def read_model(given: Any) -> tuple[Any, Path | None]:
@@ -75,7 +107,7 @@ def checked(model: Any, where: str) -> None:
 def skeleton(model: Any) -> Any:
     """Return the model with its large tensors as inputs: quick to copy, and nothing beside it is opened."""
     bare = onnx.ModelProto()
-    large = [t for t in model.graph.initializer if _is_external(t) or math.prod(t.dims) > SMALL]
+    large = [t for t in model.graph.initializer if _is_external(t) or count(t.dims) > SMALL]
     names = {t.name for t in large}
     for field, value in model.ListFields():
         if field.name != "graph":
@@ -125,8 +157,12 @@ def _check_tensors(model: Any, folder: Path | None, where: str) -> None:
     """Refuse tensors that do not hold what their dimensions say, before anything allocates that."""
     for tensor in tensors_of(model):
         name = tensor.name or "without a name"
+        if len(tensor.dims) > MAX_RANK:
+            raise FileError(
+                f"{where}: the tensor {name!r} has {len(tensor.dims)} dimensions; expected at most {MAX_RANK}"
+            )
         if any(d < 0 for d in tensor.dims):
-            raise FileError(f"{where}: the tensor {name!r} has dimensions {list(tensor.dims)}")
+            raise FileError(f"{where}: the tensor {name!r} has dimensions {brief(tensor.dims)}")
         if tensor.data_type not in onnx.TensorProto.DataType.values() or tensor.data_type == 0:
             raise FileError(f"{where}: the tensor {name!r} has the unknown type {tensor.data_type}")
         if _is_external(tensor):
@@ -136,16 +172,17 @@ def _check_tensors(model: Any, folder: Path | None, where: str) -> None:
                 )
             _check_external(tensor, folder, where)
             continue
-        count = math.prod(tensor.dims)
+        says = count(tensor.dims)
         bits = _bits(tensor.data_type)
         if tensor.HasField("raw_data"):
-            holds = len(tensor.raw_data) * 8 // bits if bits else count
+            holds = len(tensor.raw_data) * 8 // bits if bits else says
         else:
             fields = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
             holds = max(len(getattr(tensor, f)) for f in fields) * (8 // bits if bits and bits < 8 else 1)
-        if count > holds:
+        if says > holds:
+            many = f"{says}" if says < MAX_COUNT else "2^63 or more"
             raise FileError(
-                f"{where}: the tensor {name!r} says {list(tensor.dims)}, {count} numbers, but holds {holds}: "
+                f"{where}: the tensor {name!r} says {brief(tensor.dims)}, {many} numbers, but holds {holds}: "
                 "the file is damaged"
             )
 
@@ -174,8 +211,18 @@ def _bits(data_type: int) -> int:
     return int(8 * onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize)
 
 
-def _check_external(tensor: Any, folder: Path, where: str) -> None:
+def _entries(tensor: Any, where: str) -> dict[str, str]:
+    """Return where an external tensor is; of a key that came twice every reader may take another one."""
     entries = {e.key: e.value for e in tensor.external_data}
+    if len(entries) != len(tensor.external_data):
+        keys = [e.key for e in tensor.external_data]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise FileError(f"{where}: the tensor {tensor.name!r} tells its {twice!r} more than once; that is refused")
+    return entries
+
+
+def _check_external(tensor: Any, folder: Path, where: str) -> None:
+    entries = _entries(tensor, where)
     location = entries.get("location", "")
     path = _inside(folder, location, f"{where}: the tensor {tensor.name!r}")
     size = path.stat().st_size
@@ -189,8 +236,8 @@ def _check_external(tensor: Any, folder: Path, where: str) -> None:
             f"{where}: the tensor {tensor.name!r} is at {offset}…{offset + length} of {location}, which has {size} "
             "bytes"
         )
-    if math.prod(tensor.dims) * _bits(tensor.data_type) > 8 * length + 7:
-        raise FileError(f"{where}: the tensor {tensor.name!r} says {list(tensor.dims)}, but {location} has less of it")
+    if count(tensor.dims) * _bits(tensor.data_type) > 8 * length + 7:
+        raise FileError(f"{where}: the tensor {tensor.name!r} says {brief(tensor.dims)}, but {location} has less of it")
 
 
 def _inside(folder: Path, location: str, what: str) -> Path:
@@ -199,6 +246,8 @@ def _inside(folder: Path, location: str, what: str) -> Path:
     outside = not location or ".." in parts or location.startswith("/") or PureWindowsPath(location).anchor
     if outside or "\0" in location:
         raise FileError(f"{what} is in {location!r}, outside the model's folder; that is refused")
+    if any(part.startswith(".") for part in parts):  # settings and keys of a person, such as .ssh/config
+        raise FileError(f"{what} is in {location!r}, a hidden file or folder; that is refused. Give it another name.")
     path = folder / location
     try:
         real = path.resolve(strict=True)
@@ -221,10 +270,21 @@ def external_files(model: Any) -> list[str]:
     found: dict[str, None] = {}
     for tensor in tensors_of(model):
         if _is_external(tensor):
-            found.setdefault(next(e.value for e in tensor.external_data if e.key == "location"))
+            found.setdefault(_entries(tensor, "the model").get("location", ""))
     if len(found) > MAX_EXTERNAL_FILES:
         raise FileError(f"the tensors are in {len(found)} files; expected at most {MAX_EXTERNAL_FILES}")
     return list(found)
+
+
+def check_target(model: Any, path: Path, folder: Path | None) -> None:
+    """Refuse to write a model over tensors of its own, where they are or where they would be copied to."""
+    for name in external_files(model):
+        for file in {(folder or path.parent) / name, path.parent / name}:
+            one, other = (Path(str(p.resolve()).casefold()) for p in (path, file))
+            if one == other or one in other.parents or _same(path, file):
+                raise FileError(
+                    f"{path}: {name!r} beside the model holds its tensors, which would be lost; give another name"
+                )
 
 
 def write_model(model: Any, path: Path, folder: Path | None, external: External | None) -> None:
@@ -244,7 +304,10 @@ def write_model(model: Any, path: Path, folder: Path | None, external: External 
         if external == "refer":
             _relocate(model, folder.resolve().relative_to(path.parent.resolve()))
         else:
-            pairs = [(folder / name, path.parent / name) for name in files]
+            pairs = [(_inside(folder, name, "a tensor"), path.parent / name) for name in files]
+    for _, target in pairs:
+        if not target.resolve().is_relative_to(path.parent.resolve()):
+            raise FileError(f"{target}: a link leads outside {path.parent}; that is refused. Give another folder.")
     new = [target for _, target in pairs if not target.exists()]
     try:
         for source, target in pairs:
@@ -267,9 +330,11 @@ def _same(one: Path, other: Path) -> bool:
 def _relocate(model: Any, to: Path) -> None:
     for tensor in tensors_of(model):
         if _is_external(tensor):
-            for entry in tensor.external_data:
-                if entry.key == "location":
-                    entry.value = (to / entry.value).as_posix()
+            entries = _entries(tensor, "the model")
+            entries["location"] = (to / entries["location"]).as_posix()
+            del tensor.external_data[:]
+            for key, value in entries.items():
+                tensor.external_data.add(key=key, value=value)
 
 
 def _copy(source: Path, target: Path) -> None:

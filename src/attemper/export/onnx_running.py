@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import threading
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from attemper.arrays import log_probs
 from attemper.errors import InputError, require
-from attemper.export.onnx_files import external_files
+from attemper.export.onnx_files import MAX_RANK, brief, count, external_files
 from attemper.export.onnx_graph import Gives, Place
 from attemper.export.source import Source
 
@@ -98,9 +97,11 @@ def feeds_for(model: Any) -> dict[str, NDArray[Any]]:
         t = i.type.tensor_type
         if not i.type.HasField("tensor_type") or not t.HasField("shape"):
             raise _NotRunError(f"the shape of the input {i.name!r} is not told")
+        if len(t.shape.dim) > MAX_RANK:
+            raise _NotRunError(f"the input {i.name!r} has {len(t.shape.dim)} dimensions, too many to try")
         shape = [d.dim_value if d.dim_value > 0 else (2 if n == 0 else DEFAULT_SIZE) for n, d in enumerate(t.shape.dim)]
-        if math.prod(shape) > MAX_INPUT:
-            raise _NotRunError(f"the input {i.name!r} of shape {shape} is too large to try")
+        if count(shape) > MAX_INPUT:
+            raise _NotRunError(f"the input {i.name!r} of shape {brief(shape)} is too large to try")
         dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)
         if dtype.kind == "b":
             feeds[i.name] = np.ones(shape, dtype=bool)
