@@ -346,7 +346,8 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
 def test_probabilities():
     h, y = draw(200, K)
     on_probs = TemperatureScaling(input="probs", floor=1e-9).fit(softmax(h), y)
-    compared(models.mlp(), on_probs.map_, onnx_calibrate(models.mlp(), on_probs).model)
+    without = TemperatureScaling(input="probs").fit(softmax(h), y)
+    compared(models.mlp(), without.map_, onnx_calibrate(models.mlp(), without).model)
     with pytest.raises(InputError, match="not clear where the probabilities are"):
         onnx_calibrate(models.mlp(None), on_probs)
     b = models.Builder()  # a model whose probabilities are no Softmax
@@ -362,6 +363,36 @@ def test_probabilities():
     np.testing.assert_allclose(models.run(made.model, feeds)[0], on_probs.predict_proba(p), atol=1e-6)
     alone = map_to_onnx(on_probs)
     np.testing.assert_allclose(models.run(alone.model, {"probs": p})[0], on_probs.predict_proba(p), atol=1e-6)
+
+
+@pytest.mark.parametrize("told", [None, "logits", "out"])
+@pytest.mark.parametrize("net", ["mlp", "segmentation", "transformer", "opset 11"])
+@pytest.mark.parametrize("floor", [1e-2, 1e-50])
+def test_a_floor_of_probabilities(told, net, floor):
+    h, y = draw(200, K)
+    cal = TemperatureScaling(input="probs", floor=floor).fit(softmax(3 * h), y)
+    model = models.mlp(opset=11) if net == "opset 11" else NETS[net]()
+    made = onnx_calibrate(model, cal, logits=told)
+    assert (made.how, made.gives, made.tensor) == ("inserted", "probs", "out")
+    assert made.ran.difference < 1e-5
+    feeds = {name: 5 * x for name, x in models.feed(model).items()}
+    p, found = models.run(model, feeds)[0], models.run(made.model, feeds)[0]
+    if p.ndim == 4:
+        p, found = np.moveaxis(p, 1, -1), np.moveaxis(found, 1, -1)
+    expected = cal.predict_proba(p.reshape(-1, K)).reshape(p.shape)
+    if floor == 1e-2:  # which tells
+        assert np.abs(expected - exact(cal.map_, np.log(np.maximum(p, 1e-30)))).max() > 0.01
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    with pytest.raises(InputError, match=r"probabilities, with a floor.*fold=False"):
+        onnx_calibrate(model, cal, fold=True)
+
+
+def test_probabilities_that_are_zero_and_a_floor_below_single_precision():
+    h, y = draw(200, K)
+    cal = TemperatureScaling(input="probs", floor=1e-50).fit(softmax(h), y)
+    p = np.array([[1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0]], dtype=np.float32)
+    found = models.run(map_to_onnx(cal, gives="log_probs").model, {"probs": p})[0]
+    np.testing.assert_allclose(found, np.log(cal.predict_proba(p.astype(np.float64))), rtol=1e-5, atol=1e-6)
 
 
 # From torch

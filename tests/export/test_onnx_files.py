@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import attemper.export.onnx_running as running
-from attemper import AttemperError, FileError, InputError, InputTypeError
+from attemper import AttemperError, FileError, InputError, InputTypeError, ScaleMap
 from attemper.cli.inspecting import of_model
 from attemper.export import map_to_onnx, onnx_calibrate
 
@@ -222,7 +222,7 @@ def test_tensors_are_not_written_over(folder, output, fold):
     for name in ("net", "other"):
         (folder / name / "link").symlink_to(folder / "net" / "m.data")
     before = everything(folder)
-    with pytest.raises(FileError, match="'m.data' beside the model holds its tensors, which would be lost"):
+    with pytest.raises(FileError, match=r"'m\.data' beside the model holds its tensors, which would be lost"):
         onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / output, fold=fold, check=False)
     assert everything(folder) == before
 
@@ -410,3 +410,42 @@ def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="disagrees with NumPy: the largest difference"):
         onnx_calibrate(models.mlp(), SCALE, tmp_path / "out.onnx", fold=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_made_up_input_that_does_not_fit():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Log", ["x"], "l")  # of what is negative
+    b.op("Gemm", ["l", b.weight("w", 6, 5)], "logits")
+    net = b.model(models.end(b, "logits", "Softmax", 1))
+    for fold in (True, False):
+        made = onnx_calibrate(net, SCALE, fold=fold)
+        assert made.ran.difference is None
+        assert "made-up input gives 'logits' that are not finite; give check={…}" in made.ran.why_not
+        assert onnx_calibrate(net, SCALE, fold=fold, check={"x": np.ones((2, 6), np.float32)}).ran.difference < 1e-6
+        made = onnx_calibrate(net, SCALE, fold=fold, check={"x": np.zeros((2, 6), np.float32)})
+        assert "the input in check gives" in made.ran.why_not
+
+
+@pytest.mark.parametrize("layer", ["gemm", "matmul"])
+def test_a_bias_that_half_precision_cannot_hold(layer):
+    net = models.mlp(layer=layer, dtype="float16")
+    bias = next(t for t in net.graph.initializer if t.name == "b2")
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.array([6e4, 0, 0, 0, 0], np.float16), "b2"))
+    with pytest.raises(InputError, match="not finite in the model's type"):
+        onnx_calibrate(net, ScaleMap(3.0), fold=True, check=False)
+
+
+def test_large_logits_do_not_excuse_any_difference(monkeypatch):
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, 5)], "z")
+    b.op("Add", ["z", b.weight("far", 1, scale=1e6)], "logits")
+    net = b.model({"logits": ("batch", 5)})
+    monkeypatch.setitem(
+        __import__("attemper.export.onnx_nodes", fromlist=["BUILDERS"]).BUILDERS,
+        ScaleMap,
+        lambda n, m, h, gives: n.op("Mul", h, n.constant(0.0)),
+    )
+    with pytest.raises(InputError, match=r"more than the 5.0e-02 of rounding"):
+        onnx_calibrate(net, SCALE)

@@ -92,7 +92,8 @@ def test_names_that_cannot_be():
     with pytest.raises(InputError, match="no tensor 'nothing' that a node makes; candidates are 'out'"):
         onnx_calibrate(net, SCALE, logits="nothing")
     with pytest.raises(InputError, match=r"holds probabilities, for it comes from a Softmax.*tell its input, 'logits'"):
-        onnx_calibrate(models.mlp(), SCALE, logits="out")
+        onnx_calibrate(net, SCALE, logits="shares")
+    assert onnx_calibrate(models.mlp(), SCALE, logits="out").logits == "logits"
     with pytest.raises(InputError, match=r"nothing can take the calibrated one's place.*--add"):
         onnx_calibrate(net, SCALE, logits="logits")
     assert onnx_calibrate(net, SCALE, logits="logits", outputs="add").tensor == "calibrated_probs"
@@ -148,6 +149,127 @@ def test_opsets_that_are_too_old():
         onnx_calibrate(models.mlp(opset=10, layer="gemm"), SCALE)
     with pytest.raises(InputError, match="before opset 13 a Softmax over axis 1 of 4 runs over all axes after it"):
         onnx_calibrate(models.segmentation(opset=11), SCALE)
+    net = models.segmentation(opset=11)  # told, the classes are what each pixel has
+    made = onnx_calibrate(net, SCALE, axis=1)
+    assert made.how == "inserted"
+    feeds = models.feed(net)
+    p = np.moveaxis(models.run(made.model, feeds)[0], 1, -1)
+    np.testing.assert_allclose(p, exact(SCALE, np.moveaxis(models.logits_of(net, feeds), 1, -1)), atol=1e-6)
+    with pytest.raises(InputError, match="the Softmax that stays runs over other axes than the classes"):
+        onnx_calibrate(net, SCALE, axis=1, fold=True)
+
+
+def answer_and_probabilities(reader="ArgMax", end="Softmax"):
+    """Probabilities and, of the same logits, something else."""
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "h")
+    if reader == "TopK":
+        b.nodes.append(helper.make_node("TopK", ["h", b.ints("one", [1])], ["best", "answer"], axis=-1))
+    else:
+        b.op(reader, ["h"], "answer", axis=1, keepdims=1) if reader == "ArgMax" else b.op(reader, ["h"], "answer")
+    b.op(end, ["h"], "p", axis=-1)
+    net = b.model({"p": ("batch", K)})
+    whole = TensorProto.INT64 if reader in ("ArgMax", "TopK") else TensorProto.FLOAT
+    net.graph.output.append(helper.make_tensor_value_info("answer", whole, ["batch", "some"]))
+    onnx.checker.check_model(net)
+    return net
+
+
+@pytest.mark.parametrize("reader", ["ArgMax", "TopK", "Neg"])
+@pytest.mark.parametrize("m", [SCALE, MIXTURE], ids=["scale", "mixture"])
+@pytest.mark.parametrize("add", [False, True])
+def test_a_softmax_that_is_not_the_only_reader_of_the_logits(reader, m, add):
+    net = answer_and_probabilities(reader)
+    with pytest.raises(InputError, match=r"2 outputs; candidates are 'p' .*'h' \(input of Softmax\)"):
+        onnx_calibrate(net, m)
+    feeds = models.feed(net)
+    p, answer = models.run(net, feeds, "p", "answer")
+    expected = exact(m, models.logits_of(net, feeds, "h"))
+    for told in ("h", "p"):
+        made = onnx_calibrate(net, m, logits=told, outputs="add" if add else "replace")
+        assert (made.logits, made.tensor, made.how) == ("h", "calibrated_probs" if add else "p", "inserted")
+        found = models.run(made.model, feeds, made.tensor, "answer", "p")
+        np.testing.assert_allclose(found[0], expected, atol=1e-6)
+        np.testing.assert_array_equal(found[1], answer)
+        if add:
+            np.testing.assert_array_equal(found[2], p)
+
+
+def classes_first(kind, ending=None):
+    """Classes in rows, samples in columns."""
+    b = models.Builder()
+    if kind == "transposed":
+        b.input("x", "batch", 6)
+        b.op("Gemm", ["x", b.weight("w", 6, K)], "z")
+        b.op("Transpose", ["z"], "h", perm=[1, 0])
+    else:
+        b.input("x", 6, "batch")
+        b.op(kind, [b.weight("w", K, 6), "x"], "h" if kind == "Gemm" else "z")
+        if kind == "MatMul":
+            b.op("Add", ["z", b.weight("b", K, 1)], "h")
+    return b.model({"h": (K, "batch")})
+
+
+@pytest.mark.parametrize("kind", ["transposed", "MatMul", "Gemm"])
+@pytest.mark.parametrize("told", [None, "h"])
+def test_classes_that_come_first_are_not_mistaken(kind, told):
+    net = classes_first(kind)
+    with pytest.raises(InputError, match=r"has 2 axes; tell which one the classes are.*--axis"):
+        onnx_calibrate(net, MIXTURE, logits=told)
+    feeds = models.feed(net)
+    for m in (SCALE, MIXTURE):
+        made = onnx_calibrate(net, m, logits=told, axis=0, gives="probs")
+        np.testing.assert_allclose(models.run(made.model, feeds)[0].T, exact(m, models.run(net, feeds)[0].T), atol=1e-6)
+
+
+def test_a_weight_that_is_transposed_first_is_one():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Transpose", [b.weight("w", K, 6)], "w_t", perm=[1, 0])
+    b.op("MatMul", ["x", "w_t"], "h")
+    net = b.model({"h": ("batch", K)})
+    feeds = models.feed(net)
+    made = onnx_calibrate(net, MIXTURE)
+    np.testing.assert_allclose(models.run(made.model, feeds)[0], exact(MIXTURE, models.run(net, feeds)[0]), atol=1e-6)
+
+
+def foreign(net, *outputs):
+    """The same nodes by name, of another domain, where they may mean anything."""
+    net.opset_import.add(domain="com.example", version=1)
+    for node in net.graph.node:
+        if node.output[0] in outputs:
+            node.domain = "com.example"
+    for name in ("h", "logits", "out"):
+        if name not in [o.name for o in net.graph.output]:
+            net.graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", K]))
+    return net
+
+
+def test_operators_of_another_domain_are_not_those_of_onnx():
+    with pytest.raises(InputError, match=r"the map cannot be folded.*come from a Gemm of com.example"):
+        onnx_calibrate(foreign(models.mlp(), "logits"), SCALE, fold=True, check=False)
+    with pytest.raises(InputError, match="the map cannot be folded"):
+        onnx_calibrate(foreign(models.mlp(layer="matmul"), "logits"), SCALE, fold=True, check=False)
+    assert onnx_calibrate(foreign(models.mlp(layer="matmul"), "product"), SCALE, check=False).how == "inserted"
+    with pytest.raises(InputError, match="nothing can take the calibrated one's place"):
+        onnx_calibrate(foreign(models.mlp(), "out"), SCALE, logits="logits", check=False)
+    reshaped = foreign(with_shape_changes("Softmax", "Reshape"), "t1")
+    with pytest.raises(InputError, match="nothing can take the calibrated one's place"):
+        onnx_calibrate(reshaped, SCALE, logits="logits", check=False)
+    made = onnx_calibrate(foreign(models.mlp("LogSoftmax"), "out"), SCALE, logits="out", check=False)
+    assert made.gives == "logits"  # who knows what that LogSoftmax gives; the one who told it
+
+
+def test_an_add_that_does_not_fold_is_named():
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Gemm", ["x", b.weight("w", 6, K)], "z")
+    b.op("Add", ["z", b.weight("b", K)], "logits")
+    net = b.model({"logits": ("batch", K)})
+    with pytest.raises(InputError, match="come from the Add 'node_logits' of a constant to a Gemm, not from"):
+        onnx_calibrate(net, SCALE, fold=True)
+    assert onnx_calibrate(net, SCALE).how == "inserted"
 
 
 def test_logits_of_another_type():

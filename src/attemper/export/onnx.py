@@ -234,6 +234,8 @@ def _folded(
     try:
         if outputs == "add" or kind != place.kind or place.holds != "logits":
             raise InputError("what the output holds would have to change, for which nodes are needed: fold=False")
+        if source.takes_probs and source.floor is not None:
+            raise InputError("it takes probabilities, with a floor, for which nodes are needed: fold=False")
         rounding = fold_map(graph, place, source, folder, asked=must)
     except InputError as error:
         if must:

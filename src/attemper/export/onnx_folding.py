@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, require
 from attemper.export.linear import Linear, linear_of
-from attemper.export.onnx_graph import FLOATS, Graph, Place
+from attemper.export.onnx_graph import FLOATS, LINEAR, Graph, Place, is_op
 from attemper.export.source import Source
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
@@ -40,9 +40,9 @@ def find_layer(graph: Graph, place: Place) -> Layer:
     seen_by_others = place.ending is not None and (len(graph.users[name]) > 1 or name in graph.outputs)
     if seen_by_others or (place.ending is None and graph.users.get(name)):
         raise InputError(f"the logits {name!r} are used elsewhere too, where they must stay as they are; {INSTEAD}")
-    node = graph.maker.get(name)
+    node: Any = graph.maker.get(name)
     adds, bias = None, None
-    if node is not None and node.op_type == "Add":
+    if is_op(node, "Add"):
         adds = node
         constants = [i for i in node.input if i in graph.initialisers]
         others = [i for i in node.input if i not in graph.initialisers]
@@ -53,12 +53,10 @@ def find_layer(graph: Graph, place: Place) -> Layer:
             and others[0] not in graph.outputs
         ):
             node, bias = graph.maker.get(others[0]), constants[0]
-    if (
-        node is None
-        or node.op_type not in ("Gemm", "MatMul", "Conv")
-        or (adds is not None and node.op_type != "MatMul")
-    ):
-        what = "an input" if node is None else f"a {node.op_type}"
+    if not is_op(node, *LINEAR) or (adds is not None and node.op_type != "MatMul"):
+        what = "an input" if node is None else f"a {node.op_type}" + (f" of {node.domain}" if node.domain else "")
+        if adds is not None:
+            what = f"the Add {adds.name!r}" + ("" if node is adds else f" of a constant to {what}")
         raise InputError(f"the logits {name!r} come from {what}, not from a Gemm, MatMul or Conv; {INSTEAD}")
     if node.op_type != "MatMul":
         bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
@@ -72,7 +70,16 @@ def find_layer(graph: Graph, place: Place) -> Layer:
         node.op_type != "Conv" and (place.axis != -1 or rank != 2)
     ):
         raise InputError(f"the classes of {name!r} are not what the last layer's weights give one by one; {INSTEAD}")
+    if place.ending is not None and not _runs_over(graph, place):
+        raise InputError(f"the {place.ending.op_type} that stays runs over other axes than the classes; {INSTEAD}")
     return Layer(node, weight, last, adds, bias)
+
+
+def _runs_over(graph: Graph, place: Place) -> bool:
+    """Tell whether the Softmax is over the classes alone; before opset 13 it took all axes after its own as well."""
+    axis = attribute(place.ending, "axis", 1 if graph.opset < 13 else -1)
+    axis = axis - place.rank if axis >= 0 and place.rank is not None else axis
+    return bool(axis == place.axis and (graph.opset >= 13 or axis == -1))
 
 
 def attribute(node: Any, name: str, default: Any) -> Any:
@@ -98,12 +105,15 @@ def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, ask
         (1.0, 1.0) if layer.node.op_type != "Gemm" else (attribute(layer.node, s, 1.0) for s in ("alpha", "beta"))
     )
     new_bias = _new_bias(graph, layer, linear, beta, k, folder)
-    rounded = np.asarray(exact, dtype=w.dtype)
-    if not np.isfinite(rounded.astype(np.float64)).all() or alpha == 0:
+    with np.errstate(over="ignore"):  # of what is too large, which is looked for
+        rounded = np.asarray(exact, dtype=w.dtype)
+        bias = None if new_bias is None else np.asarray(new_bias, dtype=w.dtype)
+    finite = all(np.isfinite(a.astype(np.float64)).all() for a in (rounded, bias) if a is not None)
+    if not finite or alpha == 0:
         raise InputError(f"the folded weights are not finite in the model's type; {INSTEAD}")
     _replace(graph, layer.node, 1, np.ascontiguousarray(np.moveaxis(rounded, 0, -1) if layer.classes_last else rounded))
-    if new_bias is not None:
-        _place_bias(graph, place, layer, np.asarray(new_bias, dtype=w.dtype))
+    if bias is not None:
+        _place_bias(graph, place, layer, bias)
     return float(np.abs(rounded.astype(np.float64) - exact).max() / max(np.abs(exact).max(), 1e-300))
 
 

@@ -90,20 +90,48 @@ class Graph:
 
     def origin(self, name: str) -> Any:
         """Return the node that makes a tensor's numbers, looking through what only changes their shape."""
-        node = self.maker.get(name)
-        while node is not None and node.op_type in SHAPERS and node.domain in ("", "ai.onnx") and node.input:
+        node: Any = self.maker.get(name)
+        while is_op(node, *SHAPERS) and node.input:
             node = self.maker.get(node.input[0])
         return node
 
+    def is_transposed(self, name: str) -> bool:
+        """Tell whether axes change their order between `origin` and a tensor."""
+        node: Any = self.maker.get(name)
+        while is_op(node, *SHAPERS) and node.input:
+            if node.op_type == "Transpose":
+                return True
+            node = self.maker.get(node.input[0])
+        return False
+
+    def is_constant(self, name: str) -> bool:
+        """Tell whether a tensor is an initialiser, or computed of such alone: transposed, or of another type."""
+        names, seen = [name], {""}
+        while names:
+            name = names.pop()
+            if name in seen or name in self.initialisers:
+                continue
+            seen.add(name)
+            if name not in self.maker:
+                return False
+            names.extend(_reads(self.maker[name]))
+        return True
+
+    def layer_of(self, node: Any) -> Any:
+        """Return the linear layer that a node is, or adds a bias to; None."""
+        if is_op(node, "Add") and any(name in self.initialisers for name in node.input):
+            parts = [self.maker.get(name) for name in node.input]
+            return next((p for p in parts if is_op(p, *LINEAR)), None)
+        return node if is_op(node, *LINEAR) else None
+
     def is_linear(self, node: Any) -> bool:
         """Tell whether a node is a linear layer, or adds the bias of one."""
-        if node is None or node.domain not in ("", "ai.onnx"):
-            return False
-        if node.op_type == "Add":
-            parts = [self.maker.get(name) for name in node.input]
-            constant = [name in self.initialisers for name in node.input]
-            return any(constant) and any(p is not None and p.op_type in LINEAR for p in parts)
-        return node.op_type in LINEAR
+        return self.layer_of(node) is not None
+
+
+def is_op(node: Any, *kinds: str) -> bool:
+    """Tell whether a node is one of these operators, of ONNX itself: another domain may give a name another meaning."""
+    return node is not None and node.op_type in kinds and node.domain in ("", "ai.onnx")
 
 
 def type_name(elem_type: int) -> str:
@@ -159,7 +187,7 @@ def find_place(graph: Graph, told: str | None, axis: int | None, *, probs: bool,
     if len(graph.outputs) != 1:
         raise _ambiguous(graph, f"{len(graph.outputs)} outputs", probs)
     node = graph.origin(graph.outputs[0])
-    if node is not None and node.op_type == "Softmax" and node.domain in ("", "ai.onnx"):
+    if is_op(node, "Softmax"):
         return _place(graph, node.input[0], node, axis, holds="logits")
     if graph.is_linear(node) and not probs:
         return _place(graph, graph.outputs[0], None, axis, holds="logits")
@@ -171,25 +199,25 @@ def _at(graph: Graph, name: str, axis: int | None, *, probs: bool, add: bool) ->
     if name not in graph.maker:
         raise InputError(f"{graph.where}: there is no tensor {name!r} that a node makes; {_listed(graph, probs)}")
     node = graph.origin(name)
-    is_softmax = node is not None and node.op_type == "Softmax"
-    if is_softmax and not probs:
+    last_softmax = is_op(node, "Softmax") and _reaches_output(graph, node.output[0])
+    if last_softmax and (not probs or (not add and node.output[0] == name)):
+        return _place(graph, node.input[0], node, axis, holds="logits")
+    if is_op(node, "Softmax") and not probs:
         raise InputError(
             f"{graph.where}: {name!r} holds probabilities, for it comes from a Softmax, but the map takes logits: "
             f"tell its input, {node.input[0]!r}"
         )
     users = graph.users.get(name, [])
-    ending = users[0] if len(users) == 1 and users[0].op_type in ENDINGS else None
-    if ending is not None and name not in graph.outputs and not add and _reaches_output(graph, ending.output[0]):
-        return _place(graph, name, ending, axis, holds="logits")
-    if is_softmax and node.output[0] == name and not add and _reaches_output(graph, name):
-        return _place(graph, node.input[0], node, axis, holds="logits")
+    endings = [user for user in users if is_op(user, *ENDINGS) and _reaches_output(graph, user.output[0])]
+    if len(endings) == 1 and name not in graph.outputs and not add:
+        return _place(graph, name, endings[0], axis, holds="logits")
     if name not in graph.outputs and not add:
         raise InputError(
             f"{graph.where}: {name!r} is neither an output nor what a last Softmax takes, so that nothing can take "
             "the calibrated one's place; ask for one output more: outputs='add' (command line: --add)"
         )
     place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
-    kind: Gives = "probs" if probs else "log_probs" if node is not None and node.op_type == "LogSoftmax" else "logits"
+    kind: Gives = "probs" if probs else "log_probs" if is_op(node, "LogSoftmax") else "logits"
     return Place(**{**vars(place), "kind": kind})
 
 
@@ -197,7 +225,7 @@ def _reaches_output(graph: Graph, name: str) -> bool:
     """Tell whether a tensor is an output, or becomes one by changes of shape alone."""
     while name not in graph.outputs:
         users = graph.users.get(name, [])
-        if len(users) != 1 or users[0].op_type not in SHAPERS:
+        if len(users) != 1 or not is_op(users[0], *SHAPERS):
             return False
         name = users[0].output[0]
     return True
@@ -229,15 +257,12 @@ def _axis(graph: Graph, reads: str, ending: Any, told: int | None, rank: int | N
             )
     if told is None:
         node = graph.origin(reads)
-        if rank == 2:
+        layer = graph.layer_of(node)
+        by_weight = layer is not None and (layer.op_type == "Conv" or graph.is_constant(layer.input[1]))
+        if rank == 2 and not graph.is_transposed(reads) and (layer is None or by_weight):
             told = -1
-        elif graph.is_linear(node) and graph.maker[reads] is node:
-            layer = node.op_type
-            if layer == "Add":
-                layer = next(
-                    m.op_type for m in map(graph.maker.get, node.input) if m is not None and m.op_type in LINEAR
-                )
-            told = 1 if layer == "Conv" else -1
+        elif rank != 2 and by_weight and graph.maker[reads] is node:
+            told = 1 if layer.op_type == "Conv" else -1
         else:
             raise InputError(
                 f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; tell which one the classes are: "
@@ -257,7 +282,7 @@ def output_candidates(graph: Graph) -> list[tuple[str, str]]:
         node = graph.maker.get(name)
         found[name] = f"output, from {node.op_type}" if node is not None else "output, an input as it came"
     for node in reversed(graph.graph.node):
-        if node.op_type in (*ENDINGS, "Sigmoid") and node.input:
+        if is_op(node, *ENDINGS, "Sigmoid") and node.input:
             found.setdefault(node.input[0], f"input of {node.op_type}")
             found.setdefault(node.output[0], f"output of {node.op_type} in the middle")
     return list(found.items())[:12]

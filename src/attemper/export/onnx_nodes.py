@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -119,10 +120,13 @@ def map_nodes(n: Nodes, source: Source, reads: str, elem_type: int, gives: Gives
     n.wide = DOUBLE if elem_type == DOUBLE else FLOAT
     h = reads if elem_type == n.wide else n.cast(reads, n.wide)
     if from_probs:
-        h = n.op("Log", h if source.floor is None else n.clamp_below(h, source.floor))
-    elif source.takes_probs and isinstance(m, AffineMap) and m.centring == "none":
+        h = n.op("Log", h)
+    elif source.takes_probs and (source.floor is not None or (isinstance(m, AffineMap) and m.centring == "none")):
         x = n.op("Sub", h, n.reduce("ReduceMax", h))
         h = n.op("Sub", x, n.op("Log", n.reduce("ReduceSum", n.op("Exp", x))))
+    if source.takes_probs and source.floor is not None:  # of logarithms: single precision holds that of any floor
+        low = n.constant(math.log(source.floor))
+        h = n.op("Where", n.op("Less", h, low), low, h)
     value = BUILDERS[type(m)](n, m, h, gives)
     if isinstance(m, BinMap):
         value = _settle(n, value, elem_type, _of_bins(n, h, m.n_classes))

@@ -23,6 +23,7 @@ __all__ = ["Ran", "compare_with_numpy", "feeds_for", "run_model"]
 SECONDS = 60.0  # that the model may take; the time limit of a model that never ends
 MAX_INPUT = 1 << 26  # elements
 MAX_EXTERNAL = 4 << 30  # bytes beside a model that is run unasked: it is loaded twice, one after the other
+MAX_TOLERANCE = 0.05  # of a probability, however large the logits are
 TOLERANCE = {1: 1e-5, 10: 2e-3, 11: 1e-9, 16: 2e-2}
 DEFAULT_SIZE = 8  # of a dimension that is left open, other than the first
 
@@ -53,6 +54,7 @@ def compare_with_numpy(
     size = sum(path.stat().st_size for path in beside)
     if feeds is None and size > MAX_EXTERNAL:
         return Ran(None, f"its tensors have {size / 2**30:.0f} GiB; give check={{…}}, inputs, to run it all the same")
+    made_up = feeds is None
     try:
         feeds = feeds_for(original) if feeds is None else feeds
         h = run_model(original, place.reads, place.elem_type, feeds, folder)
@@ -62,6 +64,19 @@ def compare_with_numpy(
     rows = np.moveaxis(h.astype(np.float64), place.axis, -1).reshape(-1, h.shape[place.axis])
     if place.holds == "probs":
         rows = log_probs(rows, source.floor)
+    if (
+        np.isnan(rows).any()
+        or (rows.max(axis=1, initial=-np.inf) == np.inf).any()
+        or (rows == -np.inf).all(axis=1).any()
+    ):
+        whose = "made-up input" if made_up else "the input in check"
+        return Ran(
+            None, f"{whose} gives {place.reads!r} that are not finite; give check={{…}}, inputs that fit the model"
+        )
+    if place.holds == "logits" and source.takes_probs:
+        rows = rows - rows.max(axis=1, keepdims=True)
+        rows = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+        rows = rows if source.floor is None else log_probs(np.exp(rows), source.floor)
     if source.n_classes not in (None, rows.shape[1]):
         raise InputError(f"{place.reads!r} has {rows.shape[1]} classes, but the map is for {source.n_classes}")
     expected = source.map.apply(rows)
@@ -74,6 +89,7 @@ def compare_with_numpy(
     difference = float(np.abs(p - expected).max(initial=0.0))
     finite = np.abs(rows[np.isfinite(rows)]).max(initial=1.0)
     allowed = TOLERANCE[place.elem_type] * (1 + float(finite) if folded or gives == "logits" else 1.0)
+    allowed = min(allowed, MAX_TOLERANCE)
     if not difference <= allowed:
         raise InputError(
             f"the calibrated model disagrees with NumPy: the largest difference of a probability is {difference:.1e}, "
