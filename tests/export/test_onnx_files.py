@@ -449,3 +449,76 @@ def test_large_logits_do_not_excuse_any_difference(monkeypatch):
     )
     with pytest.raises(InputError, match=r"more than the 5.0e-02 of rounding"):
         onnx_calibrate(net, SCALE)
+
+
+def greedy(kind):
+    """A model that says in constants how much it takes."""
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    if kind == "ConstantOfShape":
+        b.op("ConstantOfShape", [b.ints("shape", [10**6, 10**6])], "large")
+    elif kind == "computed":
+        b.op("Mul", [b.ints("a", [10**5, 10**5]), b.ints("b", [10, 10])], "shape")
+        b.op("ConstantOfShape", ["shape"], "large")
+    elif kind == "Expand":
+        b.op("Expand", ["x", b.ints("shape", [10**9, 1, 6])], "large")
+    elif kind == "Tile":
+        b.op("Tile", ["x", b.ints("times", [10**6, 10**6])], "large")
+    elif kind == "Range":
+        b.op("Constant", [], "end", value_float=1e12)
+        b.op("Constant", [], "zero", value_float=0.0)
+        b.op("Constant", [], "one", value_float=1.0)
+        b.op("Range", ["zero", "end", "one"], "large")
+    elif kind == "Resize":
+        b.op("Unsqueeze", ["x", b.ints("axes", [0, 1])], "image")
+        b.weights.append(onnx.numpy_helper.from_array(np.array([1, 1, 1e5, 1e5], np.float32), "scales"))
+        b.op("Resize", ["image", "", "scales"], "large")
+    else:  # by the rules of broadcasting alone
+        b.op("Constant", [], "wide", value=onnx.numpy_helper.from_array(np.zeros((40_000, 1, 1), np.float32)))
+        b.op("Constant", [], "high", value=onnx.numpy_helper.from_array(np.zeros((40_000, 1), np.float32)))
+        b.op("Add", ["wide", "high"], "large")
+    b.op("ReduceSum", ["large"], "sum", keepdims=0)
+    b.op("Add", ["x", "sum"], "y")
+    b.op("Gemm", ["y", b.weight("w", 6, 5)], "logits")
+    net = b.model(models.end(b, "logits", "Softmax", 1))
+    net.graph.value_info.append(helper.make_tensor_value_info("large", TensorProto.FLOAT, [2]))  # a lie
+    return net
+
+
+@pytest.mark.parametrize("kind", ["ConstantOfShape", "computed", "Expand", "Tile", "Range", "Resize", "broadcast"])
+def test_a_model_that_would_take_all_memory_is_not_run_unasked(kind, monkeypatch):
+    monkeypatch.setattr(running, "run_model", None)
+    made = onnx_calibrate(greedy(kind), SCALE)
+    assert made.ran.difference is None
+    assert "'large' would be of s" in made.ran.why_not
+    assert "to run it all the same" in made.ran.why_not
+
+
+def test_a_size_hidden_in_a_function_or_a_branch_is_seen(monkeypatch):
+    monkeypatch.setattr(running, "run_model", None)
+    large = helper.make_node("ConstantOfShape", ["shape"], ["large"])
+    shape = helper.make_node("Constant", [], ["shape"], value_ints=[10**6, 10**6])
+    total = helper.make_node("ReduceSum", ["large"], ["total"], keepdims=0)
+    opset = [helper.make_opsetid("", 17)]
+    for kind in ("function", "branch"):
+        b = models.Builder()
+        b.input("x", "batch", 6)
+        if kind == "branch":
+            out = [helper.make_tensor_value_info("total", TensorProto.FLOAT, None)]
+            branch = helper.make_graph([shape, large, total], "branch", [], out)
+            b.weights.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
+            b.op("If", ["yes"], "sum", then_branch=branch, else_branch=branch)
+        else:
+            b.op("Greedy", [], "sum", domain="mine")
+        b.op("Add", ["x", "sum"], "y")
+        b.op("Gemm", ["y", b.weight("w", 6, 5)], "logits")
+        b.op("Softmax", ["logits"], "out", axis=-1)
+        out = [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", 5])]
+        graph = helper.make_graph(b.nodes, "net", b.inputs, out, b.weights)
+        both = [*opset, helper.make_opsetid("mine", 1)]
+        net = helper.make_model(graph, opset_imports=both, ir_version=8)
+        if kind == "function":
+            net.functions.append(
+                helper.make_function("mine", "Greedy", [], ["total"], [shape, large, total], opset_imports=opset)
+            )
+        assert "'large' would be of s" in onnx_calibrate(net, SCALE).ran.why_not

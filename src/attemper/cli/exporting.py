@@ -41,7 +41,11 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     "[default: copy them to another folder]",
 )
 @click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")
-@click.option("--no-check", is_flag=True, help="Do not run the result: for models that you do not trust.")
+@click.option(
+    "--no-check",
+    is_flag=True,
+    help="Do not run the result: for models that you do not trust, which could take all memory.",
+)
 @with_json
 @with_debug
 def export(

@@ -73,7 +73,8 @@ def onnx_calibrate(
     outputs : ``"add"`` leaves all outputs as they are, and adds one
     external : tensors in files beside the model are copied to its new folder, or referred to where they are
     check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
-        This runs the model: leave it out for files that you do not trust.
+        This runs the model, in this process, for a minute at most; one whose shapes tell of a tensor of more than
+        2^28 numbers is not run on made-up input. Say False for files that you do not trust: they can take all memory.
 
     Examples
     --------

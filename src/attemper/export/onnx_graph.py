@@ -199,9 +199,10 @@ def _at(graph: Graph, name: str, axis: int | None, *, probs: bool, add: bool) ->
     if name not in graph.maker:
         raise InputError(f"{graph.where}: there is no tensor {name!r} that a node makes; {_listed(graph, probs)}")
     node = graph.origin(name)
-    last_softmax = is_op(node, "Softmax") and _reaches_output(graph, node.output[0])
-    if last_softmax and (not probs or (not add and node.output[0] == name)):
-        return _place(graph, node.input[0], node, axis, holds="logits")
+    if is_op(node, "Softmax") and _reaches_output(graph, node.output[0]):
+        itself = node.output[0] == name
+        if (itself and not add) if probs else (itself or name in graph.outputs):
+            return _place(graph, node.input[0], node, axis, holds="logits")
     if is_op(node, "Softmax") and not probs:
         raise InputError(
             f"{graph.where}: {name!r} holds probabilities, for it comes from a Softmax, but the map takes logits: "

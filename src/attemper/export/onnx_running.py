@@ -14,6 +14,7 @@ from attemper.arrays import log_probs
 from attemper.errors import InputError, require
 from attemper.export.onnx_files import MAX_RANK, brief, count, external_files
 from attemper.export.onnx_graph import Gives, Place
+from attemper.export.onnx_sizes import too_large
 from attemper.export.source import Source
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
@@ -56,7 +57,11 @@ def compare_with_numpy(
         return Ran(None, f"its tensors have {size / 2**30:.0f} GiB; give check={{…}}, inputs, to run it all the same")
     made_up = feeds is None
     try:
-        feeds = feeds_for(original) if feeds is None else feeds
+        if feeds is None:
+            feeds = feeds_for(original)
+            why = too_large(original, feeds)
+            if why:
+                return Ran(None, f"{why}; give check={{…}}, inputs, to run it all the same")
         h = run_model(original, place.reads, place.elem_type, feeds, folder)
         found = run_model(calibrated, name, place.elem_type, feeds, folder)
     except _NotRunError as error:
