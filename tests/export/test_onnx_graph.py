@@ -159,7 +159,7 @@ def test_opsets_that_are_too_old():
         onnx_calibrate(net, SCALE, axis=1, fold=True)
 
 
-def answer_and_probabilities(reader="ArgMax", end="Softmax"):
+def answer_and_probabilities(reader):
     """Probabilities and, of the same logits, something else."""
     b = models.Builder()
     b.input("x", "batch", 6)
@@ -167,8 +167,8 @@ def answer_and_probabilities(reader="ArgMax", end="Softmax"):
     if reader == "TopK":
         b.nodes.append(helper.make_node("TopK", ["h", b.ints("one", [1])], ["best", "answer"], axis=-1))
     else:
-        b.op(reader, ["h"], "answer", axis=1, keepdims=1) if reader == "ArgMax" else b.op(reader, ["h"], "answer")
-    b.op(end, ["h"], "p", axis=-1)
+        b.op(reader, ["h"], "answer", **({"axis": 1} if reader == "ArgMax" else {}))
+    b.op("Softmax", ["h"], "p", axis=-1)
     net = b.model({"p": ("batch", K)})
     whole = TensorProto.INT64 if reader in ("ArgMax", "TopK") else TensorProto.FLOAT
     net.graph.output.append(helper.make_tensor_value_info("answer", whole, ["batch", "some"]))
@@ -196,7 +196,7 @@ def test_a_softmax_that_is_not_the_only_reader_of_the_logits(reader, m, add):
             np.testing.assert_array_equal(found[2], p)
 
 
-def classes_first(kind, ending=None):
+def classes_first(kind):
     """Classes in rows, samples in columns."""
     b = models.Builder()
     if kind == "transposed":

@@ -213,11 +213,11 @@ def _bits(data_type: int) -> int:
 
 def _entries(tensor: Any, where: str) -> dict[str, str]:
     """Return where an external tensor is; of a key that came twice every reader may take another one."""
-    entries = {e.key: e.value for e in tensor.external_data}
-    if len(entries) != len(tensor.external_data):
-        keys = [e.key for e in tensor.external_data]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise FileError(f"{where}: the tensor {tensor.name!r} tells its {twice!r} more than once; that is refused")
+    entries: dict[str, str] = {}
+    for e in tensor.external_data:
+        if e.key in entries:
+            raise FileError(f"{where}: the tensor {tensor.name!r} tells its {e.key!r} more than once; that is refused")
+        entries[e.key] = e.value
     return entries
 
 
