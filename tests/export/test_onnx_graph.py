@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from attemper import InputError
+from attemper import InputError, ScaleMap
 from attemper.export import onnx_calibrate
 
 import onnx_models as models
@@ -317,3 +317,12 @@ def test_subgraphs_that_use_the_logits():
     found = models.run(made.model, feeds)
     np.testing.assert_allclose(found[0], SCALE.beta * h, rtol=1e-6)
     np.testing.assert_array_equal(found[1], -h)
+
+
+@pytest.mark.parametrize("layer", ["gemm", "matmul"])
+def test_a_bias_that_half_precision_cannot_hold(layer):
+    net = models.mlp(layer=layer, dtype="float16")
+    bias = next(t for t in net.graph.initializer if t.name == "b2")
+    bias.CopyFrom(onnx.numpy_helper.from_array(np.array([6e4, 0, 0, 0, 0], np.float16), "b2"))
+    with pytest.raises(InputError, match="not finite in the model's type"):
+        onnx_calibrate(net, ScaleMap(3.0), fold=True, check=False)
