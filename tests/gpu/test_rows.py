@@ -46,12 +46,13 @@ def test_a_scan_sees_what_a_person_would(sums, k, dtype):
     h[3, [0, k - 1]] = h[3].max() + 1  # two tie
     h[4, :] = -np.inf
     h[4, y[4]] = 2.0  # one class is possible
-    t = torch.tensor(h).to(dtype)
-    found, odd = (plain if sums == "plain" else fused).scan(t, None, torch.from_numpy(y))
-    expected = scan_slowly(as_float64(t), y)
-    assert odd
-    np.testing.assert_array_equal(found.top.numpy(), expected[0])
-    np.testing.assert_allclose(found.values.numpy(), expected[1:], rtol=1e-6 if dtype != torch.float64 else 1e-13)
+    for masked in (True, False):
+        t = torch.tensor(h if masked else np.maximum(h, -30.0)).to(dtype)
+        found, odd = (plain if sums == "plain" else fused).scan(t, None, torch.from_numpy(y))
+        expected = scan_slowly(as_float64(t), y)
+        assert odd == masked
+        np.testing.assert_array_equal(found.top.numpy(), expected[0])
+        np.testing.assert_allclose(found.values.numpy(), expected[1:], rtol=1e-6 if dtype != torch.float64 else 1e-13)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
