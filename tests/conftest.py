@@ -14,7 +14,7 @@ settings.register_profile(
     "attemper",
     deadline=None,
     derandomize="CI" in os.environ,
-    max_examples=60,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("attemper")
