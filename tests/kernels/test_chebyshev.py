@@ -54,3 +54,15 @@ def test_too_few_nodes_make_a_large_certificate():
     rough, fine = minima(table(spiky, count=16), HERE), minima(table(spiky, count=400), HERE)
     assert abs(rough.at[0] - 0.3) <= rough.error[0]
     assert abs(fine.at[0] - 0.3) <= fine.error[0] < 1e-6 < rough.error[0]
+
+
+def test_noise_that_is_told_is_no_tail():
+    # Values that are off by 1e-9 at random: the last coefficients are noise, not what is left of a slow decay.
+    interval = Interval(-2.0, 2.0)
+    u = nodes(48, interval)
+    values = (np.cosh(u - 0.3) + 1e-9 * np.random.default_rng(0).normal(size=48))[:, None]
+    c = coefficients(values)
+    told, untold = minima(c, interval, 4e-9), minima(c, interval)
+    off = abs(float(told.at[0]) - 0.3)
+    assert off < told.error[0] < 1e-5
+    assert told.error[0] < 0.1 * untold.error[0]

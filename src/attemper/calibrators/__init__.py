@@ -8,12 +8,13 @@ from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, Vec
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.bayesian import BayesianTemperatureScaling, Posterior
+from attemper.calibrators.bayesian import BayesianTemperatureScaling
 from attemper.calibrators.bbq import BBQ
 from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration
 from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.platt import BetaCalibration, PlattScaling
+from attemper.calibrators.posterior import Posterior
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.structured import StructuredScaling
 from attemper.calibrators.temperature import TemperatureScaling

@@ -64,6 +64,17 @@ class Confusions(NamedTuple):
         np.put_along_axis(full, self.columns, self.mean, axis=1)
         return np.asarray(full / full.sum(axis=1, keepdims=True))
 
+    def worst(self, count: int = 5) -> list[tuple[int, int, float, float, float]]:
+        """Return the most frequent confusions that are surely there: true class, label, share and its interval."""
+        wrong = np.where(self.columns == np.arange(len(self.columns))[:, None], -1.0, self.mean)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
+        found = [np.unravel_index(i, wrong.shape) for i in order]
+        return [
+            (int(i[0]), int(self.columns[i]), float(self.mean[i]), float(self.low[i]), float(self.high[i]))
+            for i in found
+            if wrong[i] > 0.02
+        ]
+
     @staticmethod
     def from_fields(content: Fields, n_classes: int) -> Confusions:
         """Read back what was saved."""

@@ -1,33 +1,6 @@
 """Bayesian temperature scaling: few labels, wrong labels, no error in sight; always an answer, with its spread.
 
-The model
----------
-S = softmax(h / T). In each sample the network is lost with probability e_m, its own floor: then every class
-is as likely. With ``labels="clean"`` the observed label has probability
-
-    (1 − e_m) S_y(T) + e_m / K.
-
-With ``labels="noisy"`` annotators err besides, at a rate e_a, in one of two ways that the data weigh:
-
-    anywhere          (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
-    among the similar (1 − e_a) S_y(T) + e_a S_y(3T)
-
-With ``noise="classwise"`` a third way is weighed besides: annotators who confuse certain classes with others, by a
-transition matrix that is estimated with partial pooling (`attemper.kernels.transition`).
-
-The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
-errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a
-mixture of temperatures and a floor, and keeps the arg max.
-
-The posterior has two dimensions, log T and logit e. It is evaluated on a grid from the tables of the sketch:
-no sampling, no optimiser.
-
-The priors
-----------
-log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence
-at T = 1 (at most 0.95): networks that are surer of themselves are more often too sure. e_m is 0 with probability
-0.9 and Beta(1/4, 20) otherwise; e_a is uniform; errors among the similar have prior probability 0.1 and a rate
-e_a ~ Beta(1, 4). How they were chosen: docs/bayesian.md.
+The model, its priors and its posterior are in `attemper.calibrators.posterior`.
 """
 
 from __future__ import annotations
@@ -35,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +18,7 @@ from scipy.special import betainc, expit
 
 from attemper.calibrators.annotators import Annotators, Confusions
 from attemper.calibrators.outcome import FitReport
-from attemper.calibrators.posterior import GRID, Explanation, Model
+from attemper.calibrators.posterior import GRID, Explanation, Model, Posterior
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
@@ -53,7 +27,7 @@ from attemper.maps import MixtureMap
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, log_range
 
-__all__ = ["BayesianTemperatureScaling", "Posterior"]
+__all__ = ["BayesianTemperatureScaling"]
 
 Floats = NDArray[np.float64]
 
@@ -61,15 +35,6 @@ Floats = NDArray[np.float64]
 OWN = 0.2
 ENOUGH = 0.02  # error of log T that a table may leave
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
-
-
-class Posterior(NamedTuple):
-    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
-
-    temperature: Floats
-    temperature_weight: Floats  # probability of each
-    noise: Floats  # rates: e_a for noisy labels, e_m for clean ones
-    noise_weight: Floats  # probability of each
 
 
 class BayesianTemperatureScaling(StreamingCalibrator):
@@ -229,19 +194,8 @@ class BayesianTemperatureScaling(StreamingCalibrator):
     def _by_class(self) -> bool:
         return self.labels == "noisy" and self.noise == "classwise"
 
-    def _worst_confusions(self, count: int = 5) -> list[tuple[int, int, float, float, float]]:
-        """Return the most frequent confusions that are surely there: true class, label, share and its interval."""
-        if self.confusions_ is None:
-            return []
-        columns, mean, low, high = self.confusions_
-        wrong = np.where(columns == np.arange(len(columns))[:, None], -1.0, mean)
-        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
-        found = [np.unravel_index(i, wrong.shape) for i in order]
-        return [
-            (int(i[0]), int(columns[i]), float(mean[i]), float(low[i]), float(high[i]))
-            for i in found
-            if wrong[i] > 0.02
-        ]
+    def _worst_confusions(self) -> list[tuple[int, int, float, float, float]]:
+        return [] if self.confusions_ is None else self.confusions_.worst()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -250,42 +204,9 @@ class BayesianTemperatureScaling(StreamingCalibrator):
         if self.labels not in ("clean", "noisy"):
             raise InputError(f"labels={self.labels!r}: expected 'clean' or 'noisy'")
         log_range(self.t_range)
-        similar, shape = self._similar
-        positive = {
-            "prior_scale": self.prior_scale,
-            "prior_df": self.prior_df,
-            "similar_shape": shape,
-        }
-        shares = {
-            "floor_probability": self.floor_probability,
-            "similar_probability": similar,
-            "classwise_probability": self.classwise_probability,
-        }
-        try:
-            a, b = self.floor_shape
-            numbers = [
-                *positive.values(),
-                *shares.values(),
-                self.prior_centre,
-                self.prior_slope,
-                self.level,
-                a,
-                b,
-            ]
-            if not np.isfinite(np.array(numbers, dtype=np.float64)).all():
-                raise ValueError("a prior is not finite")
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the priors must be finite numbers: {error}") from None
-        for name, value in positive.items():
-            if value <= 0:
-                raise InputError(f"{name}={value}: must be positive")
-        for name, value in shares.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name}={value}: is a probability, between 0 and 1")
-        if not (a > 0 and b > 1):
-            raise InputError(f"floor_shape=({a}, {b}): expected a > 0 and b > 1")
-        if not 0 < self.level < 1:
-            raise InputError(f"level={self.level}: must lie between 0 and 1, such as 0.95")
+        self.model().check()
+        if not (isinstance(self.level, Real) and 0 < self.level < 1):
+            raise InputError(f"level={self.level!r}: must lie between 0 and 1, such as 0.95")
 
     def _solve_scores(self, scores: Scores) -> None:
         parts: tuple[Part, ...] = ("uniform", "similar") if self.labels == "noisy" else ("uniform",)

@@ -1,6 +1,33 @@
 """The posterior of temperature and noise, evaluated on a grid from the tables of a sketch.
 
-The model and its priors are explained in `attemper.calibrators.bayesian`.
+The model
+---------
+S = softmax(h / T). In each sample the network is lost with probability e_m, its own floor: then every class
+is as likely. With ``labels="clean"`` the observed label has probability
+
+    (1 − e_m) S_y(T) + e_m / K.
+
+With ``labels="noisy"`` annotators err besides, at a rate e_a, in one of two ways that the data weigh:
+
+    anywhere          (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
+    among the similar (1 − e_a) S_y(T) + e_a S_y(3T)
+
+With ``noise="classwise"`` a third way is weighed besides: annotators who confuse certain classes with others, by a
+transition matrix that is estimated with partial pooling (`attemper.kernels.transition`).
+
+The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
+errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a
+mixture of temperatures and a floor, and keeps the arg max.
+
+The posterior has two dimensions, log T and logit e. It is evaluated on a grid from the tables of the sketch:
+no sampling, no optimiser.
+
+The priors
+----------
+log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence
+at T = 1 (at most 0.95): networks that are surer of themselves are more often too sure. e_m is 0 with probability
+0.9 and Beta(1/4, 20) otherwise; e_a is uniform; errors among the similar have prior probability 0.1 and a rate
+e_a ~ Beta(1, 4). How they were chosen: docs/bayesian.md.
 """
 
 from __future__ import annotations
@@ -13,10 +40,11 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaln, expit, logit
 
 from attemper.calibrators.annotators import Annotators
+from attemper.errors import InputError
 from attemper.kernels import chebyshev
 from attemper.sketch import LOG_ODDS, Sketch
 
-__all__ = ["GRID", "Explanation", "Model"]
+__all__ = ["GRID", "Explanation", "Model", "Posterior"]
 
 Floats = NDArray[np.float64]
 
@@ -37,6 +65,15 @@ class Explanation(NamedTuple):
     wide: bool  # spans the rates e; otherwise e is zero
 
 
+class Posterior(NamedTuple):
+    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
+
+    temperature: Floats
+    temperature_weight: Floats  # probability of each
+    noise: Floats  # rates: e_a for noisy labels, e_m for clean ones
+    noise_weight: Floats  # probability of each
+
+
 @dataclass(frozen=True)
 class Model:
     """How labels come about, with priors on everything that is not known."""
@@ -51,6 +88,28 @@ class Model:
     similar_probability: float
     similar_shape: float
     classwise_probability: float
+
+    def check(self) -> None:
+        """Reject priors that make no sense."""
+        positive = {name: getattr(self, name) for name in ("prior_scale", "prior_df", "similar_shape")}
+        shares = {
+            f"{name}_probability": getattr(self, f"{name}_probability") for name in ("floor", "similar", "classwise")
+        }
+        try:
+            a, b = self.floor_shape
+            numbers = [*positive.values(), *shares.values(), self.prior_centre, self.prior_slope, a, b]
+            if not np.isfinite(np.array(numbers, dtype=np.float64)).all():
+                raise ValueError("a prior is not finite")
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the priors must be finite numbers: {error}") from None
+        for name, value in positive.items():
+            if value <= 0:
+                raise InputError(f"{name}={value}: must be positive")
+        for name, value in shares.items():
+            if not 0 <= value <= 1:
+                raise InputError(f"{name}={value}: is a probability, between 0 and 1")
+        if not (a > 0 and b > 1):
+            raise InputError(f"floor_shape=({a}, {b}): expected a > 0 and b > 1")
 
     def grid(self, sketch: Sketch, annotators: Annotators | None = None) -> tuple[Floats, Floats, list[Explanation]]:
         """Zoom in on the box of log T × logit e that holds the posterior."""
