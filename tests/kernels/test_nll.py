@@ -96,10 +96,11 @@ def test_a_search_that_runs_away_is_cut_short():
 
 
 def test_a_slope_that_turns_sharply_is_no_trap():
-    # As of 128 256 classes: steps of Newton lead from either side of the turn far beyond the other.
+    # As of 128 256 classes: steps from either side of the turn, cut back to a factor of eight, end on the other side.
     def evaluate(beta):
-        x = 40 * (beta - 0.6)
-        return np.array([np.logaddexp(x, -x) / 40, np.tanh(x), 40 / np.cosh(x) ** 2])
+        x = 6 * (beta - 0.6)
+        value = 2.45 * (beta - 0.6) ** 2 + 6.5 * np.logaddexp(x, -x) / 6
+        return np.array([value, 4.9 * (beta - 0.6) + 6.5 * np.tanh(x), 4.9 + 39 / np.cosh(x) ** 2])
 
     found = minimise(evaluate, 1.0)
     assert found.converged

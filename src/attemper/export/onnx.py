@@ -204,22 +204,24 @@ def _in_folder(output: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _kind(source: Source, place: Place, gives: str, outputs: str, notes: list[str]) -> Gives:
+def _kind(
+    source: Source, place: Place, gives: Gives | Literal["same"], outputs: Literal["replace", "add"], notes: list[str]
+) -> Gives:
     """Tell what the calibrated tensor will hold."""
     if gives == "same":
-        wanted: Any = "probs" if outputs == "add" else place.kind
+        wanted: Gives = "probs" if outputs == "add" else place.kind
         if can_give(source.map, wanted):
-            return wanted  # type: ignore[no-any-return]
+            return wanted
         notes.append(f"{place.target!r} held logits and now holds probabilities: this map gives no logits")
         return "probs"
-    if not can_give(source.map, gives):  # type: ignore[arg-type]
+    if not can_give(source.map, gives):
         raise InputError(
             "this map gives probabilities, not logits; ask for gives='probs' (command line: --gives probs)"
         )
     if gives != place.kind and outputs == "replace":
         words = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
         notes.append(f"{place.target!r} held {words[place.kind]} and now holds {words[gives]}, as asked")
-    return gives  # type: ignore[return-value]
+    return gives
 
 
 def _folded(

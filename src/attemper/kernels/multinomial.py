@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import lapack
 
+from attemper.kernels.blocks import Blocks
 from attemper.kernels.softmax import BOTTOM
 
 __all__ = ["Params", "Problem", "State", "row_max"]
@@ -21,8 +21,6 @@ Floats = NDArray[np.float64]
 
 # The blocks of a preconditioner hold at most this many numbers (128 MB); above, all classes share one.
 MAX_BLOCKS = 1 << 24
-# A block is made anew when the weights of its samples have changed by this share.
-STALE = 0.2
 # Where the penalty exceeds the curvature for this share of the parameters, as in shrunken fits, the diagonal of the
 # Hessian is as good a preconditioner as its blocks, and costs next to nothing.
 RULED = 0.9
@@ -234,7 +232,8 @@ class Problem:
 
         def by_blocks(p: Floats, damping: float) -> Callable[[Floats], Floats]:
             if not blocks:
-                blocks.append(_Blocks(self) if k * size**2 <= MAX_BLOCKS else self._shared())
+                own = Blocks(self._with_ones(), self.weights, self.penalty, self._damping)
+                blocks.append(own if k * size**2 <= MAX_BLOCKS else self._shared())
             return blocks[0](p, damping)
 
         if float(np.mean(self.penalty > 0)) < RULED:
@@ -251,6 +250,10 @@ class Problem:
             return lambda r: r / diagonal
 
         return at
+
+    def _damping(self, p: Floats, damping: float) -> Floats:
+        """Return what is added to the block of a class so that steps stay short."""
+        return np.asarray(damping * self.mean_curvature(p) * self.gram())
 
     def _with_ones(self) -> Floats:
         """Return the features with a one at their end."""
@@ -353,50 +356,6 @@ class Problem:
 def row_max(z: Floats) -> Floats:
     """Largest of each row. NumPy takes rows one by one, which is slow where they are short."""
     return np.asarray(z.max(axis=1) if z.shape[1] > SHORT else np.ascontiguousarray(z.T).max(axis=0))
-
-
-class _Blocks:
-    """The blocks of the Hessian that belong to one class; only those that have changed are made anew."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        k, size = problem.prior.shape
-        self.x = problem._with_ones()
-        self.blocks = np.zeros((k, size, size))
-        self.weights = np.zeros((len(problem.x), k))  # of the samples in each block
-
-    def __call__(self, p: Floats, damping: float) -> Callable[[Floats], Floats]:
-        h = p * (1 - p)
-        h *= self.problem.weights[:, None]
-        now, before = h.sum(axis=0), self.weights.sum(axis=0)
-        # A class on its way to infinity fades evenly: its block is the old one, scaled.
-        ratio = np.where(before > 0, now / np.where(before > 0, before, 1.0), 0.0)
-        changed = np.abs(h - ratio * self.weights).sum(axis=0) > STALE * now
-        for k in np.flatnonzero(changed | (ratio == 0)):
-            self.blocks[k] = self._block(h[:, k])
-            self.weights[:, k] = h[:, k]
-            ratio[k] = 1.0
-        blocks = self.blocks * ratio[:, None, None]
-        if damping > 0:
-            blocks += damping * self.problem.mean_curvature(p) * self.problem.gram()
-        trace = np.trace(blocks, axis1=1, axis2=2) / blocks.shape[1]
-        least = 1e-12 * trace + 1e-13 * trace.max() + 1e-100
-        diagonal = np.einsum("kdd->kd", blocks)
-        diagonal += self.problem.penalty + least[:, None]
-        # As Lᵀ⁻¹ L⁻¹ it is positive definite whatever the rounding.
-        inverse = np.stack([lapack.dtrtri(lower, lower=1)[0] for lower in np.linalg.cholesky(blocks)])
-        turned = inverse.transpose(0, 2, 1)
-        return lambda r: (turned @ (inverse @ r[:, :, None]))[:, :, 0]
-
-    def _block(self, h: Floats) -> Floats:
-        """Σ h x xᵀ, of the samples that weigh most; the others are taken to be like them."""
-        some = max(512, 32 * self.x.shape[1])
-        if len(h) <= 2 * some:
-            return np.asarray((self.x * h[:, None]).T @ self.x)
-        rows = np.sort(np.argpartition(h, -some)[-some:])
-        x, top = self.x[rows], h[rows]
-        scale = h.sum() / max(float(top.sum()), 1e-300)
-        return np.asarray((x * (scale * top)[:, None]).T @ x)
 
 
 def _felt(x: Floats, impossible: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
