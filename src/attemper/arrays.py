@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,10 +26,12 @@ __all__ = [
     "as_names",
     "as_numbers",
     "as_weights",
+    "keep_first",
     "log_probs",
     "numbered",
     "on_gpu",
     "to_numpy",
+    "widest",
 ]
 
 # Numbers that are worked on at once: 1 MB, large enough that NumPy's overhead does not show, small enough that a chunk
@@ -288,12 +291,59 @@ def as_names(classes: Any, n_classes: int) -> list[Any]:
 
 
 def log_probs(p: Any, floor: float | None) -> Any:
-    """Logarithms of probabilities, with zeros read as ``floor``, or as impossible when None."""
+    """Logarithms of probabilities, with zeros read as ``floor``, or as impossible when None; the arg max stays.
+
+    They are in double precision where the library has it, so that they do not depend on the type of ``p``. Where
+    there is a floor, numbers below the smallest normal one of that type are zeros: some settings of a CPU make them so.
+    """
     xp = array_api_compat.array_namespace(p)
-    if floor is not None:
-        p = xp.where(p < floor, floor, p)
+    # Half precision in single, where none of its numbers is too small to be a normal one.
+    if "16" in str(p.dtype):
+        p = xp.astype(p, xp.float32)
+    elif not xp.isdtype(p.dtype, "real floating"):
+        p = xp.astype(p, widest(p, xp))
     with np.errstate(divide="ignore"):
-        return xp.log(p)
+        h = xp.log(xp.astype(p, widest(p, xp)))
+    if floor is not None:
+        low = math.log(floor)  # in Python: the floor may be too small for the type of p
+        h = xp.where((p < float(xp.finfo(p.dtype).smallest_normal)) | (h < low), xp.full_like(h, low), h)
+    # Neighbours may have the same logarithm, or rounding may turn their order.
+    top = xp.argmax(p, axis=1, keepdims=True)
+    h = xp.where(_columns(h, top, xp) == top, xp.max(h, axis=1, keepdims=True), h)
+    return keep_first(h, top, xp)
+
+
+def widest(array: Any, xp: Any) -> Any:
+    """Double precision; single where the library has no other on that device (JAX by default, Apple's GPUs)."""
+    device = array_api_compat.device(array)
+    has = xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
+    return xp.float64 if "float64" in has else xp.float32
+
+
+def keep_first(value: Any, top: Any, xp: Any) -> Any:
+    """Lower by the least possible amount what rounding made equal to the arg max, and stands before it."""
+    wrong = xp.argmax(value, axis=1, keepdims=True) != top
+    if not bool(xp.any(wrong)):
+        return value
+    best = xp.max(value, axis=1, keepdims=True)
+    eps, least = _steps(value.dtype, xp)
+    wide = xp.astype(best, xp.float32) if value.dtype not in (xp.float32, xp.float64) else best
+    step = xp.abs(wide) * eps  # one or two steps of the format; among its smallest numbers steps are all the same
+    lower = xp.astype(wide - xp.where(step < least, xp.full_like(step, least), step), value.dtype)
+    return xp.where(wrong & (value == best) & (_columns(value, top, xp) < top), lower, value)
+
+
+def _columns(value: Any, top: Any, xp: Any) -> Any:
+    column = xp.arange(value.shape[1], dtype=top.dtype, device=array_api_compat.device(value))
+    return xp.reshape(column, (1, -1))
+
+
+def _steps(dtype: Any, xp: Any) -> tuple[float, float]:
+    """Relative distance of neighbours at 1, and the smallest number of all."""
+    if "bfloat16" in str(dtype):
+        return 2.0**-7, 2.0**-133
+    info = xp.finfo(dtype)
+    return float(info.eps), float(info.smallest_normal) * float(info.eps)
 
 
 def _is_foreign(array: Any) -> bool:

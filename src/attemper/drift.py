@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, as_labels, log_probs, to_numpy
+from attemper.arrays import CHUNK_ELEMENTS, Floats, as_labels, to_numpy
 from attemper.calibrators import Calibrator
 from attemper.documents import Fields, read_document, write_document
 from attemper.errors import FileError, InputError, NotFittedError
@@ -132,8 +132,7 @@ class DriftTest:
         rows = max(1, min(MOST_ROWS, CHUNK_ELEMENTS // scores.n_classes))
         for first in range(0, len(scores), rows):
             part = slice(first, min(first + rows, len(scores)))
-            h = to_numpy(scores.values[part, :]).astype(np.float64)
-            log_p = self.map.log_apply(log_probs(h, scores.floor) if scores.kind == "probs" else h)
+            log_p = self.map.log_apply(scores.rows(part).astype(np.float64))
             ratios, impossible = _ratios(log_p, labels[part], self.tolerance)
             if impossible.size and impossible_at is None:
                 impossible_at = wager.t + int(impossible[0]) + 1

@@ -9,6 +9,7 @@ GPU are scanned there, and the temperature family is fitted there.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -117,7 +118,7 @@ class Scores:
         fair choice, such as 3e-8 for float16). There is no default: four libraries
         that each chose one in silence found four temperatures for the same data.
         """
-        if floor is not None and not (isinstance(floor, Real) and 0 < floor < 1):
+        if floor is not None and not (isinstance(floor, Real) and sys.float_info.min <= floor < 1):
             raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")
         values = as_matrix(probs, "probabilities")
         return cls._checked(values, "probs", labels, sample_weight, classes, floor, name or numbered(first_row))
@@ -158,9 +159,15 @@ class Scores:
 
     @property
     def logits(self) -> Any:
-        """The logits, in the array they came in; of probabilities the logarithms."""
+        """The logits, in the array they came in; of probabilities the logarithms, in double precision."""
         values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
         return log_probs(values, self.floor) if self.kind == "probs" else values
+
+    @property
+    def dtype(self) -> Any:
+        """Type of predictions: that of the array that came in; None where it holds whole numbers."""
+        dtype = self.values.dtype
+        return dtype if "float" in str(dtype) else None
 
     def total(
         self,
@@ -214,15 +221,18 @@ class Scores:
             device=None if self.device is None else self.device.every(step),
         )
 
+    def rows(self, part: slice) -> NDArray[Any]:
+        """Logits of some rows as NumPy has them, in at least single precision."""
+        values = to_numpy(self.values[part, :])
+        return np.asarray(log_probs(values, self.floor)) if self.kind == "probs" else values
+
     def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]] | None, elements: int) -> Iterator[Chunk]:
         assert self.labels is not None
         rows = max(1, elements // self.n_classes)
         stop = min(stop, len(self))
         for first in range(start, stop, rows):
             part = slice(first, min(first + rows, stop))
-            h = to_numpy(self.values[part, :])
-            if self.kind == "probs":
-                h = log_probs(h.astype(np.float64, copy=False), self.floor)
+            h = self.rows(part)
             weights = None if self.weights is None else self.weights[part]
             yield Chunk(h.astype(dtype or h.dtype, copy=False), self.labels[part], weights)
 
@@ -336,4 +346,4 @@ def _checked_log_probs(p: NDArray[Any], floor: float | None, name: RowName) -> N
             f"probabilities: {name(row)} sums to {sums[row]:.6g}; expected 1. Divide each row by its "
             "sum if that is what is meant."
         )
-    return np.asarray(log_probs(p.astype(np.float64, copy=False), floor))
+    return np.asarray(log_probs(p, floor))

@@ -106,18 +106,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities, in the array type, device and precision of ``X``."""
-        return self._fitted().map_.apply(self._logits(X))
+        scores = self._fitted()._scores_of(X)
+        return self.map_.apply(scores.logits, dtype=scores.dtype)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
-        return self._fitted().map_.log_apply(self._logits(X))
+        scores = self._fitted()._scores_of(X)
+        return self.map_.log_apply(scores.logits, dtype=scores.dtype)
 
     def predict(self, X: Any) -> Any:
         """Return the class with the largest probability.
 
         It is the one that the classifier gave before, unless the map is one that may change it.
         """
-        h = self._fitted()._logits(X)
+        h = self._fitted()._scores_of(X).logits
         value = h if self.map_.keeps_arg_max else self.map_.apply(h)
         if self.classes is None:
             return array_api_compat.array_namespace(value).argmax(value, axis=1)
@@ -288,7 +290,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self
 
-    def _logits(self, X: Any) -> Any:
+    def _scores_of(self, X: Any) -> Scores:
+        """Check what is to be predicted."""
         self._column_names(X, reset=False)
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = getattr(X, "shape", ())
@@ -297,7 +300,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             X = self._make_scores(X)
         if X.n_classes != self.n_features_in_:
             self._reject_columns(X.n_classes)
-        return X.logits
+        return X
 
     def _column_names(self, X: Any, *, reset: bool) -> None:
         """Remember the column names of a table, or compare them with those of the fit."""

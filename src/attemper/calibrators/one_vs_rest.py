@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, log_probs, to_numpy
+from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels
 from attemper.scores import Scores
 
 __all__ = ["Block", "OneVsRest", "Problem"]
@@ -55,9 +55,7 @@ class OneVsRest:
         rows = max(1, CHUNK_ELEMENTS // n_classes)
         for first in range(0, len(scores), rows):
             part = slice(first, min(first + rows, len(scores)))
-            h = to_numpy(scores.values[part, :]).astype(np.float64)
-            if scores.kind == "probs":
-                h = log_probs(h, scores.floor)
+            h = scores.rows(part).astype(np.float64)
             with np.errstate(divide="ignore"):
                 value = function(h, np)
             if scores.masked:

@@ -186,7 +186,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any
         nonlocal count
         for piece in progress(files, "applying"):
             count += len(piece)
-            probs = calibrator.map_.apply(piece.logits)
+            probs = calibrator.map_.apply(piece.logits, dtype=piece.dtype)
             yield ProbRows(probs, piece.labels, probs.argmax(axis=1))
 
     write_probs(output, rows(), classes=calibrator.classes)

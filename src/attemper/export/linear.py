@@ -70,5 +70,5 @@ def _simplest(m: Map) -> Map:
     """Return a mixture of one temperature as that temperature; anything else as it is."""
     if not isinstance(m, MixtureMap) or m.floor > 0:
         return m
-    betas = {beta for weight, beta in zip(m.weights, m.betas) if weight > 0}
+    betas = {beta for _, beta in m.parts}
     return ScaleMap(betas.pop()) if len(betas) == 1 else m

@@ -117,8 +117,9 @@ def map_nodes(n: Nodes, source: Source, reads: str, elem_type: int, gives: Gives
     m = source.map
     if not can_give(m, gives):
         raise InputError(f"a {type(m).__name__} gives probabilities, not logits; ask for gives='probs'")
-    n.wide = DOUBLE if elem_type == DOUBLE else FLOAT
-    h = reads if elem_type == n.wide else n.cast(reads, n.wide)
+    # Steps and steep pieces magnify the rounding of a logarithm.
+    n.wide = DOUBLE if elem_type == DOUBLE or (from_probs and isinstance(m, BinMap)) else FLOAT
+    own = h = reads if elem_type == n.wide else n.cast(reads, n.wide)  # own: what decides on the arg max
     if from_probs:
         h = n.op("Log", h)
     elif source.takes_probs and (source.floor is not None or (isinstance(m, AffineMap) and m.centring == "none")):
@@ -126,12 +127,18 @@ def map_nodes(n: Nodes, source: Source, reads: str, elem_type: int, gives: Gives
         h = n.op("Sub", x, n.op("Log", n.reduce("ReduceSum", n.op("Exp", x))))
     if source.takes_probs and source.floor is not None:  # of logarithms: single precision holds that of any floor
         low = n.constant(math.log(source.floor))
-        h = n.op("Where", n.op("Less", h, low), low, h)
+        below = n.op("Less", h, low)
+        if from_probs:  # what is below the smallest normal number is 0, as in `attemper.arrays.log_probs`
+            normal = n.constant(2.0**-1022 if elem_type == DOUBLE else 2.0**-126)
+            below = n.op("Or", below, n.op("Less", own, normal))
+        h = n.op("Where", below, low, h)
+    if from_probs:  # rounding of the logarithm must not turn the order
+        h = n.op("Where", n.op("Less", own, n.reduce("ReduceMax", own)), h, n.reduce("ReduceMax", h))
     value = BUILDERS[type(m)](n, m, h, gives)
     if isinstance(m, BinMap):
-        value = _settle(n, value, elem_type, _of_bins(n, h, m.n_classes))
+        value = _settle(n, value, elem_type, _of_bins(n, own, m.n_classes))
     elif m.keeps_arg_max:
-        value = _settle(n, value, elem_type, _below_top(n, h))
+        value = _settle(n, value, elem_type, _below_top(n, own))
     elif elem_type != n.wide:
         value = n.cast(value, elem_type)
     return value
@@ -155,7 +162,6 @@ def _mixture(n: Nodes, m: Map, h: str, gives: Gives) -> str:
     assert isinstance(m, MixtureMap)
     d = _less_top(n, h)
     possible = n.op("Greater", d, n.constant(-np.inf))
-    parts = [(w, b) for w, b in zip(m.weights, m.betas) if w > 0]
     total = None
     if m.floor > 0:
         ones = n.cast(possible, n.wide)
@@ -165,16 +171,16 @@ def _mixture(n: Nodes, m: Map, h: str, gives: Gives) -> str:
         return term if total is None else n.op("Add", total, term)
 
     if gives == "probs":
-        for weight, beta in parts:
+        for weight, beta in m.parts:
             p = n.softmax(n.op("Mul", d, n.constant(beta)))
             total = add(n.op("Mul", p, n.constant(weight)))
         assert total is not None
         return total
     # As in MixtureMap: the flattest component as a factor leaves a sum that cannot underflow.
-    flattest = 0.0 if m.floor > 0 else min(b for _, b in parts)
+    flattest = 0.0 if m.floor > 0 else min(beta for _, beta in m.parts)
     zero = n.constant(0.0)
     d = n.op("Where", possible, d, zero)
-    for weight, beta in parts:
+    for weight, beta in m.parts:
         e = n.op("Where", possible, n.op("Exp", n.op("Mul", d, n.constant(beta))), zero)
         share = n.op("Div", n.constant(weight), n.reduce("ReduceSum", e))
         total = add(n.op("Mul", n.op("Exp", n.op("Mul", d, n.constant(beta - flattest))), share))

@@ -6,6 +6,7 @@ Importing this module needs torch; ``import attemper`` does not import it. The c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,10 +54,11 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
         self.log = log
         self.dim = dim
         self.takes_probs = source.takes_probs
-        self.floor = source.floor or 0.0
+        self.has_floor = source.floor is not None
         self.n_classes = source.n_classes or 0
         self.keeps_arg_max = bool(source.map.keeps_arg_max)
         self.what = describe(source)
+        self._numbers(low=-math.inf if source.floor is None else math.log(source.floor))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities of logits, or their logarithms."""
@@ -69,10 +71,22 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
         if dtype == torch.float16 or dtype == torch.bfloat16:
             h = h.to(torch.float32)
         if self.takes_probs:
-            h = h.clamp(min=self.floor).log()
+            h = self._log_probs(h)
         value = self._values(h).to(dtype)
         value = _keep_first(value, self._top(value, h))
         return value.movedim(-1, self.dim)
+
+    def _log_probs(self, p: torch.Tensor) -> torch.Tensor:
+        """As `attemper.arrays.log_probs`: in double precision, and the arg max stays."""
+        h = p.to(self.low.dtype)
+        if self.has_floor:
+            normal = 2.0**-126 if p.dtype == torch.float32 else 2.0**-1022  # the smallest normal number
+            h = torch.where(p < normal, self.low, h.clamp(min=normal).log().clamp(min=self.low))
+        else:
+            h = h.log()
+        top = torch.argmax(p, dim=-1, keepdim=True)
+        column = torch.arange(p.shape[-1], device=p.device)
+        return _keep_first(torch.where(column == top, h.amax(-1, keepdim=True), h), top)
 
     def _values(self, h: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
@@ -128,8 +142,10 @@ class MixtureModule(CalibrationModule):
         if isinstance(m, ScaleMap):
             m = MixtureMap((1.0,), (m.beta,), 0.0)
         assert isinstance(m, MixtureMap)
-        flattest = 0.0 if m.floor > 0 else min(b for b, w in zip(m.betas, m.weights) if w > 0)
-        self._numbers(weights=m.weights, betas=m.betas, share=m.floor, flattest=flattest)
+        parts = m.parts
+        flattest = 0.0 if m.floor > 0 else min(beta for _, beta in parts)
+        weights, betas = ([part[i] for part in parts] for i in range(2))
+        self._numbers(weights=weights, betas=betas, share=m.floor, flattest=flattest)
 
     def _values(self, h: torch.Tensor) -> torch.Tensor:
         return self._mixed(h)

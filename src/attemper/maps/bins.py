@@ -9,9 +9,9 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import to_numpy
+from attemper.arrays import keep_first, to_numpy, widest
 from attemper.errors import InputError
-from attemper.maps.base import Map, _keep_first
+from attemper.maps.base import Map
 
 __all__ = ["BinMap", "softmax"]
 
@@ -88,19 +88,18 @@ class BinMap(Map):
             "values": self.values.tolist(),
         }
 
-    def _transform(self, logits: Any, xp: Any, *, log: bool) -> Any:
-        value = super()._transform(logits, xp, log=log)
+    def _transform(self, logits: Any, xp: Any, dtype: Any, *, log: bool) -> Any:
+        value = super()._transform(logits, xp, dtype, log=log)
         own, first = (xp.argmax(v, axis=1, keepdims=True) for v in (logits, value))
         column = xp.arange(value.shape[1], dtype=own.dtype, device=array_api_compat.device(value))
         tied = xp.any((column == own) & (value == xp.max(value, axis=1, keepdims=True)), axis=1, keepdims=True)
-        return _keep_first(value, xp.where(tied, own, first), xp)
+        return keep_first(value, xp.where(tied, own, first), xp)
 
     def _values(self, h: Any, xp: Any, *, log: bool) -> Any:
-        device = array_api_compat.device(h)
-        if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
+        if widest(h, xp) == xp.float64:
             return self._probabilities(xp.astype(h, xp.float64), xp, log=log)
         value = self._probabilities(to_numpy(h).astype(np.float64), np, log=log)
-        return xp.asarray(value.astype(np.float32), device=device)
+        return xp.asarray(value.astype(np.float32), device=array_api_compat.device(h))
 
     def _probabilities(self, h: Any, xp: Any, *, log: bool) -> Any:
         p = softmax(h, xp)

@@ -78,24 +78,27 @@ class MixtureMap(Map):
 
     def _probs(self, d: Any, xp: Any) -> Any:
         total = self._floor(d, xp)
-        for weight, beta in zip(self.weights, self.betas):
+        for weight, beta in self.parts:
             e = xp.exp(d * beta)
             total = total + e * (weight / xp.sum(e, axis=1, keepdims=True))
         return total
 
     def _log_probs(self, d: Any, xp: Any) -> Any:
         # The flattest component outlasts the others in the tail: taken out as a factor, it leaves a sum
-        # that cannot underflow.
-        flattest = min(beta for beta, weight in zip(self.betas, self.weights) if weight > 0 or self.floor == 1)
+        # that cannot underflow. A floor is flatter than all.
+        flattest = 0.0 if self.floor > 0 else min(beta for _, beta in self.parts)
         possible = xp.isfinite(d)
         d = xp.where(possible, d, xp.zeros_like(d))
-        if self.floor > 0:
-            flattest = 0.0  # the floor has the same height everywhere
         total = self._floor(xp.where(possible, d, -xp.inf), xp)
-        for weight, beta in zip(self.weights, self.betas):
+        for weight, beta in self.parts:
             z = xp.sum(xp.where(possible, xp.exp(d * beta), xp.zeros_like(d)), axis=1, keepdims=True)
             total = total + xp.exp(d * (beta - flattest)) * (weight / z)
         return xp.where(possible, d * flattest + xp.log(total), -xp.inf)
+
+    @property
+    def parts(self) -> list[tuple[float, float]]:
+        """Weight and β of the components that count: one of weight 0 may be the flattest, and 0 · exp(…) be NaN."""
+        return [(weight, beta) for weight, beta in zip(self.weights, self.betas) if weight > 0]
 
     def _floor(self, d: Any, xp: Any) -> Any:
         possible = xp.astype(xp.isfinite(d), d.dtype)
