@@ -30,6 +30,7 @@ __all__ = [
     "log_probs",
     "numbered",
     "on_gpu",
+    "reject_masked",
     "to_numpy",
     "widest",
 ]
@@ -39,6 +40,8 @@ __all__ = [
 CHUNK_ELEMENTS = 1 << 17
 
 MAX_WEIGHT = 1e12
+
+DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
 
 # Devices whose tensors stay where they are: those that `attemper.gpu` can work on, which needs float64.
 GPUS = ("cuda",)
@@ -136,13 +139,13 @@ def as_numbers(values: Any, what: str) -> Any:
             f"{what}: a sparse matrix came; sparse input is not supported, since softmax needs every "
             "class. Use .toarray()."
         )
-    if np.ma.is_masked(values):
-        raise InputError(
-            f"{what}: a masked array came, with entries masked; say what they stand for, such as "
-            ".filled(-np.inf) for classes that are masked out"
-        )
+    reject_masked(values, what, "For classes that are masked out use .filled(-np.inf).")
     if _is_foreign(values):
         _reject_foreign(values, what)
+        if "complex" in str(values.dtype):
+            raise InputError(f"{what}: Complex data not supported; expected real numbers")
+        if "bool" in str(values.dtype):
+            raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
     else:
         try:
             values = np.asarray(values)
@@ -150,8 +153,9 @@ def as_numbers(values: Any, what: str) -> Any:
                 values = values.astype(np.float64)
         except TypeError as error:
             raise InputTypeError(f"{what}: {error}; expected an N×K array of numbers") from None
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InputError(f"{what}: {error}; expected an N×K array of numbers") from None
+        _reject_narrow(values, what)
         if values.dtype.kind == "c":
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
@@ -164,6 +168,9 @@ def as_labels(
 ) -> Labels:
     """Labels as column numbers; names are looked up in ``classes``."""
     name = name or numbered()
+    reject_masked(labels, "labels", DROP_ROWS)
+    if _is_foreign(labels):
+        _reject_foreign(labels, "labels")
     try:
         y = to_numpy(labels) if _is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -187,11 +194,11 @@ def as_labels(
             if y.dtype.kind in "cmM":
                 raise TypeError("complex numbers and dates are no column numbers")
             y = y.astype(np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             items = y.tolist()
             row = next((i for i, item in enumerate(items) if not _is_number(item)), 0)
             raise InputError(
-                f"labels: {name(row)} is {items[row]!r}. Labels are column numbers 0 … {n_classes - 1}; for "
+                f"labels: {name(row)} is {items[row]!r:.60}. Labels are column numbers 0 … {n_classes - 1}; for "
                 "named labels tell the names in column order, such as classes=['benign', 'malignant'] "
                 "(Unknown label type for a classifier otherwise)"
             ) from None
@@ -221,12 +228,15 @@ def as_labels(
 def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
     """Sample weights: one per row, finite, none negative, not all zero."""
     name = name or numbered()
+    reject_masked(weights, "sample_weight", "To leave those rows out use .filled(0).")
+    if _is_foreign(weights):
+        _reject_foreign(weights, "sample_weight")
     try:
         w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights)
         if w.dtype.kind == "c":
             raise TypeError("complex numbers came")
         w = w.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"sample_weight: {error}; expected one number per row") from None
     if w.ndim == 0:
         w = np.full(n, float(w))
@@ -350,13 +360,30 @@ def _is_foreign(array: Any) -> bool:
     return not isinstance(array, np.ndarray) and array_api_compat.is_array_api_obj(array)
 
 
+def reject_masked(values: Any, what: str, advice: str) -> None:
+    """Refuse a masked array of NumPy in which something is masked: nothing says what that stands for."""
+    if np.ma.is_masked(values):
+        where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column"), where))
+        raise InputError(f"{what}: expected a number everywhere, got a masked array with {place} masked. {advice}")
+
+
 def _reject_foreign(values: Any, what: str) -> None:
+    if getattr(values, "is_nested", False):
+        raise InputTypeError(f"{what}: expected a dense tensor, got a nested one. Use torch.cat(list(x.unbind())).")
     if "sparse" in str(getattr(values, "layout", "")):
-        raise InputTypeError(f"{what}: a sparse tensor came; softmax needs every class. Use .to_dense().")
-    if "complex" in str(values.dtype):
-        raise InputError(f"{what}: Complex data not supported; expected real numbers")
-    if "bool" in str(values.dtype):
-        raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
+        raise InputTypeError(f"{what}: expected a dense tensor, got a sparse one. Use .to_dense().")
+    if getattr(values, "is_quantized", False):
+        raise InputTypeError(f"{what}: expected floating-point numbers, got a quantized tensor. Use .dequantize().")
+    _reject_narrow(values, what)
+
+
+def _reject_narrow(values: Any, what: str) -> None:
+    """Refuse float8 and narrower: libraries compute nothing in them."""
+    if any(name in str(values.dtype) for name in ("float8_", "float6_", "float4_")):
+        raise InputTypeError(
+            f"{what}: expected float16, bfloat16 or wider, got {values.dtype}. Convert it to single precision first."
+        )
 
 
 def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:
@@ -375,7 +402,7 @@ def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:
 def _is_number(item: Any) -> bool:
     try:
         float(item)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 

@@ -294,7 +294,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check what is to be predicted."""
         self._column_names(X, reset=False)
         if not isinstance(X, Scores):
-            shape: tuple[int, ...] = getattr(X, "shape", ())
+            shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != self.n_features_in_:
                 self._reject_columns(shape[1])
             X = self._make_scores(X)

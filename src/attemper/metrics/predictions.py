@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix, as_weights, to_numpy
-from attemper.errors import InputError
+from attemper.errors import InputError, InputTypeError
+from attemper.scores import Scores
 
 __all__ = ["Predictions"]
 
@@ -42,6 +43,11 @@ class Predictions:
     ) -> Predictions:
         """Check probabilities (or their logarithms) against their labels."""
         what = "log-probabilities" if log_probs else "probabilities"
+        if isinstance(probs, Scores):
+            raise InputTypeError(
+                f"{what}: expected an N×K array, got a Scores. Use calibrator.predict_proba(scores) and scores.labels; "
+                "without a calibrator ScaleMap(1.0).apply(scores.logits)."
+            )
         values = to_numpy(as_matrix(probs, what))
         if values.dtype.kind != "f":
             values = values.astype(np.float64)

@@ -23,17 +23,19 @@ from attemper.arrays import Floats, Labels, as_names, as_weights, to_numpy
 from attemper.calibrators.base import Calibrator
 from attemper.calibrators.wrapper.estimators import (
     RESPONSES,
+    UNSEEN,
     Response,
     check_fitted,
     check_trainable,
     choose_response,
     classes_of,
     is_fitted,
+    logits_of_seen,
     name_of,
     reject_impossible,
     respond,
 )
-from attemper.calibrators.wrapper.folds import Rows, split, take, warn_left_out
+from attemper.calibrators.wrapper.folds import Rows, like, split, take, warn_left_out
 from attemper.calibrators.wrapper.modules import is_batched, is_module, respond_to_batches
 from attemper.calibrators.wrapper.routing import is_routed, router, takes_weights
 from attemper.calibrators.wrapper.targets import check_rows, encode
@@ -158,12 +160,12 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities; for a module in the array type and on the device of ``X``."""
-        parts = [calibrator.predict_proba(h) for calibrator, h in self._respond(X)]
+        parts = [_predict(calibrator, h, log=False) for calibrator, h in self._respond(X)]
         return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
-        parts = [calibrator.predict_log_proba(h) for calibrator, h in self._respond(X)]
+        parts = [_predict(calibrator, h, log=True) for calibrator, h in self._respond(X)]
         return parts[0] if len(parts) == 1 else logsumexp(parts, axis=0) - np.log(len(parts))
 
     def predict(self, X: Any) -> Any:
@@ -296,8 +298,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     # Parts of a fit.
 
     def _train(self, X: Any, y: NDArray[Any], w: Floats | None, rows: Rows) -> Any:
-        more = {} if w is None or not takes_weights(self, w) else {"sample_weight": w[rows]}
-        return clone(self.estimator).fit(take(X, rows), y[rows], **more)
+        more = {} if w is None or not takes_weights(self, w) else {"sample_weight": like(X, w[rows])}
+        return clone(self.estimator).fit(take(X, rows), like(X, y[rows]), **more)
 
     def _calibrate(
         self, h: NDArray[Any], columns: Labels, w: Floats | None, response: Response, estimator: Any = None
@@ -305,7 +307,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         calibrator = self._calibrator(RESPONSES[response])
         if calibrator.floor is None:
             reject_impossible(h, columns, self.estimator if estimator is None else estimator, response)
-        return calibrator.fit(h, columns, w)
+        if calibrator.input == "logits" or not (h == UNSEEN).any():
+            return calibrator.fit(h, columns, w)
+        kind, floor = calibrator.input, calibrator.floor
+        calibrator.set_params(input="logits", floor=None).fit(logits_of_seen(h, floor), columns, w)
+        return calibrator.set_params(input=kind, floor=floor)
 
     def _calibrator(self, kind: Kind) -> Calibrator:
         """Return an unfitted calibrator for scores of this kind."""
@@ -391,3 +397,11 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 yield calibrator, respond_to_batches(estimator, X, calibrator.input, **more)[0]
             else:
                 yield calibrator, respond(estimator, X, self.response_, self.classes_)  # type: ignore[arg-type]
+
+
+def _predict(calibrator: Calibrator, h: Any, *, log: bool) -> Any:
+    """Apply a calibrator to scores; a class that the estimator has not seen stays impossible, whatever the floor is."""
+    if calibrator.input == "probs" and isinstance(h, np.ndarray) and (h == UNSEEN).any():
+        apply = calibrator.map_.log_apply if log else calibrator.map_.apply
+        return apply(logits_of_seen(h, calibrator.floor), dtype=h.dtype)
+    return calibrator.predict_log_proba(h) if log else calibrator.predict_proba(h)

@@ -15,16 +15,18 @@ from sklearn.utils.validation import check_is_fitted
 
 from attemper.arrays import Labels, to_numpy
 from attemper.errors import InputError, InputTypeError, NotFittedError
-from attemper.scores import Kind
+from attemper.scores import Kind, Scores
 
 __all__ = [
     "RESPONSES",
+    "UNSEEN",
     "Response",
     "check_fitted",
     "check_trainable",
     "choose_response",
     "classes_of",
     "is_fitted",
+    "logits_of_seen",
     "name_of",
     "reject_impossible",
     "respond",
@@ -34,6 +36,10 @@ Response = Literal["decision_function", "predict_proba", "predict_log_proba"]
 
 # What each method's numbers are. Logarithms of probabilities are logits: softmax gives the probabilities back.
 RESPONSES: dict[str, Kind] = {"decision_function": "logits", "predict_proba": "probs", "predict_log_proba": "logits"}
+
+
+# Stands for the logit, or the probability, of a class that an estimator has never seen.
+UNSEEN = -np.inf
 
 
 def name_of(estimator: Any) -> str:
@@ -74,7 +80,7 @@ def classes_of(estimator: Any) -> NDArray[Any]:
         )
     if isinstance(classes, list) and any(np.ndim(c) for c in classes):
         raise InputError(f"estimator: {name_of(estimator)} has several outputs; calibrate each with one of its own")
-    return np.asarray(classes)
+    return to_numpy(classes) if hasattr(classes, "__array_namespace__") else np.asarray(classes)
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -112,7 +118,7 @@ def check_trainable(estimator: Any) -> None:
 def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -> NDArray[Any]:
     """Call the estimator and return one column for each of ``classes``.
 
-    A class that the estimator has never seen is one that it holds impossible: logit −inf, probability 0.
+    A class that the estimator has never seen is one that it holds impossible: `UNSEEN`.
     """
     own = classes_of(estimator)
     with np.errstate(divide="ignore"):  # the logarithm of a probability of 0 is −inf, as it should be
@@ -121,14 +127,15 @@ def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -
         return values
     if values.dtype.kind != "f":
         values = values.astype(np.float64)
-    out = np.full((len(values), len(classes)), _impossible(response), dtype=values.dtype)
+    out = np.full((len(values), len(classes)), UNSEEN, dtype=values.dtype)
     out[:, np.searchsorted(classes, own)] = values
     return out
 
 
 def reject_impossible(values: NDArray[Any], columns: Labels, estimator: Any, response: Response) -> None:
     """Refuse rows whose own label has a probability of exactly 0, and say how the wrapper can be told what it means."""
-    hit = np.flatnonzero(values[np.arange(len(values)), columns] == _impossible(response))
+    impossible = 0.0 if RESPONSES[response] == "probs" else -np.inf
+    hit = np.flatnonzero(values[np.arange(len(values)), columns] == impossible)
     if not hit.size:
         return
     trees = len(getattr(estimator, "estimators_", ())) or 100
@@ -140,8 +147,15 @@ def reject_impossible(values: NDArray[Any], columns: Labels, estimator: Any, res
     )
 
 
-def _impossible(response: Response) -> float:
-    return 0.0 if RESPONSES[response] == "probs" else -np.inf
+def logits_of_seen(p: NDArray[Any], floor: float | None) -> NDArray[Any]:
+    """Logits of probabilities; −inf for `UNSEEN` ones, which no floor makes possible.
+
+    >>> logits_of_seen(np.array([[1.0, 0.0, UNSEEN]]), 1e-8).round(2)
+    array([[  0.  , -18.42,   -inf]])
+    """
+    unseen = p == UNSEEN
+    h = np.asarray(Scores.from_probs(np.where(unseen, 0.0, p), floor=floor).logits)
+    return np.where(unseen, -np.inf, h)
 
 
 def _as_columns(values: NDArray[Any], estimator: Any, response: Response, n_classes: int) -> NDArray[Any]:

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.arrays import _is_foreign
 from attemper.errors import AttemperWarning, InputError
 
-__all__ = ["Rows", "split", "take", "warn_left_out"]
+__all__ = ["Rows", "like", "split", "take", "warn_left_out"]
 
 Rows = NDArray[np.intp]
 
@@ -59,7 +61,16 @@ def take(X: Any, rows: Rows) -> Any:
         return X
     if hasattr(X, "iloc"):
         return X.iloc[rows]
+    if _is_foreign(X):
+        return array_api_compat.array_namespace(X).take(X, like(X, rows), axis=0)
     return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
+
+
+def like(X: Any, numbers: NDArray[Any]) -> Any:
+    """Return an array of the library that ``X`` is of, on its device; anything but numbers stays as it is."""
+    if not _is_foreign(X) or numbers.dtype.kind not in "biuf":
+        return numbers
+    return array_api_compat.array_namespace(X).asarray(numbers, device=array_api_compat.device(X))
 
 
 def warn_left_out(names: NDArray[Any], why: str, stacklevel: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import indexable
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from attemper.arrays import Labels
+from attemper.arrays import Labels, reject_masked, to_numpy
 from attemper.errors import InputError, InputTypeError
 
 __all__ = ["check_rows", "encode"]
@@ -22,6 +23,9 @@ def check_rows(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
         raise InputError(
             "CalibratedClassifier requires y to be passed, but the target y is None: give one label per row"
         )
+    reject_masked(y, "y", "Drop those rows: keep = ~np.ma.getmaskarray(y); X[keep], y[keep].")
+    if array_api_compat.is_array_api_obj(y):
+        y = to_numpy(y)
     labels = y if hasattr(y, "tocsr") else np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise InputError(
