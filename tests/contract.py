@@ -390,3 +390,19 @@ def check_masked_column(calibrator):
         return  # their report is not about the mixture that predicts
     log_p = np.asarray(fitted.predict_log_proba(h))[np.arange(300), y]
     assert fitted.fit_report_.nll == pytest.approx(-log_p.mean(), abs=1e-6)
+
+
+def check_finite_masks(calibrator):
+    """A class that is masked by a large finite number is one that is masked by −inf."""
+    h, y = draw(200, 5, scale=3.0)
+    masked = np.random.default_rng(0).random(h.shape) < 0.4
+    masked[np.arange(200), y] = False
+    fitted = clone(calibrator).fit(np.where(masked, -np.inf, h), y)
+    p = fitted.predict_proba(np.where(masked, -np.inf, h))
+    for mask in (-1e4, -65504.0, -1e9):
+        x = np.where(masked, mask, h)
+        other = clone(calibrator).fit(x, y)
+        same(other.predict_proba(x), p)
+        assert (other.predict_proba(x)[masked] == 0).all()
+        assert other.fit_report_.nll == pytest.approx(fitted.fit_report_.nll, abs=1e-9)
+        same(other.predict_proba(x[:3].astype(np.float32)), p[:3], 1e-5)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import array_api_strict
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +14,7 @@ import scipy.sparse
 import torch
 from sklearn.exceptions import DataConversionWarning
 
+from attemper import TemperatureScaling
 from attemper.arrays import SelectedRows, as_labels, as_matrix, as_names, as_weights, log_probs, numbered, to_numpy
 from attemper.errors import InputError, InputTypeError
 
@@ -37,7 +41,10 @@ MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
         (jnp.asarray(MATRIX + 1j), "Complex data not supported"),
         (MATRIX.astype("m8[s]"), r"dtype timedelta64\[s\] came; expected floating-point numbers"),
         (np.zeros((2, 2), dtype=[("a", "f4")]), "dtype .* came; expected floating-point numbers"),
-        (np.ma.masked_array(MATRIX, mask=MATRIX < 0), r"a masked array came.*\.filled\(-np\.inf\)"),
+        (
+            np.ma.masked_array(MATRIX, mask=MATRIX < 0),
+            r"got a masked array with row 0, column \d masked.*\.filled\(-np\.inf\)",
+        ),
     ],
 )
 def test_what_is_no_matrix(values, why):
@@ -51,12 +58,66 @@ def test_what_is_no_matrix(values, why):
         (object(), "expected an N×K array of numbers"),
         ([[1.0, None], [pd.NA, 2.0]], "expected an N×K array of numbers"),
         (scipy.sparse.csr_matrix(MATRIX), r"sparse input is not supported.*\.toarray\(\)"),
-        (torch.tensor(MATRIX).to_sparse(), r"a sparse tensor came.*\.to_dense\(\)"),
+        (torch.tensor(MATRIX).to_sparse(), r"got a sparse one.*\.to_dense\(\)"),
     ],
 )
 def test_what_is_no_array_of_numbers_at_all(values, why):
     with pytest.raises(InputTypeError, match=f"^logits: .*{why}"):
         as_matrix(values, "logits")
+
+
+def narrow_and_nested():
+    """Tensors that no library computes with, and the remedy."""
+    single = torch.tensor(MATRIX, dtype=torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # prototypes, says torch
+        nested = torch.nested.nested_tensor([single[0], single[1, :2]])
+        jagged = torch.nested.nested_tensor([single[0], single[1, :2]], layout=torch.jagged)
+        quantized = torch.quantize_per_tensor(single, 0.1, 0, torch.qint8)
+    return [
+        (nested, r"got a nested one.*unbind\(\)"),
+        (jagged, r"got a nested one.*unbind\(\)"),
+        (quantized, r"got a quantized tensor.*\.dequantize\(\)"),
+        (single.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn.*single precision"),
+        (single.to(torch.float8_e5m2), "got torch.float8_e5m2.*single precision"),
+        (MATRIX.astype(ml_dtypes.float8_e4m3fn), "got float8_e4m3fn.*single precision"),
+        (MATRIX.astype(ml_dtypes.float4_e2m1fn), "got float4_e2m1fn.*single precision"),
+    ]
+
+
+def test_tensors_that_nothing_is_computed_with():
+    fitted = TemperatureScaling().fit([[2.0, 0.0, 1.0], [0.0, 2.0, 1.0], [2.0, 0.0, 1.0]], [0, 1, 1])
+    for values, why in narrow_and_nested():
+        with pytest.raises(InputTypeError, match=f"^logits: .*{why}"):
+            as_matrix(values, "logits")
+        with pytest.raises(InputTypeError, match=f"^logits: .*{why}"):
+            fitted.predict_proba(values)
+        if isinstance(values, torch.Tensor):
+            with pytest.raises(InputTypeError, match=f"^labels: .*{why}"):
+                as_labels(values, 2, 3)
+            with pytest.raises(InputTypeError, match=f"^sample_weight: .*{why}"):
+                as_weights(values, 2)
+
+
+def test_integers_too_large_for_a_float():
+    huge = 10**400
+    with pytest.raises(InputError, match="logits: .*too large"):
+        as_matrix(np.array([[huge, 1], [2, 3]], dtype=object), "logits")
+    with pytest.raises(InputError, match=r"labels: row 1 is 1000+\. Labels are column numbers 0 … 1") as told:
+        as_labels([0, huge], 2, 2)
+    assert len(str(told.value)) < 300
+    with pytest.raises(InputError, match="sample_weight: .*too large"):
+        as_weights([1, huge], 2)
+
+
+def test_what_is_masked_in_labels_and_weights():
+    some = np.ma.array([0, 1, 1], mask=[False, False, True])
+    with pytest.raises(InputError, match=r"labels: .*row 2 masked\. Drop those rows"):
+        as_labels(some, 3, 2)
+    with pytest.raises(InputError, match=r"sample_weight: .*row 2 masked.*\.filled\(0\)"):
+        as_weights(some, 3)
+    none = np.ma.array([0, 1, 1], mask=False)
+    assert as_labels(none, 3, 2).tolist() == as_weights(none, 3).tolist() == [0, 1, 1]
 
 
 def test_numbers_of_other_kinds_become_floats():

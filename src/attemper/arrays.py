@@ -17,6 +17,7 @@ from attemper.errors import InputError, InputTypeError
 
 __all__ = [
     "CHUNK_ELEMENTS",
+    "MASKS",
     "Floats",
     "Labels",
     "RowName",
@@ -28,6 +29,7 @@ __all__ = [
     "as_weights",
     "keep_first",
     "log_probs",
+    "masks_as_inf",
     "numbered",
     "on_gpu",
     "reject_masked",
@@ -40,6 +42,24 @@ __all__ = [
 CHUNK_ELEMENTS = 1 << 17
 
 MAX_WEIGHT = 1e12
+
+
+def _to_bfloat16(value: float) -> float:
+    bits = int(np.float32(value).view(np.uint32))
+    return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
+
+
+# Finite numbers that stand for −inf in other people's code: powers of ten and the lowest number of float16. In every
+# type they are rounded to, as an array may have been in another before.
+MASKS = tuple(
+    sorted(
+        {
+            rounded
+            for mask in (-65504.0, *(-(10.0**k) for k in range(4, 21)))
+            for rounded in (mask, float(np.float32(mask)), _to_bfloat16(mask))
+        }
+    )
+)
 
 DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
 
@@ -321,6 +341,24 @@ def log_probs(p: Any, floor: float | None) -> Any:
     top = xp.argmax(p, axis=1, keepdims=True)
     h = xp.where(_columns(h, top, xp) == top, xp.max(h, axis=1, keepdims=True), h)
     return keep_first(h, top, xp)
+
+
+def masks_as_inf(h: Any) -> Any:
+    """Logits with −inf where one is exactly a number that is customary as a mask, −1e4, −65504, −1e9 and the like.
+
+    The row's largest must be above half of it: where a row is −1e4 everywhere, nothing is masked.
+
+    >>> masks_as_inf(np.array([[2.0, 1.0, -1e9], [-1e4, -1e4, -1e4], [0.0, -9999.0, -12345.0]])).tolist()
+    [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0], [0.0, -9999.0, -12345.0]]
+    """
+    xp = array_api_compat.array_namespace(h)
+    if not bool(xp.any(h <= MASKS[-1])):
+        return h
+    found = h == MASKS[0]
+    for mask in MASKS[1:]:
+        found = found | (h == mask)
+    found = found & (xp.max(h, axis=1, keepdims=True) > h / 2)
+    return xp.where(found, xp.full_like(h, -math.inf), h)
 
 
 def widest(array: Any, xp: Any) -> Any:

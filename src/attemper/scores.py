@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import (
     CHUNK_ELEMENTS,
+    MASKS,
     Floats,
     Labels,
     RowName,
@@ -29,6 +30,7 @@ from attemper.arrays import (
     as_matrix,
     as_weights,
     log_probs,
+    masks_as_inf,
     numbered,
     on_gpu,
     to_numpy,
@@ -76,7 +78,7 @@ class Scores:
     labels: Labels | None
     weights: Floats | None
     bound: float  # no finite logit is larger in magnitude
-    masked: bool  # some logits are −inf
+    masked: bool  # some logits are −inf, or finite masks, which are read as −inf
     floor: float | None = None  # what probabilities of exactly zero stand for
     device: Any = None  # logits on a GPU: an `attemper.gpu.DeviceRows` of them
 
@@ -161,7 +163,9 @@ class Scores:
     def logits(self) -> Any:
         """The logits, in the array they came in; of probabilities the logarithms, in double precision."""
         values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
-        return log_probs(values, self.floor) if self.kind == "probs" else values
+        if self.kind == "probs":
+            return log_probs(values, self.floor)
+        return masks_as_inf(values) if self.masked else values
 
     @property
     def dtype(self) -> Any:
@@ -224,7 +228,9 @@ class Scores:
     def rows(self, part: slice) -> NDArray[Any]:
         """Logits of some rows as NumPy has them, in at least single precision."""
         values = to_numpy(self.values[part, :])
-        return np.asarray(log_probs(values, self.floor)) if self.kind == "probs" else values
+        if self.kind == "probs":
+            return np.asarray(log_probs(values, self.floor))
+        return np.asarray(masks_as_inf(values)) if self.masked else values
 
     def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]] | None, elements: int) -> Iterator[Chunk]:
         assert self.labels is not None
@@ -239,13 +245,18 @@ class Scores:
     def _scan_on_gpu(self, name: RowName) -> Scores:
         from attemper.gpu import DeviceRows
 
-        some = self.values if isinstance(self.values, SelectedRows) else None
-        logits, index = (self.values, None) if some is None else (some.base, some.index)
+        values = self.values
+        some = values if isinstance(values, SelectedRows) else None
+        logits, index = (values, None) if some is None else (some.base, some.index)
         rows = DeviceRows.of(logits, self.labels, self.weights, index)
+        if float(rows.found.lowest.amin()) <= MASKS[-1]:
+            logits = masks_as_inf(logits)
+            values = logits if some is None else SelectedRows(logits, some.index)
+            rows = DeviceRows.of(logits, self.labels, self.weights, index)
         bound = rows.bound()
         if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
             self._scan(name)  # says what is wrong
-        return replace(self, bound=bound, masked=rows.odd, device=rows)
+        return replace(self, values=values, bound=bound, masked=rows.odd, device=rows)
 
     def _scan(self, name: RowName) -> tuple[float, bool]:
         """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""
@@ -263,9 +274,12 @@ class Scores:
             elif not np.isfinite(low) or not np.isfinite(high):
                 h = values
                 _reject_bad_logits(h, called)
+            if self.kind == "logits" and low <= MASKS[-1]:
+                h = masks_as_inf(values)
+                low = float(h.min())
             if low == -np.inf:
                 masked = True
-                _reject_masked_rows(h, labels, self.kind, called)
+                _reject_masked_rows(h, values, labels, self.kind, called)
                 low = float(h[np.isfinite(h)].min())
                 high = float(h[np.isfinite(h)].max())
             bound = max(bound, abs(low), abs(high))
@@ -307,7 +321,9 @@ def _reject_bad_logits(h: NDArray[Any], name: RowName) -> None:
         )
 
 
-def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, name: RowName) -> None:
+def _reject_masked_rows(
+    h: NDArray[Any], values: NDArray[Any], labels: Labels | None, kind: Kind, name: RowName
+) -> None:
     dead = np.flatnonzero(np.isneginf(h).all(axis=1))
     if dead.size:
         raise InputError(f"logits: {name(dead[0])} is -inf everywhere; some class must be possible")
@@ -322,8 +338,9 @@ def _reject_masked_rows(h: NDArray[Any], labels: Labels | None, kind: Kind, name
                 "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
                 "floor=1e-8 (command line: --floor 1e-8)."
             )
+        value = values[hit[0], label]
         raise InputError(
-            f"logits: {row}, column {label} is -inf (a masked class), but that is the row's own label. "
+            f"logits: {row}, column {label} is {value:g} (a masked class), but that is the row's own label. "
             "Mend the mask or drop that row."
         )
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 
+import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,6 +54,7 @@ from attemper import (
     TemperatureScaling,
 )
 from attemper.calibrators.wrapper import CalibratedClassifier
+from attemper.calibrators.wrapper.folds import like, take
 
 # Nets that are not trained, and features that say little, have no best temperature. That is not the matter here.
 pytestmark = pytest.mark.filterwarnings("ignore::attemper.EdgeWarning")
@@ -386,6 +388,42 @@ def test_a_class_that_a_fold_has_never_seen(response, ensemble):
     assert clf.calibrator_.temperature_ == pytest.approx(ts.temperature_, rel=1e-6)
 
 
+@pytest.mark.parametrize("method", ["ts", "platt", "isotonic"])
+def test_no_floor_makes_an_unseen_class_possible(method):
+    order = np.argsort(Y == 1, kind="stable")
+    x, y = X[order], Y[order]
+    splits = [(np.arange(140), np.arange(140, 240)), (np.arange(60, 240), np.arange(60))]
+    parameters = {"response": "predict_proba", "floor": 0.01, "cv": splits}
+    with pytest.warns(AttemperWarning, match="left out"):
+        clf = CalibratedClassifier(LogisticRegression(), method, ensemble=True, **parameters).fit(x, y)
+    one, two = clf.calibrators_
+    assert (one.input, one.floor) == (two.input, two.floor) == ("probs", 0.01)
+    second = two.predict_proba(clf.estimators_[1].predict_proba(NEW))
+    p = clf.predict_proba(NEW)
+    np.testing.assert_allclose(p[:, 1], second[:, 1] / 2, atol=1e-12)  # the first holds it impossible
+    np.testing.assert_allclose(p.sum(axis=1), 1)
+    np.testing.assert_allclose(np.exp(clf.predict_log_proba(NEW)), p, atol=1e-12)
+    if method == "ts":  # fitted on two classes
+        seen = LogisticRegression().fit(x[:140], y[:140]).predict_proba(x[140:][y[140:] != 1])
+        ts = TemperatureScaling(input="probs", floor=0.01).fit(seen, (y[140:][y[140:] != 1] > 1).astype(int))
+        assert one.temperature_ == pytest.approx(ts.temperature_, rel=1e-6)
+
+
+@pytest.mark.parametrize("cv", [3, "prefit"])
+def test_arrays_of_another_library(cv):
+    x, y, new = (array_api_strict.asarray(v) for v in (X, Y, NEW))
+    model = LogisticRegression()
+    if cv == "prefit":
+        model.fit(X, Y)
+    found = CalibratedClassifier(model, "ts", cv=cv).fit(x, y, array_api_strict.ones(240)).predict_proba(new)
+    expected = CalibratedClassifier(model, "ts", cv=cv).fit(X, Y).predict_proba(NEW)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    rows = np.array([2, 0])
+    np.testing.assert_array_equal(np.asarray(take(x, rows)), X[rows])
+    assert type(like(x, rows)) is type(x)  # as estimators want labels, where scikit-learn dispatches
+    assert like(x, NAMES) is NAMES
+
+
 def test_folds_without_a_second_class_are_refused():
     with pytest.raises(InputError, match="no row is held out whose class"):
         CalibratedClassifier(LogisticRegression(), cv=[(np.flatnonzero(Y < 2), np.flatnonzero(Y == 2))]).fit(X, Y)
@@ -563,6 +601,8 @@ def test_parameters_that_are_refused(parameters, why):
         (X, Y, np.ones(3), r"sample_weight.shape == \(3,\)"),
         (X, Y, (Y == 1).astype(float), "one class only"),
         (7, Y, None, "X, y"),
+        (X, np.ma.array(Y, mask=np.arange(240) == 7), None, r"y: .*row 7 masked\. Drop those rows"),
+        (X, Y, np.ma.array(np.ones(240), mask=np.arange(240) == 7), r"sample_weight: .*row 7 masked.*filled\(0\)"),
     ],
 )
 def test_data_that_are_refused(x, y, w, why):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
 from attemper.errors import AttemperError, InputError, InputTypeError
-from attemper.metrics import accuracy, brier, ece, evaluate, nll
+from attemper.metrics import accuracy, aurc, brier, ece, evaluate, nll, reliability
+from attemper.scores import Scores
 
 METRICS = [nll, brier, accuracy]
 
@@ -195,3 +196,10 @@ def test_what_is_no_array_is_an_error():
         nll([[object(), 1]], [0])
     with pytest.raises(AttemperError):
         nll([[0.5, 0.5]], None)
+
+
+@pytest.mark.parametrize("metric", [nll, ece, evaluate, reliability, aurc])
+def test_scores_are_no_probabilities(metric):
+    for scores in (Scores.from_logits([[2.0, 0.0]], [0]), Scores.from_probs([[0.9, 0.1]], [0])):
+        with pytest.raises(InputTypeError, match=r"got a Scores.*predict_proba\(scores\) and scores\.labels"):
+            metric(scores, scores.labels)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats, log_probs, to_numpy
+from attemper.arrays import Floats
 from attemper.comparison import Comparison, compare
 from attemper.maps import Map
 from attemper.metrics import Estimate
@@ -65,8 +65,7 @@ def chunks(scores: Scores) -> Iterator[tuple[slice, Floats]]:
     rows = max(1, ELEMENTS // scores.n_classes)
     for first in range(0, len(scores), rows):
         part = slice(first, min(first + rows, len(scores)))
-        h = to_numpy(scores.values[part, :]).astype(np.float64)
-        yield part, log_probs(h, scores.floor) if scores.kind == "probs" else h
+        yield part, scores.rows(part).astype(np.float64)
 
 
 def said(found: Map, scores: Scores) -> Said:

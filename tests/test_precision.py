@@ -1,0 +1,223 @@
+"""The same answer in every float type and library, whatever a CPU makes of tiny numbers and however rows are batched."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from attemper import HistogramBinning, InputError, IsotonicCalibration, TemperatureScaling
+from attemper.arrays import MASKS, log_probs, masks_as_inf
+from attemper.export import map_to_onnx, to_torch
+from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
+
+import onnx_models as models
+from data import draw
+from oracles import softmax
+
+ZEROS = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.0, 0.75]])
+DTYPES = {"float16": 2.0**-9, "bfloat16": 2.0**-6, "float32": 1e-5, "float64": 1e-9}
+
+
+@contextmanager
+def flushed(on):
+    """Let the CPU take denormal numbers for 0, where it can."""
+    if on:
+        torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.fixture(params=[False, True], ids=["denormals", "flushed"])
+def cpu(request):
+    with flushed(request.param):
+        yield
+
+
+def on_probs(floor, beta=0.5, kind=TemperatureScaling, **parameters):
+    """A calibrator of probabilities, with a map that is known."""
+    h, y = draw(200, 3)
+    fitted = kind(input="probs", floor=floor, **parameters).fit(np.array([softmax(row) for row in h]), y)
+    if beta is not None:
+        fitted.map_ = ScaleMap(beta)
+    return fitted
+
+
+def predicted(calibrator, p, log=False):
+    """By every library that takes the type of ``p``."""
+    numpy = calibrator.predict_log_proba if log else calibrator.predict_proba
+    name = np.dtype(p.dtype).name
+    tensor = torch.from_numpy(p.astype(np.float64)).to(getattr(torch, name))
+    yield "numpy", numpy(p)
+    yield "torch", numpy(tensor)
+    yield "module", to_torch(calibrator, log=log)(tensor)
+    if name != "float64":
+        yield "jax", numpy(jnp.asarray(p))
+    if name == "float32":
+        model = map_to_onnx(calibrator, gives="log_probs" if log else "probs").model
+        yield "onnx", models.run(model, {"probs": p})[0]
+
+
+def as_double(value):
+    return value.to(torch.float64).numpy() if isinstance(value, torch.Tensor) else np.asarray(value).astype(np.float64)
+
+
+# Floors
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("floor", [1e-8, 1e-50, 1e-300])
+@pytest.mark.usefixtures("cpu")
+def test_a_floor_of_any_size_in_every_type(dtype, floor):
+    calibrator = on_probs(floor, beta=0.02)
+    h = 0.02 * np.log(np.maximum(ZEROS, floor))
+    expected = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    for log, true in ((False, expected), (True, np.log(expected))):
+        for library, found in predicted(calibrator, ZEROS.astype(dtype), log):
+            np.testing.assert_allclose(as_double(found), true, rtol=DTYPES[dtype], atol=1e-6, err_msg=library)
+            assert np.array_equal(as_double(found).argmax(axis=1), ZEROS.argmax(axis=1)), library
+
+
+def test_the_floor_of_the_documentation_in_half_precision():
+    calibrator = on_probs(1e-8, beta=1 / 17.3)
+    for p in (ZEROS[:1].astype(np.float16), ZEROS[:1].astype(np.float32)):
+        np.testing.assert_allclose(calibrator.predict_proba(p).astype(float), [[0.591, 0.204, 0.204]], atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_numbers_that_a_cpu_may_take_for_zero_are_zero_where_there_is_a_floor(dtype):
+    # Made of bits, since arithmetic may flush them: the smallest number of each type, and the largest denormal one.
+    size = {"bfloat16": np.uint16, "float32": np.uint32, "float64": np.uint64}[dtype]
+    most = {"bfloat16": 2**7 - 1, "float32": 2**23 - 1, "float64": 2**52 - 1}[dtype]
+    kind = getattr(ml_dtypes, dtype) if dtype == "bfloat16" else np.dtype(dtype)
+    p = ZEROS.astype(kind)
+    tiny = p.copy()
+    tiny.view(size)[0, 1], tiny.view(size)[2, 1] = 1, most
+    calibrator = on_probs(1e-305 if dtype == "float64" else 1e-50, beta=0.02)
+    zero = as_double(calibrator.predict_proba(p))
+    for on in (False, True):
+        with flushed(on):
+            np.testing.assert_array_equal(as_double(calibrator.predict_proba(tiny)), zero)
+            if dtype != "bfloat16":
+                tensor = torch.from_numpy(tiny)
+                np.testing.assert_array_equal(as_double(calibrator.predict_proba(tensor)), zero)
+                np.testing.assert_allclose(as_double(to_torch(calibrator)(tensor)), zero, rtol=1e-6)
+            if dtype == "float32":
+                found = models.run(map_to_onnx(calibrator).model, {"probs": tiny})[0]
+                np.testing.assert_allclose(found, zero, rtol=1e-5)
+            fits = [TemperatureScaling(input="probs", floor=calibrator.floor).fit(x, [1, 0, 2]) for x in (p, tiny)]
+            assert fits[0].temperature_ == fits[1].temperature_
+
+
+def test_a_floor_that_is_no_normal_number_is_refused():
+    with pytest.raises(InputError, match="floor=1e-310: must lie between 0 and 1"):
+        on_probs(1e-310)
+
+
+def test_gradients_pass_zeros_below_a_floor():
+    p = torch.tensor(ZEROS, dtype=torch.float32, requires_grad=True)
+    to_torch(on_probs(1e-8))(p)[:, 0].sum().backward()
+    assert bool(torch.isfinite(p.grad).all())
+
+
+# The arg max
+
+
+def neighbours(dtype):
+    """Rows of probabilities next to each other, the larger one in any column."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for low in rng.uniform(0.2, 0.5, size=300).astype(dtype):
+        row = np.array([low, low, np.nextafter(low, dtype(1))], dtype=dtype)
+        rows.append(rng.permutation(row))
+    p = np.array(rows)
+    rest = 1 - p.astype(np.float64).sum(axis=1, keepdims=True)
+    return np.hstack([p, np.maximum(rest, 0)]).astype(dtype)[:, :4]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "m",
+    [ScaleMap(0.3), ScaleMap(2.5), MixtureMap((0.5, 0.3), (0.4, 1.7), 0.2), MixtureMap((0.6, 0.4), (0.4, 3.0), 0.0)],
+)
+@pytest.mark.parametrize("floor", [None, 1e-8])
+def test_the_arg_max_of_probabilities_stays(dtype, m, floor):
+    h = 0.02 * np.random.default_rng(1).normal(size=(3000, 4))
+    p = np.exp(h)
+    p = (p / p.sum(axis=1, keepdims=True)).astype(dtype)  # in half precision many are next to each other
+    p = np.vstack([p, neighbours(dtype)])
+    p = p[np.abs(p.astype(np.float64).sum(axis=1) - 1) < 0.005]
+    h, y = draw(200, 4)
+    calibrator = TemperatureScaling(input="probs", floor=floor).fit(np.array([softmax(row) for row in h]), y)
+    calibrator.map_ = m
+    top = p.argmax(axis=1)
+    assert (log_probs(p, floor).argmax(axis=1) == top).all()
+    np.testing.assert_array_equal(calibrator.predict(p), top)
+    for log in (False, True):
+        for library, found in predicted(calibrator, p, log):
+            assert (as_double(found).argmax(axis=1) == top).all(), library
+
+
+# Masks
+
+
+def test_finite_masks_are_those_of_other_peoples_code():
+    for mask in (-1e4, -65504.0, -1e9, -1e12, np.float32(-1e9), float(np.asarray(-1e4, dtype=ml_dtypes.bfloat16))):
+        for dtype in (np.float32, np.float64):
+            h = np.array([[3.0, mask, 1.0], [mask, mask, mask], [mask, mask + 1e3, 2 * mask]], dtype=dtype)
+            read = masks_as_inf(h)
+            assert np.isneginf(read).tolist() == [[False, True, False], [False] * 3, [False] * 3]
+    scattered = -np.geomspace(9000, 1e12, 5000)[1:-1]  # as naive Bayes has them
+    h = np.column_stack([np.zeros_like(scattered), scattered])
+    assert masks_as_inf(h[~np.isin(scattered, MASKS)]) is not None
+    assert not np.isneginf(masks_as_inf(h[~np.isin(scattered, MASKS)])).any()
+
+
+def test_a_label_that_is_masked_is_refused_with_the_number():
+    h, y = draw(20, 3)
+    h[7, y[7]] = -1e9
+    h[7, (y[7] + 1) % 3] = 5.0
+    with pytest.raises(InputError, match=rf"row 7, column {y[7]} is -1e\+09 \(a masked class\)"):
+        TemperatureScaling().fit(h, y)
+
+
+# Batches and the order of bytes
+
+
+@pytest.mark.parametrize("k", [2, 5, 10, 33, 128])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f8"])
+def test_a_prediction_does_not_depend_on_the_batch(k, dtype):
+    rng = np.random.default_rng(0)
+    for m in (
+        AffineMap(rng.normal(size=(k, k)), rng.normal(size=k)),
+        AffineMap(rng.normal(size=(k, k)), rng.normal(size=k), "log_probs", MixtureMap((0.5, 0.4), (1.0, 0.3), 0.1)),
+        AffineMap(rng.normal(size=k), rng.normal(size=k)),
+        OddsMap(*rng.uniform(size=(3, k))),
+        ScaleMap(0.3),
+    ):
+        for order in "CF":
+            h = np.array(3 * rng.normal(size=(300, k)), dtype=dtype, order=order)
+            for apply in (m.apply, m.log_apply):
+                whole = apply(h)
+                for start, size in ((0, 1), (7, 1), (5, 2), (11, 3), (3, 17), (64, 64), (1, 257)):
+                    np.testing.assert_array_equal(apply(h[start : start + size]), whole[start : start + size])
+
+
+@pytest.mark.parametrize("kind", [HistogramBinning, IsotonicCalibration])
+def test_the_order_of_bytes_changes_nothing(kind):
+    h, y = draw(400, 3)
+    fitted = kind().fit(h, y)
+    expected = fitted.predict_proba(h)
+    found = fitted.predict_proba(h.astype(">f8"))
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(kind().fit(h.astype(">f8"), y).predict_proba(h), expected)
+    steps = BinMap(np.array([2, 2, 2]), np.tile([0.0, 0.4], 3), np.tile([0.2, 0.7], 3), linear=False)
+    tied = np.array([[0.9, 1.0, -3.0], [1.0, 0.9, 0.95]], dtype=">f8")  # steps make ties, of which one gives way
+    np.testing.assert_allclose(steps.apply(tied).sum(axis=1), 1, atol=1e-15)
