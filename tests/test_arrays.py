@@ -101,12 +101,12 @@ def test_tensors_that_nothing_is_computed_with():
 
 def test_integers_too_large_for_a_float():
     huge = 10**400
-    with pytest.raises(InputError, match="logits: .*too large"):
+    with pytest.raises(InputError, match=r"logits: .*too large"):
         as_matrix(np.array([[huge, 1], [2, 3]], dtype=object), "logits")
     with pytest.raises(InputError, match=r"labels: row 1 is 1000+\. Labels are column numbers 0 … 1") as told:
         as_labels([0, huge], 2, 2)
     assert len(str(told.value)) < 300
-    with pytest.raises(InputError, match="sample_weight: .*too large"):
+    with pytest.raises(InputError, match=r"sample_weight: .*too large"):
         as_weights([1, huge], 2)
 
 

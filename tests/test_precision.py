@@ -1,4 +1,4 @@
-"""The same answer in every float type and library, whatever a CPU makes of tiny numbers and however rows are batched."""
+"""The same answer in every float type and library, whatever a CPU makes of tiny numbers, in batches of any size."""
 
 from __future__ import annotations
 

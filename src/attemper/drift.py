@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, as_labels, to_numpy
+from attemper.arrays import CHUNK_ELEMENTS, Floats, as_labels
 from attemper.calibrators import Calibrator
 from attemper.documents import Fields, read_document, write_document
 from attemper.errors import FileError, InputError, NotFittedError

@@ -117,8 +117,9 @@ class Scores:
         A probability of exactly 0 means that the class is impossible at every
         temperature. If the zeros only come from rounding, say what they stand
         for with ``floor`` (half of the smallest number the format can hold is a
-        fair choice, such as 3e-8 for float16). There is no default: four libraries
-        that each chose one in silence found four temperatures for the same data.
+        fair choice, such as 3e-8 for float16). A floor means the same in every float type; numbers
+        below the smallest normal one of the type (1.2e-38 in float32) count as zeros. There is no
+        default: four libraries that each chose one in silence found four temperatures for the same data.
         """
         if floor is not None and not (isinstance(floor, Real) and sys.float_info.min <= floor < 1):
             raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")

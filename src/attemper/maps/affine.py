@@ -57,8 +57,8 @@ class AffineMap(Map):
     """softmax(W x + b), x being the centred logits; it may change the arg max.
 
     ``weight`` is W: K×K, or K numbers for a diagonal one. ``then`` is applied to W x + b in the place of the
-    softmax: a temperature, or a mixture of them. In NumPy, up to 128 classes, the prediction for a row is the same to the
-    last bit whatever rows are predicted with it.
+    softmax: a temperature, or a mixture of them. For NumPy arrays of up to 128 classes the prediction for a row is the
+    same to the last bit whatever rows are predicted with it.
 
     >>> AffineMap(np.array([1.0, 0.5]), np.array([0.0, 1.0])).apply(np.array([[2.0, 0.0]])).round(3)
     array([[0.622, 0.378]])
