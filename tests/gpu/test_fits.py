@@ -56,6 +56,19 @@ def test_a_sketch_is_that_of_numpy(device, dtype, weighted):
     assert_alike(Sketch.of(t, torch.from_numpy(y), **settings), in_numpy(Sketch.of, t, y, **settings))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_finite_masks_are_masks(device, dtype):
+    h, y = draw_masked(60, 5)
+    infinite = torch.tensor(h).to(dtype)
+    finite = infinite.masked_fill(infinite == -torch.inf, -1e4)
+    some = Scores.from_logits(finite, y)
+    assert some.masked
+    assert some.bound == Scores.from_logits(infinite, y).bound
+    t = TemperatureScaling().fit(infinite, y).temperature_
+    assert TemperatureScaling().fit(finite, y).temperature_ == t
+    assert TemperatureScaling().fit(arrays.SelectedRows(finite, np.arange(60)), y).temperature_ == t
+
+
 @pytest.mark.parametrize("thetas", [[0.0, 0.2, 0.9], [0.001], [0.5, 1.0], [1.0]])
 def test_any_grid_of_thetas(device, thetas):
     h, y = draw_masked(30, 12, seed=3)
