@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -119,6 +121,22 @@ def transformer(ending="Softmax", **settings):
     b.op("MatMul", ["active", b.weight("w_head", 8, K)], "product")
     b.op("Add", ["product", b.weight("b_head", K)], "logits")
     return b.model(end(b, "logits", ending, -1, ("batch", "tokens", K)))
+
+
+def nested(depth, calls=2):
+    """An MLP with functions, each of which calls the one before it several times."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
+    functions = [helper.make_function("f", "F0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
+    for i in range(1, depth):
+        names = ["a", *(f"t{j}" for j in range(1, calls)), "b"]
+        nodes = [helper.make_node(f"F{i - 1}", [one], [other], domain="f") for one, other in pairwise(names)]
+        functions.append(helper.make_function("f", f"F{i}", ["a"], ["b"], nodes, opsets))
+    model = mlp()
+    model.functions.extend(functions)
+    model.opset_import.append(opsets[1])
+    model.graph.node[2].input[0] = "from_functions"
+    model.graph.node.insert(2, helper.make_node(f"F{depth - 1}", ["r"], ["from_functions"], domain="f"))
+    return model
 
 
 def feed(model, batch=7, seed=0, sizes=(6, 7, 8)):

@@ -25,6 +25,8 @@ import onnx_models as models
 from data import FORMATS, draw, save
 from exported import K
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
 
 @pytest.fixture
 def cli(capsys, monkeypatch, tmp_path):
@@ -90,7 +92,7 @@ def test_export_in_words(good, cli):
     assert "folded into the layer that gives 'logits': no node more" in text
     assert "of NumPy" in text
     assert "inserted after 'logits'" in good("export ts.json model.onnx -o out.onnx --no-fold")
-    assert "not run: not asked for" in good("export ts.json model.onnx -o out.onnx --no-check")
+    assert "not compared with NumPy: check=False" in good("export ts.json model.onnx -o out.onnx --no-check")
     assert "the map alone: logits → probabilities" in good("export ts.json -o out.onnx")
     assert "'calibrated_probs' holds probabilities" in good(
         "export ts.json model.onnx -o out.onnx --add --logits logits"
@@ -101,6 +103,35 @@ def test_export_in_words(good, cli):
     assert "note: 'out' held probabilities and now holds log-probabilities, as asked" in err
     good("export ts.json model.onnx --in-place")
     assert "is calibrated already" in cli("export ts.json model.onnx -o again.onnx")[2]
+
+
+def test_code_that_applies_a_softmax_to_the_output_gets_the_probabilities(good, cli):
+    onnx.save(models.mlp(None), "logits.onnx")
+    good("fit val.npz --method bayes -o m.json")
+    code, out, err = cli("export m.json logits.onnx -o out.onnx")
+    assert code == 0
+    assert "'logits' holds log-probabilities" in out
+    assert "held logits and now holds log-probabilities" in err
+    assert "--gives probs" in err
+    feeds = models.feed(models.mlp(None))
+    expected = attemper.load("m.json").predict_proba(models.logits_of(models.mlp(None), feeds))
+    z = models.run("out.onnx", feeds)[0].astype(np.float64)
+    np.testing.assert_allclose(np.exp(z) / np.exp(z).sum(1, keepdims=True), expected, atol=1e-6)
+    cli("export m.json logits.onnx -o out.onnx --gives probs")
+    np.testing.assert_allclose(models.run("out.onnx", feeds)[0], expected, atol=1e-6)
+
+
+def test_files_beside_the_result_are_named(good, tmp_path):
+    good("fit val.npz --method ts -o m.json")
+    onnx.save_model(
+        models.mlp(), "large.onnx", save_as_external_data=True, location="large.onnx.data", size_threshold=0
+    )
+    assert "large.onnx.data" in good("export m.json large.onnx -o out.onnx").splitlines()[-1]
+    (tmp_path / "other").mkdir()
+    found = json.loads(good("export m.json large.onnx -o other/out.onnx --json"))
+    assert found["external_files"] == [str(Path("other", "large.onnx.data"))]
+    assert Path(found["external_files"][0]).is_file()
+    assert json.loads(good("export m.json model.onnx -o out.onnx --json"))["external_files"] == []
 
 
 def test_export_errors_are_one_message(good, bad):

@@ -25,6 +25,7 @@ import onnx_models as models
 from data import draw
 from exported import BINARY, FOLDABLE, MAPS, K, exact, extreme_logits, random_logits
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
 each_map = pytest.mark.parametrize("name", MAPS)
 NETS = {
     "mlp": models.mlp,
@@ -78,9 +79,10 @@ def test_inserted_after_logits(name):
     for net in (models.mlp(None), models.segmentation(None)):
         made = onnx_calibrate(net, MAPS[name], fold=False)
         gives_logits = name in (*FOLDABLE, "dirichlet")
-        assert made.gives == ("logits" if gives_logits else "probs")
+        assert made.gives == ("logits" if gives_logits else "log_probs")
         assert bool(made.notes) == (not gives_logits)
         compared(net, MAPS[name], made.model, made.gives)
+        compared(net, MAPS[name], made.model, "logits")  # a softmax gives the probabilities of either
         compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], gives="probs").model)
         compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], gives="log_probs").model, "log_probs")
 
@@ -433,5 +435,5 @@ def test_models_that_torch_wrote(name, end, tmp_path):
         x = torch.cat([x, -x])
         h = (net[0](x) if end else net(x)).detach().numpy()
         p = models.run(tmp_path / "c.onnx", {"x": x.numpy()})[0]
-        p = softmax(p.astype(np.float64)) if made.gives == "logits" else p
+        p = p if made.gives == "probs" else softmax(p.astype(np.float64))
         np.testing.assert_allclose(p, exact(MAPS[name], h), atol=2e-6, rtol=0)

@@ -20,6 +20,7 @@ from attemper.export import map_to_onnx, onnx_calibrate
 import onnx_models as models
 from exported import MAPS, exact
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
 SCALE, MIXTURE = MAPS["scale"], MAPS["mixture"]
 
 
@@ -284,6 +285,44 @@ def negative(model):
     model.graph.initializer[2].dims[0] = -5
 
 
+def type_of_input(model):
+    model.graph.input[0].type.tensor_type.elem_type = 99
+
+
+def no_type_of_input(model):
+    model.graph.input[0].type.tensor_type.elem_type = 0
+
+
+def type_of_output(model):
+    model.graph.output[0].type.tensor_type.elem_type = 99
+
+
+def type_of_value(model):
+    model.graph.value_info.append(onnx.helper.make_tensor_value_info("logits", 1, ["batch", 5]))
+    model.graph.value_info[0].type.tensor_type.elem_type = -1
+
+
+def reference(index, name):
+    """An attribute that takes its value from a function, outside of one."""
+
+    def change(model):
+        node = model.graph.node[index]
+        kept = [a for a in node.attribute if a.name != name]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        node.attribute.add(name=name, ref_attr_name="q", type=1 if name == "alpha" else 2)
+
+    return change
+
+
+def recursive(model):
+    """A function that calls itself, and by an old name of the domain."""
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
+    call = onnx.helper.make_node("F", ["a"], ["b"], domain="f")
+    model.functions.append(onnx.helper.make_function("f", "F", ["a"], ["b"], [call], opsets))
+    model.opset_import.append(opsets[1])
+
+
 WHOLE = models.mlp().SerializeToString()
 FILES = {
     "text": (b"hello, I am not a model\n" * 20, "not an ONNX model"),
@@ -297,6 +336,17 @@ FILES = {
     "missing": (damaged(missing), "not a valid ONNX model"),
     "unknown type": (damaged(unknown_type), "unknown type 77"),
     "negative": (damaged(negative), r"has dimensions \[-5, 8\]"),
+    "type of input": (damaged(type_of_input), "'x' has the unknown type 99"),
+    "no type of input": (damaged(no_type_of_input), "'x' has the unknown type 0"),
+    "type of output": (damaged(type_of_output), "'out' has the unknown type 99"),
+    "type of value": (damaged(type_of_value), "'logits' has the unknown type -1"),
+    "reference transB": (damaged(reference(2, "transB")), "'transB' .* in no function"),
+    "reference alpha": (damaged(reference(2, "alpha")), "'alpha' .* in no function"),
+    "reference axis": (damaged(reference(3, "axis")), "'axis' .* in no function"),
+    "recursive function": (damaged(recursive), "no recursion"),
+    "deep functions": (models.nested(150, calls=1).SerializeToString(), "more than 100 deep"),
+    "nested functions": (models.nested(26).SerializeToString(), "written out the model has more than"),
+    "wide functions": (models.nested(7, calls=16).SerializeToString(), "written out the model has more than"),
     "no opset": (damaged(no_opset), "no opset"),
     "foreign": (damaged(foreign_opset), "not a valid ONNX model|no opset"),
 }
@@ -314,6 +364,51 @@ def test_damaged_files(tmp_path, kind, fold):
     tracemalloc.stop()
     assert peak < 20e6
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_damaged_files_are_one_error_when_inspected(tmp_path, kind):
+    (tmp_path / "m.onnx").write_bytes(FILES[kind][0])
+    with pytest.raises(FileError, match=FILES[kind][1]):
+        of_model(tmp_path / "m.onnx")
+
+
+def test_functions_that_are_called_a_few_times():
+    assert onnx_calibrate(models.nested(5), SCALE).ran.difference < 1e-6
+
+
+@pytest.mark.parametrize("ending", ["Softmax", None])
+@pytest.mark.parametrize("layer", ["gemm", "matmul"])
+@pytest.mark.parametrize("m", ["scale", "matrix", "mixture"])
+@pytest.mark.parametrize("check", [True, False])
+def test_no_classes(tmp_path, ending, layer, m, check):
+    net = models.mlp(ending, layer, n_classes=0)
+    with pytest.raises(InputError, match="0 classes"):
+        onnx_calibrate(net, MAPS[m], tmp_path / "out.onnx", check=check)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_classes_that_only_running_shows(tmp_path):
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Slice", ["x", b.ints("begin", [0]), "end", b.ints("axes", [1])], "logits")
+    b.inputs.append(onnx.helper.make_tensor_value_info("end", TensorProto.INT64, [1]))
+    net = b.model(models.end(b, "logits", "Softmax", -1, ("batch", "classes")))
+    feeds = {"x": np.ones((2, 6), np.float32), "end": np.array([0])}
+    with pytest.raises(InputError, match=r"'logits' has shape \[2, 0\]"):
+        onnx_calibrate(net, SCALE, tmp_path / "out.onnx", check=feeds)
+
+
+@pytest.mark.parametrize("k, why", [(4, "4 classes, but the map is for 5"), (0, "0 classes")])
+def test_weights_that_do_not_fit_the_map_are_not_folded(k, why):
+    b = models.Builder()
+    b.input("x", "batch", 6)
+    b.op("Shape", ["x"], "shape")
+    b.op("Reshape", ["x", "shape"], "hidden")  # so that the shape of what follows is not known
+    b.op("MatMul", ["hidden", b.weight("w", 6, k)], "logits")
+    net = b.model({"logits": ("batch", "classes")})
+    with pytest.raises(InputError, match=why):
+        onnx_calibrate(net, MAPS["matrix"], fold=True, check=False)
 
 
 @settings(max_examples=150)

@@ -13,6 +13,7 @@ from attemper.export import onnx_calibrate
 import onnx_models as models
 from exported import MAPS, K, exact
 
+pytestmark = pytest.mark.usefixtures("in_this_process")
 SCALE, MIXTURE = MAPS["scale"], MAPS["mixture"]
 
 

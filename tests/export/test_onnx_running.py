@@ -1,6 +1,11 @@
-"""The check runs a model that may be endless, greedy or made for other input: what came of it is said."""
+"""The check runs a model that may be endless, greedy or made for other input, in a process with limits."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -37,14 +42,37 @@ def endless():
     return b.model(models.end(b, "logits", "Softmax", 1))
 
 
-def test_a_model_that_never_ends_is_stopped(monkeypatch):
-    monkeypatch.setattr(running, "SECONDS", 0.3)
-    made = onnx_calibrate(endless(), SCALE)
-    assert made.ran.difference is None
-    assert "took more than" in made.ran.why_not
+def refused(folder, net, why, m=SCALE, **settings):
+    """Export a model that fails when it is run: an error, nothing is written; check=False writes it."""
+    with pytest.raises(InputError, match=why) as caught:
+        onnx_calibrate(net, m, folder / "out.onnx", **settings)
+    assert "--no-check" in str(caught.value)
+    assert not list(folder.iterdir())
+    made = onnx_calibrate(net, m, folder / "out.onnx", check=False)
+    assert made.output.is_file()
+    assert "--no-check" in made.ran.why_not
 
 
-def test_what_could_not_be_run_is_said(monkeypatch):
+def test_a_model_that_never_ends_is_stopped(tmp_path):
+    refused(tmp_path, endless(), r"more than 3 s.*--check-timeout", check_timeout=3)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("name", ["scale", "mixture", "matrix"])
+def test_a_model_that_lies_about_a_rank_is_not_written(tmp_path, once_in_this_process, rank, name):
+    net = models.mlp()
+    shape = ["batch", 6, 6][:rank]
+    net.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, shape))
+    refused(tmp_path, net, "does not run on made-up input: .* rank 2 but has rank", MAPS[name])
+
+
+def test_a_model_is_loaded_also_if_no_input_can_be_made_up(tmp_path, once_in_this_process):
+    net = models.mlp(None)
+    net.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    refused(tmp_path, net, "does not run on made-up input")
+
+
+def test_what_could_not_be_run_is_said(tmp_path, monkeypatch, once_in_this_process):
     b = models.Builder()
     b.input("x", 10**6, 10**6)
     b.op("Gemm", ["x", b.weight("w", 6, 5)], "logits")
@@ -59,16 +87,20 @@ def test_what_could_not_be_run_is_said(monkeypatch):
         running.feeds_for(deep)
     wide = models.cnn()
     wide.graph.input[0].type.tensor_type.shape.dim[1].Clear()  # three channels, but it does not say so
-    made = onnx_calibrate(wide, SCALE)
-    assert made.ran.why_not.startswith("onnxruntime says")
+    refused(tmp_path, wide, r"does not run on made-up input: .* check=\{…\}")
     feeds = {"x": np.ones((1, 3, 4, 4), np.float32)}
     assert onnx_calibrate(wide, SCALE, check=feeds).ran.difference < 1e-6
-    assert onnx_calibrate(models.mlp(), SCALE, check=False).ran.why_not == "not asked for"
+    with pytest.raises(InputError, match="does not run on the input in check"):
+        onnx_calibrate(wide, SCALE, check={"x": np.ones((1, 4, 4, 4), np.float32)})
+    with pytest.raises(InputError, match="check: the input 'x'"):
+        onnx_calibrate(wide, SCALE, check={"x": np.array([None])})
+    monkeypatch.setattr(running, "MAX_OUTPUT", 9)
+    assert "'logits' has 10 elements" in onnx_calibrate(models.mlp(), SCALE).ran.why_not
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert onnx_calibrate(models.mlp(), SCALE).ran.why_not == "onnxruntime is not installed"
 
 
-def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch):
+def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch, once_in_this_process):
     monkeypatch.setattr("attemper.export.onnx_nodes._scale", None)
     monkeypatch.setitem(
         __import__("attemper.export.onnx_nodes", fromlist=["BUILDERS"]).BUILDERS,
@@ -80,7 +112,7 @@ def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_made_up_input_that_does_not_fit():
+def test_made_up_input_that_does_not_fit(once_in_this_process):
     b = models.Builder()
     b.input("x", "batch", 6)
     b.op("Log", ["x"], "l")  # of what is negative
@@ -95,7 +127,7 @@ def test_made_up_input_that_does_not_fit():
         assert "the input in check gives" in made.ran.why_not
 
 
-def test_large_logits_do_not_excuse_any_difference(monkeypatch):
+def test_large_logits_do_not_excuse_any_difference(monkeypatch, once_in_this_process):
     b = models.Builder()
     b.input("x", "batch", 6)
     b.op("Gemm", ["x", b.weight("w", 6, 5)], "z")
@@ -111,27 +143,15 @@ def test_large_logits_do_not_excuse_any_difference(monkeypatch):
 
 
 def greedy(kind):
-    """A model that says in constants how much it takes."""
+    """A model of a kilobyte that takes more memory than there is."""
     b = models.Builder()
     b.input("x", "batch", 6)
-    if kind == "ConstantOfShape":
+    if kind == "constant":
         b.op("ConstantOfShape", [b.ints("shape", [10**6, 10**6])], "large")
-    elif kind == "computed":
-        b.op("Mul", [b.ints("a", [10**5, 10**5]), b.ints("b", [10, 10])], "shape")
+    elif kind == "from data":
+        b.op("Shape", ["x"], "of_x")
+        b.op("Mul", ["of_x", b.ints("times", [10**6])], "shape")
         b.op("ConstantOfShape", ["shape"], "large")
-    elif kind == "Expand":
-        b.op("Expand", ["x", b.ints("shape", [10**9, 1, 6])], "large")
-    elif kind == "Tile":
-        b.op("Tile", ["x", b.ints("times", [10**6, 10**6])], "large")
-    elif kind == "Range":
-        b.op("Constant", [], "end", value_float=1e12)
-        b.op("Constant", [], "zero", value_float=0.0)
-        b.op("Constant", [], "one", value_float=1.0)
-        b.op("Range", ["zero", "end", "one"], "large")
-    elif kind == "Resize":
-        b.op("Unsqueeze", ["x", b.ints("axes", [0, 1])], "image")
-        b.weights.append(onnx.numpy_helper.from_array(np.array([1, 1, 1e5, 1e5], np.float32), "scales"))
-        b.op("Resize", ["image", "", "scales"], "large")
     else:  # by the rules of broadcasting alone
         b.op("Constant", [], "wide", value=onnx.numpy_helper.from_array(np.zeros((40_000, 1, 1), np.float32)))
         b.op("Constant", [], "high", value=onnx.numpy_helper.from_array(np.zeros((40_000, 1), np.float32)))
@@ -139,45 +159,57 @@ def greedy(kind):
     b.op("ReduceSum", ["large"], "sum", keepdims=0)
     b.op("Add", ["x", "sum"], "y")
     b.op("Gemm", ["y", b.weight("w", 6, 5)], "logits")
-    net = b.model(models.end(b, "logits", "Softmax", 1))
-    net.graph.value_info.append(helper.make_tensor_value_info("large", TensorProto.FLOAT, [2]))  # a lie
-    return net
+    return b.model(models.end(b, "logits", "Softmax", 1))
 
 
-@pytest.mark.parametrize("kind", ["ConstantOfShape", "computed", "Expand", "Tile", "Range", "Resize", "broadcast"])
-def test_a_model_that_would_take_all_memory_is_not_run_unasked(kind, monkeypatch):
-    monkeypatch.setattr(running, "run_model", None)
-    made = onnx_calibrate(greedy(kind), SCALE)
-    assert made.ran.difference is None
-    assert "'large' would be of s" in made.ran.why_not
-    assert "to run it all the same" in made.ran.why_not
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+@pytest.mark.parametrize("kind", ["constant", "from data", "broadcast"])
+def test_a_model_that_would_take_all_memory_is_stopped(tmp_path, kind):
+    refused(tmp_path, greedy(kind), r"more than 1\.0 GiB of memory.*--check-memory", check_memory=1, check_timeout=600)
 
 
-def test_a_size_hidden_in_a_function_or_a_branch_is_seen(monkeypatch):
-    monkeypatch.setattr(running, "run_model", None)
-    large = helper.make_node("ConstantOfShape", ["shape"], ["large"])
-    shape = helper.make_node("Constant", [], ["shape"], value_ints=[10**6, 10**6])
-    total = helper.make_node("ReduceSum", ["large"], ["total"], keepdims=0)
-    opset = [helper.make_opsetid("", 17)]
-    for kind in ("function", "branch"):
-        b = models.Builder()
-        b.input("x", "batch", 6)
-        if kind == "branch":
-            out = [helper.make_tensor_value_info("total", TensorProto.FLOAT, None)]
-            branch = helper.make_graph([shape, large, total], "branch", [], out)
-            b.weights.append(onnx.numpy_helper.from_array(np.array(True), "yes"))
-            b.op("If", ["yes"], "sum", then_branch=branch, else_branch=branch)
-        else:
-            b.op("Greedy", [], "sum", domain="mine")
-        b.op("Add", ["x", "sum"], "y")
-        b.op("Gemm", ["y", b.weight("w", 6, 5)], "logits")
-        b.op("Softmax", ["logits"], "out", axis=-1)
-        out = [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", 5])]
-        graph = helper.make_graph(b.nodes, "net", b.inputs, out, b.weights)
-        both = [*opset, helper.make_opsetid("mine", 1)]
-        net = helper.make_model(graph, opset_imports=both, ir_version=8)
-        if kind == "function":
-            net.functions.append(
-                helper.make_function("mine", "Greedy", [], ["total"], [shape, large, total], opset_imports=opset)
-            )
-        assert "'large' would be of s" in onnx_calibrate(net, SCALE).ran.why_not
+@pytest.mark.parametrize("value", [0, -1, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["check_timeout", "check_memory"])
+def test_limits_are_numbers(name, value):
+    with pytest.raises(InputError, match=f"{name}={value}"):
+        onnx_calibrate(models.mlp(), SCALE, **{name: value})
+
+
+def test_a_process_of_its_own_runs_the_model(tmp_path, monkeypatch):
+    """With the limits of the process that exports, if those are lower, and with all that can be imported there."""
+    onnx.save_model(models.mlp(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    seen = []
+
+    def started(command, **settings):
+        seen.append((command, settings["env"]["PYTHONPATH"]))
+        return run(command, **settings)
+
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", started)
+    made = onnx_calibrate(tmp_path / "m.onnx", MAPS["mixture"], tmp_path / "out.onnx", check_timeout=600)
+    assert made.ran.difference < 1e-6
+    ((command, path),) = seen
+    assert command[0] == sys.executable
+    assert str(tmp_path) in path.split(os.pathsep)
+    assert not Path(command[-1]).exists()  # the folder is gone
+
+
+def test_a_crash_is_an_error(tmp_path, monkeypatch):
+    script = tmp_path / "crash.py"
+    script.write_text("import os\nos.abort()\n")
+    monkeypatch.setattr(running.onnx_child, "__file__", str(script))
+    with pytest.raises(InputError, match=r"crashed \(exit status -6\).*--no-check"):
+        onnx_calibrate(models.mlp(), SCALE)
+
+
+def test_the_limits_of_the_child():
+    program = (
+        "import resource; from pathlib import Path; import sys; sys.path.insert(0, sys.argv[1]);"
+        "import onnx_child; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32)); onnx_child.limit(2**31, 5.5);"
+        "print(*(resource.getrlimit(getattr(resource, f'RLIMIT_{k}'))[0] for k in ('AS', 'CPU', 'CORE')));"
+        "onnx_child.limit(2**40, 1e6); print(resource.getrlimit(resource.RLIMIT_AS)[0])"
+    )
+    folder = Path(running.onnx_child.__file__).parent
+    done = subprocess.run([sys.executable, "-P", "-c", program, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(2**31), "6", "0", str(2**31)]

@@ -10,6 +10,7 @@ from attemper.cli.commands import cli
 from attemper.cli.options import check_writable, with_debug, with_json
 from attemper.cli.output import err, out, print_json
 from attemper.errors import InputError
+from attemper.export.onnx_child import LIMITS
 
 WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
 
@@ -31,7 +32,8 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     type=click.Choice(["same", "probs", "log_probs", "logits"]),
     default="same",
     show_default=True,
-    help="What the calibrated output holds; same: what it held before, if the map can.",
+    help="What the calibrated output holds; same: what it held before, or log_probs instead of logits if the map "
+    "cannot give logits.",
 )
 @click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
 @click.option(
@@ -41,10 +43,22 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     "[default: copy them to another folder]",
 )
 @click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")
+@click.option("--no-check", is_flag=True, help="Write the result without running it.")
 @click.option(
-    "--no-check",
-    is_flag=True,
-    help="Do not run the result: for models that you do not trust, which could take all memory.",
+    "--check-timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=LIMITS.timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that running the result may take.",
+)
+@click.option(
+    "--check-memory",
+    type=click.FloatRange(0, min_open=True),
+    default=LIMITS.memory,
+    show_default=True,
+    metavar="GIB",
+    help="Memory that running the result may take, in addition to its weights.",
 )
 @with_json
 @with_debug
@@ -60,13 +74,16 @@ def export(
     external: Any,
     in_place: bool,
     no_check: bool,
+    check_timeout: float,
+    check_memory: float,
     as_json: bool,
 ) -> None:
     """Put a fitted MAP into an ONNX model: the same model, now calibrated.
 
     The map takes the place of the last Softmax, or follows the logits, or is folded into the weights of the last layer,
     where it costs nothing. Names, opset, metadata and other outputs stay. The result is run with onnxruntime, if that
-    is installed, and compared with NumPy. Without a model, the map alone is written, as a step of a pipeline.
+    is installed, and compared with NumPy; a model that fails is not written. Without a model, the map alone is written,
+    as a step of a pipeline.
 
     \b
     attemper export net.attemper.json model.onnx -o calibrated.onnx
@@ -99,6 +116,8 @@ def export(
             external=external,
             in_place=in_place,
             check=not no_check,
+            check_timeout=check_timeout,
+            check_memory=check_memory,
         )
     if as_json:
         print_json(
@@ -111,6 +130,7 @@ def export(
                 "largest_difference": made.ran.difference,
                 "not_run": made.ran.why_not or None,
                 "notes": list(made.notes),
+                "external_files": [str(path) for path in made.external_files],
             }
         )
         return
@@ -124,7 +144,10 @@ def export(
     for note in made.notes:
         err.print(f"note: {note}", markup=False)
     if made.ran.difference is None:
-        out.print(f"  checked, but not run: {made.ran.why_not}", markup=False)
+        out.print(f"  not compared with NumPy: {made.ran.why_not}", markup=False)
     else:
         out.print(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy", markup=False)
     out.print(f"wrote {made.output}", markup=False)
+    if made.external_files:
+        names = ", ".join(map(str, made.external_files))
+        out.print(f"  its tensors are in {names}: keep the files together", markup=False)

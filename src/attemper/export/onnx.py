@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, require
-from attemper.export.onnx_files import MAX_BYTES, External, check_target, checked, read_model, write_model
+from attemper.export.onnx_child import LIMITS, Limits
+from attemper.export.onnx_files import (
+    MAX_BYTES,
+    External,
+    check_target,
+    checked,
+    external_files,
+    read_model,
+    write_model,
+)
 from attemper.export.onnx_folding import fold as fold_map
 from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
 from attemper.export.onnx_nodes import BFLOAT16, FLOAT16, Nodes, can_give, map_nodes
@@ -37,6 +46,7 @@ class Export:
     gives: Gives
     ran: Ran
     notes: tuple[str, ...] = ()
+    external_files: tuple[Path, ...] = ()  # tensors of the model, beside the output; the output needs them there
 
 
 def onnx_calibrate(
@@ -52,12 +62,15 @@ def onnx_calibrate(
     external: External | None = None,
     in_place: bool = False,
     check: bool | dict[str, NDArray[Any]] = True,
+    check_timeout: float = LIMITS.timeout,
+    check_memory: float = LIMITS.memory,
 ) -> Export:
     """Return the same model, calibrated: its names, opset, metadata and other outputs stay.
 
     Where the graph ends in a Softmax the map takes its place, under the same name. Where it ends in a linear layer the
-    output stays logits if the map can give some (scale and affine maps), and becomes probabilities if not. Anything
-    else is not guessed: an error names the candidates for ``logits``.
+    output stays logits if the map can give some (scale and affine maps), and becomes log-probabilities if not: code
+    that applies a softmax to them gets the calibrated probabilities. Anything else is not guessed: an error names the
+    candidates for ``logits``.
 
     Parameters
     ----------
@@ -69,12 +82,14 @@ def onnx_calibrate(
     logits : name of the tensor that the map takes (probabilities, if it was fitted on those)
     axis : of the classes, where the graph does not tell
     fold : put the map into the weights of the last layer; ``"auto"``: where it fits in without loss
-    gives : what the calibrated tensor is to hold; ``"same"``: what it held, if the map can
+    gives : what the calibrated tensor is to hold; ``"same"``: what it held, or log-probabilities instead of logits if
+        the map cannot give logits
     outputs : ``"add"`` leaves all outputs as they are, and adds one
     external : tensors in files beside the model are copied to its new folder, or referred to where they are
     check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
-        This runs the model, in this process, for a minute at most; one whose shapes tell of a tensor of more than
-        2^28 numbers is not run on made-up input. Say False for files that you do not trust: they can take all memory.
+        A model that fails is an error, and nothing is written. False writes the result without running it.
+    check_timeout, check_memory : limits of the process that runs the model, in seconds and in GiB. The model's own
+        weights do not count. Windows and macOS do not limit memory.
 
     Examples
     --------
@@ -97,6 +112,9 @@ def onnx_calibrate(
         raise InputError(f"{where}: is calibrated already, by attemper; take the model that it was made from")
     if outputs not in ("replace", "add") or gives not in ("same", "logits", "probs", "log_probs"):
         raise InputError(f"outputs={outputs!r}, gives={gives!r}: expected 'replace' or 'add', and 'same', 'probs', …")
+    for name, value in (("check_timeout", check_timeout), ("check_memory", check_memory)):
+        if not 0 < value < 1e6:
+            raise InputError(f"{name}={value}: expected a number above 0 and below a million")
     original = onnx.ModelProto()
     original.CopyFrom(read)
     graph = Graph(read, where)
@@ -113,17 +131,26 @@ def onnx_calibrate(
     tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
     _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "gives": kind})
     checked(read, "the calibrated model")
-    ran = Ran(None, "not asked for")
+    ran = Ran(None, "check=False (command line: --no-check)")
     if check is not False:
         feeds = None if check is True else check
         ran = compare_with_numpy(
-            original, read, folder, source, place, (tensor, kind), feeds=feeds, folded=how == "folded"
+            original,
+            read,
+            folder,
+            source,
+            place,
+            (tensor, kind),
+            feeds=feeds,
+            folded=how == "folded",
+            limits=Limits(check_timeout, check_memory),
         )
     if target is not None:
         if read.ByteSize() > MAX_BYTES:
             raise FileError(f"{target}: larger than an ONNX file can be; keep the tensors in files beside the model")
         write_model(read, target, folder, external)
-    return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes))
+    beside = () if target is None else tuple(target.parent / name for name in external_files(read))
+    return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes), beside)
 
 
 def map_to_onnx(
@@ -212,8 +239,11 @@ def _kind(
         wanted: Gives = "probs" if outputs == "add" else place.kind
         if can_give(source.map, wanted):
             return wanted
-        notes.append(f"{place.target!r} held logits and now holds probabilities: this map gives no logits")
-        return "probs"
+        notes.append(
+            f"{place.target!r} held logits and now holds log-probabilities, because this map gives no logits; their "
+            "softmax is the calibrated probabilities. Use gives='probs' (command line: --gives probs) for probabilities"
+        )
+        return "log_probs"
     if not can_give(source.map, gives):
         raise InputError(
             "this map gives probabilities, not logits; ask for gives='probs' (command line: --gives probs)"
@@ -258,7 +288,7 @@ def _inserted(graph: Graph, place: Place, source: Source, kind: Gives, *, add: b
     if add:
         target, at = _free(f"calibrated_{kind}", taken), len(order)
         shape = graph.shape(reads)
-        dims = None if shape is None else [f"dim_{i}" if d is None else d for i, d in enumerate(shape)]
+        dims = None if shape is None else [d or f"dim_{i}" for i, d in enumerate(shape)]
         g.output.append(onnx.helper.make_tensor_value_info(target, place.elem_type, dims))
     elif place.ending is not None:
         at = order.index(place.ending)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
@@ -24,6 +25,7 @@ __all__ = [
     "read_model",
     "skeleton",
     "tensors_of",
+    "walk",
     "write_model",
 ]
 
@@ -31,6 +33,8 @@ MAX_BYTES = (1 << 31) - 1  # what a protobuf may be; larger models keep their te
 MAX_EXTERNAL_FILES = 10_000
 MAX_RANK = 64  # of a tensor; more is no network, and slow to look at
 MAX_COUNT = 1 << 63
+MAX_EXPANDED = 200_000  # nodes more than the functions have, if every call of a function is written out
+MAX_DEPTH = 100  # of functions that call each other
 SMALL = 1024  # elements; what shape inference may need to see, such as the target of a Reshape
 External = Literal["copy", "refer"]
 
@@ -66,6 +70,8 @@ def read_model(given: Any) -> tuple[Any, Path | None]:
     else:
         raise InputTypeError(f"{type(given).__name__} came; expected the path of an ONNX file, or an onnx.ModelProto")
     _check_text(model, where)
+    _check_functions(model, where)
+    _check_types(model.graph, where)
     _check_tensors(model, folder, where)
     checked(model, where)
     return model, folder
@@ -197,6 +203,65 @@ def _check_text(model: Any, where: str) -> None:
         names += [a.name for a in node.attribute]
     if any(isinstance(name, bytes) for name in names):
         raise FileError(f"{where}: a name in it is no text: the file is damaged")
+
+
+def _check_types(graph: Any, where: str) -> None:
+    """Refuse types and attributes that mean nothing, which onnx's checker lets through."""
+    known = set(onnx.TensorProto.DataType.values())
+    types = [(i.name, i.type.tensor_type.elem_type) for i in (*graph.output, *graph.value_info)]
+    wrong = [(name, kind) for name, kind in types if kind not in known]
+    types = [(i.name, i.type.tensor_type.elem_type) for i in graph.input if i.type.HasField("tensor_type")]
+    wrong += [(name, kind) for name, kind in types if kind not in known - {0}]
+    if wrong:
+        raise FileError(f"{where}: the tensor {wrong[0][0]!r} has the unknown type {wrong[0][1]}")
+    for node in walk(graph):
+        for a in node.attribute:
+            if a.ref_attr_name:
+                raise FileError(
+                    f"{where}: the attribute {a.name!r} of the {node.op_type} {node.name!r} refers to the attribute "
+                    f"{a.ref_attr_name!r} of a function, but is in no function"
+                )
+
+
+def _check_functions(model: Any, where: str) -> None:
+    """Refuse functions that call each other too often for shape inference, which looks at every call."""
+    if not model.functions:
+        return
+
+    def key(domain: str, *name: str) -> tuple[str, ...]:
+        return ("" if domain == "ai.onnx" else domain, *name)
+
+    functions = {key(f.domain, f.name, f.overload): list(walk(f)) for f in model.functions}
+    # What a node costs grows with its size; most have less than a kilobyte.
+    own = {name: sum(1 + node.ByteSize() // 1024 for node in nodes) for name, nodes in functions.items()}
+    most = MAX_EXPANDED + sum(own.values())
+
+    def calls(nodes: Iterable[Any]) -> Counter[tuple[str, ...]]:
+        return Counter(k for n in nodes if (k := key(n.domain, n.op_type, n.overload)) in functions)
+
+    callees = {name: calls(nodes) for name, nodes in functions.items()}
+    size = own
+    for _ in range(MAX_DEPTH):
+        before, size = size, {f: min(own[f] + sum(n * size[g] for g, n in callees[f].items()), most + 1) for f in own}
+        if size == before:
+            break
+    else:
+        raise FileError(f"{where}: its functions call each other more than {MAX_DEPTH} deep; expected no recursion")
+    if sum(n * size[f] for f, n in calls(walk(model.graph)).items()) > most:
+        raise FileError(
+            f"{where}: with each call of a function written out the model has more than {most} nodes; expected no "
+            "functions that call each other so often"
+        )
+
+
+def walk(graph: Any) -> Iterator[Any]:
+    """Every node of a graph, or of a function, and of its subgraphs."""
+    graphs = [graph]
+    while graphs:
+        for node in graphs.pop().node:
+            yield node
+            for a in node.attribute:
+                graphs.extend([*([a.g] if a.HasField("g") else []), *a.graphs])
 
 
 def _bits(data_type: int) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attemper.errors import FileError, InputError, require
 from attemper.export.linear import Linear, linear_of
 from attemper.export.onnx_graph import FLOATS, LINEAR, Graph, Place, is_op
-from attemper.export.source import Source
+from attemper.export.source import Source, checked_classes
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
@@ -100,6 +100,9 @@ def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, ask
     w = _numbers(tensor, folder)
     rows = np.moveaxis(w, -1, 0) if layer.classes_last else w
     k = rows.shape[0]
+    checked_classes(source, k, f"the layer with the weights {tensor.name!r}")
+    if not rows.size:
+        raise InputError(f"the weights {tensor.name!r} of shape {list(tensor.dims)} are empty; {INSTEAD}")
     exact = linear.of_rows(rows)
     alpha, beta = (
         (1.0, 1.0) if layer.node.op_type != "Gemm" else (attribute(layer.node, s, 1.0) for s in ("alpha", "beta"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from attemper.errors import FileError, InputError, require
-from attemper.export.onnx_files import skeleton
+from attemper.export.onnx_files import skeleton, walk
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
@@ -70,7 +70,7 @@ class Graph:
         t = self.types.get(name)
         if t is None or not t.HasField("shape"):
             return None
-        return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in t.shape.dim]
+        return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in t.shape.dim]
 
     def signature(self, name: str) -> str:
         """Return the type and shape of a tensor, such as float32[batch, 10]."""
@@ -138,16 +138,6 @@ def type_name(elem_type: int) -> str:
     """Return the name of a type, whatever number came."""
     known = elem_type in onnx.TensorProto.DataType.values()
     return str(onnx.TensorProto.DataType.Name(elem_type)) if known else f"type {elem_type}"
-
-
-def walk(graph: Any) -> Iterator[Any]:
-    """Every node of a graph and of its subgraphs."""
-    graphs = [graph]
-    while graphs:
-        for node in graphs.pop().node:
-            yield node
-            for a in node.attribute:
-                graphs.extend([*([a.g] if a.HasField("g") else []), *a.graphs])
 
 
 def _reads(node: Any) -> Iterator[str]:
@@ -241,6 +231,8 @@ def _place(graph: Graph, reads: str, ending: Any, axis: int | None, *, holds: Gi
     rank = None if shape is None else len(shape)
     found = _axis(graph, reads, ending, axis, rank)
     n_classes = None if shape is None else shape[found]
+    if n_classes == 0:
+        raise InputError(f"{graph.where}: {reads!r} has 0 classes; expected at least one")
     kind = "logits" if ending is None else ENDINGS[ending.op_type]
     return Place(reads, kind, ending, found, rank, t.elem_type, n_classes, holds)
 

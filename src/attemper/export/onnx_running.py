@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,18 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import log_probs
-from attemper.errors import InputError, require
+from attemper.errors import FileError, InputError, require
+from attemper.export import onnx_child
+from attemper.export.onnx_child import LIMITS, Limits
 from attemper.export.onnx_files import MAX_RANK, brief, count, external_files
 from attemper.export.onnx_graph import Gives, Place
-from attemper.export.onnx_sizes import too_large
 from attemper.export.source import Source
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
-__all__ = ["Ran", "compare_with_numpy", "feeds_for", "run_model"]
+__all__ = ["Ran", "compare_with_numpy", "feeds_for", "run_models", "start_child"]
 
-SECONDS = 60.0  # that the model may take; the time limit of a model that never ends
 MAX_INPUT = 1 << 26  # elements
+MAX_OUTPUT = 1 << 27
+COPIES = 4  # of the weights, at most, while onnxruntime loads a model
 MAX_EXTERNAL = 4 << 30  # bytes beside a model that is run unasked: it is loaded twice, one after the other
 MAX_TOLERANCE = 0.05  # of a probability, however large the logits are
 TOLERANCE = {1: 1e-5, 10: 2e-3, 11: 1e-9, 16: 2e-2}
@@ -46,26 +53,40 @@ def compare_with_numpy(
     *,
     feeds: dict[str, NDArray[Any]] | None = None,
     folded: bool = False,
+    limits: Limits = LIMITS,
 ) -> Ran:
-    """Run both models on the same input; an error if the calibrated one disagrees with NumPy."""
+    """Run both models on the same input; an error if they fail, or if the calibrated one disagrees with NumPy."""
     if importlib.util.find_spec("onnxruntime") is None:
         return Ran(None, "onnxruntime is not installed")
     name, gives = result
     beside = [] if folder is None else [folder / file for file in external_files(original)]
     size = sum(path.stat().st_size for path in beside)
     if feeds is None and size > MAX_EXTERNAL:
-        return Ran(None, f"its tensors have {size / 2**30:.0f} GiB; give check={{…}}, inputs, to run it all the same")
-    made_up = feeds is None
+        return Ran(None, f"its tensors have {size / 2**30:.0f} GiB; pass check={{…}}, input, to run it")
+    whose, why_not = ("made-up input", "") if feeds is None else ("the input in check", "")
+    models = [(original, place.reads), (calibrated, name)]
     try:
-        if feeds is None:
-            feeds = feeds_for(original)
-            why = too_large(original, feeds)
-            if why:
-                return Ran(None, f"{why}; give check={{…}}, inputs, to run it all the same")
-        h = run_model(original, place.reads, place.elem_type, feeds, folder)
-        found = run_model(calibrated, name, place.elem_type, feeds, folder)
+        feeds = feeds_for(original) if feeds is None else feeds
+    except _NotRunError as error:  # it is loaded all the same
+        why_not = str(error)
+    try:
+        arrays = run_models(models, place.elem_type, feeds, folder if beside else None, size, limits)
     except _NotRunError as error:
         return Ran(None, str(error))
+    except _FailedError as error:
+        why, instead = error.args
+        raise InputError(
+            f"the model does not run on {whose}: {why}. Nothing was written. Use {instead}, or check=False "
+            "(command line: --no-check) to write it without running it."
+        ) from None
+    if why_not:
+        return Ran(None, why_not)
+    h, found = arrays
+    if h.ndim < -place.axis or h.shape[place.axis] == 0 or found.shape != h.shape:
+        raise InputError(
+            f"{place.reads!r} has shape {brief(h.shape)} and {name!r}, calibrated, {brief(found.shape)}; expected the "
+            f"same shape, with one class or more on axis {place.axis}. Nothing was written."
+        )
     rows = np.moveaxis(h.astype(np.float64), place.axis, -1).reshape(-1, h.shape[place.axis])
     if place.holds == "probs":
         rows = log_probs(rows, source.floor)
@@ -74,7 +95,6 @@ def compare_with_numpy(
         or (rows.max(axis=1, initial=-np.inf) == np.inf).any()
         or (rows == -np.inf).all(axis=1).any()
     ):
-        whose = "made-up input" if made_up else "the input in check"
         return Ran(
             None, f"{whose} gives {place.reads!r} that are not finite; give check={{…}}, inputs that fit the model"
         )
@@ -104,7 +124,11 @@ def compare_with_numpy(
 
 
 class _NotRunError(Exception):
-    """Why a model could not be run; it may want other input than could be made up for it."""
+    """Why a model was not run: no input could be made up for it, or this onnxruntime has no operator for it."""
+
+
+class _FailedError(Exception):
+    """Why running a model failed, and what to use instead."""
 
 
 def feeds_for(model: Any) -> dict[str, NDArray[Any]]:
@@ -128,40 +152,91 @@ def feeds_for(model: Any) -> dict[str, NDArray[Any]]:
             feeds[i.name] = np.ones(shape, dtype=bool)
         elif dtype.kind in "iu":
             feeds[i.name] = rng.integers(0, 2, size=shape).astype(dtype)
-        elif dtype.kind in "fV":
+        elif dtype.kind == "f":
             feeds[i.name] = rng.normal(size=shape).astype(dtype)
         else:
             raise _NotRunError(f"the input {i.name!r} is of type {dtype}")
     return feeds
 
 
-def run_model(
-    model: Any, name: str, elem_type: int, feeds: dict[str, NDArray[Any]], folder: Path | None
-) -> NDArray[Any]:
-    """Return one tensor of a model, be it an output or not."""
-    import onnxruntime as ort
-
-    if name not in {o.name for o in model.graph.output}:
-        extended = onnx.ModelProto()
-        extended.CopyFrom(model)
-        extended.graph.output.append(onnx.helper.make_tensor_value_info(name, elem_type, None))
-        model = extended
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    # What was written is run, and nothing of it is computed while it is loaded.
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    if folder is not None and external_files(model):
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.resolve()))
-    run = ort.RunOptions()
-    timer = threading.Timer(SECONDS, lambda: setattr(run, "terminate", True))
-    timer.daemon = True
+def run_models(
+    models: list[tuple[Any, str]],
+    elem_type: int,
+    feeds: dict[str, NDArray[Any]] | None,
+    external: Path | None,
+    external_size: int,
+    limits: Limits,
+) -> list[NDArray[Any]]:
+    """Return one tensor of each model, be it an output or not; without input the models are only loaded."""
+    for name, array in (feeds or {}).items():
+        if np.asarray(array).dtype.kind not in "biufcSU":
+            raise InputError(
+                f"check: the input {name!r} is of type {np.asarray(array).dtype}; expected numbers or text"
+            )
+    job = {
+        "inputs": None if feeds is None else list(feeds),
+        "outputs": [name for _, name in models],
+        "external": None if external is None else str(external.resolve()),
+        "max_size": MAX_OUTPUT,
+        "memory": int(limits.memory * 2**30) + COPIES * (external_size + max(model.ByteSize() for model, _ in models)),
+        "seconds": limits.timeout,
+    }
     try:
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        timer.start()
-        return np.asarray(session.run([name], feeds, run)[0])
-    except Exception as error:  # onnxruntime has a dozen of its own
-        if getattr(run, "terminate", False):
-            raise _NotRunError(f"it took more than {SECONDS:.0f} s") from None
-        raise _NotRunError("onnxruntime says: " + " ".join(str(error).split())[:200]) from None
-    finally:
-        timer.cancel()
+        with tempfile.TemporaryDirectory(prefix="attemper-") as name:
+            folder = Path(name)
+            (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+            for i, array in enumerate((feeds or {}).values()):
+                np.save(folder / f"input{i}.npy", array, allow_pickle=False)
+            for i, (model, tensor) in enumerate(models):
+                (folder / f"model{i}.onnx").write_bytes(_with_output(model, tensor, elem_type).SerializeToString())
+            _check_result(folder, job, start_child(folder, job))
+            return [np.load(file, allow_pickle=False) for file in sorted(folder.glob("output*.npy"))]
+    except OSError as error:
+        raise FileError(f"the model cannot be run in a temporary folder: {error}") from None
+
+
+def start_child(folder: Path, job: dict[str, Any]) -> int:
+    """Run `onnx_child` on the job in this folder; return its exit status."""
+    settings = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # what can be imported here can be there
+    settings |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread reserves memory
+    try:
+        return subprocess.run(
+            [sys.executable, "-P", onnx_child.__file__, str(folder)],
+            env={**os.environ, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=job["seconds"],
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        longer = "a longer check_timeout=… (command line: --check-timeout)"
+        raise _FailedError(f"it takes more than {job['seconds']:g} s", longer) from None
+
+
+def _check_result(folder: Path, job: dict[str, Any], status: int) -> None:
+    """Raise what went wrong in the child."""
+    more = f"more than {job['memory'] / 2**30:.1f} GiB of memory"
+    larger = "a larger check_memory=… (command line: --check-memory)"
+    result = folder / "result.json"
+    if not result.is_file():
+        raise _FailedError(f"onnxruntime crashed (exit status {status}), for example if it takes {more}", larger)
+    failure = json.loads(result.read_text(encoding="utf-8"))
+    if failure is None:
+        return
+    kind, text = failure
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : ", "", text)[:300].rstrip(". ")
+    if kind in ("NotImplemented", "OverflowError"):
+        raise _NotRunError(text)
+    if kind == "MemoryError" or "alloc" in text:  # std::bad_alloc, and onnxruntime's own words for it
+        raise _FailedError(f"it takes {more}", larger)
+    raise _FailedError(text, "check={…} with input that fits the model (in Python)")
+
+
+def _with_output(model: Any, name: str, elem_type: int) -> Any:
+    if name in {o.name for o in model.graph.output}:
+        return model
+    extended = onnx.ModelProto()
+    extended.CopyFrom(model)
+    extended.graph.output.append(onnx.helper.make_tensor_value_info(name, elem_type, None))
+    return extended
