@@ -569,7 +569,7 @@ def damaged(tmp_path, val, fitted):
             "future.json: schema version 2, but this attemper knows versions up to 1",
         ),
         ("apply nan.json val.npz -o p.npz", "nan.json: not valid JSON, perhaps truncated: NaN is not allowed"),
-        ("apply none.json val.npz -o p.npz", "none.json: cannot be read: No such file or directory"),
+        ("apply none.json val.npz -o p.npz", "none.json: there is no such file"),
         ("apply m.json wide.npz -o p.npz", "wide.npz: 8 columns of logits, but m.json was fitted for 4 classes"),
         ("evaluate wide.npz --map m.json", "m.json: fitted for 4 classes; the input has 8"),
         ("compare val.npz wide.npz", "validation has 4 classes, test has 8"),

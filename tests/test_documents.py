@@ -114,7 +114,7 @@ def test_numbers_that_are_none_are_not_written(tmp_path):
 @pytest.mark.parametrize(
     "content, why",
     [
-        (b"", "not valid JSON, perhaps truncated"),
+        (b"", "the file is empty"),
         (b'{"attemper": "thing", "schema"', "not valid JSON, perhaps truncated"),
         (b"\xff\xfe\x00", "not a JSON document, but binary data"),
         (b"PK\x03\x04\x80", "not a JSON document, but binary data"),
@@ -148,9 +148,9 @@ def test_every_kind_of_damage_is_told(tmp_path, content, why):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(FileError, match="none: cannot be read: No such file"):
+    with pytest.raises(FileError, match="none: there is no such file"):
         read_document(tmp_path / "none", "thing")
-    with pytest.raises(FileError, match="cannot be read: Is a directory"):
+    with pytest.raises(FileError, match="a directory; pass the name of a file"):
         read_document(tmp_path, "thing")
     with pytest.raises(FileError, match="cannot be read: embedded null"):
         read_document(tmp_path / "a\0b", "thing")
@@ -165,8 +165,8 @@ def test_huge_files_are_not_taken_in(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_BYTES", size - 1)
     with pytest.raises(FileError, match=f"more than {size - 1} bytes; .* so this is not one"):
         read_document(path, "thing")
-    with pytest.raises(FileError, match="more than"):
-        read_document("/dev/zero", "thing")  # whose size is said to be 0
+    with pytest.raises(FileError, match="not a regular file"):
+        read_document("/dev/zero", "thing")
 
 
 # Fields

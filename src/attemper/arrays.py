@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -315,7 +316,7 @@ def as_names(classes: Any, n_classes: int) -> list[Any]:
     if len(names) != n_classes:
         raise InputError(f"classes: {len(names)} names for {n_classes} columns of logits")
     if distinct != n_classes:
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InputError(f"classes: {twice!r} stands there twice; every column needs a name of its own")
     return names
 

@@ -7,6 +7,7 @@ schema version, kind, types, and that every number is finite.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -21,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError
-from attemper.places import local, place
+from attemper.limits import check_json
+from attemper.places import checked_file, local, place
 
 __all__ = ["Fields", "atomic", "read_document", "write_document"]
 
 SCHEMA = 1
 MAX_BYTES = 256 << 20
-LARGE = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+LARGE = re.compile(rb"[eE]\+?\d{3}|(?<!\d)\d{300}")
 
 
 @contextmanager
@@ -39,6 +41,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     path = local(path)
     encoding = None if "b" in mode else "utf-8"
     try:
+        _reject_loop(path)
         if path.is_dir():
             raise FileError(f"{path}: a folder; give the name of a file in it")
         if path.exists() and not path.is_file():
@@ -74,6 +77,14 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
         raise
 
 
+def _reject_loop(path: Path) -> None:
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileError(f"{path}: a symbolic link that leads to itself; remove it or give another name") from None
+
+
 def write_document(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
     """Write ``content`` as a document of this kind."""
     document = {"attemper": kind, "schema": SCHEMA, **content}
@@ -85,19 +96,18 @@ def write_document(path: str | os.PathLike[str], kind: str, content: dict[str, A
 def read_document(path: str | os.PathLike[str], *kinds: str) -> Fields:
     """Read a document of one of these kinds; a clear `FileError` for anything else."""
     path = place(path)
+    if isinstance(path, Path):  # a server need not know the size
+        checked_file(path, one=True)
     try:
         with path.open("rb") as stream:
             text = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except FileError:
-        raise
-    except ValueError as error:  # a NUL in the name
-        raise FileError(f"{str(path)!r}: cannot be read: {error}") from None
     if len(text) > MAX_BYTES:
         raise FileError(
             f"{path}: more than {MAX_BYTES} bytes; a document of attemper is never that large, so this is not one"
         )
+    check_json(text, f"{path}: its content")
     try:
         # Only where a number may be too large is each looked at as it was written: that takes several times as long.
         hooks: dict[str, Any] = {"parse_int": _whole, "parse_float": _finite} if LARGE.search(text) else {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from attemper.errors import AttemperError, FileError, require
 
-__all__ = ["Place", "Remote", "is_remote", "local", "place", "reaching"]
+__all__ = ["Place", "Remote", "checked_file", "is_remote", "local", "place", "reaching"]
 
 # What is asked for beyond the bytes wanted, on top of what the protocol itself reads ahead.
 BUFFER_BYTES = 1 << 16
@@ -115,6 +116,32 @@ def local(path: str | os.PathLike[str]) -> Path:
 def _path(path: str | os.PathLike[str]) -> Path:
     """Take a path on this machine; ``file:///tmp/a.npz`` is one too, and as with fsspec nothing in it is encoded."""
     return Path(path.removeprefix(HERE)) if isinstance(path, str) else Path(path)
+
+
+def checked_file(path: Place, *, one: bool = False) -> int:
+    """Return the size of a regular file with content; otherwise raise an error that names what is there instead.
+
+    Call it before `open`, which would wait for ever at a pipe that nobody writes to. ``one``: it cannot be a pattern.
+    """
+    if isinstance(path, Remote):
+        size = path.size()
+        if size == 0:
+            raise FileError(f"{path}: the file is empty (0 bytes); write it again")
+        return size
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise FileError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if stat.S_ISDIR(status.st_mode):
+        hint = "pass the name of a file in it" if one else f"give the files in it, such as '{path}/*.npz'"
+        raise FileError(f"{path}: a directory; {hint}")
+    if not stat.S_ISREG(status.st_mode):
+        raise FileError(f"{path}: not a regular file, but a pipe or a device; save the data to a file first")
+    if status.st_size == 0:
+        raise FileError(f"{path}: the file is empty (0 bytes); write it again")
+    return status.st_size
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.provenance import Provenance
 from attemper.documents import Fields, write_document
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError
-from attemper.maps import Map, map_from_fields
+from attemper.limits import MAX_CLASSES
+from attemper.maps import Map, ScaleMap, map_from_fields
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
@@ -178,7 +179,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_fields(cls, content: Fields) -> Self:
         """Make a fitted calibrator from what `save` wrote."""
         n_classes = content.integer("n_classes")
-        if not 2 <= n_classes <= 10**7:
+        if not 2 <= n_classes <= MAX_CLASSES:
             raise FileError(f"{content.where}: {n_classes} classes")
         names = content.content.get("classes")
         if names is not None:
@@ -352,6 +353,22 @@ class TemperatureCalibrator(Calibrator):
         self.temperature_ = content.number("temperature")
         if self.temperature_ <= 0:
             raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
+        low, high = self._temperatures_of_map(content)
+        if not low <= self.temperature_ <= high:
+            self._reject_fitted(content, f"a temperature of {self.temperature_:g}", f"{low:.6g} to {high:.6g}")
+
+    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
+        """Return the range that the fitted temperature lies in if the map is its own."""
+        if not isinstance(self.map_, ScaleMap):
+            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
+        return (1 - 1e-9) / self.map_.beta, (1 + 1e-9) / self.map_.beta
+
+    @staticmethod
+    def _reject_fitted(content: Fields, stored: str, of_map: str) -> None:
+        raise FileError(
+            f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
+            "again"
+        )
 
 
 def _ascends(names: list[Any]) -> bool:

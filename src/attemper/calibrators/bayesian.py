@@ -21,7 +21,7 @@ from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.posterior import GRID, Explanation, Model, Posterior
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
 from attemper.kernels import chebyshev, noisy, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
@@ -388,6 +388,9 @@ class BayesianTemperatureScaling(StreamingCalibrator):
         low, high = content.array("noise_interval", (2,)).tolist()
         self.noise_interval_ = (low, high)
         self.floor_ = content.number("floor")
+        assert isinstance(self.map_, MixtureMap)  # checked with the temperature
+        if abs(self.floor_ - self.map_.floor) > 1e-9:
+            self._reject_fitted(content, f"a floor of {self.floor_:g}", f"{self.map_.floor:g}")
         self.similar_ = content.number("similar")
         self.classwise_ = content.number("classwise")
         self.confusions_ = None
@@ -395,3 +398,9 @@ class BayesianTemperatureScaling(StreamingCalibrator):
             self.confusions_ = Confusions.from_fields(content.fields("confusions"), self.n_features_in_)
         posterior = content.fields("posterior")
         self.posterior_ = Posterior(*(posterior.array(name, (-1,)) for name in Posterior._fields))
+
+    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
+        if not isinstance(self.map_, MixtureMap):
+            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
+        # The components stand for the posterior, whose median is T; a skewed one may have it a little off the last.
+        return 0.95 / max(self.map_.betas), 1.05 / min(self.map_.betas)

@@ -124,9 +124,14 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
 
     def _fitted_from_fields(self, content: Fields) -> None:
         super()._fitted_from_fields(content)
-        if not isinstance(self.map_, MixtureMap) or len(self.map_.weights) != 2:
-            raise FileError(f"{content.where}: the map is not one of EnsembleTemperatureScaling")
+        assert isinstance(self.map_, MixtureMap)  # checked with the temperature
         self._keep(self.map_)
+
+    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
+        if not isinstance(self.map_, MixtureMap) or len(self.map_.weights) != 2:
+            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
+        beta = self.map_.betas[0]
+        return (1 - 1e-9) / beta, (1 + 1e-9) / beta
 
 
 def _components(scores: Scores, t: float) -> Floats:

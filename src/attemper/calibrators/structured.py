@@ -267,8 +267,8 @@ class StructuredScaling(Calibrator):
     def _fitted_from_fields(self, content: Fields) -> None:
         bayes = self._bayesian()
         bayes._begin(self.n_features_in_, None)
-        bayes._fitted_from_fields(content.fields("bayes"))
         bayes.map_ = map_from_fields(content.fields("bayes_map"))
+        bayes._fitted_from_fields(content.fields("bayes"))
         bayes.fit_report_ = FitReport.from_fields(content.fields("bayes_report"))
         self.bayes_ = bayes
         k = self.n_features_in_
@@ -276,6 +276,12 @@ class StructuredScaling(Calibrator):
         self.weight_ = content.array("weight")
         if self.weight_.shape not in ((k,), (k, k)):
             raise FileError(f"{content.where}: the field 'weight' has shape {self.weight_.shape} for {k} classes")
+        if isinstance(self.map_, AffineMap):
+            same = np.array_equal(self.weight_, self.map_.weight) and np.array_equal(self.bias_, self.map_.bias)
+        else:
+            same = self.map_ == bayes.map_
+        if not same:
+            raise FileError(f"{content.where}: not those of the map in this file; fit it again")
         spread = content.fields("spread")
         self.spread_ = {name: spread.number(name) for name in spread.content}
         self.gain_ = content.number("gain")

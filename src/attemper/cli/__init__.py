@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -21,7 +27,7 @@ from attemper.cli import (  # noqa: F401 (add their commands)
     sketching,
 )
 from attemper.cli.commands import cli
-from attemper.cli.output import err
+from attemper.cli.output import err, out, unwritable, visible
 from attemper.errors import AttemperError, AttemperWarning
 
 __all__ = ["main"]
@@ -30,28 +36,66 @@ __all__ = ["main"]
 def main() -> NoReturn:
     """Run the command line; every expected failure is one message and exit code 2."""
     debug = "--debug" in sys.argv
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
+        elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks θ or → is no reason to fail
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), ending_on_signals():
             warnings.simplefilter("always", AttemperWarning)
             warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
             code = cli.main(prog_name="attemper", standalone_mode=False)
+            with unwritable():
+                out.file.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except (click.exceptions.Abort, KeyboardInterrupt) as error:
         notes = [*getattr(error, "__notes__", []), *getattr(error.__context__, "__notes__", [])]
         fail("; ".join(["interrupted; no file was left half-written", *notes]), 130)
     except click.ClickException as error:
-        error.show()
+        error.message = visible(error.message)
+        with unwritable(is_stderr=True):
+            error.show()
         sys.exit(2)
     except AttemperError as error:
         if debug:
             traceback.print_exc()
         fail(str(error), 2)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(1)
+    except MemoryError:
+        if debug:
+            traceback.print_exc()
+        fail(
+            "not enough memory; use fewer rows or a machine with more memory, or fit ts, ats or bayes, which read "
+            "files piece by piece",
+            2,
+        )
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 2)
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that unfinished files are removed on the way out."""
+
+    def end(number: int, _: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # Windows has no SIGHUP
+    before = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
+    taken = [number for number, handler in before.items() if handler is signal.SIG_DFL]  # nohup ignores SIGHUP
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def fail(message: str, code: int) -> NoReturn:

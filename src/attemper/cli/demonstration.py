@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from attemper.cli.output import comparison_json, err, out, print_comparison, pri
 from attemper.documents import atomic
 from attemper.errors import AttemperError, FileError
 from attemper.files import ProbRows, write_probs
+from attemper.places import local
 from attemper.scores import Scores
 
 
@@ -34,7 +34,7 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     attemper demo
     attemper demo -o somewhere
     """  # noqa: D301 (click wants the control character)
-    folder = Path(output)
+    folder = local(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -81,11 +81,13 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     c = data.config
     out.print(
         f"{c['arch']} on {c['dataset']} lesions (HAM10000), {len(data.class_names)} classes: fitted on {len(val)} "
-        f"samples, judged on {len(test)} others.\n",
+        f"samples, judged on {len(test)} others.",
         markup=False,
     )
+    out.print()
     print_comparison(result, 0.95)
-    out.print(f"\nWrote to {folder}/: {', '.join(written)}", markup=False)
+    out.print()
+    out.print(f"Wrote to {folder}/: {', '.join(written)}", markup=False)
     out.print("attemper.json, the probabilities and the picture are of bayes, which changes no answer.", markup=False)
     out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
     if reported:

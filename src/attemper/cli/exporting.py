@@ -11,6 +11,7 @@ from attemper.cli.options import check_writable, with_debug, with_json
 from attemper.cli.output import err, out, print_json
 from attemper.errors import InputError
 from attemper.export.onnx_child import LIMITS
+from attemper.places import local
 
 WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
 
@@ -94,6 +95,7 @@ def export(
 
     if output is None and not in_place:
         raise InputError("where to? Tell -o calibrated.onnx, or --in-place to write over the model")
+    output, model = (None if path is None else str(local(path)) for path in (output, model))
     if output is not None and in_place:
         raise InputError(f"-o {output} and --in-place: one of them")
     if model is None:

@@ -12,6 +12,7 @@ from attemper.cli.output import err
 from attemper.engines import merged, sketch_pieces, sketch_sharded
 from attemper.errors import InputError
 from attemper.files import ScoreFiles, expanded, open_scores
+from attemper.places import local
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
@@ -82,7 +83,7 @@ def sketch_of(
 
 def kept_beside(output: str) -> str:
     """Name the folder that keeps the sketches of finished files."""
-    return f"{output}.shards"
+    return f"{local(output)}.shards"
 
 
 def _reject_reading_options(path: str, read: dict[str, Any]) -> None:

@@ -63,14 +63,9 @@ def inspect(file: str, read: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    out.print(visible(f"{file}: {lines[0]}"), markup=False)
+    out.print(f"{file}: {lines[0]}", markup=False)
     for line in [*lines[1:], f"file: {facts['bytes']} bytes, sha256 {facts['sha256']}"]:
-        out.print(visible(f"  {line}"), markup=False)
-
-
-def visible(text: str) -> str:
-    """Write control characters out: what a file says must not command the terminal, or make lines of its own."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        out.print(f"  {line}", markup=False)
 
 
 def of_document(path: Place) -> Found:

@@ -14,7 +14,8 @@ from attemper.calibrators import Calibrator
 from attemper.engines import ENGINES
 from attemper.errors import FileError, InputError
 from attemper.files import expanded
-from attemper.places import local
+from attemper.files.reading import read_lines
+from attemper.places import local, place
 from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
@@ -271,8 +272,8 @@ def class_names(told: str | None) -> list[str] | None:
     if "," in told:
         return [name.strip() for name in told.split(",")]
     try:
-        lines = Path(told).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_lines(place(told))
+    except FileError as error:
         raise FileError(f"--classes {told}: neither a list such as cat,dog nor a readable file: {error}") from None
     return [line.strip() for line in lines if line.strip()]
 
@@ -282,6 +283,8 @@ def column_numbers(told: str | None) -> list[int] | None:
     if told is None:
         return None
     try:
+        if "_" in told or not told.isascii():  # Python alone takes 1_0 for 10
+            raise ValueError
         return [int(number) for number in told.split(",")]
     except ValueError:
         raise InputError(

@@ -2,28 +2,92 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+import signal
 import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from attemper.comparison import Comparison
+from attemper.errors import FileError
 from attemper.metrics import Estimate
+from attemper.places import local
 from attemper.sketch import Sketch
 
+
+def visible(text: str) -> str:
+    """Write control characters out: a name in a file must not command the terminal, or make lines of its own.
+
+    >>> visible(f"a{chr(27)}[2Jb") == "a" + chr(92) + "x1b[2Jb"
+    True
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+class PlainConsole(Console):
+    """A console that prints no control character but its own, and whose stream may be closed or full."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; text is one line."""
+        with unwritable(self.stderr):
+            super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render; also what stands in the cells of a table."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text="\n".join(map(visible, segment.text.split("\n"))))
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Leave it to `unwritable`."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+@contextlib.contextmanager
+def unwritable(is_stderr: bool = False) -> Iterator[None]:
+    """Wrap writing to a standard stream: one that is gone or full ends the command without a traceback.
+
+    A reader that went away is no failure to report: the exit code is that of SIGPIPE. There is nobody to report to
+    where the error output itself cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        stream = sys.stderr if is_stderr else sys.stdout
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # what is still in the buffer has to go somewhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(128 + signal.SIGPIPE)
+        if not is_stderr:
+            raise FileError(f"standard output: cannot be written: {error.strerror or error}") from None
+
+
 # Nothing wraps in a pipe; a terminal decides for itself.
-out = Console(width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=not sys.stdout.isatty())
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+_terminal = sys.stdout is not None and sys.stdout.isatty()
+out = PlainConsole(width=None if _terminal else 160, highlight=False, soft_wrap=not _terminal)
+err = PlainConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
 def say_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
     """Say what a sketch that was written holds."""
-    size = Path(output).stat().st_size
+    size = local(output).stat().st_size
     if as_json:
         print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
     else:
@@ -105,4 +169,5 @@ def print_json(content: dict[str, Any]) -> None:
             return str(value)  # JSON has no infinity
         return value
 
-    sys.stdout.write(json.dumps(finite(content), indent=2) + "\n")
+    with unwritable():
+        out.file.write(json.dumps(finite(content), indent=2) + "\n")

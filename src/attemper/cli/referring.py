@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,6 +38,7 @@ from attemper.decisions import (
 )
 from attemper.errors import InputError
 from attemper.metrics import Estimate
+from attemper.places import local
 from attemper.scores import Scores
 
 
@@ -153,7 +154,7 @@ def refer(
     for path in (output, save_map):
         if path is not None:
             check_writable(path, [val, test, *([map_file] if map_file else [])])
-    if output and save_map and Path(output).resolve() == Path(save_map).resolve():
+    if output and save_map and os.path.realpath(local(output)) == os.path.realpath(local(save_map)):
         raise InputError(f"-o and --save-map both say {output}: policy and map are two files")
     names = read.pop("classes")
     del read_val["classes"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
@@ -26,8 +25,11 @@ from attemper.cli.options import (
 )
 from attemper.cli.output import out, print_json
 from attemper.errors import FileError, InputError
-from attemper.files import open_scores
-from attemper.files.reading import parsing
+from attemper.files import expanded, open_scores
+from attemper.files.arrays import read_names
+from attemper.files.npz import NpzSource
+from attemper.files.reading import read_lines
+from attemper.places import local, place
 from attemper.scores import Scores
 
 IMAGE_IDS, CLASS_NAMES = "image_id", "class_names"
@@ -118,7 +120,7 @@ def report(
             tick=tick,
         )
     if as_json:
-        print_json({"output": output, "bytes": Path(output).stat().st_size, **summary})
+        print_json({"output": output, "bytes": local(output).stat().st_size, **summary})
         return
     for sentence in summary["sentences"]["says"] + summary["sentences"]["changed"]:
         out.print(sentence, markup=False)
@@ -149,24 +151,17 @@ def told_ids(test: str, told: str | None) -> Sequence[Any] | None:
     if found is not None:
         return found
     try:
-        return Path(told).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
+        return read_lines(place(told))
+    except FileError as error:
         raise FileError(
             f"--image-ids {told}: neither an array of {test} nor a text file that can be read: {error}"
         ) from None
 
 
 def array_of(path: str, key: str) -> Sequence[Any] | None:
-    """Read a list of names or numbers from an .npz file; None where there is no such thing."""
-    if Path(path).suffix.lower() != ".npz" or not Path(path).is_file():
+    """Read a list of names or whole numbers from an .npz file; None where there is no such thing."""
+    (file,) = expanded(path) if len(expanded(path)) == 1 else [None]
+    if file is None or file.suffix.lower() != ".npz":
         return None
-    with parsing(Path(path), f"an .npz file with a list {key!r} of names or numbers (not of pickled objects)"):
-        with np.load(path, allow_pickle=False) as archive:
-            if key not in archive.files:
-                return None
-            values = archive[key]
-        if values.dtype.kind == "S":
-            values = np.strings.decode(values, "utf-8")
-    if values.ndim != 1 or values.dtype.kind not in "Uiu":
-        raise InputError(f"{path}: {key!r} has shape {values.shape} and dtype {values.dtype}; expected a list of names")
-    return list(values.tolist())
+    source = NpzSource(file)
+    return list(read_names(source, key, "--image-ids").tolist()) if key in source.names else None

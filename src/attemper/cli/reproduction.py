@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
-from pathlib import Path
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -15,6 +14,7 @@ from attemper.cli.commands import cli
 from attemper.cli.options import with_debug, with_json
 from attemper.cli.output import err, out, print_json
 from attemper.errors import InputError
+from attemper.places import local
 
 
 @cli.command()
@@ -51,6 +51,7 @@ def reproduce(
     from attemper.reproduce import PAGES
     from attemper.reproduce import reproduce as written
 
+    folder = local(output)
     unknown = [name for name in pages if name not in (*PAGES, "all")]
     if unknown:
         raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}, and all")
@@ -77,7 +78,7 @@ def reproduce(
             progress.update(tasks[study], completed=done, total=total, job="" if done == total else job)  # type: ignore[arg-type]
 
         try:
-            files = written(chosen, output, seed=seed, repeats=repeats, workers=workers, fresh=fresh, tick=tick)
+            files = written(chosen, folder, seed=seed, repeats=repeats, workers=workers, fresh=fresh, tick=tick)
         except KeyboardInterrupt:
             err.print("what is finished is kept: the same command goes on from here", markup=False)
             raise
@@ -85,5 +86,5 @@ def reproduce(
         print_json({"output": output, "files": [str(path) for path in files]})
         return
     for page in chosen:
-        out.print(f"wrote {Path(output) / page}.md", markup=False)
-    out.print(f"All pages: {Path(output) / 'README.md'}", markup=False)
+        out.print(f"wrote {folder / page}.md", markup=False)
+    out.print(f"All pages: {folder / 'README.md'}", markup=False)

@@ -94,7 +94,7 @@ def forget(folder: str | os.PathLike[str]) -> None:
 def _own(folder: Path) -> list[tuple[Path, re.Match[str]]]:
     try:
         return [(path, match) for path in sorted(folder.iterdir()) if (match := NAME.fullmatch(path.name))]
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # no folder, or one that cannot be read, such as a link to itself
         return []
 
 

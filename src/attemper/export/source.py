@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import attemper
 from attemper.calibrators import CalibratedClassifier, Calibrator, load
 from attemper.errors import InputError, InputTypeError
+from attemper.files.reading import opened
 from attemper.maps import Map
+from attemper.places import place
 
 __all__ = ["Exportable", "Source", "checked_classes", "source_of"]
 
@@ -34,7 +35,8 @@ def source_of(given: Exportable) -> Source:
     """Look at what is to be exported."""
     if isinstance(given, str | os.PathLike):
         calibrator = load(given)
-        digest = hashlib.sha256(Path(given).read_bytes()).hexdigest()
+        with opened(place(given)) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
         return _of_calibrator(calibrator, digest)
     if isinstance(given, Map):
         return Source(given, n_classes=given.n_classes, facts=_facts(given))

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError
 from attemper.files.reading import Block, Keys, listed, parsing, rows_per_block
+from attemper.limits import check_memory
 from attemper.places import Place
 from attemper.sequences import position_name, zeros_and_ones
 
-__all__ = ["ArrayReader", "ArraySource", "Header", "read_npy_header"]
+__all__ = ["ArrayReader", "ArraySource", "Header", "read_names", "read_npy_header"]
 
 NUMBERS = "fiu"
 NUMBERS_OR_BOOLEANS = "fiub"
@@ -52,6 +53,10 @@ class ArraySource(Protocol):
     @property
     def path(self) -> Place:
         """The file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
 
     @property
     def names(self) -> Collection[str]:
@@ -240,7 +245,7 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
             "of numbers (or of text, for names)."
         )
     if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
-        expected = "numbers or names" if kinds == NUMBERS_OR_NAMES else "numbers"
+        expected = "numbers or names" if "U" in kinds else "numbers"
         raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
     declared = header.dtype.itemsize * math.prod(header.shape)
     if declared > header.n_bytes:
@@ -253,7 +258,18 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
             f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
             f"{header.n_bytes}: more than one array, or damaged; write one array"
         )
+    # Narrower numbers are widened to float64.
+    check_memory(max(declared, 8 * math.prod(header.shape)), source.size, str(part))
     return part
+
+
+def read_names(source: ArraySource, key: str, option: str) -> NDArray[Any]:
+    """Read a whole list of names or whole numbers, checked before anything is allocated."""
+    part = _part(source, key, option, "iuUS")
+    if len(part.header.shape) != 1:
+        raise InputError(f"{part} has shape {part.header.shape}; expected a list, one name for each entry")
+    with source.open(key) as stream:
+        return part.read(stream, stream.tell(), 0, part.header.shape[0])
 
 
 def _check_one_per_row(part: _Part, values: _Part) -> None:

@@ -27,18 +27,18 @@ class NpySource:
     def __init__(self, path: Place, name: str) -> None:
         self.path = path
         self.names = (name,)
-        self._size = checked_file(path)
+        self.size = checked_file(path)
 
     def header(self, key: str) -> Header:
         """Read what the file says about its array."""
         with opened(self.path) as stream:
-            return read_npy_header(stream, self.path, self._size)
+            return read_npy_header(stream, self.path, self.size)
 
     @contextmanager
     def open(self, key: str) -> Iterator[BufferedIOBase]:
         """Give a stream that stands at the first byte of the array's data."""
         with opened(self.path) as stream:
-            read_npy_header(stream, self.path, self._size)
+            read_npy_header(stream, self.path, self.size)
             yield stream
 
 

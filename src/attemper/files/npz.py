@@ -24,9 +24,10 @@ from attemper.files.arrays import ArrayReader, Header, read_npy_header
 from attemper.files.npy import NpySource, stream_npy
 from attemper.files.reading import Keys, checked_file, opened, parsing
 from attemper.files.writing import Layout, ProbRows
+from attemper.limits import check_memory
 from attemper.places import Place
 
-__all__ = ["read_npz", "write_npz"]
+__all__ = ["NpzSource", "read_npz", "write_npz"]
 
 # Deflate cannot do better than 1032 to 1; a member that declares more is damaged, or a bomb.
 DEFLATE_LIMIT = 1032
@@ -37,7 +38,7 @@ class NpzSource:
 
     def __init__(self, path: Place) -> None:
         self.path = path
-        checked_file(path)
+        self.size = checked_file(path)
         with self._archive() as archive:
             self._members = {i.filename.removesuffix(".npy"): i for i in archive.infolist()}
         self.names = self._members.keys()
@@ -69,11 +70,14 @@ class NpzSource:
                 f"{self.path}: {key!r} is compressed in a way that numpy does not write; save it with "
                 "numpy.savez_compressed"
             )
-        if member.file_size > DEFLATE_LIMIT * member.compress_size + 1024:
+        packed = min(member.compress_size, self.size)
+        deflated = member.compress_type == zipfile.ZIP_DEFLATED
+        if member.file_size > (DEFLATE_LIMIT * packed + 1024 if deflated else packed):
             raise FileError(
-                f"{self.path}: {key!r} claims to unpack from {member.compress_size} bytes to "
-                f"{member.file_size}, which cannot be: damaged, or made to fill the memory; not read"
+                f"{self.path}: {key!r} claims to unpack from {packed} bytes to {member.file_size}, which cannot be: "
+                "damaged, or made to fill the memory; not read"
             )
+        check_memory(member.file_size, self.size, f"{self.path}: {key!r}")
         with self._archive() as archive:
             with parsing(self.path, "an .npz archive"):
                 stream = cast(BufferedIOBase, archive.open(member))

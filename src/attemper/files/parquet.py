@@ -23,6 +23,7 @@ from attemper.files.table import (
     reject_sequences,
 )
 from attemper.files.writing import Layout, ProbRows
+from attemper.limits import check_memory
 from attemper.places import Place, Remote
 
 __all__ = ["ParquetReader", "write_parquet"]
@@ -42,7 +43,8 @@ class ParquetReader:
         self._pa = require("pyarrow", extra="parquet", why="to read parquet files")
         self._pq = require("pyarrow.parquet", extra="parquet", why="to read parquet files")
         self.path = path
-        checked_file(path)
+        self._size = checked_file(path)
+        self._text: list[str] = []  # columns to be read as numbers into a list of names
         self.columns: tuple[str, ...] | None
         self.n_rows: int | None
         with self._open() as file:
@@ -55,9 +57,12 @@ class ParquetReader:
                 chosen = choose_columns(path, names, keys)
                 self.columns, self._label, self._weight = chosen.logits, chosen.label, chosen.weight
                 self.n_classes = len(chosen.logits)
+                self._check_memory(file, 8 * self.n_rows * self.n_classes)
             else:
                 self.columns = None
                 self._label, self._weight = label_and_weight(path, names, keys)
+                # Beside each number, its place in the list.
+                self._check_memory(file, sum(16 * chunk.num_values for chunk in self._chunks(file, self._list)))
                 self.n_classes = self._list_length(file)
         self._check_types()
 
@@ -82,11 +87,33 @@ class ParquetReader:
         with nullcontext() if isinstance(source, str) else source:
             with parsing(self.path, "parquet"):
                 # Without pre_buffer=False pyarrow keeps every row group that it has read.
-                file = self._pq.ParquetFile(source, buffer_size=BUFFER_BYTES, pre_buffer=False)
+                # Labels that are text stay numbers into a list of names: one long name may stand in every row.
+                file = self._pq.ParquetFile(
+                    source, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=self._text
+                )
             try:
                 yield file
             finally:
                 file.close()
+
+    def _check_memory(self, file: Any, needed: int) -> None:
+        """Refuse what a few bytes repeat too often: the footer tells how many values there are, and how long names."""
+        if self._label is not None:
+            needed += sum(chunk.total_uncompressed_size for chunk in self._chunks(file, self._label))
+            if self._is_text(self._types[self._label]):
+                self._text = [self._label]
+        check_memory(needed, self._size, f"{self.path}: its content")
+
+    def _chunks(self, file: Any, name: str) -> Iterator[Any]:
+        """Give what the footer tells about the parts of a column, one in each row group."""
+        with parsing(self.path, "parquet"):
+            paths = [column.path for column in file.schema]
+            numbers = [i for i, path in enumerate(paths) if path == name or path.startswith(f"{name}.")]
+            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+            yield from [group.column(i) for group in groups for i in numbers]
+
+    def _is_text(self, kind: Any) -> bool:
+        return bool(self._pa.types.is_string(kind) or self._pa.types.is_large_string(kind))
 
     def _batches(self, file: Any, names: list[str], rows: int) -> Iterator[Any]:
         with parsing(self.path, "parquet"):
@@ -129,7 +156,7 @@ class ParquetReader:
         if self._label is not None:
             t, kind = self._pa.types, self._types[self._label]
             kind = kind.value_type if t.is_dictionary(kind) else kind
-            is_name = t.is_boolean(kind) or t.is_string(kind) or t.is_large_string(kind)
+            is_name = t.is_boolean(kind) or self._is_text(kind)
             if not (is_name or self._is_number(kind)):
                 raise InputError(
                     f"{self.path}: column {self._label!r} is of type {kind}; expected labels, which "
@@ -169,8 +196,14 @@ class ParquetReader:
         self._reject_null(column, name, first)
         with parsing(self.path, "parquet"):
             if self._pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-                self._reject_null(column, name, first)
+                # Rows share the names instead of holding one each.
+                names, indices = (
+                    np.asarray(a.to_numpy(zero_copy_only=False)) for a in (column.dictionary, column.indices)
+                )
+                absent = column.dictionary.is_null().to_numpy(zero_copy_only=False)[indices]
+                if absent.any():
+                    raise self._null(name, first + int(np.argmax(absent)))
+                return names[indices]
             return np.asarray(column.to_numpy(zero_copy_only=False))
 
     def _reject_null(self, column: Any, name: str, first: int) -> None:

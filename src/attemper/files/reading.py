@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import AttemperError, FileError
-from attemper.places import Place, Remote
+from attemper.places import Place, checked_file
 
-__all__ = ["Block", "Keys", "Reader", "checked_file", "listed", "opened", "parsing", "rows_per_block"]
+__all__ = [
+    "Block",
+    "Keys",
+    "Reader",
+    "check_digits",
+    "checked_file",
+    "listed",
+    "number_from",
+    "opened",
+    "parsing",
+    "read_lines",
+    "rows_per_block",
+]
 
 # Enough rows to keep several threads busy, small against any machine's memory.
 BLOCK_BYTES = 32 << 20
+# Names, one a line: enough for a million classes or images.
+MAX_TEXT_BYTES = 32 << 20
 
 
 class Block(NamedTuple):
@@ -86,28 +99,6 @@ def rows_per_block(row_bytes: int) -> int:
     return max(1, BLOCK_BYTES // max(1, row_bytes))
 
 
-def checked_file(path: Place) -> int:
-    """Size of a file that can be read; an error that says what stands there instead."""
-    if isinstance(path, Remote):
-        size = path.size()
-        if size == 0:
-            raise FileError(f"{path}: the file is empty (0 bytes); write it again")
-        return size
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise FileError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if stat.S_ISDIR(status.st_mode):
-        raise FileError(f"{path}: a directory; give the files in it, such as '{path}/*.npz'")
-    if not stat.S_ISREG(status.st_mode):
-        raise FileError(f"{path}: not a regular file; save the data to a file first")
-    if status.st_size == 0:
-        raise FileError(f"{path}: the file is empty (0 bytes); write it again")
-    return status.st_size
-
-
 @contextmanager
 def opened(path: Place) -> Iterator[BufferedReader]:
     """Open for reading; what the operating system refuses, now or later, is a `FileError`."""
@@ -116,6 +107,19 @@ def opened(path: Place) -> Iterator[BufferedReader]:
             yield stream
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def read_lines(path: Place) -> list[str]:
+    """Read a text file with one name a line; blank lines count."""
+    checked_file(path, one=True)
+    with opened(path) as stream:
+        text = stream.read(MAX_TEXT_BYTES + 1)
+    if len(text) > MAX_TEXT_BYTES:
+        raise FileError(f"{path}: more than {MAX_TEXT_BYTES} bytes; expected a list of names, one a line")
+    try:
+        return text.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
 
 @contextmanager
@@ -135,6 +139,25 @@ def parsing(path: Place, what: str) -> Iterator[None]:
         raise FileError(
             f"{path}: cannot be read as {what}, perhaps damaged or truncated ({reason}); write it again"
         ) from None
+
+
+def number_from(text: str) -> float:
+    """Read a number as other programs do: Python alone takes 1_0 for 10, and the digits of every script.
+
+    >>> number_from(" -1.5e3")
+    -1500.0
+    >>> number_from("1_0")
+    Traceback (most recent call last):
+    ValueError: not a number: '1_0'
+    """
+    check_digits(text)
+    return float(text)
+
+
+def check_digits(text: str) -> None:
+    """Refuse what Python alone takes for a digit."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"not a number: {text[:60]!r}")
 
 
 def listed(names: Iterable[str], limit: int = 12) -> str:

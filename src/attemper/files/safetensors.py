@@ -24,6 +24,7 @@ from attemper.files.arrays import ArrayReader, Header
 from attemper.files.npy import NpySource
 from attemper.files.reading import Keys, checked_file, opened
 from attemper.files.writing import Layout, ProbRows
+from attemper.limits import check_json
 from attemper.places import Place
 
 __all__ = ["read_safetensors", "write_safetensors"]
@@ -47,6 +48,7 @@ class SafetensorsSource:
             if not 2 <= length <= min(MAX_HEADER_BYTES, size - 8):
                 raise self._damaged(f"its header would be {length} bytes long, the file has {size}")
             text = stream.read(length)
+        check_json(text, f"{path}: its header")
         try:
             header = json.loads(text.decode("utf-8"))
         except (ValueError, RecursionError) as error:
@@ -55,7 +57,7 @@ class SafetensorsSource:
             raise self._damaged("its header is not a JSON object")
         header.pop("__metadata__", None)
         self._tensors: dict[str, Any] = header
-        self._data, self._size = 8 + length, size
+        self._data, self.size = 8 + length, size
         self.names = header.keys()
 
     def header(self, key: str) -> Header:
@@ -77,9 +79,9 @@ class SafetensorsSource:
             case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if all(
                 type(n) is int and n >= 0 for n in shape
             ):
-                if 0 <= start <= stop <= self._size - self._data:
+                if 0 <= start <= stop <= self.size - self._data:
                     return dtype, tuple(shape), start, stop
-        raise self._damaged(f"what it says about {key!r} does not fit the file's {self._size} bytes")
+        raise self._damaged(f"what it says about {key!r} does not fit the file's {self.size} bytes")
 
     def _damaged(self, why: str) -> FileError:
         return FileError(f"{self.path}: not a whole safetensors file, perhaps truncated: {why}. Write it again.")

@@ -18,8 +18,9 @@ from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
 from attemper.files.npz import read_npz
 from attemper.files.parquet import ParquetReader
-from attemper.files.reading import Block, Keys, Reader
+from attemper.files.reading import Block, Keys, Reader, number_from
 from attemper.files.safetensors import read_safetensors
+from attemper.limits import MAX_CLASSES
 from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
@@ -149,7 +150,7 @@ class ScoreFiles:
         numbers = np.empty(len(labels))
         for i, label in enumerate(labels.tolist()):
             try:
-                numbers[i] = float(label)
+                numbers[i] = number_from(label)
             except ValueError:
                 raise InputError(
                     f"labels: {name(i)} is {label[:60]!r}, not a column number; for named labels "
@@ -274,6 +275,8 @@ def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
             f"{path}: {reader.n_classes} column of logits; expected at least 2, one per class. For a binary "
             "score z give both columns, 0 and z."
         )
+    if reader.n_classes > MAX_CLASSES:
+        raise InputError(f"{path}: {reader.n_classes} columns of logits; expected at most {MAX_CLASSES}, one per class")
     return reader
 
 

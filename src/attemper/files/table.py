@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ __all__ = [
 ]
 
 LABEL, PREDICTION, PROB = "label", "prediction", "prob_"
+# A name takes some hundred bytes of memory, however short it is in the file.
+MAX_COLUMNS = 10**6
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,11 @@ def reject_sequences(path: Place, keys: Keys) -> None:
 
 def label_and_weight(path: Place, names: Sequence[str], keys: Keys) -> tuple[str | None, str | None]:
     """Give the columns of labels and weights, None for what is not wanted; an error if one is missing."""
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise FileError(f"{path}: two columns are named {twice!r}; give each a name of its own")
+    if len(names) > MAX_COLUMNS:
+        raise FileError(f"{path}: {len(names)} columns; expected at most {MAX_COLUMNS}. Save more as .npz.")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise FileError(f"{path}: two columns are named {twice[0]!r}; give each a name of its own")
     label = (keys.labels or LABEL) if keys.want_labels else None
     for column, option in ((label, "--labels-key"), (keys.weights, "--weights-key")):
         if column is not None and column not in names:
@@ -94,9 +99,9 @@ def choose_columns(path: Place, names: Sequence[str], keys: Keys) -> Columns:
 def _reject_strangers(path: Place, logits: Sequence[str]) -> None:
     """Refuse id, logit_0, logit_1, …: where most columns are numbered, one that is not is hardly a class."""
     stems = [match[1] if (match := re.fullmatch(r"(.*?)[0-9]{1,9}", name)) else None for name in logits]
-    stem = max(set(stems), key=stems.count)
+    [(stem, count)] = Counter(stems).most_common(1)
     strangers = [name for name, own in zip(logits, stems) if own != stem]
-    if stem is not None and strangers and stems.count(stem) > 1:
+    if stem is not None and strangers and count > 1:
         raise InputError(
             f"{path}: is {strangers[0]!r} a class beside {stem + '0'!r}, {stem + '1'!r}, …? Tell how the names of the "
             f"columns of logits begin: --logits-key {stem or strangers[0]}"

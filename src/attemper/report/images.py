@@ -19,6 +19,7 @@ from attemper.errors import FileError, InputError, require
 __all__ = ["ImageFolder", "ids_by_order"]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 LARGEST = 200  # pixels
 QUALITY = 80
 
@@ -64,7 +65,8 @@ class ImageFolder:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # such as that a picture is a bomb
-                with Image.open(self.folder / self._by_name[name]) as image:
+                # Only these: Pillow looks at the content, and would run Ghostscript on PostScript named .png.
+                with Image.open(self.folder / self._by_name[name], formats=FORMATS) as image:
                     small = ImageOps.exif_transpose(image).convert("RGB")
                     small.thumbnail((LARGEST, LARGEST))
                     small.info.clear()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.documents import atomic
+from attemper.files.csv import text_cell
 from attemper.reproduce.journal import Row
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(text_cell(value))
 
 
 def _plain(value: Any) -> Any:
