@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -739,6 +740,151 @@ def test_a_reader_that_goes_away_is_no_traceback(val, tmp_path):
     assert "Traceback" not in process.stderr.read()
     assert process.wait(timeout=60) != 2
     process.stderr.close()
+
+
+class Stream(io.StringIO):
+    """Standard output that the system refuses to write to."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def flush(self) -> None:
+        raise OSError(self.number, os.strerror(self.number))
+
+
+@pytest.mark.parametrize("args", [("evaluate", "val.npz"), ("evaluate", "val.npz", "--json"), ("--help",)])
+@pytest.mark.parametrize("number, code", [(errno.ENOSPC, 2), (errno.EIO, 2), (errno.EPIPE, 141)])
+def test_an_output_that_cannot_be_written_is_no_traceback(cli, val, monkeypatch, args, number, code):
+    monkeypatch.setattr(sys, "stdout", Stream(number))
+    found = cli(*args)
+    if args == ("--help",) and number == errno.EPIPE:  # click's own way
+        assert found.code == 1
+        return
+    assert found.code == code
+    assert found.err == (
+        "" if code == 141 else f"attemper: standard output: cannot be written: {os.strerror(number)}\n"
+    )
+
+
+def test_an_output_that_is_closed_is_no_reason_to_fail(cli, val, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli("fit", "val.npz")[::2] == (0, "")
+    assert cli("fit", "val.npz", "--json")[::2] == (0, "")
+    assert (tmp_path / "attemper.json").exists()
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli("fit", "none.npz").code == 2
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def test_too_little_memory_is_one_message(bad, val, monkeypatch):
+    def allocate(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(Sketch, "of", allocate)
+    assert "not enough memory" in bad("fit", "val.npz")
+
+
+def test_a_console_script_is_interrupted_while_it_loads(tmp_path):
+    program = """if True:
+        import os, signal, sys
+        class Interrupt:
+            def find_spec(self, name, *_):
+                if name == "attemper":
+                    os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would ignore it
+        sys.meta_path.insert(0, Interrupt())
+        from _attemper import main
+        main()
+    """
+    process = start(tmp_path, "fit", "val.npz", program=program)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines() == ["attemper: interrupted; no file was left half-written"]
+
+
+def test_a_job_that_is_ended_leaves_no_part_of_a_file(fitted, tmp_path):
+    program = """if True:
+        import os, signal
+        import attemper.files.reading
+        from attemper.cli import main
+        from attemper.maps import ScaleMap
+        apply, calls = ScaleMap.apply, []
+        def ended(self, logits):
+            calls.append(1)
+            if len(calls) == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return apply(self, logits)
+        ScaleMap.apply = ended
+        attemper.files.reading.BLOCK_BYTES = 1 << 10
+        main()
+    """
+    (tmp_path / "out.csv").write_text("the old file")
+    process = start(tmp_path, "apply", "m.json", "val.npz", "-o", "out.csv", program=program)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (143, "", "")
+    assert (tmp_path / "out.csv").read_text() == "the old file"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.json", "out.csv", "val.npz"]
+
+
+def test_handlers_of_signals_are_put_back(cli):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    assert cli("fit", "none.npz").code == 2
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_no_name_commands_the_terminal(cli, good, val, fitted, tmp_path):
+    odd = "a\x1b]0;x\x07\nattemper: all is well\r\x9b2J\u202e"
+    shown = r"a\x1b]0;x\x07\nattemper: all is well\r\x9b2J\u202e"
+    for args in (["fit", f"{odd}.npz"], ["fit", "val.npz", "--classes", odd], [odd], ["fit", "val.npz", f"--{odd}"]):
+        code, out, err = cli(*args)
+        assert (code, out) == (2, "")
+        assert shown in err
+        assert err.replace("\n", "").isprintable()
+        assert "\nattemper: all is well" not in err
+    (tmp_path / "m.json").rename(tmp_path / f"{odd}.json")
+    table = good("evaluate", "val.npz", "--map", f"{odd}.json")
+    assert table.replace("\n", "").isprintable()
+    assert shown in good("fit", "val.npz", "--method", "ts", "-o", f"{odd}.json")
+
+
+def test_links_that_lead_to_themselves(good, bad, val, tmp_path):
+    for name in ("loop.json", "out.json.shards"):
+        (tmp_path / name).symlink_to(name)
+    for args in (["fit", "--method", "ts"], ["sketch"]):
+        assert "loop.json: a symbolic link that leads to itself" in bad(*args, "val.npz", "-o", "loop.json")
+        good(*args, "val.npz", "-o", "out.json")
+    message = bad("refer", "val.npz", "val.npz", "--budget", "0.1", "-o", "loop.json", "--save-map", "loop.json")
+    assert "both say loop.json" in message
+    assert "loop.json: cannot be" in bad("demo", "-o", "loop.json")
+
+
+def test_addresses_of_files_on_this_machine(good, val, fitted, tmp_path):
+    here = f"file://{tmp_path}"
+    assert "KiB" in good("sketch", f"{here}/val.npz", "--workers", "1", "-o", f"{here}/s.json")
+    assert Sketch.load(tmp_path / "s.json").n_samples == 200
+    good("fit", f"{here}/s.json", "-o", f"{here}/m.json", "--method", "ts")
+    (tmp_path / "names.txt").write_text("0\n1\n2\n3\n")
+    good("fit", f"{here}/val.npz", "--method", "ts", "-o", f"{here}/m.json", "--classes", f"{here}/names.txt")
+    good("export", f"{here}/m.json", "-o", f"{here}/map.onnx")
+    assert (tmp_path / "map.onnx").exists()
+    assert not (tmp_path / "file:").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "apply pipe.json val.npz -o p.csv",
+        "merge pipe.json -o a.json",
+        "fit pipe.json",
+        "fit val.npz --classes pipe.json",
+        "drift m.json val.npz --state pipe.json",
+    ],
+)
+def test_pipes_are_not_waited_for(bad, fitted, tmp_path, line):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert "pipe.json: not a regular file, but a pipe" in bad(*line.split())
 
 
 def test_an_npz_of_something_else_is_told(bad, tmp_path):

@@ -20,8 +20,10 @@ from attemper import (
     AttemperError,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
+    EnsembleTemperatureScaling,
     FileError,
     InputError,
+    StructuredScaling,
     TemperatureScaling,
     VectorScaling,
     documents,
@@ -379,6 +381,38 @@ def test_documents_that_make_no_sense(documents_of_calibrators, change, why):
         attemper.load(path)
 
 
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        TemperatureScaling(),
+        AttendedTemperatureScaling(),
+        BayesianTemperatureScaling(),
+        EnsembleTemperatureScaling(),
+        StructuredScaling(),
+    ],
+    ids=lambda calibrator: calibrator.method,
+)
+def test_a_temperature_that_is_not_the_maps_is_told(tmp_path, calibrator):
+    path = tmp_path / "a.json"
+    clone(calibrator).fit(*draw(200, 3)).save(path)
+    document = json.loads(path.read_text())
+    holder = document["fitted"].get("bayes", document["fitted"])
+    attemper.load(path)
+    t = holder["temperature"]
+    for factor in (1 / 3, 3):
+        holder["temperature"] = factor * t
+        path.write_text(json.dumps(document))
+        with pytest.raises(
+            FileError, match=r"a\.json: .*temperature of .* but the map in this file has .*fit it again"
+        ):
+            attemper.load(path)
+    holder["temperature"] = t
+    document["map"] = {"type": "scale", "beta": 17.0}
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileError, match=r"a\.json: .*(the map in this file|is not one of)"):
+        attemper.load(path)
+
+
 @pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e400", "NaN", "Infinity"])
 @pytest.mark.parametrize("calibrator", [BayesianTemperatureScaling(), VectorScaling()], ids=str)
 def test_parameters_beyond_all_numbers_are_told(tmp_path, calibrator, value):
@@ -412,6 +446,22 @@ def test_names_that_json_cannot_hold_are_not_saved(tmp_path, names):
     with pytest.raises(InputError, match="only text and numbers can be saved"):
         fitted.save(tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_to_itself_is_told(tmp_path):
+    (tmp_path / "a.json").symlink_to("b.json")
+    (tmp_path / "b.json").symlink_to("a.json")
+    with pytest.raises(FileError, match=r"a\.json: a symbolic link that leads to itself"):
+        write_document(tmp_path / "a.json", "thing", {})
+    with pytest.raises(FileError, match=r"a\.json: cannot be read: Too many levels"):
+        read_document(tmp_path / "a.json", "thing")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json"]
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(FileError, match=r"a\.json: not a regular file, but a pipe"):
+        read_document(tmp_path / "a.json", "thing")
 
 
 def test_links_modes_and_pipes_are_respected(tmp_path):

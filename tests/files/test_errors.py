@@ -301,6 +301,16 @@ def test_csv_weights_must_be_numbers(tmp_path):
     fails("line 2, column 'w' is 'x'", text(tmp_path, "label,w,a,b\n0,x,1,2\n"), weights_key="w")
 
 
+@pytest.mark.parametrize("number", ["1_0", "٣", "１", "²"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_python_alone_takes_for_a_number(tmp_path, number, place):
+    cells = ["0", "1.5", "2"]
+    cells[place] = number
+    where = ["labels: row 1 is", "line 3, column 'a' is", "line 3, column 'w' is"][place]
+    path = text(tmp_path, "label,a,w,b\n0,1,2,3\n" + ",".join([*cells, "1"]) + "\n")
+    fails(where, path, weights_key="w")
+
+
 def test_csv_lines_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("attemper.files.csv.MAX_LINE_BYTES", 20)
     fails("line 2 is longer than 20 bytes", text(tmp_path, "label,a,b\n0,1," + "2" * 50))

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import subprocess
+import sys
 import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attemper.errors import AttemperError
 from attemper.files import open_scores
+from attemper.files.reading import Keys
+from attemper.files.table import choose_columns
 
 QUIET = settings(
     max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -87,3 +98,202 @@ def test_csv_like_text(folder, content):
     path = folder / "text.csv"
     path.write_bytes(b"label,a,b\n" + content.encode())
     read(path, None)
+
+
+# Small files that claim gigabytes. Each is read in a child process that may take 1 GB and 10 s of CPU.
+
+GIGA = 10**9
+READERS = """if True:
+    import json, os, resource, sys, traceback
+    from attemper import load
+    from attemper.cli.options import class_names
+    from attemper.cli.reporting import array_of
+    from attemper.errors import AttemperError
+    from attemper.files import open_scores
+    import pyarrow.parquet
+
+    def read(path):
+        open_scores(path).load()
+
+    def of(key):
+        return lambda path: array_of(path, key)
+
+    how = {"read": read, "load": load, "classes": class_names, "names": of("class_names"), "ids": of("image_id")}
+    for name, which, path in json.loads(sys.argv[1]):
+        told, tell = os.pipe()
+        if not os.fork():
+            status = 1
+            try:
+                in_use = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+                resource.setrlimit(resource.RLIMIT_AS, (in_use + 10**9,) * 2)
+                resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+                how[which](path)
+                text, status = "read", 0
+            except AttemperError as error:
+                text, status = str(error), 0
+            except BaseException:
+                text = traceback.format_exc()
+            finally:
+                os.write(tell, text[-4000:].encode("utf-8", "replace"))
+                os._exit(status)
+        os.close(tell)
+        text = open(told).read()
+        print(json.dumps([name, os.waitstatus_to_exitcode(os.wait()[1]), text]))
+"""
+
+
+def npz_of(path: Path, header: dict, data: Iterable[bytes] = (), name: str = "logits", **more: np.ndarray) -> None:
+    """Write an array by hand, whose header says what it likes."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"fortran_order": False, **header})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open(f"{name}.npy", "w") as member:
+            for part in (head.getvalue(), *data):
+                member.write(part)
+        for key, array in more.items():
+            with archive.open(f"{key}.npy", "w") as member:
+                np.save(member, array)
+
+
+def zeros(n: int) -> Iterator[bytes]:
+    part = bytes(1 << 20)
+    return (part[: min(1 << 20, n - at)] for at in range(0, n, 1 << 20))
+
+
+def claiming_more(path: Path) -> None:
+    """Let an archive's directory say that a member which is not compressed has 3 GB."""
+    np.savez(path, logits=np.zeros((4, 2)))
+    content = bytearray(path.read_bytes())
+    at = content.rindex(b"PK\1\2") + 24
+    content[at : at + 4] = (3 * GIGA).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
+def parquet_of(path: Path, columns: dict) -> None:
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
+
+
+def one_long_list(n: int) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n, np.uint8)))
+
+
+def one_long_name(n: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), ["n" * 20_000])
+
+
+def safetensors_of(path: Path, text: bytes) -> None:
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+
+
+WIDE = 150 * 10**6
+OBJECTS = b"{}," * (2 * 10**7) + b"{}"
+# What writes it, what reads it, what the error names.
+BOMBS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "list.parquet": (
+        lambda p: parquet_of(p, {"logits": one_long_list(10**8), "label": [0]}),
+        "read",
+        "1600000.*ATTEMPER_MAX_BYTES",
+    ),
+    "rows.parquet": (
+        lambda p: parquet_of(p, {name: np.zeros(5 * 10**7, np.int8) for name in ("a", "b", "label")}),
+        "read",
+        "ATTEMPER_MAX_BYTES",
+    ),
+    "name.parquet": (
+        lambda p: parquet_of(p, {"a": np.zeros(10**5), "b": np.zeros(10**5), "label": one_long_name(10**5)}),
+        "read",
+        "row 0 is 'nnn",
+    ),
+    "rows.npz": (
+        lambda p: npz_of(p, {"descr": "|u1", "shape": (WIDE, 2)}, zeros(2 * WIDE)),
+        "read",
+        "'logits'.*ATTEMPER_MAX_BYTES=2400000000",
+    ),
+    "row.npz": (
+        lambda p: npz_of(p, {"descr": "|u1", "shape": (1, 5 * 10**7)}, zeros(5 * 10**7), labels=np.array([0])),
+        "read",
+        "50000000 columns",
+    ),
+    "header.npz": (lambda p: npz_of(p, {"descr": "<f4", "shape": (10**9, 1000)}), "read", "'logits'.*bytes"),
+    "stored.npz": (claiming_more, "read", "'logits' claims to unpack"),
+    "names.npz": (lambda p: npz_of(p, {"descr": "<U1", "shape": (10**13,)}, name="class_names"), "names", "truncated"),
+    "ids.npz": (
+        lambda p: npz_of(p, {"descr": "<U1000000", "shape": (150,)}, zeros(6 * 10**8), name="image_id"),
+        "ids",
+        "'image_id'.*ATTEMPER_MAX_BYTES",
+    ),
+    "objects.json": (lambda p: p.write_bytes(b"[" + OBJECTS + b"]"), "load", "ATTEMPER_MAX_BYTES"),
+    "digits.json": (lambda p: p.write_bytes(b"[" + (b"1" * 299 + b",") * 200_000 + b"1]"), "load", "not a document"),
+    "objects.safetensors": (lambda p: safetensors_of(p, b'{"a":[' + OBJECTS + b"]}"), "read", "ATTEMPER_MAX_BYTES"),
+    "commas.csv": (lambda p: p.write_bytes(b"ab," * 10**7 + b"\n"), "read", "line 1 is longer"),
+    "columns.csv": (lambda p: p.write_bytes(b"a," * (7 * 10**6) + b"\n1\n"), "read", "7000001 columns"),
+    "names.txt": (lambda p: p.write_bytes(b"ab\n" * (12 * 10**6)), "classes", "more than"),
+}
+
+
+@pytest.fixture(scope="module")
+def exploded(folder):
+    """What becomes of each bomb: exit code and message."""
+    cases = []
+    for name, (write, how, _) in BOMBS.items():
+        write(folder / name)
+        cases.append((name, how, str(folder / name)))
+    command = [sys.executable, "-c", READERS, json.dumps(cases)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {name: (code, text) for name, code, text in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
+@pytest.mark.parametrize("name", BOMBS)
+def test_small_files_do_not_take_gigabytes(exploded, folder, name):
+    code, text = exploded[name]
+    assert code == 0, text  # -24: more than 10 s of CPU
+    assert name in text
+    assert re.search(BOMBS[name][2], text), text
+
+
+def test_the_limit_of_memory_can_be_raised(folder, monkeypatch):
+    path = folder / "small.npz"
+    npz_of(path, {"descr": "|u1", "shape": (10**6, 2)}, zeros(2 * 10**6), labels=np.zeros(10**6, np.int8))
+    monkeypatch.setenv("ATTEMPER_MAX_BYTES", "1000000")
+    with pytest.raises(AttemperError, match=r"small\.npz: 'logits'.* set the environment .*ATTEMPER_MAX_BYTES=2000"):
+        open_scores(path)
+    monkeypatch.setenv("ATTEMPER_MAX_BYTES", "16000000")
+    assert len(open_scores(path).load()) == 10**6
+    for wrong in ("1e9", "-1", "²", "1_0"):
+        monkeypatch.setenv("ATTEMPER_MAX_BYTES", wrong)
+        with pytest.raises(AttemperError, match=r"ATTEMPER_MAX_BYTES is .*expected a number of bytes"):
+            open_scores(path)
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __eq__(self, other):
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_headers_are_read_in_linear_time(twice):
+    n = 3000
+    names = [Counted(f"c{i}x") for i in range(n)] + [Counted(f"c{n - 1}x" if twice else "label"), Counted("last")]
+    Counted.comparisons = 0
+    try:
+        choose_columns(Path("a.csv"), names, Keys(need_labels=False))
+    except AttemperError as error:
+        assert twice
+        assert f"two columns are named 'c{n - 1}x'" in str(error)
+    assert Counted.comparisons < 20 * n
+
+
+def test_wide_headers_with_stems_of_their_own_are_read(folder):
+    """Took time with the square of the number of columns: minutes here."""
+    n = 100_000
+    path = folder / "wide.csv"
+    path.write_text(",".join(["label", *(f"c{i}x1" for i in range(n))]) + "\n0" + ",1" * n + "\n")
+    assert open_scores(path).load().n_classes == n

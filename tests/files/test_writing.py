@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tracemalloc
 
@@ -28,6 +29,26 @@ def rows(request):
 def in_pieces(rows: ProbRows, size: int = 7):
     for i in range(0, 50, size):
         yield ProbRows(*(None if part is None else part[i : i + size] for part in rows))
+
+
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "'=1", "＝1", "'quoted'", "-1", "+1.5e3"]
+
+
+def test_no_cell_of_text_is_a_formula(tmp_path):
+    """OWASP: a spreadsheet runs what begins with =, +, - or @; an apostrophe makes it text. Numbers stay numbers."""
+    n = len(FORMULAS)
+    rows = ProbRows(np.eye(n), np.arange(n), np.arange(n))
+    path = tmp_path / "probs.csv"
+    write_probs(path, [rows], classes=FORMULAS)
+    with path.open(newline="", encoding="utf-8") as stream:
+        head, *lines = csv.reader(stream)
+    assert head[2:] == [f"prob_{name}" for name in FORMULAS]
+    for line, name in zip(lines, FORMULAS):
+        assert line[0] == line[1]
+        assert line[0].removeprefix("'") == name if line[0] != name else name in ("'quoted'", "-1", "+1.5e3")
+        assert set(line[2:]) == {"0.0", "1.0"}
+    scores = open_scores(path, probs=True, classes=FORMULAS).load()
+    np.testing.assert_array_equal(scores.labels, rows.labels)
 
 
 @pytest.mark.parametrize("classes", [None, CLASSES])

@@ -117,3 +117,12 @@ def test_what_goes_wrong_is_one_message(cli, folder, told, message):
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert not (folder / "report.html").exists()
+
+
+def test_addresses_of_files_on_this_machine(cli, folder):
+    code, out, err = cli(
+        f"file://{folder}/val.npz file://{folder}/test.npz --methods ts --json -o file://{folder}/p.html"
+    )
+    assert (code, err) == (0, "")
+    assert json.loads(out)["bytes"] == (folder / "p.html").stat().st_size
+    assert "&lt;malignant&gt;" in (folder / "p.html").read_text()  # the names that the file of the test set holds

@@ -5,11 +5,11 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from attemper.errors import FileError, InputError
 from attemper.report import render, summarise
-from attemper.report.images import LARGEST, ImageFolder
+from attemper.report.images import ENDINGS, LARGEST, ImageFolder
 from attemper.scores import Scores
 
 
@@ -111,3 +111,21 @@ def test_bad_folders_are_told(tmp_path):
         ImageFolder(tmp_path / "nowhere")
     with pytest.raises(FileError, match="holds no image"):
         ImageFolder(tmp_path)
+
+
+def test_no_other_program_is_run_on_a_picture(folder, monkeypatch):
+    """PostScript under the name of a PNG would be run by Ghostscript."""
+    ran = []
+    monkeypatch.setattr(
+        EpsImagePlugin, "Ghostscript", lambda *args, **_: ran.append(args) or Image.new("RGB", (9, 9)).im
+    )
+    Image.new("RGB", (10, 10)).save(folder / "page.eps")
+    (folder / "page.eps").rename(folder / "page.png")
+    assert ImageFolder(folder).data_uri("page") is None
+    assert ran == []
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_ending_is_of_a_format_that_is_read(folder, ending):
+    Image.new("RGB", (10, 10)).save(folder / f"small{ending}")
+    assert ImageFolder(folder).data_uri(f"small{ending}").startswith("data:image/jpeg")

@@ -73,7 +73,8 @@ def main() -> NoReturn:
     except OSError as error:
         if debug:
             traceback.print_exc()
-        fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 2)
+        where = "standard output: cannot be written" if error.filename is None else error.filename
+        fail(f"{where}: {error.strerror or error}", 2)
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
             "of numbers (or of text, for names)."
         )
     if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
-        expected = "numbers or names" if "U" in kinds else "numbers"
+        expected = "numbers or names" if kinds == NUMBERS_OR_NAMES else "numbers"
         raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
     declared = header.dtype.itemsize * math.prod(header.shape)
     if declared > header.n_bytes:
@@ -265,11 +265,12 @@ def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
 
 def read_names(source: ArraySource, key: str, option: str) -> NDArray[Any]:
     """Read a whole list of names or whole numbers, checked before anything is allocated."""
-    part = _part(source, key, option, "iuUS")
-    if len(part.header.shape) != 1:
-        raise InputError(f"{part} has shape {part.header.shape}; expected a list, one name for each entry")
+    part = _part(source, key, option, NUMBERS_OR_NAMES)
+    shape, dtype = part.header.shape, part.header.dtype
+    if len(shape) != 1 or dtype.kind not in "iuUS":
+        raise InputError(f"{part} has shape {shape} and dtype {dtype}; expected a list of names or whole numbers")
     with source.open(key) as stream:
-        return part.read(stream, stream.tell(), 0, part.header.shape[0])
+        return part.read(stream, stream.tell(), 0, shape[0])
 
 
 def _check_one_per_row(part: _Part, values: _Part) -> None:
