@@ -75,6 +75,13 @@ def lone_npy():
     open_scores("logits.npy")
 
 
+def small_file_of_many_zeros():
+    np.savez_compressed("val.npz", logits=np.zeros((10**6, 2), np.uint8), labels=np.zeros(10**6, np.uint8))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTEMPER_MAX_BYTES", "1000000")
+        open_scores("val.npz")
+
+
 def parquet_without_pyarrow():
     Path("val.parquet").write_bytes(b"PAR1")
     with pytest.MonkeyPatch.context() as patch:
@@ -129,6 +136,7 @@ PROVOKED = {
     "A floor for logits": lambda: fit(LOGITS, floor=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "Pickled objects": lambda: read(logits=LOGITS, labels=np.array(["a", None, 1], dtype=object)),
+    "A small file that needs gigabytes": small_file_of_many_zeros,
     "An .npy file by itself": lone_npy,
     "A pattern without files": lambda: open_scores("val-*.npz"),
     "An ending that is not known": lambda: open_scores("val.pt"),

@@ -42,6 +42,8 @@ def write_probs(
     classes
         Names in column order. Tables (csv, parquet) then hold names in place of
         column numbers; the other formats keep the numbers and add the names.
+        In CSV a name that a spreadsheet would run as a formula, such as
+        ``=1+1``, gets an apostrophe before it, which `open_scores` removes.
 
     Examples
     --------
