@@ -54,7 +54,7 @@ def main() -> NoReturn:
         notes = [*getattr(error, "__notes__", []), *getattr(error.__context__, "__notes__", [])]
         fail("; ".join(["interrupted; no file was left half-written", *notes]), 130)
     except click.ClickException as error:
-        error.message = visible(error.message)
+        error.message = visible(error.message)  # type: ignore[misc]
         with unwritable(is_stderr=True):
             error.show()
         sys.exit(2)

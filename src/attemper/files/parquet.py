@@ -203,7 +203,7 @@ class ParquetReader:
                 absent = column.dictionary.is_null().to_numpy(zero_copy_only=False)[indices]
                 if absent.any():
                     raise self._null(name, first + int(np.argmax(absent)))
-                return names[indices]
+                return np.asarray(names[indices])
             return np.asarray(column.to_numpy(zero_copy_only=False))
 
     def _reject_null(self, column: Any, name: str, first: int) -> None:
