@@ -14,7 +14,8 @@ attemper's parameters and at those of each peer that is installed, always comput
 Excess is attemper's objective less the best peer's: it should be at most 1e-8. Sets with more classes than
 ``--matrix-classes`` are left out of matrix scaling, where a fit without a penalty may take minutes; netcal, which has
 no gradient and takes as long, runs with ``--slow`` alone. ``--every 5`` takes every fifth set. Run it in the
-environment of `make bench` to have the peers.
+environment of `make bench` to have the peers. ``--speed`` ends with the CPU time of structured scaling with one thread
+of BLAS, as it is, and with as many as BLAS would take.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from attemper import DirichletCalibration, MatrixScaling, VectorScaling
+import attemper.calibrators.base
+from attemper import DirichletCalibration, MatrixScaling, StructuredScaling, VectorScaling
+from attemper.blas import one_blas_thread
 
 ODIR = 1.0
 
@@ -223,6 +226,23 @@ def speed(slow):
             print(f"| {n}×{k} | {name} | {judge(ours, peers, h, y, **kind)[2]} |", flush=True)
 
 
+def blas_threads(n=3000, k=20, repeats=3):
+    """Print the ratio of CPU times, taken in turns so that a busy moment hits both."""
+    h, y = made(n, k)
+    limits = {"one": one_blas_thread, "as many as BLAS takes": contextlib.nullcontext}
+    times = {name: [] for name in limits}
+    for _ in range(repeats):
+        for name, limit in limits.items():
+            attemper.calibrators.base.one_blas_thread = limit
+            start = time.process_time()
+            StructuredScaling().fit(h, y)
+            times[name].append(time.process_time() - start)
+    attemper.calibrators.base.one_blas_thread = one_blas_thread
+    one, many = (float(np.median(t)) for t in times.values())
+    print(f"\nstructured, {n}×{k}: CPU time {one:.2f} s with one thread of BLAS, {many:.2f} s without a limit, ", end="")
+    print(f"ratio {many / one:.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
@@ -237,6 +257,7 @@ def main():
         exactness(sorted(told.folder.glob("*.npz"))[:: told.every], told.matrix_classes, told.slow)
     if told.speed:
         speed(told.slow)
+        blas_threads()
 
 
 if __name__ == "__main__":

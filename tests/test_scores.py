@@ -204,10 +204,17 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     scores = Scores.from_logits(h, y)
     monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", 64)
     sums = []
-    for threads in ("1", "3", "many", "0"):  # what is no number is no wish
+    for threads in ("1", "3", "007", ""):
         monkeypatch.setenv("ATTEMPER_THREADS", threads)
         sums.append(scores.total(whole))
     assert all((s == sums[0]).all() for s in sums)
+
+
+@pytest.mark.parametrize("threads", ["²", "0", "-1", "1.5", "many", " 2", "٣", "9" * 5000])
+def test_a_number_of_threads_that_is_none_is_an_error(monkeypatch, threads):
+    monkeypatch.setenv("ATTEMPER_THREADS", threads)
+    with pytest.raises(InputError, match="ATTEMPER_THREADS=.*whole number, 1 or more"):
+        Scores.from_logits(*draw(20, 4)).total(whole)
 
 
 def test_an_error_in_a_thread_comes_out(monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -197,7 +198,7 @@ class Scores:
 
         rows = max(1, BLOCK_ELEMENTS // self.n_classes)
         starts = range(0, len(self), rows)
-        threads = min(len(starts), _threads()) if len(starts) > 1 else 1
+        threads = min(len(starts), _threads())
         if threads == 1:
             blocks = [block(s) for s in starts]
         else:
@@ -300,9 +301,11 @@ class Scores:
 
 def _threads() -> int:
     """Two where there are two cores: beyond, Python gains little and each thread holds chunks of its own."""
-    told = os.environ.get("ATTEMPER_THREADS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    asked = os.environ.get("ATTEMPER_THREADS", "")
+    if asked:
+        if re.fullmatch("0*[1-9][0-9]{0,5}", asked):
+            return int(asked)
+        raise InputError(f"ATTEMPER_THREADS={asked[:20]!r}: expected a whole number, 1 or more. Use ATTEMPER_THREADS=2.")
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 

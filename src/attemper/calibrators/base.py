@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from attemper.arrays import as_names, to_numpy
+from attemper.blas import one_blas_thread
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.provenance import Provenance
 from attemper.documents import Fields, write_document
@@ -80,7 +81,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(X, y, sample_weight)
         self._begin(scores.n_classes, X)
         self._warn_of_order()
-        self._solve_scores(scores)
+        with one_blas_thread():
+            self._solve_scores(scores)
         return self
 
     def fit_sketch(self, sketch: Sketch) -> Self:
@@ -89,7 +91,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
         self._check_parts(sketch)
         self._begin(sketch.n_classes, None)
-        self._solve_sketch(sketch)
+        with one_blas_thread():
+            self._solve_sketch(sketch)
         self.sketch_ = sketch
         return self
 

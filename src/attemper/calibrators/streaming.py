@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
+from attemper.blas import one_blas_thread
 from attemper.calibrators.base import TemperatureCalibrator
 from attemper.errors import AttemperWarning, InputError
 from attemper.forgetting import check_half_life, fade
@@ -59,7 +60,8 @@ class StreamingCalibrator(TemperatureCalibrator):
             if begins:
                 self._warn_of_order()
             self._check_parts(total)
-            self._solve_sketch(total)
+            with one_blas_thread():
+                self._solve_sketch(total)
             self.sketch_ = total
             self.stream_input_ = (self.input, self.floor)
         except BaseException:

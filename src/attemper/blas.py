@@ -1,0 +1,43 @@
+"""One thread of BLAS while a calibrator is fitted.
+
+The matrices of a fit are small. More threads wait for each other for longer than they compute, and the waiting takes
+CPU time from other processes (`python benchmarks/affine.py --speed`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["one_blas_thread"]
+
+# The limit holds for the whole process: of several fits at a time the first one sets it, and lifts it at its end.
+_limited = threading.Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread; afterwards it has as many as before, also after an error.
+
+    >>> with one_blas_thread():
+    ...     all(lib["num_threads"] == 1 for lib in ThreadpoolController().info() if lib["user_api"] == "blas")
+    True
+    """
+    if not _limited.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _controller().limit(limits=1, user_api="blas"):
+            yield
+    finally:
+        _limited.release()
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Look for the libraries once: that takes longer than a small fit."""
+    return ThreadpoolController()

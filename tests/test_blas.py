@@ -1,0 +1,95 @@
+"""Fits use one thread of BLAS, and leave as many as there were."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from attemper import InputError, Sketch, StructuredScaling, TemperatureScaling
+from attemper.blas import one_blas_thread
+
+from data import draw
+
+
+def blas_threads():
+    return [library["num_threads"] for library in ThreadpoolController().info() if library["user_api"] == "blas"]
+
+
+@pytest.fixture
+def two():
+    """Let BLAS have two threads, also where there is one core."""
+    with threadpool_limits(2, user_api="blas"):
+        if set(blas_threads()) != {2}:
+            pytest.skip(f"this BLAS has no threads to limit: {blas_threads()}")
+        yield
+
+
+class Seen(Exception):
+    pass
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    """Note the threads of BLAS at a place that all these fits come by."""
+    seen = []
+    real = Sketch.mean_nll
+
+    def noted(*args):
+        seen.extend(blas_threads())
+        return real(*args)
+
+    monkeypatch.setattr(Sketch, "mean_nll", noted)
+    return seen
+
+
+FITS = {
+    "fit": lambda h, y: StructuredScaling().fit(h, y),  # with another fit inside
+    "fit_sketch": lambda h, y: TemperatureScaling().fit_sketch(Sketch.of(h, y)),
+    "partial_fit": lambda h, y: TemperatureScaling().partial_fit(h, y),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_has_one_thread_and_gives_the_others_back(name, two, inside):
+    FITS[name](*draw(200, 3))
+    assert set(inside) == {1}
+    assert set(blas_threads()) == {2}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_an_error_gives_them_back_too(name, two, monkeypatch):
+    def fail(*args):
+        assert set(blas_threads()) == {1}
+        raise Seen
+
+    monkeypatch.setattr(Sketch, "mean_nll", fail)
+    with pytest.raises(Seen):
+        FITS[name](*draw(200, 3))
+    assert set(blas_threads()) == {2}
+    with pytest.raises(InputError):
+        FITS[name](np.full((3, 2), np.nan), [0, 1, 0])
+    assert set(blas_threads()) == {2}
+
+
+def test_fits_at_the_same_time_leave_as_many_as_there_were():
+    before = blas_threads()
+    if set(before) == {1}:
+        pytest.skip("BLAS has one thread anyway")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first():
+        with one_blas_thread():
+            begun.set()
+            assert go_on.wait(600)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert begun.wait(600)
+    with one_blas_thread():
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {1}  # the first still needs it
+    with one_blas_thread():  # begins before the first is over, and ends after it
+        go_on.set()
+        thread.join()
+    assert blas_threads() == before
