@@ -239,7 +239,9 @@ def blas_threads(n=3000, k=20, repeats=3):
             times[name].append(time.process_time() - start)
     attemper.calibrators.base.one_blas_thread = one_blas_thread
     one, many = (float(np.median(t)) for t in times.values())
-    print(f"\nstructured, {n}×{k}: CPU time {one:.2f} s with one thread of BLAS, {many:.2f} s without a limit, ", end="")
+    print(
+        f"\nstructured, {n}×{k}: CPU time {one:.2f} s with one thread of BLAS, {many:.2f} s without a limit, ", end=""
+    )
     print(f"ratio {many / one:.1f}")
 
 

@@ -305,7 +305,9 @@ def _threads() -> int:
     if asked:
         if re.fullmatch("0*[1-9][0-9]{0,5}", asked):
             return int(asked)
-        raise InputError(f"ATTEMPER_THREADS={asked[:20]!r}: expected a whole number, 1 or more. Use ATTEMPER_THREADS=2.")
+        raise InputError(
+            f"ATTEMPER_THREADS={asked[:20]!r}: expected a whole number, 1 or more. Use ATTEMPER_THREADS=2."
+        )
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 

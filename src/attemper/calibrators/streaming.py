@@ -6,6 +6,7 @@ The running sketch is all that is kept of the batches seen, so the answer is tha
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -69,6 +70,25 @@ class StreamingCalibrator(TemperatureCalibrator):
             self.__dict__.update(before)
             raise
         return self
+
+    def fit_passes(self, sketch_with: Callable[..., Sketch]) -> Self:
+        """Fit on data that are too large for memory, or lie in many places.
+
+        Parameters
+        ----------
+        sketch_with : function
+            Called with the settings of `Sketch.of` that this recipe needs; goes through all data and returns their
+            sketch. One call is enough, except for `TemperatureScaling` where the best T lies outside the usual range.
+
+        Examples
+        --------
+        >>> from attemper import Sketch, TemperatureScaling
+        >>> logits, labels = [[2000.0, 0.0], [0.0, 2000.0], [2000.0, 0.0]], [0, 1, 1]
+        >>> ts = TemperatureScaling().fit_passes(lambda **settings: Sketch.of(logits, labels, **settings))
+        >>> round(ts.temperature_), round(TemperatureScaling().fit(logits, labels).temperature_)
+        (2885, 2885)
+        """
+        return self.fit_sketch(sketch_with(**self._sketch_settings()))
 
     def _grown(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Sketch:
         """Check a batch, begin anew with it, and return the sketch of all batches."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.blas import one_blas_thread
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.errors import AttemperWarning, EdgeWarning
@@ -19,6 +20,8 @@ from attemper.sketch import DEFAULT_T_RANGE, Sketch, log_range
 
 __all__ = ["TemperatureScaling"]
 
+LEAST_T, MOST_T = 1e-30, 1e30  # beyond, logits are refused
+MAX_PASSES = 5
 SINGLE = 1e-7  # share of a slope's terms that single precision may leave open
 
 
@@ -115,33 +118,58 @@ class TemperatureScaling(StreamingCalibrator):
         message = f"{why}; T = {t:g} is the edge of the range"
         self._finish(t, FitReport(False, 0.0, edge, value, len(scores), 1, message))
 
-    def _solve_sketch(self, sketch: Sketch) -> None:
+    def fit_passes(self, sketch_with: Callable[..., Sketch]) -> Self:
+        """Fit on data that are gone through several times, where the best T lies outside (0.05, 20)."""
+        settings = self._sketch_settings()
+        first = sketch = sketch_with(**settings)
+        passes, no_finite_t = 1, False
+        while self.t_range is None and passes < MAX_PASSES and (t_range := _next_range(sketch)) is not None:
+            if t_range == "none":
+                sketch, no_finite_t = first, True
+                break
+            sketch = sketch_with(**settings | {"t_range": t_range})
+            passes += 1
+        self._begin(sketch.n_classes, None)
+        with one_blas_thread():
+            self._solve_sketch(sketch, no_finite_t)
+        self.fit_report_ = replace(self.fit_report_, passes=passes)
+        self.sketch_ = sketch
+        return self
+
+    def _solve_sketch(self, sketch: Sketch, no_finite_t: bool = False) -> None:
         if sketch.flat:
             self._finish(1.0, FitReport(True, 0.0, None, sketch.mean_nll(1.0), sketch.n_samples, 1, FLAT))
             return
-        best = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
+        best = _minimum(sketch)
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
-        if sketch.perfect:
-            edge = "low"  # whatever a table of rounding noise says
+        if sketch.perfect or no_finite_t:
+            edge = "low" if sketch.perfect else "high"  # whatever a table of rounding noise says
         if edge is not None:
             t = sketch.t_range[edge == "high"]
         if self.t_range is not None and not self.t_range[0] <= t <= self.t_range[1]:
             edge = "low" if t < self.t_range[0] else "high"
             t = self.t_range[edge == "high"]
         message = f"minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
+        advice = ADVICE
         if edge is not None:
-            perfect = edge == "low" and sketch.perfect
-            message = f"{NO_FINITE_T['low'] if perfect else 'the best T is beyond the range'}; T = {t:g} is its edge"
+            endless = no_finite_t or (edge == "low" and sketch.perfect)
+            message = f"{NO_FINITE_T[edge] if endless else 'the best T is beyond the range'}; T = {t:g} is its edge"
+            if not endless:
+                low, high = (t / 1000, 4 * t) if edge == "low" else (t / 4, 1000 * t)
+                advice = (
+                    f"Use a sketch of a range beyond it: t_range=({low:g}, {high:g}) (attemper sketch --t-range {low:g} "
+                    f"{high:g}). {ADVICE}"
+                )
         ok = edge is None and error < 1e-3
-        self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message))
+        self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message), advice)
 
-    def _finish(self, t: float, report: FitReport) -> None:
+    def _finish(self, t: float, report: FitReport, advice: str | None = None) -> None:
         self.temperature_ = float(t)
         self.map_ = ScaleMap(1 / self.temperature_)
         self.fit_report_ = report
         if report.edge is not None:
-            self._warn(f"{report.message}. {ADVICE}", EdgeWarning, stacklevel=4)
+            self._warn(f"{report.message}. {advice or ADVICE}", EdgeWarning, stacklevel=4)
         elif not report.converged:
             self._warn(f"{report.message}.", AttemperWarning, stacklevel=4)
 
@@ -152,6 +180,39 @@ NO_FINITE_T = {
 }
 FLAT = "the logits of every row are equal, so T has no effect; T = 1 leaves them as they are"
 ADVICE = "BayesianTemperatureScaling gives a finite answer with an interval here."
+
+
+def _minimum(sketch: Sketch) -> chebyshev.Minima:
+    """T with the least NLL within the range of a sketch."""
+    return chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
+
+
+def _next_range(sketch: Sketch) -> tuple[float, float] | Literal["none"] | None:
+    """Range whose sketch holds the best T; None where this one does, "none" where no finite T is best.
+
+    Beyond the edge of a sketch one of a wide range is made. It is too coarse to interpolate, but the NLL falls and then
+    rises again, so that the neighbours of its least value have the best T between them.
+    """
+    if sketch.flat or sketch.perfect:
+        return None
+    low, high = sketch.t_range
+    if high / low > 1e6:
+        t = np.exp(chebyshev.nodes(len(sketch.nll), sketch.interval))
+        least = int(sketch.nll.argmin())
+        # As T → ∞ the NLL tends to that of a uniform prediction, from below where there is a best T.
+        if sketch.nll[least] >= sketch.nll[-1] - 1e-12 * abs(sketch.nll[-1]):
+            return "none"
+        return float(t[least - 1]) if least else low, float(t[min(least + 1, len(t) - 1)])
+    best = _minimum(sketch)
+    tiny = np.ptp(sketch.nll) <= 1e-7 * sketch.nll.max()  # logits so small that every T gives uniform predictions
+    if tiny or best.edge[0] < 0:
+        return LEAST_T, 4 * low
+    if best.edge[0] > 0:
+        return high / 4, MOST_T
+    if best.error[0] > 1e-7 and high / low > 16.1:
+        middle = float(np.exp(best.at[0]))
+        return middle / 4, 4 * middle
+    return None
 
 
 def least_nll(scores: Scores) -> nll.Minimum | Literal["low", "high", "flat"]:

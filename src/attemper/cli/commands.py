@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 import numpy as np
-from numpy.typing import ArrayLike
 from rich.table import Table
 from rich.text import Text
 
 import attemper
 from attemper.calibrators import METHODS, Calibrator, Provenance, load
-from attemper.cli.inputs import bar, kept_beside, progress, sketch_of
+from attemper.calibrators.streaming import StreamingCalibrator
+from attemper.cli.inputs import are_sketches, bar, kept_beside, progress, sketch_of
 from attemper.cli.options import (
     check_noise,
     check_writable,
@@ -41,7 +41,7 @@ from attemper.files import ProbRows, expanded, open_scores, write_probs
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate, nll
 from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE, DEFAULT_THETAS
+from attemper.sketch import Sketch
 
 __all__ = ["cli"]
 
@@ -89,7 +89,7 @@ def fit(
     params: Sequence[str],
     theta: float | None,
     loss: str | None,
-    t_range: tuple[float, float],
+    t_range: tuple[float, float] | None,
     read: dict[str, Any],
     spread: dict[str, Any],
     as_json: bool,
@@ -123,13 +123,12 @@ def fit(
     given = parameters(params, cls) | ({"theta": theta, "loss": loss or "paper"} if method == "ats" else {})
     calibrator = cls.for_labels(noisy=noisy, noise=noise, **given, classes=read["classes"])
     calibrator.set_params(input="probs" if read["probs"] else "logits", floor=read["floor"])
-    if "t_range" in cls.own_params():
+    if t_range is not None:
+        if "t_range" not in cls.own_params():
+            raise InputError(f"--t-range: {method} knows no range of temperatures")
         calibrator.set_params(t_range=t_range)
-    elif t_range != DEFAULT_T_RANGE:
-        raise InputError(f"--t-range: {method} knows no range of temperatures")
     check_writable(output, inputs)
-    thetas = DEFAULT_THETAS if theta is None else [theta]
-    summary = fit_files(calibrator, inputs, read, spread, output, t_range=t_range, thetas=thetas)
+    summary = fit_files(calibrator, inputs, read, spread, output, t_range=t_range)
     calibrator.save(output, provenance=Provenance.now([*inputs, *dict.fromkeys(read["labels"] or ())]))
     forget(kept_beside(output))
     report = calibrator.fit_report_
@@ -149,7 +148,8 @@ def fit(
     out.print(f"{summary['n_samples']} samples, {summary['n_classes']} classes, method {method}", markup=False)
     for line in calibrator.describe():
         out.print(f"  {line}", markup=False)
-    out.print(f"  validation NLL {summary['nll_uncalibrated']:.4f} → {report.nll:.4f}", markup=False)
+    before = summary["nll_uncalibrated"]
+    out.print(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}", markup=False)
     out.print(f"  {report.message}", markup=False)
     out.print(f"wrote {output}", markup=False)
 
@@ -332,12 +332,10 @@ def fit_files(
     spread: dict[str, Any],
     output: str,
     *,
-    t_range: tuple[float, float],
-    thetas: ArrayLike,
+    t_range: tuple[float, float] | None,
 ) -> dict[str, Any]:
     """Fit from a sketch where that is enough, else from all logits; return what the data are."""
-    parts = calibrator.sketch_parts()
-    if parts is None:
+    if calibrator.sketch_parts() is None:
         if any(path.endswith(".json") for path in inputs):
             raise InputError(f"{calibrator.method} cannot be fitted from a sketch: it needs the logits themselves")
         if spread:
@@ -356,15 +354,26 @@ def fit_files(
             "n_shards": len(expanded(inputs)),
             "nll_uncalibrated": nll(before, scores.labels, log_probs=True, sample_weight=scores.weights),
         }
-    sketch, n_shards = sketch_of(inputs, read, spread, output, t_range=t_range, thetas=thetas, parts=parts)
-    if t_range == DEFAULT_T_RANGE:  # not told, so a sketch may cover another
-        calibrator.set_params(t_range=sketch.t_range)
-    calibrator.fit_sketch(sketch)
+    assert isinstance(calibrator, StreamingCalibrator)
+    made: list[tuple[Sketch, int]] = []
+
+    def sketch_with(**settings: Any) -> Sketch:
+        made.append(sketch_of(inputs, read, spread, output, **settings))
+        return made[-1][0]
+
+    if are_sketches(inputs):
+        sketch = sketch_with(t_range=t_range, parts=calibrator.sketch_parts())
+        if t_range is None and calibrator.get_params()["t_range"] is not None:
+            calibrator.set_params(t_range=sketch.t_range)
+        calibrator.fit_sketch(sketch)
+    else:
+        calibrator.fit_passes(sketch_with)
+    sketch, n_shards = made[0]
     return {
         "n_samples": sketch.n_samples,
         "n_classes": sketch.n_classes,
         "n_shards": n_shards,
-        "nll_uncalibrated": sketch.mean_nll(1.0),
+        "nll_uncalibrated": sketch.mean_nll(1.0) if sketch.t_range[0] <= 1 <= sketch.t_range[1] else None,
     }
 
 

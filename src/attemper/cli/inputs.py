@@ -50,12 +50,12 @@ def sketch_of(
     Sketches of finished files are kept beside the output until `forget`.
     """
     sketches = [path for path in inputs if path.endswith(".json")]
-    if len(sketches) == len(inputs):
+    if are_sketches(inputs):
         _reject_reading_options(sketches[0], read)
         if spread:
             raise InputError(f"{sketches[0]}: --{next(iter(spread))} is for files of logits; sketches are merely added")
         total = merged(inputs)
-        if settings["t_range"] not in (DEFAULT_T_RANGE, total.t_range):
+        if settings["t_range"] not in (None, total.t_range):
             raise InputError(
                 f"--t-range {settings['t_range']}: {sketches[0]} covers {total.t_range}, which is settled when a "
                 "sketch is made of logits"
@@ -66,6 +66,7 @@ def sketch_of(
             f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
             "`attemper sketch` and give sketches alone"
         )
+    settings["t_range"] = settings["t_range"] or DEFAULT_T_RANGE
     count = len(expanded(inputs))
     if count == 1 and not spread:
         made = sketch_pieces(progress(open_scores(inputs, **read), "reading"), **settings)
@@ -79,6 +80,11 @@ def sketch_of(
 
         keep = kept_beside(output)
         return sketch_sharded(inputs, **spread, keep=keep, progress=tick, **settings, **read), count
+
+
+def are_sketches(inputs: Sequence[str]) -> bool:
+    """Tell sketches that were made before from files of logits."""
+    return all(path.endswith(".json") for path in inputs)
 
 
 def kept_beside(output: str) -> str:

@@ -93,7 +93,8 @@ def of_document(path: Place) -> Found:
         )
     if kind == "sketch":
         s = Sketch.load(path)
-        accuracy, nll = s.correct / s.weight, s.mean_nll(1.0)
+        accuracy = s.correct / s.weight
+        nll = s.mean_nll(1.0) if s.t_range[0] <= 1 <= s.t_range[1] else None
         parts = [part for part in ALL_PARTS if getattr(s, part) is not None]
         return (
             {
@@ -108,7 +109,7 @@ def of_document(path: Place) -> Found:
                 "a sketch, from which ts, ats and bayes can be fitted",
                 f"of {s.n_samples} samples, {s.n_classes} classes; temperatures {s.t_range[0]:g} to {s.t_range[1]:g}"
                 + (f"; parts: {', '.join(parts)}" if parts else ""),
-                f"accuracy {accuracy:.4f}, NLL {nll:.4f} before calibration",
+                f"accuracy {accuracy:.4f}" + ("" if nll is None else f", NLL {nll:.4f} before calibration"),
                 "when it was made is not told in a sketch",
             ],
         )

@@ -230,7 +230,11 @@ interval_option = click.option(
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
 t_range_option = click.option(
-    "--t-range", type=float, nargs=2, default=DEFAULT_T_RANGE, show_default=True, help="Temperatures considered."
+    "--t-range",
+    type=float,
+    nargs=2,
+    metavar="LOW HIGH",
+    help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}; fit --method ts: any].",
 )
 files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
 

@@ -49,7 +49,7 @@ def sketch(
     min_samples: int | None,
     allow_small: bool,
     methods: str | None,
-    t_range: tuple[float, float],
+    t_range: tuple[float, float] | None,
     read: dict[str, Any],
     spread: dict[str, Any],
     as_json: bool,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from attemper.calibrators import Calibrator
+from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.engines.kept import Kept
 from attemper.engines.pools import open_pool
 from attemper.engines.run import Progress, Run
@@ -76,8 +77,7 @@ def fit_sharded(
     >>> fit_sharded(TemperatureScaling(), shards, engine="threads", workers=2).fit_report_.n_samples
     3
     """
-    parts = calibrator.sketch_parts()
-    if parts is None:
+    if calibrator.sketch_parts() is None:
         raise InputError(
             f"{calibrator.method} cannot be fitted from sketches of shards: it needs the logits themselves, all in "
             "one place. ts, ats and bayes can."
@@ -85,26 +85,27 @@ def fit_sharded(
     unknown = sorted(set(reading) - READING)
     if unknown:
         raise InputError(f"{unknown[0]}: not known here; what the numbers are is told by the calibrator's parameters")
-    told = calibrator.get_params()
-    theta = told.get("theta")
-    sketch = sketch_sharded(
-        shards,
-        engine=engine,
-        workers=workers,
-        scheduler=scheduler,
-        retries=retries,
-        keep=keep,
-        resume=resume,
-        progress=progress,
-        t_range=told.get("t_range") or DEFAULT_T_RANGE,
-        thetas=told.get("theta_grid") if theta is None else [theta],
-        parts=parts,
-        probs=calibrator.input == "probs",
-        floor=calibrator.floor,
-        classes=calibrator.classes,
-        **reading,
-    )
-    return calibrator.fit_sketch(sketch)
+    assert isinstance(calibrator, StreamingCalibrator)
+    shards = list(shards) if isinstance(shards, Iterator) else shards  # may be gone through more than once
+
+    def sketch_with(**settings: Any) -> Sketch:
+        return sketch_sharded(
+            shards,
+            engine=engine,
+            workers=workers,
+            scheduler=scheduler,
+            retries=retries,
+            keep=keep,
+            resume=resume,
+            progress=progress,
+            probs=calibrator.input == "probs",
+            floor=calibrator.floor,
+            classes=calibrator.classes,
+            **settings,
+            **reading,
+        )
+
+    return calibrator.fit_passes(sketch_with)
 
 
 def sketch_sharded(
