@@ -19,6 +19,13 @@ settings.register_profile(
 )
 settings.load_profile("attemper")
 
+
+def pytest_cmdline_main(config):
+    """Give tests that share a cluster (`xdist_group`) to one process, where there are several."""
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+
+
 FLAGS = (
     "--headless=new",
     "--no-sandbox",

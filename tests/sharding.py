@@ -4,8 +4,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import fields
 
 import numpy as np
+import pytest
 
 from data import draw
+
+# Of several processes one runs all tests that need a cluster, so that there is one of Dask and one of Ray.
+clusters = pytest.mark.xdist_group("clusters")
 
 
 class Shuffled(Executor):

@@ -25,7 +25,7 @@ def two():
         yield
 
 
-class Seen(Exception):
+class SeenError(Exception):
     pass
 
 
@@ -61,10 +61,10 @@ def test_a_fit_has_one_thread_and_gives_the_others_back(name, two, inside):
 def test_an_error_gives_them_back_too(name, two, monkeypatch):
     def fail(*args):
         assert set(blas_threads()) == {1}
-        raise Seen
+        raise SeenError
 
     monkeypatch.setattr(Sketch, "mean_nll", fail)
-    with pytest.raises(Seen):
+    with pytest.raises(SeenError):
         FITS[name](*draw(200, 3))
     assert set(blas_threads()) == {2}
     with pytest.raises(InputError):

@@ -213,7 +213,7 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
 @pytest.mark.parametrize("threads", ["²", "0", "-1", "1.5", "many", " 2", "٣", "9" * 5000])
 def test_a_number_of_threads_that_is_none_is_an_error(monkeypatch, threads):
     monkeypatch.setenv("ATTEMPER_THREADS", threads)
-    with pytest.raises(InputError, match="ATTEMPER_THREADS=.*whole number, 1 or more"):
+    with pytest.raises(InputError, match=r"ATTEMPER_THREADS=.*whole number, 1 or more"):
         Scores.from_logits(*draw(20, 4)).total(whole)
 
 

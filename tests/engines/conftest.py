@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from data import draw
+
+PATIENCE = 600  # seconds: machines are shared
 
 # Python runs a module of this name at its start, in every worker of every engine.
 DEADLY = """
@@ -59,23 +62,58 @@ def deadly_shards(tmp_path, shards):
     return [*shards[:2], path, *shards[3:]]
 
 
+def started(start):
+    """Start a cluster; once more where a busy machine was too slow for it."""
+    try:
+        return start()
+    except Exception:
+        return start()
+
+
 @pytest.fixture(scope="session")
 def dask_client(deadly):
-    """Start two worker processes."""
+    """Start two worker processes, the only ones of Dask; tests that use them are in the group "clusters"."""
     distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+    dask = pytest.importorskip("dask")
+    timeouts = {f"distributed.comm.timeouts.{what}": f"{PATIENCE}s" for what in ("connect", "tcp")}
+    with dask.config.set({**timeouts, "distributed.scheduler.worker-ttl": None}):
+        cluster = started(
+            lambda: distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0")
+        )
+        with cluster, distributed.Client(cluster, timeout=PATIENCE, set_as_default=False) as client:
+            yield client
 
 
 @pytest.fixture(scope="session")
 def ray_cluster(deadly):
-    """Start Ray with two workers; no request leaves the machine."""
+    """Start Ray with two workers, the only one; no request leaves the machine."""
     ray = pytest.importorskip("ray")
+
+    def start():
+        try:
+            ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+        except BaseException:
+            ray.shutdown()
+            raise
+
+    from ray._private import services
+
+    real, give_up = services.get_node, time.monotonic() + PATIENCE
+
+    def get_node(*args):  # Ray itself asks for 30 seconds
+        while True:
+            try:
+                return real(*args)
+            except RuntimeError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(1)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
+        patch.setenv("RAY_gcs_server_port_wait_time_s", str(PATIENCE))
+        with pytest.MonkeyPatch.context() as starting:
+            starting.setattr(services, "get_node", get_node)
+            started(start)
         yield
         ray.shutdown()

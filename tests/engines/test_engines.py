@@ -1,5 +1,6 @@
 """Whoever does the work, the answer is the same to the last bit, and so are the errors."""
 
+import os
 import re
 import socket
 import threading
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attemper import (
+    AttemperError,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     FileError,
@@ -23,7 +25,7 @@ from attemper.engines import fit_sharded, pools, sketch_sharded
 from attemper.files import open_scores
 
 from data import draw, save
-from sharding import Shuffled, break_shard, same
+from sharding import Shuffled, break_shard, clusters, same
 
 PLAIN = ["serial", "threads"]
 
@@ -34,14 +36,18 @@ def test_the_order_of_completion_changes_no_bit(order):
     assert same(sketch_sharded(shards, engine=Shuffled(order), n_nodes=8), sketch_sharded(shards, n_nodes=8))
 
 
-@pytest.mark.parametrize("engine", ["threads", "processes", "executor", "dask", "scheduler", "ray"])
-def test_every_engine_gives_the_same_bits(engine, shards, request):
+@pytest.mark.parametrize(
+    "engine",
+    ["threads", "processes", "executor", *(pytest.param(e, marks=clusters) for e in ("dask", "scheduler", "ray"))],
+)
+def test_every_engine_gives_the_same_bits(engine, shards, request, monkeypatch):
     told = {"engine": engine, "workers": 2}
     if engine == "executor":
         told = {"engine": ThreadPoolExecutor(3)}
     elif engine == "dask":
         told = {"engine": request.getfixturevalue("dask_client")}
     elif engine == "scheduler":
+        monkeypatch.setattr(pools, "CONNECT_SECONDS", 600.0)
         address = request.getfixturevalue("dask_client").scheduler.address
         told = {"engine": "dask", "scheduler": address}
     elif engine == "ray":
@@ -117,8 +123,9 @@ BROKEN = [
 @pytest.mark.parametrize(
     "engine, kind, error, why",
     [
-        *((engine, *case) for engine in ("serial", "threads", "dask") for case in BROKEN),
-        *(("ray", *case) for case in BROKEN[::3]),
+        *((engine, *case) for engine in ("serial", "threads") for case in BROKEN),
+        *(pytest.param("dask", *case, marks=clusters) for case in BROKEN),
+        *(pytest.param("ray", *case, marks=clusters) for case in BROKEN[::3]),
     ],
 )
 def test_a_bad_shard_is_named(kind, error, why, engine, shards, request):
@@ -200,7 +207,8 @@ def test_a_server_that_is_no_scheduler(shards):
 
 
 @pytest.mark.parametrize("check", [pools._greets_as_dask, pools._greets_as_ray])
-def test_a_server_that_says_something_else(check):
+def test_a_server_that_says_something_else(check, monkeypatch):
+    monkeypatch.setattr(pools, "CONNECT_SECONDS", 600.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -213,7 +221,9 @@ def test_a_server_that_says_something_else(check):
             pools._check_answers(f"127.0.0.1:{port}", "tcp://127.0.0.1:8786", check)
 
 
-def test_real_schedulers_are_known_by_their_greeting(dask_client, ray_cluster):
+@clusters
+def test_real_schedulers_are_known_by_their_greeting(dask_client, ray_cluster, monkeypatch):
+    monkeypatch.setattr(pools, "CONNECT_SECONDS", 600.0)
     import ray
 
     gcs = ray.get_runtime_context().gcs_address
@@ -221,6 +231,33 @@ def test_real_schedulers_are_known_by_their_greeting(dask_client, ray_cluster):
     pools._check_answers(dask_client.scheduler.address, "tcp://127.0.0.1:8786", pools._greets_as_dask)
 
 
+NO_WORKER = """
+import os, signal, sys
+if any("spawn_main" in word for word in sys.orig_argv):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@clusters
+def test_dask_workers_that_die_at_their_start_are_one_message(tmp_path, shards, monkeypatch, capfd):
+    pytest.importorskip("distributed")
+    (tmp_path / "sitecustomize.py").write_text(NO_WORKER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with pytest.raises(AttemperError, match=r"1 workers could not be started.*--engine processes"):
+        sketch_sharded(shards, engine="dask", workers=1)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_workers_are_opened_once_for_all_passes(shards, monkeypatch):
+    opened = []
+    real = pools.open_pool
+    monkeypatch.setattr(pools, "open_pool", lambda *args, **told: opened.append(args) or real(*args, **told))
+    parts = [(1e4 * h, y) for h, y in (draw(60, 4, seed=i) for i in range(5))]
+    assert fit_sharded(TemperatureScaling(), parts, engine="threads", workers=2).fit_report_.passes > 1
+    assert opened == [("threads",)]
+
+
+@clusters
 def test_an_absent_ray_cluster(shards):
     ray = pytest.importorskip("ray")
     if ray.is_initialized():

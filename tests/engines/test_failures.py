@@ -26,7 +26,7 @@ from attemper.engines import merged, sketch_sharded
 from attemper.files import open_scores
 
 from data import draw
-from sharding import Shuffled, break_shard, same
+from sharding import Shuffled, break_shard, clusters, same
 
 # Losses
 
@@ -54,12 +54,14 @@ def test_a_given_executor_that_breaks(deadly, deadly_shards):
         sketch_sharded(deadly_shards, engine=pool, retries=5)
 
 
+@clusters
 def test_dask_makes_a_lost_worker_good_by_itself(dask_client, deadly_shards):
     found = sketch_sharded(deadly_shards, engine=dask_client, workers=2)
     assert not list(deadly_shards[2].parent.glob("*.armed?"))
     assert same(found, sketch_sharded(deadly_shards))
 
 
+@clusters
 def test_ray_makes_a_lost_worker_good_by_itself(ray_cluster, deadly_shards):
     found = sketch_sharded(deadly_shards, engine="ray")
     assert not list(deadly_shards[2].parent.glob("*.armed?"))
@@ -222,6 +224,13 @@ def test_after_an_error_nothing_more_is_begun(shards):
     assert Counting.begun < len(shards)
 
 
+def lives(pid):
+    try:
+        return "Z (zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 def test_workers_do_not_outlive_the_process_that_started_them(shards, tmp_path):
     # They sleep over their shard, and the process that waits for them is killed.
     program = """
@@ -238,13 +247,12 @@ time.sleep(600)
     process.kill()
     process.wait()
     process.stdout.close()
-    for _ in range(300):
-        if not Path(f"/proc/{worker}").exists() or "Z (zombie)" in Path(f"/proc/{worker}/status").read_text():
-            break
+    end = time.monotonic() + 600
+    while lives(worker) and time.monotonic() < end:
         time.sleep(0.1)
-    else:
+    if lives(worker):
         os.kill(worker, signal.SIGKILL)
-        pytest.fail("a worker was still there after 30 s")
+        pytest.fail("a worker was still there after 600 s")
 
 
 def test_the_lowest_number_is_taken_for_the_right_one(tmp_path):

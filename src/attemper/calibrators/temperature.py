@@ -158,8 +158,8 @@ class TemperatureScaling(StreamingCalibrator):
             if not endless:
                 low, high = (t / 1000, 4 * t) if edge == "low" else (t / 4, 1000 * t)
                 advice = (
-                    f"Use a sketch of a range beyond it: t_range=({low:g}, {high:g}) (attemper sketch --t-range {low:g} "
-                    f"{high:g}). {ADVICE}"
+                    f"Use a sketch of a range beyond it: t_range=({low:g}, {high:g}) (attemper sketch --t-range "
+                    f"{low:g} {high:g}). {ADVICE}"
                 )
         ok = edge is None and error < 1e-3
         self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message), advice)

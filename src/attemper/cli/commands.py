@@ -15,7 +15,7 @@ from rich.text import Text
 import attemper
 from attemper.calibrators import METHODS, Calibrator, Provenance, load
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.cli.inputs import are_sketches, bar, kept_beside, progress, sketch_of
+from attemper.cli.inputs import are_sketches, bar, kept_beside, progress, sketch_of, workers_held
 from attemper.cli.options import (
     check_noise,
     check_writable,
@@ -367,7 +367,8 @@ def fit_files(
             calibrator.set_params(t_range=sketch.t_range)
         calibrator.fit_sketch(sketch)
     else:
-        calibrator.fit_passes(sketch_with)
+        with workers_held(spread) as spread:
+            calibrator.fit_passes(sketch_with)
     sketch, n_shards = made[0]
     return {
         "n_samples": sketch.n_samples,

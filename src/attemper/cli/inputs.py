@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from attemper.cli.output import err
-from attemper.engines import merged, sketch_pieces, sketch_sharded
+from attemper.engines import merged, open_workers, sketch_pieces, sketch_sharded
 from attemper.errors import InputError
 from attemper.files import ScoreFiles, expanded, open_scores
 from attemper.places import local
@@ -80,6 +80,18 @@ def sketch_of(
 
         keep = kept_beside(output)
         return sketch_sharded(inputs, **spread, keep=keep, progress=tick, **settings, **read), count
+
+
+@contextmanager
+def workers_held(spread: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Open the workers that these options name once, for several passes over the files; return options with them."""
+    if not spread:
+        yield spread
+        return
+    rest = {name: value for name, value in spread.items() if name in ("retries", "resume")}
+    named = {"engine": None} | {name: value for name, value in spread.items() if name != "resume"}
+    with open_workers(**named) as pool:
+        yield rest | {"engine": pool}
 
 
 def are_sketches(inputs: Sequence[str]) -> bool:

@@ -6,13 +6,14 @@ here, and the loop in `run` knows none of them.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from numbers import Integral
 from typing import Any
@@ -21,7 +22,7 @@ from urllib.parse import urlsplit
 from attemper.engines.shards import Shard, sketch_shard
 from attemper.errors import AttemperError, InputError, require
 
-__all__ = ["ENGINES", "Pool", "open_pool"]
+__all__ = ["ENGINES", "Pool", "open_pool", "open_workers"]
 
 ENGINES = ("serial", "threads", "processes", "dask", "ray")
 """Names that `fit_sharded` takes as ``engine``."""
@@ -161,10 +162,27 @@ class Dask(Given):
             return cls(client, (client,), None)
         count = workers or _cores()
         env = {"ATTEMPER_THREADS": str(max(1, _cores() // count))}
-        cluster = distributed.LocalCluster(
-            n_workers=count, threads_per_worker=1, dashboard_address=None, processes=True, env=env
-        )
-        client = distributed.Client(cluster, set_as_default=False)
+        with _quiet("distributed", logging.CRITICAL), contextlib.ExitStack() as owned:
+            try:
+                # No fixed port: another cluster may run already.
+                cluster = owned.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=count,
+                        threads_per_worker=1,
+                        dashboard_address="127.0.0.1:0",
+                        processes=True,
+                        silence_logs=False,
+                        env=env,
+                    )
+                )
+                client = distributed.Client(cluster, set_as_default=False)
+            except Exception as error:  # whatever a worker that is killed makes Dask run into
+                raise AttemperError(
+                    f"engine 'dask': {count} workers could not be started on this machine ({error}); they were killed "
+                    "or ran out of memory. Use fewer of them (--workers 1, workers=1), or --engine processes "
+                    "(engine='processes')."
+                ) from None
+            owned.pop_all()
         return cls(client, (client, cluster), None)
 
     def close(self, *, at_once: bool) -> None:
@@ -200,15 +218,11 @@ class Ray(Pool):
         if scheduler is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what runs here is no one else's business
         local = {"num_cpus": workers or _cores(), "include_dashboard": False} if scheduler is None else {}
-        log = logging.getLogger("ray")
-        level = log.level
-        log.setLevel(logging.ERROR)  # it greets in the tone of a warning
         try:
-            self.ray.init(address=scheduler or "local", configure_logging=False, log_to_driver=False, **local)
-        except (OSError, RuntimeError, ValueError) as error:
+            with _quiet("ray", logging.ERROR):  # it greets in the tone of a warning
+                self.ray.init(address=scheduler or "local", configure_logging=False, log_to_driver=False, **local)
+        except Exception as error:  # its own limits of time are plain exceptions
             raise InputError(f"scheduler {scheduler or 'of this machine'}: Ray cannot be reached: {error}") from None
-        finally:
-            log.setLevel(level)
 
     def submit(self, shard: Shard) -> Future[Any]:
         """Hand a shard over."""
@@ -259,6 +273,24 @@ def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retrie
     )
 
 
+@contextlib.contextmanager
+def open_workers(
+    engine: Any, *, workers: int | None = None, scheduler: str | None = None, retries: int = 0
+) -> Iterator[Pool]:
+    """Open a pool for as long as it is needed; one that is open already stays open."""
+    if isinstance(engine, Pool):
+        yield engine
+        return
+    pool = open_pool(engine, workers=workers, scheduler=scheduler, retries=retries)
+    try:
+        yield pool
+    except BaseException:
+        with contextlib.suppress(Exception):  # an engine that cannot even be closed must not hide what happened
+            pool.close(at_once=True)
+        raise
+    pool.close(at_once=False)
+
+
 def _begin_worker(threads: int) -> None:
     """Share the cores out; leave Ctrl-C to the process that started this one, and do not outlive it."""
     os.environ["ATTEMPER_THREADS"] = str(threads)
@@ -271,6 +303,18 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+@contextlib.contextmanager
+def _quiet(name: str, level: int) -> Iterator[None]:
+    """Let a library log nothing below this level."""
+    log = logging.getLogger(name)
+    before = log.level
+    log.setLevel(level)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _is_whole(value: Any) -> bool:

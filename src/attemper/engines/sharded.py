@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 from attemper.calibrators import Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.engines.kept import Kept
-from attemper.engines.pools import open_pool
+from attemper.engines.pools import open_workers
 from attemper.engines.run import Progress, Run
 from attemper.engines.shards import Shards, as_shards
 from attemper.engines.tree import Tree
@@ -91,9 +90,7 @@ def fit_sharded(
     def sketch_with(**settings: Any) -> Sketch:
         return sketch_sharded(
             shards,
-            engine=engine,
-            workers=workers,
-            scheduler=scheduler,
+            engine=pool,
             retries=retries,
             keep=keep,
             resume=resume,
@@ -105,7 +102,8 @@ def fit_sharded(
             **reading,
         )
 
-    return calibrator.fit_passes(sketch_with)
+    with open_workers(engine, workers=workers, scheduler=scheduler, retries=retries) as pool:
+        return calibrator.fit_passes(sketch_with)
 
 
 def sketch_sharded(
@@ -138,24 +136,20 @@ def sketch_sharded(
     if resume and keep is None:
         raise InputError("resume=True: say with keep=… in which folder the finished sketches are")
     kept = None if keep is None else Kept(keep, tasks, resume=resume)
-    pool = open_pool(engine, workers=workers, scheduler=scheduler, retries=retries)
-    try:
-        total = Run(tasks, pool, retries, kept, progress).total()
-    except BaseException as error:
-        with contextlib.suppress(Exception):  # an engine that cannot even be closed must not hide what happened
-            pool.close(at_once=True)
-        if kept is None or not kept.count:
+    with open_workers(engine, workers=workers, scheduler=scheduler, retries=retries) as pool:
+        try:
+            return Run(tasks, pool, retries, kept, progress).total()
+        except BaseException as error:
+            if kept is None or not kept.count:
+                raise
+            note = (
+                f"{kept.count} of {len(tasks)} shards are finished and kept in {kept.folder}; go on from there with "
+                "--resume (resume=True)"
+            )
+            if isinstance(error, AttemperError):
+                raise type(error)(f"{str(error).rstrip('.')}. {note}") from error.__cause__
+            error.add_note(note)
             raise
-        note = (
-            f"{kept.count} of {len(tasks)} shards are finished and kept in {kept.folder}; go on from there with "
-            "--resume (resume=True)"
-        )
-        if isinstance(error, AttemperError):
-            raise type(error)(f"{str(error).rstrip('.')}. {note}") from error.__cause__
-        error.add_note(note)
-        raise
-    pool.close(at_once=False)
-    return total
 
 
 def merged(sketches: Iterable[Sketch | str | os.PathLike[str]] | str | os.PathLike[str]) -> Sketch:
