@@ -58,6 +58,8 @@ def browser(tmp_path_factory):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     opened = webdriver.Chrome(options=options, service=Service(driver))
+    opened.set_page_load_timeout(600)  # machines are shared
+    opened.set_script_timeout(600)
     opened.get("about:blank")
     yield opened
     opened.quit()

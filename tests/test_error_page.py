@@ -149,6 +149,7 @@ PROVOKED = {
     "T on the edge of the range": lambda: BayesianTemperatureScaling().fit(
         np.tile(1e4 * LOGITS, (50, 1)), np.tile(LABELS, 50)
     ),
+    "A sketch whose range ends too early": lambda: TemperatureScaling().fit_sketch(Sketch.of(1e3 * LOGITS, LABELS)),
     "A class without a label": unseen_class,
     "A method that needs the logits": lambda: StructuredScaling().fit_sketch(Sketch.of(LOGITS, LABELS)),
     "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, t_range=(0.1, 10)),

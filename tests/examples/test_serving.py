@@ -109,7 +109,7 @@ def service(files):
             body = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             request = urllib.request.Request(found[1] + path, body, {"Content-Type": "application/json"})
             try:
-                with urllib.request.urlopen(request, timeout=60) as answer:
+                with urllib.request.urlopen(request, timeout=600) as answer:
                     return answer.status, json.load(answer)
             except urllib.error.HTTPError as error:
                 with error:
@@ -118,7 +118,7 @@ def service(files):
         yield ask
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
 
 
 def test_the_service_answers_what_numpy_says(service, files, expected):

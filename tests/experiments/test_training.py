@@ -104,7 +104,7 @@ def killed_after_next_checkpoint(command, checkpoint):
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    end = time.monotonic() + 120
+    end = time.monotonic() + 600
     while not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before:
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < end

@@ -98,7 +98,7 @@ def fit(
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
     .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. For ts, ats and bayes files
-    are read in chunks, once, several at a time with --workers or on a cluster; other methods need all logits in memory.
+    are read in chunks, several at a time with --workers or on a cluster; other methods need all logits in memory.
     What several workers find is the same to the last bit. When a file fails, the work on the others is kept: mend it
     and say --resume.
 

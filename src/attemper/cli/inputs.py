@@ -9,7 +9,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from attemper.cli.output import err
-from attemper.engines import merged, open_workers, sketch_pieces, sketch_sharded
+from attemper.engines import merged, sketch_pieces, sketch_sharded
+from attemper.engines.pools import open_workers
 from attemper.errors import InputError
 from attemper.files import ScoreFiles, expanded, open_scores
 from attemper.places import local

@@ -6,8 +6,8 @@ out and takes sketches in; `tree` adds them; `kept` stores those that are finish
 """
 
 from attemper.engines.kept import forget
-from attemper.engines.pools import ENGINES, open_workers
+from attemper.engines.pools import ENGINES
 from attemper.engines.sharded import fit_sharded, merged, sketch_sharded
 from attemper.engines.shards import sketch_pieces
 
-__all__ = ["ENGINES", "fit_sharded", "forget", "merged", "open_workers", "sketch_pieces", "sketch_sharded"]
+__all__ = ["ENGINES", "fit_sharded", "forget", "merged", "sketch_pieces", "sketch_sharded"]
