@@ -22,12 +22,14 @@ from attemper.calibrators import (
 from attemper.errors import (
     AttemperError,
     AttemperWarning,
+    ChanceAccuracyWarning,
     EdgeWarning,
     FileError,
     InputError,
     InputTypeError,
     MissingExtraError,
     NotFittedError,
+    ProbabilitiesAsLogitsWarning,
 )
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
 from attemper.scores import Scores
@@ -45,6 +47,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "BetaCalibration",
     "BinMap",
     "CalibratedClassifier",
+    "ChanceAccuracyWarning",
     "DirichletCalibration",
     "EdgeWarning",
     "EnsembleTemperatureScaling",
@@ -60,6 +63,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "NotFittedError",
     "OddsMap",
     "PlattScaling",
+    "ProbabilitiesAsLogitsWarning",
     "ScaleMap",
     "Scores",
     "Sketch",

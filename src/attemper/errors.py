@@ -1,13 +1,19 @@
 """Every error and warning a user can meet, and the check for an optional package.
 
 One family: ``except AttemperError`` catches them all, and since it is a
-``ValueError`` it also behaves as scikit-learn users expect.
+``ValueError`` it also behaves as scikit-learn users expect. Messages name options as
+their reader writes them: a keyword in Python, a flag on the command line (`option`).
 """
 
 from __future__ import annotations
 
 import importlib
 import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 
 import sklearn.exceptions
@@ -15,14 +21,27 @@ import sklearn.exceptions
 __all__ = [
     "AttemperError",
     "AttemperWarning",
+    "ChanceAccuracyWarning",
     "EdgeWarning",
     "FileError",
     "InputError",
     "InputTypeError",
     "MissingExtraError",
     "NotFittedError",
+    "ProbabilitiesAsLogitsWarning",
+    "collected_warnings",
+    "names_flags",
+    "naming_flags",
+    "option",
     "require",
+    "warn",
 ]
+
+# Packages whose name on the index is not that of their module.
+PACKAGES = {"PIL": "pillow", "ray": '"ray[client]"'}
+
+_flags: ContextVar[bool] = ContextVar("flags", default=False)
+_collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", default=None)
 
 
 class AttemperError(ValueError):
@@ -78,21 +97,89 @@ class EdgeWarning(AttemperWarning):
     """The best temperature lies on the edge of the range, or at none at all."""
 
 
+class ProbabilitiesAsLogitsWarning(AttemperWarning):
+    """Numbers that were passed as logits look like probabilities."""
+
+
+class ChanceAccuracyWarning(AttemperWarning):
+    """Predictions agree with the labels no more often than by chance."""
+
+
+def warn(message: str, category: type[AttemperWarning] = AttemperWarning) -> None:
+    """Warn at the line outside attemper that led here, or add to `collected_warnings`."""
+    found = _collected.get()
+    if found is not None:
+        found.append(category(message))
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "attemper":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[AttemperWarning]]:
+    """Collect what `warn` would report, in this thread alone, to report it elsewhere.
+
+    >>> with collected_warnings() as found:
+    ...     warn("the rows look like probabilities")
+    >>> found
+    [AttemperWarning('the rows look like probabilities')]
+    """
+    found: list[AttemperWarning] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def option(python: str, flag: str) -> str:
+    """Name an option as the reader of the message writes it.
+
+    >>> option("classes=[…]", "--classes A,B,…")
+    'classes=[…]'
+    >>> with naming_flags():
+    ...     option("classes=[…]", "--classes A,B,…")
+    '--classes A,B,…'
+    """
+    return flag if _flags.get() else python
+
+
+def names_flags() -> bool:
+    """Whether messages are for the command line."""
+    return _flags.get()
+
+
+@contextmanager
+def naming_flags(yes: bool = True) -> Iterator[None]:
+    """Make messages for the command line."""
+    token = _flags.set(yes)
+    try:
+        yield
+    finally:
+        _flags.reset(token)
+
+
 def require(module: str, *, extra: str, why: str = "") -> ModuleType:
-    """Import an optional package, or say in one line how to get it.
+    """Import an optional package, or report in one line how to install it.
+
+    The package itself is named: a clone has no ``attemper[extra]`` that pip could find.
 
     >>> require("json", extra="none").__name__
     'json'
     >>> require("not_there", extra="parquet", why="to read parquet files")
     Traceback (most recent call last):
-    attemper.errors.MissingExtraError: not_there is needed to read parquet files and is not installed: \
-pip install "attemper[parquet]"
+    attemper.errors.MissingExtraError: not_there is needed to read parquet files and is not installed. \
+Use: pip install not_there (extra "parquet")
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise  # the package is there, but one of its own imports is broken: let that be seen
+        package = module.split(".")[0]
         raise MissingExtraError(
-            f'{module} is needed {why + " " if why else ""}and is not installed: pip install "attemper[{extra}]"'
+            f"{module} is needed {why + ' ' if why else ''}and is not installed. "
+            f'Use: pip install {PACKAGES.get(package, package)} (extra "{extra}")'
         ) from None

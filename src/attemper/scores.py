@@ -36,7 +36,8 @@ from attemper.arrays import (
     on_gpu,
     to_numpy,
 )
-from attemper.errors import InputError
+from attemper.errors import InputError, option
+from attemper.plausibility import room_of_sums, warn_of_chance, warn_of_probs
 
 __all__ = ["Chunk", "Kind", "Scores"]
 
@@ -45,6 +46,9 @@ BLOCK_ELEMENTS = 1 << 20
 
 # Squares and cubes of logits must stay finite; what is larger is a mask in disguise.
 LARGEST = 1e30
+
+# Rows whose predictions are compared with their labels: so many show whether there is any agreement.
+LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22
 
 Kind = Literal["logits", "probs"]
 
@@ -143,9 +147,15 @@ class Scores:
         w = None if sample_weight is None else as_weights(sample_weight, n, name)
         scores = cls(values, kind, y, w, bound=0.0, masked=False, floor=floor)
         if kind == "logits" and on_gpu(values):
-            return scores._scan_on_gpu(name)
-        bound, masked = scores._scan(name)
-        return replace(scores, bound=bound, masked=masked)
+            scores = scores._scan_on_gpu(name)
+        else:
+            bound, masked = scores._scan(name)
+            scores = replace(scores, bound=bound, masked=masked)
+        if kind == "logits":
+            warn_of_probs(values)
+        if y is not None:
+            scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
+        return scores
 
     def __len__(self) -> int:
         """Return N, the number of samples."""
@@ -243,6 +253,21 @@ class Scores:
             h = self.rows(part)
             weights = None if self.weights is None else self.weights[part]
             yield Chunk(h.astype(dtype or h.dtype, copy=False), self.labels[part], weights)
+
+    def _warn_of_chance(self) -> None:
+        """Warn where labels and predictions seem to have nothing to do with each other."""
+
+        def counts(chunk: Chunk) -> NDArray[Any]:
+            w = np.ones(len(chunk.y)) if chunk.w is None else chunk.w
+            right = chunk.h[np.arange(len(w)), chunk.y] == chunk.h.max(axis=1)
+            predictions = np.where(right, chunk.y, chunk.h.argmax(axis=1))  # where several tie the label is one of them
+            shares = (np.bincount(classes, w, self.n_classes) for classes in (chunk.y, predictions))
+            return np.concatenate([[w @ right, w.sum(), w @ w], *shares])
+
+        right, weight, squares, *shares = self.total(counts)
+        if weight > 0:
+            labels, predictions = np.split(np.array(shares), 2)
+            warn_of_chance(right / weight, labels, predictions, weight**2 / squares)
 
     def _scan_on_gpu(self, name: RowName) -> Scores:
         from attemper.gpu import DeviceRows
@@ -360,9 +385,7 @@ def _checked_log_probs(p: NDArray[Any], floor: float | None, name: RowName) -> N
             "0 and 1. If these are logits, say so: from_logits (command line: leave out --probs)."
         )
     sums = p.sum(axis=1, dtype=np.float64)
-    # Room for float16 and for probabilities written with three decimals; not for what is no distribution.
-    room = 0.01 + 1e-3 * p.shape[1] ** 0.5
-    off = np.flatnonzero(~(np.abs(sums - 1) <= room))
+    off = np.flatnonzero(~(np.abs(sums - 1) <= room_of_sums(p.shape[1])))
     if off.size:
         row = off[0]
         raise InputError(

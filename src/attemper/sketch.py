@@ -20,6 +20,7 @@ from attemper.documents import Fields, read_document, write_document
 from attemper.errors import FileError, InputError
 from attemper.kernels import attended, chebyshev, noisy
 from attemper.kernels.softmax import rest, split
+from attemper.plausibility import warn_of_sketched_chance
 from attemper.scores import Chunk, Scores
 
 __all__ = [
@@ -270,11 +271,13 @@ class Sketch:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
-        """Read a sketch that `save` wrote."""
+        """Read a sketch that `save` wrote; accuracy at chance level is a warning, as far as a sketch shows it."""
         try:
-            return cls.from_fields(read_document(path, "sketch"))
+            sketch = cls.from_fields(read_document(path, "sketch"))
         except InputError as error:
             raise FileError(f"{path}: {error}") from None
+        warn_of_sketched_chance(str(path), sketch.correct / sketch.weight, sketch.n_classes, sketch.n_samples)
+        return sketch
 
 
 def check_thetas(thetas: ArrayLike) -> Floats:

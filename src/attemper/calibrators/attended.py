@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.calibrators.temperature import ADVICE, FLAT
+from attemper.calibrators.temperature import ADVICE, FLAT, _evaluator
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, InputError, option
 from attemper.kernels import attended, chebyshev
 from attemper.maps import ScaleMap
 from attemper.scores import Scores
@@ -138,7 +138,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         whole = (float(self.t_range[0]), float(self.t_range[1]))
         part = scores.sample(512)
         if len(scores) < 2048:
-            self._finish(sketch(scores, whole, 64), whole)
+            self._finish(sketch(scores, whole, 64), whole, scores)
             return
         # The sample shows where the losses of all θ have their minima; there, fewer nodes are as exact.
         near = _neighbourhood(sketch(part, whole, 32), self.loss)
@@ -149,7 +149,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             table = sketch(scores, whole, 64)
         elif best.error.max() > max(3e-7, 1e4 * table.rounding / table.weight):
             table = sketch(scores, near, 64)
-        self._finish(table, whole)
+        self._finish(table, whole, scores)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
         self._check_range_of(sketch)
@@ -157,7 +157,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             raise InputError("theta_grid: this sketch was made for another grid; make it with Sketch.of(..., thetas=…)")
         self._finish(sketch, sketch.t_range)
 
-    def _finish(self, sketch: Sketch, whole: tuple[float, float]) -> None:
+    def _finish(self, sketch: Sketch, whole: tuple[float, float], scores: Scores | None = None) -> None:
         best = _minima(sketch, self.loss)
         value = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
         path = ThetaPath(sketch.thetas, np.exp(best.at), value / sketch.weight, best.error)
@@ -195,9 +195,24 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         nll = float(value[chosen] / sketch.weight)
         error = float(best.error[chosen])
         ok = edge is None and error < 1e-3
-        self.fit_report_ = FitReport(ok, error, edge, nll, sketch.n_samples, 1, message)
-        if edge is None and not ok:
+        doubts = [] if sketch.flat or edge is not None else self._doubts(nll, _nll_uncalibrated(sketch, scores), sketch)
+        self.fit_report_ = FitReport(ok, error, edge, nll, sketch.n_samples, 1, "; ".join([message, *doubts]))
+        if doubts:
+            instead = option("TemperatureScaling or BayesianTemperatureScaling", "--method ts or --method bayes")
+            self._warn(f"{'; '.join(doubts)}. Use {instead}.", AttemperWarning, stacklevel=4)
+        elif edge is None and not ok:
             self._warn(f"{message}.", AttemperWarning, stacklevel=4)
+
+    def _doubts(self, nll: float, uncalibrated: float | None, sketch: Sketch) -> list[str]:
+        """Reasons why this temperature may do harm."""
+        doubts = []
+        if uncalibrated is not None and nll > uncalibrated * (1 + 1e-9):
+            doubts.append(f"the validation NLL of {nll:.4f} at T = {self.temperature_:.4g} is above {uncalibrated:.4f} at T = 1")
+        low, high = float(sketch.thetas[0]), float(sketch.thetas[-1])
+        # Beyond 0 and 1 there is nothing to look for.
+        if self.theta is None and 0 < self.theta_ < 1 and low < high and self.theta_ in (low, high):
+            doubts.append(f"θ = {self.theta_:g} is the end of its grid ({low:g} … {high:g})")
+        return doubts
 
     def _fitted_to_dict(self) -> dict[str, Any]:
         path = {name: column.tolist() for name, column in self.path_._asdict().items()}
@@ -208,6 +223,13 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         self.theta_ = content.number("theta")
         path = content.fields("path")
         self.path_ = ThetaPath(*(path.array(name, (-1,)) for name in ThetaPath._fields))
+
+
+def _nll_uncalibrated(sketch: Sketch, scores: Scores | None) -> float | None:
+    """Mean NLL at T = 1; None where neither the table nor the data can tell."""
+    if sketch.interval.low <= 0 <= sketch.interval.high:
+        return sketch.mean_nll(1.0)
+    return None if scores is None else float(_evaluator(scores, np.float64)(1.0)[0])
 
 
 def _losses(sketch: Sketch, loss: str) -> Floats:

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
@@ -45,7 +45,7 @@ def main() -> NoReturn:
     try:
         with warnings.catch_warnings(), ending_on_signals():
             warnings.simplefilter("always", AttemperWarning)
-            warnings.showwarning = lambda message, *_, **__: err.print(f"warning: {message}", markup=False)
+            warnings.showwarning = show_once()
             code = cli.main(prog_name="attemper", standalone_mode=False)
             with unwritable():
                 out.file.flush()
@@ -97,6 +97,18 @@ def ending_on_signals() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+def show_once() -> Callable[..., None]:
+    """Return a function that prints a warning on stderr, the same one only once."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            err.print(f"warning: {message}", markup=False)
+
+    return show
 
 
 def fail(message: str, code: int) -> NoReturn:

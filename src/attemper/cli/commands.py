@@ -36,7 +36,7 @@ from attemper.cli.options import (
 from attemper.cli.output import comparison_json, number, out, plain, print_comparison, print_json
 from attemper.comparison import Comparison, compare
 from attemper.engines import forget
-from attemper.errors import InputError
+from attemper.errors import InputError, naming_flags
 from attemper.files import ProbRows, expanded, open_scores, write_probs
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate, nll
@@ -57,6 +57,7 @@ def cli() -> None:
     Give attemper the logits and labels of a validation set; it fits a small map that turns logits into
     calibrated probabilities, and shows what changed. By default the answers of the classifier stay as they are.
     """
+    click.get_current_context().with_resource(naming_flags())
 
 
 @cli.command()

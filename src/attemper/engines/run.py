@@ -14,7 +14,7 @@ from attemper.engines.kept import Kept
 from attemper.engines.pools import Pool
 from attemper.engines.shards import Shard, Sketched
 from attemper.engines.tree import Tree
-from attemper.errors import AttemperError, FileError, InputError
+from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, option, warn
 from attemper.files import check_alike
 from attemper.sketch import Sketch
 
@@ -38,6 +38,7 @@ class Run:
         self.first: dict[str, tuple[int, Sketched]] = {}  # the first shard, and the first with names of columns
         self.age = 0  # how many times the workers were replaced
         self.flying: set[int] = set()
+        self.warned: set[type[AttemperWarning]] = set()  # each kind of warning is issued once
         self.tries: Counter[int] = Counter()
         self.arrivals: SimpleQueue[tuple[int, int, Future[Any]]] = SimpleQueue()
 
@@ -85,6 +86,10 @@ class Run:
         if isinstance(came, AttemperError):
             raise came
         if came is not None:
+            for warning in came.warnings:
+                if type(warning) not in self.warned:
+                    self.warned.add(type(warning))
+                    warn(str(warning), type(warning))
             self._compare("any", number, came)
             if came.columns is not None:
                 self._compare("table", number, came)

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attemper.errors import AttemperError, InputError, InputTypeError
+from attemper.errors import (
+    AttemperError,
+    AttemperWarning,
+    InputError,
+    InputTypeError,
+    collected_warnings,
+    names_flags,
+    naming_flags,
+    option,
+)
 from attemper.files import open_scores, paired
 from attemper.scores import Scores
 from attemper.sketch import Sketch
@@ -28,6 +37,7 @@ class Shard:
     item: Any  # a Scores or (logits, labels[, weights]); None for a file
     reading: dict[str, Any]
     settings: dict[str, Any]
+    flags: bool = field(default_factory=names_flags)  # messages are for the command line
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Sketched:
     path: str
     columns: tuple[str, ...] | None
     sketch: Sketch
+    warnings: tuple[AttemperWarning, ...] = ()
 
     @property
     def n_classes(self) -> int:
@@ -48,14 +59,12 @@ def sketch_shard(shard: Shard) -> Sketched | AttemperError | None:
     """Sketch one shard in bounded memory; None for one without rows that is to be passed over.
 
     What is wrong with the data is sent back rather than raised: to try again would not help, and engines try
-    again what raises.
+    again what raises. Warnings are sent back too, since nobody reads what a worker prints.
     """
     try:
-        if shard.item is not None:
-            return _sketch_item(shard)
-        files = open_scores(shard.path, labels=shard.labels, **shard.reading)
-        sketch = sketch_pieces(files.pieces(), **shard.settings)
-        return None if sketch is None else Sketched(shard.path, files.columns, sketch)
+        with naming_flags(shard.flags), collected_warnings() as found:
+            made = _sketch_file(shard) if shard.item is None else _sketch_item(shard)
+        return None if made is None else replace(made, warnings=tuple(found))
     except AttemperError as error:
         return error
 
@@ -103,6 +112,12 @@ def _checked(item: Any, number: int) -> Any:
         f"shard {number} is a {type(item).__name__}; expected paths alone, or a list of Scores or of tuples "
         "(logits, labels) or (logits, labels, weights)"
     )
+
+
+def _sketch_file(shard: Shard) -> Sketched | None:
+    files = open_scores(shard.path, labels=shard.labels, **shard.reading)
+    sketch = sketch_pieces(files.pieces(), **shard.settings)
+    return None if sketch is None else Sketched(shard.path, files.columns, sketch)
 
 
 def _sketch_item(shard: Shard) -> Sketched | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import RowName
-from attemper.errors import FileError, InputError
+from attemper.errors import AttemperWarning, FileError, InputError, collected_warnings, option, warn
 from attemper.files.choosing import EVERYTHING, Choice, name_of
 from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
@@ -77,11 +77,20 @@ class ScoreFiles:
             raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
 
     def pieces(self) -> Iterator[Scores]:
-        """Read the same pieces, though these files may be a part of a data set in which nothing counts."""
+        """Read the same pieces, though these files may be a part of a data set in which nothing counts.
+
+        Warnings about the numbers name the file, and each kind of warning is issued once.
+        """
+        warned: set[type[AttemperWarning]] = set()
         for reader in self.readers:
             first_row = 0
             for block in reader.blocks():
-                piece = self._scores(reader, block, first_row)
+                with collected_warnings() as found:
+                    piece = self._scores(reader, block, first_row)
+                for warning in found:
+                    if type(warning) not in warned:
+                        warned.add(type(warning))
+                        warn(f"{reader.path}: {warning}", type(warning))
                 first_row += len(block.values)
                 if piece is not None:
                     yield piece

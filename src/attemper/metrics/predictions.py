@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix, as_weights, to_numpy
 from attemper.errors import InputError, InputTypeError
+from attemper.plausibility import room_of_sums
 from attemper.scores import Scores
 
 __all__ = ["Predictions"]
@@ -110,8 +111,7 @@ def _check_range(values: NDArray[Any], first_row: int, what: str) -> None:
 
 def _check_sums(p: NDArray[Any], first_row: int, what: str) -> None:
     sums = p.sum(axis=1, dtype=np.float64)
-    room = 10 * ROOM + ROOM * p.shape[1] ** 0.5
-    off = np.flatnonzero(np.abs(sums - 1) > room)
+    off = np.flatnonzero(np.abs(sums - 1) > room_of_sums(p.shape[1]))
     if off.size:
         row, total = first_row + off[0], sums[off[0]]
         if what == "log-probabilities":
