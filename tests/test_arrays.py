@@ -205,7 +205,7 @@ def test_a_column_of_labels_is_taken_with_a_warning():
 @pytest.mark.parametrize(
     "labels, why",
     [
-        (["cat", "emu"], "row 11 is 'emu', which is not among the 2 classes told: 'cat', 'dog'"),
+        (["cat", "emu"], "row 11 is 'emu', which is not among the 2 classes: 'cat', 'dog'"),
         ([0, 1], "row 10 is 0, which is not among"),
         (np.array([["cat"], ["cat", "dog"]], dtype=object), r"row 10 is \['cat'\], which is not among"),
     ],
@@ -216,7 +216,7 @@ def test_names_that_were_not_told(labels, why):
 
 
 def test_long_lists_of_names_are_cut_in_messages():
-    with pytest.raises(InputError, match=r"classes told: .*'c7', …$"):
+    with pytest.raises(InputError, match=r"classes: .*'c7', …$"):
         as_labels(["x"], 1, 9, classes=[f"c{k}" for k in range(9)])
 
 

@@ -556,7 +556,7 @@ def damaged(tmp_path, val, fitted):
         ("fit val.npz val.npz", "val.npz: given twice"),
         ("fit val.npz wide.npz", "wide.npz: 8 classes, but val.npz has 4"),
         ("fit val.npz --probs", "val.npz: holds no array 'probs'"),
-        ("fit val.npz --probs --logits-key logits", "If these are logits, say so"),
+        ("fit val.npz --probs --logits-key logits", "If these are logits, leave out --probs"),
         ("fit val.npz --classes nothing", "--classes nothing: neither a list such as cat,dog nor a readable file"),
         ("fit val.npz --classes binary.txt", "--classes binary.txt: neither a list"),
         ("fit val.npz --classes a,a,b,c", "classes: 'a' stands there twice"),

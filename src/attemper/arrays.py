@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 
-from attemper.errors import InputError, InputTypeError
+from attemper.errors import InputError, InputTypeError, option, setting
 
 __all__ = [
     "CHUNK_ELEMENTS",
@@ -34,6 +34,7 @@ __all__ = [
     "numbered",
     "on_gpu",
     "reject_masked",
+    "reshaping",
     "to_numpy",
     "widest",
 ]
@@ -136,7 +137,7 @@ def as_matrix(values: Any, what: str) -> Any:
     if values.ndim != 2:
         raise InputError(
             f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. Reshape your data, for example with logits.reshape(-1, n_classes)."
+            f"{tuple(values.shape)}. {_advice_on_shape(values, what)}"
         )
     n, n_classes = values.shape
     if n_classes == 0:
@@ -146,9 +147,32 @@ def as_matrix(values: Any, what: str) -> Any:
     if n_classes == 1:
         raise InputError(
             f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class. "
-            "For a binary score z give both columns, np.column_stack([np.zeros_like(z), z])."
+            f"{_both_columns(what)}"
         )
     return values
+
+
+def _both_columns(what: str) -> str:
+    if "log" in what:
+        return "For the logit z of the second class pass both columns, np.column_stack([np.zeros_like(z), z])."
+    return "For the probability p of the second class pass both columns, np.column_stack([1 - p, p])."
+
+
+def _advice_on_shape(values: Any, what: str) -> str:
+    if values.ndim < 2:
+        return f"Reshape your data: one sample needs a row of its own, [[…]]. {_both_columns(what)}"
+    return reshaping(values.ndim, "logits" if what == "logits" else "probs", array_api_compat.is_torch_array(values))
+
+
+def reshaping(ndim: int, name: str, torch: bool = False) -> str:
+    """Advise how to make N×K of more dimensions, wherever the classes are."""
+    if ndim < 3:
+        return f"Save {name} as a table, one row per sample."
+    move = f"{name}.movedim(1, -1)" if torch else f"np.moveaxis({name}, 1, -1)"
+    return (
+        f"Reshape your data, with the classes last: {name}.reshape(-1, {name}.shape[-1]), or if they are the second "
+        f"dimension, (N, K, …), {move}.reshape(-1, {name}.shape[1]); then labels.ravel()."
+    )
 
 
 def as_numbers(values: Any, what: str) -> Any:
@@ -157,7 +181,7 @@ def as_numbers(values: Any, what: str) -> Any:
         return values
     if hasattr(values, "tocsr"):
         raise InputTypeError(
-            f"{what}: a sparse matrix came; sparse input is not supported, since softmax needs every "
+            f"{what}: got a sparse matrix; sparse input is not supported, since softmax needs every "
             "class. Use .toarray()."
         )
     reject_masked(values, what, "For classes that are masked out use .filled(-np.inf).")
@@ -185,13 +209,28 @@ def as_numbers(values: Any, what: str) -> Any:
 
 
 def as_labels(
-    labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, name: RowName | None = None
+    labels: Any,
+    n: int,
+    n_classes: int,
+    classes: Sequence[Any] | None = None,
+    name: RowName | None = None,
+    *,
+    takes_classes: bool = True,
 ) -> Labels:
-    """Labels as column numbers; names are looked up in ``classes``."""
+    """Labels as column numbers; names are looked up in ``classes``.
+
+    ``takes_classes`` is whether the caller could pass names of the columns, which errors then advise.
+    """
     name = name or numbered()
     reject_masked(labels, "labels", DROP_ROWS)
     if _is_foreign(labels):
         _reject_foreign(labels, "labels")
+    by_name = option(
+        "pass their names in column order, classes=[…], to the calibrator or to Scores.from_logits",
+        "use --classes A,B,…, their names in column order (a map has those of its fit)",
+    )
+    if not takes_classes:
+        by_name = "pass [names.index(label) for label in labels], where names lists them in column order"
     try:
         y = to_numpy(labels) if _is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -204,7 +243,7 @@ def as_labels(
         )
         y = y[:, 0]
     if y.ndim != 1:
-        hint = " They look one-hot: use labels.argmax(axis=1)." if y.shape == (n, n_classes) else ""
+        hint = f" {_rows_of_labels(y)}" if y.shape == (n, n_classes) else ""
         raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
     if len(y) != n:
         raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row")
@@ -220,8 +259,7 @@ def as_labels(
             row = next((i for i, item in enumerate(items) if not _is_number(item)), 0)
             raise InputError(
                 f"labels: {name(row)} is {items[row]!r:.60}. Labels are column numbers 0 … {n_classes - 1}; for "
-                "named labels tell the names in column order, such as classes=['benign', 'malignant'] "
-                "(Unknown label type for a classifier otherwise)"
+                f"names {by_name} (Unknown label type for a classifier otherwise)"
             ) from None
     if y.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(y))
@@ -237,13 +275,35 @@ def as_labels(
             )
     if y.size and not (y.min() >= 0 and y.max() < n_classes):
         row = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
-        hint = " Labels that start at 1 need labels - 1." if y.min() >= 1 and y.max() == n_classes else ""
+        hint = ""
+        if y.min() >= 1 and y.max() == n_classes:
+            hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {_counted(n_classes)}')}."
         raise InputError(
             f"labels: {name(row)} has label {y[row]:.0f}, but there are {n_classes} columns of "
             f"logits, so labels run from 0 to {n_classes - 1}.{hint} For labels that are not column "
-            "numbers tell their names in column order with classes=[…]."
+            f"numbers {by_name}."
         )
     return y.astype(np.int64)
+
+
+def _counted(n_classes: int) -> str:
+    return ",".join(map(str, range(1, n_classes + 1))) if n_classes <= 12 else f"1,2,…,{n_classes}"
+
+
+def _rows_of_labels(y: NDArray[Any]) -> str:
+    """Advise on labels that are N×K."""
+    if y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all():
+        if (y.sum(axis=1) == 1).all():
+            return "They are one-hot: use labels.argmax(axis=1)."
+        return (
+            "Some rows have several classes or none, so classes do not exclude each other: calibrate each class k by "
+            "itself, as two classes with labels[:, k] and, for the logit z of class k, "
+            "np.column_stack([np.zeros_like(z), z])."
+        )
+    return (
+        "For soft labels repeat each row once for each class, weighted: np.repeat(logits, K, axis=0), "
+        "np.tile(np.arange(K), N), sample_weight=labels.ravel()."
+    )
 
 
 def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
@@ -312,7 +372,9 @@ def as_names(classes: Any, n_classes: int) -> list[Any]:
     except TypeError:
         names, distinct = [], 0
     if not names or any(np.ndim(name) != 0 for name in names):
-        raise InputError(f"classes={classes!r}: expected a list of names, one for each column, text or numbers")
+        raise InputError(
+            f"{setting('classes', classes)}: expected a list of names, one for each column, text or numbers"
+        )
     if len(names) != n_classes:
         raise InputError(f"classes: {len(names)} names for {n_classes} columns of logits")
     if distinct != n_classes:
@@ -431,8 +493,7 @@ def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:
     for row, label in enumerate(y.tolist()):
         if np.ndim(label) != 0 or label not in column:
             raise InputError(
-                f"labels: {name(row)} is {label!r}, which is not among the {len(classes)} classes told: "
-                f"{_brief(classes)}"
+                f"labels: {name(row)} is {label!r}, which is not among the {len(classes)} classes: {_brief(classes)}"
             )
         out[row] = column[label]
     return out

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attemper.arrays import to_numpy
 from attemper.calibrators import METHODS
 from attemper.calibrators.base import Calibrator
-from attemper.errors import AttemperError, AttemperWarning, InputError
+from attemper.errors import AttemperError, AttemperWarning, InputError, option
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate, evaluate
 from attemper.scores import Scores
@@ -87,7 +87,9 @@ def compare(
     for method in ["none", *chosen]:
         tick(method)
         if methods is None and method in LARGE and val.n_classes > MOST_CLASSES:
-            why = f"left out, as it has {val.n_classes**2} parameters; name it (--methods {method}) to have it"
+            why = (
+                f"left out, as it has {val.n_classes**2} parameters; to include it use {option('methods', '--methods')}"
+            )
             rows.append(Row(method, failure=why))
             continue
         calibrator = None

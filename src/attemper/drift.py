@@ -17,7 +17,7 @@ import numpy as np
 from attemper.arrays import CHUNK_ELEMENTS, Floats, as_labels
 from attemper.calibrators import Calibrator
 from attemper.documents import Fields, read_document, write_document
-from attemper.errors import FileError, InputError, NotFittedError
+from attemper.errors import FileError, InputError, NotFittedError, setting
 from attemper.kernels.drift import Wager, advance, best_factor, log_factors, log_ratios, log_unspent
 from attemper.maps import Map, ScaleMap, map_from_fields
 from attemper.scores import Scores
@@ -92,9 +92,11 @@ class DriftTest:
 
     def __init__(self, deployed: Calibrator | Map | float, *, alpha: float = 0.05, tolerance: float = 1.1) -> None:
         if not isinstance(alpha, Real) or not 0 < alpha < 1:
-            raise InputError(f"alpha={alpha!r}: must lie between 0 and 1, such as 0.05")
+            raise InputError(f"{setting('alpha', alpha)}: must lie between 0 and 1, such as 0.05")
         if not isinstance(tolerance, Real) or isinstance(tolerance, bool) or not 1 <= tolerance <= 10:
-            raise InputError(f"tolerance={tolerance!r}: a factor of the temperature, from 1 to 10, such as 1.1")
+            raise InputError(
+                f"{setting('tolerance', tolerance)}: a factor of the temperature, from 1 to 10, such as 1.1"
+            )
         self.alpha = float(alpha)
         self.tolerance = float(tolerance)
         self.input = "logits"

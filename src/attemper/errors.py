@@ -34,6 +34,7 @@ __all__ = [
     "naming_flags",
     "option",
     "require",
+    "setting",
     "warn",
 ]
 
@@ -144,6 +145,19 @@ def option(python: str, flag: str) -> str:
     '--classes A,B,…'
     """
     return flag if _flags.get() else python
+
+
+def setting(name: str, value: object) -> str:
+    """Name a parameter and its value as the reader of the message wrote them.
+
+    >>> setting("t_range", (20, 1))
+    't_range=(20, 1)'
+    >>> with naming_flags():
+    ...     setting("t_range", (20, 1))
+    '--t-range 20 1'
+    """
+    shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
+    return option(f"{name}={value!r}", f"--{name.replace('_', '-')} {shown}")
 
 
 def names_flags() -> bool:

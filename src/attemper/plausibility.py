@@ -19,6 +19,13 @@ FIRST_ROWS = 64  # hardly any logits look like probabilities for so long, so tha
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 
 
+# What to do about other sums: to divide by them would hide the mistakes that lead here.
+SUMS = (
+    "Take softmax over the classes. Where classes do not exclude each other, calibrate each one by itself, as "
+    "np.column_stack([1 - p, p]). Only counts, such as votes, are to be divided by the sum of their row."
+)
+
+
 def room_of_sums(n_classes: int) -> float:
     """How far from 1 a row of probabilities may sum: float16, or three decimals in a text file."""
     return 0.01 + 1e-3 * float(n_classes) ** 0.5

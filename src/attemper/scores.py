@@ -36,8 +36,8 @@ from attemper.arrays import (
     on_gpu,
     to_numpy,
 )
-from attemper.errors import InputError, option
-from attemper.plausibility import room_of_sums, warn_of_chance, warn_of_probs
+from attemper.errors import InputError, option, setting
+from attemper.plausibility import SUMS, room_of_sums, warn_of_chance, warn_of_probs
 
 __all__ = ["Chunk", "Kind", "Scores"]
 
@@ -51,6 +51,8 @@ LARGEST = 1e30
 LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22
 
 Kind = Literal["logits", "probs"]
+
+LOGITS = 'use input="logits" or Scores.from_logits'
 
 
 class Chunk(NamedTuple):
@@ -127,7 +129,7 @@ class Scores:
         default: four libraries that each chose one in silence found four temperatures for the same data.
         """
         if floor is not None and not (isinstance(floor, Real) and sys.float_info.min <= floor < 1):
-            raise InputError(f"floor={floor}: must lie between 0 and 1, such as 1e-8")
+            raise InputError(f"{setting('floor', floor)}: must lie between 0 and 1, such as 1e-8")
         values = as_matrix(probs, "probabilities")
         return cls._checked(values, "probs", labels, sample_weight, classes, floor, name or numbered(first_row))
 
@@ -366,8 +368,8 @@ def _reject_masked_rows(
         if kind == "probs":
             raise InputError(
                 f"probabilities: {row} gives its own label {label} a probability of exactly 0, so the loss "
-                "is infinite at every temperature. If the zero comes from rounding, say what it stands for: "
-                "floor=1e-8 (command line: --floor 1e-8)."
+                "is infinite at every temperature. If the zero comes from rounding, set what it stands for: "
+                f"{option('floor=1e-8', '--floor 1e-8')}."
             )
         value = values[hit[0], label]
         raise InputError(
@@ -382,14 +384,11 @@ def _checked_log_probs(p: NDArray[Any], floor: float | None, name: RowName) -> N
         row, column = bad[0]
         raise InputError(
             f"probabilities: {name(row)}, column {column} is {p[row, column]}; probabilities lie between "
-            "0 and 1. If these are logits, say so: from_logits (command line: leave out --probs)."
+            f"0 and 1. If these are logits, {option(LOGITS, 'leave out --probs')}."
         )
     sums = p.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~(np.abs(sums - 1) <= room_of_sums(p.shape[1])))
     if off.size:
         row = off[0]
-        raise InputError(
-            f"probabilities: {name(row)} sums to {sums[row]:.6g}; expected 1. Divide each row by its "
-            "sum if that is what is meant."
-        )
+        raise InputError(f"probabilities: {name(row)} sums to {sums[row]:.6g}; expected 1. {SUMS}")
     return np.asarray(log_probs(p, floor))

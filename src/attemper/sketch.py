@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper.documents import Fields, read_document, write_document
-from attemper.errors import FileError, InputError
+from attemper.errors import FileError, InputError, setting
 from attemper.kernels import attended, chebyshev, noisy
 from attemper.kernels.softmax import rest, split
 from attemper.plausibility import warn_of_sketched_chance
@@ -300,9 +300,9 @@ def log_range(t_range: Sequence[float]) -> chebyshev.Interval:
     try:
         low, high = (float(t) for t in t_range)
     except (TypeError, ValueError):
-        raise InputError(f"t_range={t_range!r}: expected two temperatures, such as (0.05, 20)") from None
+        raise InputError(f"{setting('t_range', t_range)}: expected two temperatures, such as (0.05, 20)") from None
     if not (1e-30 <= low < high <= 1e30):
-        raise InputError(f"t_range=({low}, {high}): expected 0 < low < high, within 1e-30 and 1e30")
+        raise InputError(f"{setting('t_range', (low, high))}: expected 0 < low < high, within 1e-30 and 1e30")
     return chebyshev.Interval(float(np.log(low)), float(np.log(high)))
 
 

@@ -32,7 +32,7 @@ from sharding import Shuffled, break_shard, clusters, same
 
 
 def test_a_lost_process_is_an_error_that_names_the_shard(deadly, deadly_shards, tmp_path):
-    with pytest.raises(AttemperError, match=r"deadly\.npz.*a worker died.*--retries 2") as caught:
+    with pytest.raises(AttemperError, match=r"deadly\.npz.*a worker died.*retries=2") as caught:
         sketch_sharded(deadly_shards, workers=2, keep=tmp_path / "kept")
     kept = len(list((tmp_path / "kept").iterdir()))
     assert kept >= 1

@@ -132,7 +132,7 @@ def test_shapes_and_types(tmp_path):
     wrong("dtype <U4; expected numbers", logits=LOGITS.astype(str).astype("<U4"))
     wrong("dtype datetime64.*; expected numbers or names", labels=LABELS.astype("M8[s]"))
     wrong(r"look one-hot: use labels.argmax", labels=np.eye(2)[LABELS])
-    wrong(r"labels: row 4 is 'cat', not a column number.*--classes", labels=["0", "1", "0", "1", "cat", "1"])
+    wrong(r"labels: row 4 is 'cat', not a column number.*classes=", labels=["0", "1", "0", "1", "cat", "1"])
     wrong("row 0 is '0', which is not among", classes=["cat", "dog"])
     wrong("1 names for 2 columns", classes=["cat"])
     wrong("row 2 has label 7, but there are 2 columns", labels=[0, 1, 7, 0, 1, 0])
@@ -287,7 +287,7 @@ def test_safetensors_headers(tmp_path, raw_safetensors):
         ('label,a,b\n0,"1,2\n0,1,2\n', "quotation mark that is not closed"),
         ('label,a,b\n0,"' + "1" * 200_000 + '",2\n', "line 2: field larger than field limit"),
         ("label,a,b\r0,1,2\r", "new-line character seen"),
-        ("label,a,b\n0,1,2\ncat,1,2\n", "row 1 is 'cat', not a column number.*--classes"),
+        ("label,a,b\n0,1,2\ncat,1,2\n", "row 1 is 'cat', not a column number.*classes="),
         ("label,a,b\n0,1,2\n,1,2\n", "row 1 is '', not a column number"),
         ("label,a,b\n0,1,2\n0,nan,2\n", "logits: row 1, column 0 is NaN"),
         ("label,a,b\n0,1,2\n1e999,1,2\n", "row 1 is inf"),

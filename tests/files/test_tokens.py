@@ -109,7 +109,7 @@ def test_a_column_of_lists(tmp_path, data):
     [
         ({}, r"a.npz: 'logits' has shape \(7, 5, 6\); expected two dim.* For logits of tokens"),
         ({"ignore_index": 0}, r"a.npz: labels: sequence \d, position \d \(row \d+\) has label -100"),
-        ({"next_token": True, "logits_key": "flat"}, r"--next-token needs \(B, L, V\)"),
+        ({"next_token": True, "logits_key": "flat"}, r"next_token needs \(B, L, V\)"),
         ({"mask_key": "labels"}, r"a.npz: mask: sequence \d, position \d \(row \d+\) is"),
         ({"mask_key": "flat"}, r"'flat' has shape \(35, 6\); expected one entry per position"),
         ({"mask_key": "none"}, r"a.npz: none of the 35 rows counts"),

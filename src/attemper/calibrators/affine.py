@@ -19,7 +19,7 @@ from attemper.calibrators.base import Calibrator
 from attemper.calibrators.outcome import FitReport, judge
 from attemper.calibrators.temperature import least_nll
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError, option
 from attemper.kernels import nll, regression
 from attemper.kernels.regression import Params
 from attemper.maps import AffineMap
@@ -119,7 +119,7 @@ class AffineCalibrator(Calibrator):
         )
         if not self.fit_report_.converged:
             kind = AttemperWarning if found.attained else EdgeWarning
-            warnings.warn(f"{type(self).__name__}: {self.fit_report_.message}. {ADVICE}", kind, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {self.fit_report_.message}. {advice()}", kind, stacklevel=3)
 
     def _multiple(self, scale: float, n_classes: int) -> Params:
         """W = scale · identity, b = 0."""
@@ -356,7 +356,10 @@ class DirichletCalibration(AffineCalibrator):
         self.classes = classes
 
 
-ADVICE = "A penalty gives a finite answer that moves less with the labels: l2=0.1, towards='temperature'"
+def advice() -> str:
+    """Name a penalty where there is no finite optimum."""
+    penalty = option("l2=0.1, towards='temperature'", "-p l2=0.1 -p towards=temperature")
+    return f"A penalty gives a finite answer that moves less with the labels: {penalty}"
 
 
 def _possible_somewhere(h: NDArray[np.float64], scores: Scores) -> NDArray[np.bool_]:

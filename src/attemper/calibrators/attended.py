@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.calibrators.temperature import ADVICE, FLAT, _evaluator
+from attemper.calibrators.temperature import FLAT, _evaluator, advice
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, InputError, option
+from attemper.errors import AttemperWarning, EdgeWarning, InputError, option, setting
 from attemper.kernels import attended, chebyshev
 from attemper.maps import ScaleMap
 from attemper.scores import Scores
@@ -114,7 +114,9 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         if self.loss not in ("paper", "reference"):
             raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'")
         if self.theta is not None and len(check_thetas(self.theta)) != 1:
-            raise InputError(f"theta={self.theta!r}: one number is expected; a grid to tune on goes into theta_grid")
+            raise InputError(
+                f"{setting('theta', self.theta)}: one number is expected; a grid to tune on goes into theta_grid"
+            )
         if self.theta_grid is not None:
             check_thetas(self.theta_grid)
         log_range(self.t_range)
@@ -167,9 +169,9 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             chosen = int(np.abs(sketch.thetas - self.theta).argmin())
             if abs(sketch.thetas[chosen] - self.theta) > 1e-12:
                 raise InputError(
-                    f"theta={self.theta} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
-                    f"{sketch.thetas[-1]:g}, {len(sketch.thetas)} values); make it with Sketch.of(..., "
-                    f"thetas=[{self.theta}])"
+                    f"{setting('theta', self.theta)} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
+                    f"{sketch.thetas[-1]:g}, {len(sketch.thetas)} values); "
+                    + option(f"make it with Sketch.of(..., thetas=[{self.theta}])", "fit from the files of logits")
                 )
             path = ThetaPath(*(column[chosen : chosen + 1] for column in path))
         self.path_ = path
@@ -186,7 +188,8 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             t = whole[edge == "high"]
             message = f"the attended loss has its minimum at T = {t:g}, the edge of the range"
             self._warn(
-                f"{message} {whole}. Widen t_range if the logits are on an unusual scale. {ADVICE}",
+                f"{message} {whole}. Widen {option('t_range', '--t-range')} if the logits are on an unusual scale. "
+                f"{advice()}",
                 EdgeWarning,
                 stacklevel=4,
             )
@@ -207,7 +210,9 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         """Reasons why this temperature may do harm."""
         doubts = []
         if uncalibrated is not None and nll > uncalibrated * (1 + 1e-9):
-            doubts.append(f"the validation NLL of {nll:.4f} at T = {self.temperature_:.4g} is above {uncalibrated:.4f} at T = 1")
+            doubts.append(
+                f"the validation NLL of {nll:.4f} at T = {self.temperature_:.4g} is above {uncalibrated:.4f} at T = 1"
+            )
         low, high = float(sketch.thetas[0]), float(sketch.thetas[-1])
         # Beyond 0 and 1 there is nothing to look for.
         if self.theta is None and 0 < self.theta_ < 1 and low < high and self.theta_ in (low, high):

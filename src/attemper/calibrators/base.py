@@ -23,7 +23,7 @@ from attemper.blas import one_blas_thread
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.provenance import Provenance
 from attemper.documents import Fields, write_document
-from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError
+from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
 from attemper.limits import MAX_CLASSES
 from attemper.maps import Map, ScaleMap, map_from_fields
 from attemper.scores import Scores
@@ -105,7 +105,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if missing:
             raise InputError(
                 f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
-                f"again from the data with Sketch.of(..., parts=[…]) (attemper sketch --for {self.method})"
+                "again from the data with "
+                + option(f"Sketch.of(..., parts=[{missing[0]!r}])", f"attemper sketch --for {self.method}")
             )
 
     def predict_proba(self, X: Any) -> Any:
@@ -246,7 +247,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if X.labels is None:
                 raise InputError("labels: these Scores hold none; a fit needs them")
             if y is not None or sample_weight is not None:
-                raise InputError("a Scores brings its own labels and weights; give no others beside it")
+                raise InputError("a Scores brings its own labels and weights; give no others as well")
             if X.kind != self.input:
                 raise InputError(f"these Scores hold {X.kind}, but input={self.input!r}")
             return X
@@ -260,7 +261,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.input == "probs":
             return Scores.from_probs(X, y, floor=self.floor, **more)
         if self.floor is not None:
-            raise InputError(f"floor={self.floor}: only probabilities have a floor; say input='probs'")
+            raise InputError(
+                f"{setting('floor', self.floor)}: only probabilities have a floor; "
+                f"""use {option("input='probs'", "--probs")}"""
+            )
         return Scores.from_logits(X, y, **more)
 
     def _begin(self, n_classes: int, X: Any) -> None:
@@ -275,8 +279,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _warn_of_order(self) -> None:
         if self.classes is not None and not _ascends(self.classes_.tolist()):
             warnings.warn(
-                "classes: the names are not in sorted order. Predictions are right, but scikit-learn's scorers of "
-                "probabilities (neg_log_loss, …) take columns to be in sorted order.",
+                "classes: the names are not in sorted order. They are used in the order given, one per column, but "
+                "scikit-learn's scorers of probabilities (neg_log_loss, …) take columns to be in sorted order.",
                 AttemperWarning,
                 stacklevel=3,
             )
@@ -346,7 +350,8 @@ class TemperatureCalibrator(Calibrator):
         asked = tuple(float(t) for t in getattr(self, "t_range", DEFAULT_T_RANGE))
         if asked not in (DEFAULT_T_RANGE, sketch.t_range):
             raise InputError(
-                f"t_range={asked}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)"
+                f"{setting('t_range', asked)}, but this sketch covers {sketch.t_range}; make it with "
+                f"{option('Sketch.of(..., t_range=…)', 'attemper sketch --t-range')}"
             )
 
     def _fitted_to_dict(self) -> dict[str, Any]:

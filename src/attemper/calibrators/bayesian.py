@@ -21,7 +21,7 @@ from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.posterior import GRID, Explanation, Model, Posterior
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
+from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError, option
 from attemper.kernels import chebyshev, noisy, quadrature
 from attemper.maps import MixtureMap
 from attemper.scores import Scores
@@ -340,13 +340,13 @@ class BayesianTemperatureScaling(StreamingCalibrator):
                 advice = "Every label is the arg max, so only the range keeps T from 0; more labels would help."
             else:
                 advice = (
-                    "If the logits are on an unusual scale, divide them by a constant or widen t_range (--t-range); if "
-                    "not, they speak against these labels."
+                    "If the logits are on an unusual scale, divide them by a constant or widen "
+                    f"{option('t_range', '--t-range')}; otherwise check that the labels match the logit columns."
                 )
             self._warn(f"{message}. {advice}", EdgeWarning, stacklevel=5)
         ok = edge is None and error < ENOUGH
         if edge is None and not ok:
-            message += "; that is more than wanted: the labels are many, or the temperatures of t_range far apart"
+            message += "; that is more than wanted: the labels are many, or the temperatures of the range far apart"
             if error > spread:
                 self._warn(f"{message}.", AttemperWarning, stacklevel=5)
         self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)

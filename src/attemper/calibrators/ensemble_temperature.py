@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attemper.arrays import to_numpy
 from attemper.calibrators.base import TemperatureCalibrator
 from attemper.calibrators.outcome import FitReport
-from attemper.calibrators.temperature import ADVICE, FLAT, NO_FINITE_T, least_nll
+from attemper.calibrators.temperature import FLAT, NO_FINITE_T, advice, least_nll
 from attemper.documents import Fields
 from attemper.errors import AttemperWarning, EdgeWarning, FileError
 from attemper.kernels import nll
@@ -113,7 +113,7 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
             message=f"{why}weights after {mixed.iterations} steps; the NLL is known to {mixed.gap:.0e}",
         )
         if edge is not None:
-            message = f"EnsembleTemperatureScaling: {self.fit_report_.message}. {ADVICE}"
+            message = f"EnsembleTemperatureScaling: {self.fit_report_.message}. {advice()}"
             warnings.warn(message, EdgeWarning, stacklevel=3)
         elif not self.fit_report_.converged:
             warnings.warn(f"EnsembleTemperatureScaling: {self.fit_report_.message}.", AttemperWarning, stacklevel=3)

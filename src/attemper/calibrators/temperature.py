@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attemper.blas import one_blas_thread
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.errors import AttemperWarning, EdgeWarning
+from attemper.errors import AttemperWarning, EdgeWarning, option
 from attemper.kernels import chebyshev, nll
 from attemper.maps import ScaleMap
 from attemper.scores import Scores
@@ -151,25 +151,23 @@ class TemperatureScaling(StreamingCalibrator):
             edge = "low" if t < self.t_range[0] else "high"
             t = self.t_range[edge == "high"]
         message = f"minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
-        advice = ADVICE
+        hint = ""
         if edge is not None:
             endless = no_finite_t or (edge == "low" and sketch.perfect)
             message = f"{NO_FINITE_T[edge] if endless else 'the best T is beyond the range'}; T = {t:g} is its edge"
             if not endless:
                 low, high = (t / 1000, 4 * t) if edge == "low" else (t / 4, 1000 * t)
-                advice = (
-                    f"Use a sketch of a range beyond it: t_range=({low:g}, {high:g}) (attemper sketch --t-range "
-                    f"{low:g} {high:g}). {ADVICE}"
-                )
+                beyond = option(f"t_range=({low:g}, {high:g})", f"attemper sketch --t-range {low:g} {high:g}")
+                hint = f"Use a sketch of a range beyond it: {beyond}. {advice()}"
         ok = edge is None and error < 1e-3
-        self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message), advice)
+        self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message), hint)
 
-    def _finish(self, t: float, report: FitReport, advice: str | None = None) -> None:
+    def _finish(self, t: float, report: FitReport, hint: str = "") -> None:
         self.temperature_ = float(t)
         self.map_ = ScaleMap(1 / self.temperature_)
         self.fit_report_ = report
         if report.edge is not None:
-            self._warn(f"{report.message}. {advice or ADVICE}", EdgeWarning, stacklevel=4)
+            self._warn(f"{report.message}. {hint or advice()}", EdgeWarning, stacklevel=4)
         elif not report.converged:
             self._warn(f"{report.message}.", AttemperWarning, stacklevel=4)
 
@@ -179,7 +177,11 @@ NO_FINITE_T = {
     "high": "the logits speak against the labels on average, so no finite T is better than a uniform answer",
 }
 FLAT = "the logits of every row are equal, so T has no effect; T = 1 leaves them as they are"
-ADVICE = "BayesianTemperatureScaling gives a finite answer with an interval here."
+
+
+def advice() -> str:
+    """Name the method that has a finite answer where there is no best T."""
+    return f"{option('BayesianTemperatureScaling', '--method bayes')} gives a finite answer with an interval here."
 
 
 def _minimum(sketch: Sketch) -> chebyshev.Minima:

@@ -52,8 +52,8 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         "logits_key": click.option(
             "--logits-key",
             metavar="NAME",
-            help="Array or column of logits [default: logits; in a table every column but the label's]. In a "
-            "table with one column per class: what their names begin with.",
+            help="Array or column of logits [default: logits, or probs with --probs; in a table every column but the "
+            "label's]. In a table with one column per class: what their names begin with.",
         ),
         "labels": click.option(
             "--labels",

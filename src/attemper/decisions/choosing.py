@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from attemper.arrays import Floats, as_weights
 from attemper.decisions.certificates import Certificate, certify_all, certify_decided
 from attemper.decisions.policy import Guarantee, Of, Policy, cost_of_deciding, names_of, seen
-from attemper.errors import InputError
+from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_cost, check_costs, cost_of
 
@@ -48,7 +48,7 @@ def policy_for_budget(
     (0.6, 0.0)
     """
     if not (isinstance(budget, Real) and 0 <= budget <= 1):
-        raise InputError(f"budget={budget!r}: a share of the samples, from 0 to 1")
+        raise InputError(f"{setting('budget', budget)}: a share of the samples, from 0 to 1")
     p = seen(probs, None, sample_weight)
     value, group = np.unique(p.top[0], return_inverse=True)
     share = np.bincount(group, p.weights).cumsum() / p.weights.sum()
@@ -114,9 +114,9 @@ def policy_for_miss(
     (True, 0.8)
     """
     if not (isinstance(level, Real) and 0 < level < 1):
-        raise InputError(f"level={level!r}: must lie between 0 and 1, such as 0.95")
+        raise InputError(f"{setting('level', level)}: must lie between 0 and 1, such as 0.95")
     if of not in ("decided", "all"):
-        raise InputError(f"of={of!r}: must be 'decided' or 'all'")
+        raise InputError(f"{setting('of', of)}: must be 'decided' or 'all'")
     by_class: Any = ("predicted" if per_class else None) if isinstance(per_class, bool) else per_class
     if by_class not in (None, "predicted", "true"):
         raise InputError(f"per_class={per_class!r}: must be True or False, 'predicted' or 'true'")
@@ -229,7 +229,7 @@ def _check_bounds(max_miss: Any, n_classes: int, per_class: bool) -> Floats:
     if values.ndim == 0:
         if not 0 < values < 1:
             hint = " No number of samples can guarantee that there is no miss at all." if values == 0 else ""
-            raise InputError(f"max_miss={max_miss!r}: a rate between 0 and 1, such as 0.05.{hint}")
+            raise InputError(f"{setting('max_miss', max_miss)}: a rate between 0 and 1, such as 0.05.{hint}")
         return np.full(n_classes, float(values))
     if not per_class:
         raise InputError(
@@ -241,7 +241,9 @@ def _check_bounds(max_miss: Any, n_classes: int, per_class: bool) -> Floats:
         )
     bad = np.flatnonzero(~((values > 0) & (values <= 1)))
     if bad.size:
-        raise InputError(f"max_miss={values[bad[0]]} of class {bad[0]}: above 0, and at most 1, which asks nothing")
+        raise InputError(
+            f"{setting('max_miss', float(values[bad[0]]))} of class {bad[0]}: expected above 0 and at most 1"
+        )
     if (values == 1).all():
         raise InputError("max_miss: 1 for every class asks nothing")
     return values

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attemper.engines.shards import Shard, sketch_shard
-from attemper.errors import AttemperError, InputError, require
+from attemper.errors import AttemperError, InputError, require, setting
 
 __all__ = ["ENGINES", "Pool", "open_pool", "open_workers"]
 
@@ -151,7 +151,7 @@ class Dask(Given):
     @classmethod
     def start(cls, scheduler: str | None, workers: int | None) -> Dask:
         """Connect to a scheduler, or start workers on this machine."""
-        distributed = require("distributed", extra="dask", why="for --engine dask")
+        distributed = require("distributed", extra="dask", why=f"for {setting('engine', 'dask')}")
         if scheduler is not None:
             plain = "://" not in scheduler or scheduler.startswith("tcp://")
             _check_answers(scheduler, "tcp://127.0.0.1:8786", _greets_as_dask if plain else None)
@@ -200,7 +200,7 @@ class Ray(Pool):
     limit = IN_FLIGHT
 
     def __init__(self, scheduler: str | None, workers: int | None, retries: int) -> None:
-        self.ray = ray = require("ray", extra="ray", why="for --engine ray")
+        self.ray = ray = require("ray", extra="ray", why=f"for {setting('engine', 'ray')}")
         errors = ray.exceptions
         self.lost = (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError)
         self.owned = not ray.is_initialized()
@@ -243,13 +243,17 @@ class Ray(Pool):
 def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retries: int) -> Pool:
     """Make the pool that was asked for."""
     if workers is not None and not (_is_whole(workers) and workers >= 1):
-        raise InputError(f"workers={workers!r}: expected a whole number, 1 or more")
+        raise InputError(f"{setting('workers', workers)}: expected a whole number, 1 or more")
     if not (_is_whole(retries) and retries >= 0):
-        raise InputError(f"retries={retries!r}: expected a whole number, 0 or more")
+        raise InputError(f"{setting('retries', retries)}: expected a whole number, 0 or more")
     if scheduler is not None and engine not in ("dask", "ray"):
-        raise InputError(f"scheduler={scheduler!r}: only Dask and Ray have one; say engine='dask' (--engine dask)")
+        raise InputError(
+            f"{setting('scheduler', scheduler)}: only Dask and Ray have one; add {setting('engine', 'dask')}"
+        )
     if scheduler is not None and workers is not None:
-        raise InputError(f"workers={workers}: the cluster at {scheduler} has its own workers; leave one of both out")
+        raise InputError(
+            f"{setting('workers', workers)}: the cluster at {scheduler} has its own workers; leave one of both out"
+        )
     if isinstance(engine, Executor):
         return Given(engine, workers)
     if hasattr(engine, "get_executor"):
@@ -258,7 +262,9 @@ def open_pool(engine: Any, *, workers: int | None, scheduler: str | None, retrie
         engine = "processes" if (workers or 1) > 1 else "serial"
     if engine == "serial":
         if (workers or 1) > 1:
-            raise InputError(f"workers={workers}: a serial engine has one; say engine='processes'")
+            raise InputError(
+                f"{setting('workers', workers)}: a serial engine has one; use {setting('engine', 'processes')}"
+            )
         return Pool()
     if engine == "threads":
         return Threads(workers or _cores())

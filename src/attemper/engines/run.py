@@ -14,7 +14,7 @@ from attemper.engines.kept import Kept
 from attemper.engines.pools import Pool
 from attemper.engines.shards import Shard, Sketched
 from attemper.engines.tree import Tree
-from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, option, warn
+from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, names_flags, setting, warn
 from attemper.files import check_alike
 from attemper.sketch import Sketch
 
@@ -137,7 +137,7 @@ class Run:
         paths = [self.shards[i].path for i in sorted(self.flying)] if self.pool.limit < 64 else [path]
         return AttemperError(
             f"{' or '.join(paths)}: a worker died at it{again}: killed, out of memory, or its machine is gone. Try "
-            f"such shards again with --retries {more} (retries={more}).{'' if self.done else self.pool.hint}"
+            f"such shards again with {setting('retries', more)}.{'' if self.done or names_flags() else self.pool.hint}"
         )
 
 

@@ -13,7 +13,7 @@ from attemper.engines.pools import open_workers
 from attemper.engines.run import Progress, Run
 from attemper.engines.shards import Shards, as_shards
 from attemper.engines.tree import Tree
-from attemper.errors import AttemperError, InputError
+from attemper.errors import AttemperError, InputError, option
 from attemper.files import expanded
 from attemper.sketch import ALL_PARTS, DEFAULT_T_RANGE, Part, Sketch
 
@@ -144,7 +144,7 @@ def sketch_sharded(
                 raise
             note = (
                 f"{kept.count} of {len(tasks)} shards are finished and kept in {kept.folder}; go on from there with "
-                "--resume (resume=True)"
+                f"{option('resume=True', '--resume')}"
             )
             if isinstance(error, AttemperError):
                 raise type(error)(f"{str(error).rstrip('.')}. {note}") from error.__cause__

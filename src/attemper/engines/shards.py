@@ -15,7 +15,6 @@ from attemper.errors import (
     collected_warnings,
     names_flags,
     naming_flags,
-    option,
 )
 from attemper.files import open_scores, paired
 from attemper.scores import Scores

@@ -10,18 +10,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.errors import FileError, InputError, require
+from attemper.errors import FileError, InputError, option, require, setting
 from attemper.export.onnx_child import LIMITS, Limits
-from attemper.export.onnx_files import (
-    MAX_BYTES,
-    External,
-    check_target,
-    checked,
-    external_files,
-    read_model,
-    write_model,
-)
+from attemper.export.onnx_files import External, MAX_BYTES, check_target, checked, external_files, read_model, write_model
 from attemper.export.onnx_folding import fold as fold_map
+from attemper.export.onnx_folding import instead
 from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
 from attemper.export.onnx_nodes import BFLOAT16, FLOAT16, Nodes, can_give, map_nodes
 from attemper.export.onnx_running import Ran, compare_with_numpy
@@ -216,8 +209,8 @@ def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -
     target = _in_folder(output)
     if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
         raise FileError(
-            f"{target}: is the model itself, which would be lost; give another name, or say in_place=True "
-            "(command line: --in-place)"
+            f"{target}: is the model itself, which would be lost; give another name, or use "
+            f"{option('in_place=True', '--in-place')}"
         )
     return target
 
@@ -241,13 +234,11 @@ def _kind(
             return wanted
         notes.append(
             f"{place.target!r} held logits and now holds log-probabilities, because this map gives no logits; their "
-            "softmax is the calibrated probabilities. Use gives='probs' (command line: --gives probs) for probabilities"
+            f"softmax is the calibrated probabilities. Use {setting('gives', 'probs')} for probabilities"
         )
         return "log_probs"
     if not can_give(source.map, gives):
-        raise InputError(
-            "this map gives probabilities, not logits; ask for gives='probs' (command line: --gives probs)"
-        )
+        raise InputError(f"this map gives probabilities, not logits; use {setting('gives', 'probs')}")
     if gives != place.kind and outputs == "replace":
         words = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
         notes.append(f"{place.target!r} held {words[place.kind]} and now holds {words[gives]}, as asked")
@@ -266,9 +257,9 @@ def _folded(
 ) -> Literal["inserted", "folded"]:
     try:
         if outputs == "add" or kind != place.kind or place.holds != "logits":
-            raise InputError("what the output holds would have to change, for which nodes are needed: fold=False")
+            raise InputError(f"what the output holds would have to change; {instead()}")
         if source.takes_probs and source.floor is not None:
-            raise InputError("it takes probabilities, with a floor, for which nodes are needed: fold=False")
+            raise InputError(f"it takes probabilities, with a floor; {instead()}")
         rounding = fold_map(graph, place, source, folder, asked=must)
     except InputError as error:
         if must:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from attemper.documents import atomic
-from attemper.errors import FileError, InputError, InputTypeError, require
+from attemper.errors import FileError, InputError, InputTypeError, require, setting
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
@@ -364,7 +364,7 @@ def write_model(model: Any, path: Path, folder: Path | None, external: External 
         if external == "refer" and not below:
             raise InputError(
                 f"{path}: the tensors are in {folder}, and ONNX lets a model refer to files in its own folder alone; "
-                f"write it there, or copy them: external='copy'"
+                f"write it there, or copy them: {setting('external', 'copy')}"
             )
         if external == "refer":
             _relocate(model, folder.resolve().relative_to(path.parent.resolve()))

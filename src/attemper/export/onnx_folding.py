@@ -9,19 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.errors import FileError, InputError, require
+from attemper.errors import FileError, InputError, option, require
 from attemper.export.linear import Linear, linear_of
 from attemper.export.onnx_graph import FLOATS, LINEAR, Graph, Place, is_op
 from attemper.export.source import Source, checked_classes
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
-__all__ = ["Layer", "find_layer", "fold"]
+__all__ = ["Layer", "find_layer", "fold", "instead"]
 
-INSTEAD = "insert nodes instead: fold=False (command line: --no-fold)"
 # Of a folded tensor, which is written into the model itself, also if it was in a file beside it.
 MAX_BYTES = 1 << 30
 MAX_BYTES_UNASKED = 64 << 20
+
+
+def instead() -> str:
+    """Name the way that always works."""
+    return f"insert nodes instead: {option('fold=False', '--no-fold')}"
 
 
 class Layer(NamedTuple):
@@ -39,7 +43,7 @@ def find_layer(graph: Graph, place: Place) -> Layer:
     name = place.reads
     seen_by_others = place.ending is not None and (len(graph.users[name]) > 1 or name in graph.outputs)
     if seen_by_others or (place.ending is None and graph.users.get(name)):
-        raise InputError(f"the logits {name!r} are used elsewhere too, where they must stay as they are; {INSTEAD}")
+        raise InputError(f"the logits {name!r} are used elsewhere too, where they must stay as they are; {instead()}")
     node: Any = graph.maker.get(name)
     adds, bias = None, None
     if is_op(node, "Add"):
@@ -57,21 +61,21 @@ def find_layer(graph: Graph, place: Place) -> Layer:
         what = "an input" if node is None else f"a {node.op_type}" + (f" of {node.domain}" if node.domain else "")
         if adds is not None:
             what = f"the Add {adds.name!r}" + ("" if node is adds else f" of a constant to {what}")
-        raise InputError(f"the logits {name!r} come from {what}, not from a Gemm, MatMul or Conv; {INSTEAD}")
+        raise InputError(f"the logits {name!r} come from {what}, not from a Gemm, MatMul or Conv; {instead()}")
     if node.op_type != "MatMul":
         bias = node.input[2] if len(node.input) > 2 and node.input[2] else None
     weight = node.input[1]
     for constant in (weight, bias):
         if constant is not None and constant not in graph.initialisers:
-            raise InputError(f"{constant!r} of the last layer is computed, not a constant; {INSTEAD}")
+            raise InputError(f"{constant!r} of the last layer is computed, not a constant; {instead()}")
     last = node.op_type == "MatMul" or (node.op_type == "Gemm" and not attribute(node, "transB", 0))
     rank = len(graph.initialisers[weight].dims)
     if (node.op_type == "Conv" and (place.rank is None or place.axis != 1 - place.rank)) or (
         node.op_type != "Conv" and (place.axis != -1 or rank != 2)
     ):
-        raise InputError(f"the classes of {name!r} are not what the last layer's weights give one by one; {INSTEAD}")
+        raise InputError(f"the classes of {name!r} are not what the last layer's weights give one by one; {instead()}")
     if place.ending is not None and not _runs_over(graph, place):
-        raise InputError(f"the {place.ending.op_type} that stays runs over other axes than the classes; {INSTEAD}")
+        raise InputError(f"the {place.ending.op_type} that stays runs over other axes than the classes; {instead()}")
     return Layer(node, weight, last, adds, bias)
 
 
@@ -89,14 +93,14 @@ def attribute(node: Any, name: str, default: Any) -> Any:
 
 def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, asked: bool) -> float:
     """Fold the map; return the largest change of a weight by rounding, relative to the largest weight."""
-    linear = linear_of(source, INSTEAD)
+    linear = linear_of(source, instead())
     layer = find_layer(graph, place)
     if linear.matrix.ndim == 2 and attribute(layer.node, "group", 1) != 1:
-        raise InputError(f"the last layer is a convolution of several groups, which no matrix fits; {INSTEAD}")
+        raise InputError(f"the last layer is a convolution of several groups, which no matrix fits; {instead()}")
     tensor = graph.initialisers[layer.weight]
     most = MAX_BYTES if asked or tensor.data_location != onnx.TensorProto.EXTERNAL else MAX_BYTES_UNASKED
     if math.prod(tensor.dims) * 4 > most:
-        raise InputError(f"the weights {tensor.name!r} are too large to be folded; {INSTEAD}")
+        raise InputError(f"the weights {tensor.name!r} are too large to be folded; {instead()}")
     w = _numbers(tensor, folder)
     rows = np.moveaxis(w, -1, 0) if layer.classes_last else w
     k = rows.shape[0]
@@ -113,7 +117,7 @@ def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, ask
         bias = None if new_bias is None else np.asarray(new_bias, dtype=w.dtype)
     finite = all(np.isfinite(a.astype(np.float64)).all() for a in (rounded, bias) if a is not None)
     if not finite or alpha == 0:
-        raise InputError(f"the folded weights are not finite in the model's type; {INSTEAD}")
+        raise InputError(f"the folded weights are not finite in the model's type; {instead()}")
     _replace(graph, layer.node, 1, np.ascontiguousarray(np.moveaxis(rounded, 0, -1) if layer.classes_last else rounded))
     if bias is not None:
         _place_bias(graph, place, layer, bias)
@@ -127,7 +131,7 @@ def _new_bias(
         return linear.of_bias(None)
     shape = list(graph.initialisers[layer.bias].dims)
     if math.prod(shape) not in (1, k) or (math.prod(shape) == k and shape[-1:] != [k] and k > 1):
-        raise InputError(f"the bias {layer.bias!r} of shape {shape} is not one number for each class; {INSTEAD}")
+        raise InputError(f"the bias {layer.bias!r} of shape {shape} is not one number for each class; {instead()}")
     b = beta * _numbers(graph.initialisers[layer.bias], folder).astype(np.float64)
     return linear.of_bias(np.broadcast_to(b.reshape(-1), (k,)))
 
@@ -163,17 +167,17 @@ def _place_bias(graph: Graph, place: Place, layer: Layer, bias: NDArray[Any]) ->
 def _numbers(tensor: Any, folder: Path | None) -> NDArray[Any]:
     if tensor.data_type not in FLOATS:
         kind = onnx.TensorProto.DataType.Name(tensor.data_type)
-        raise InputError(f"the weights {tensor.name!r} are of type {kind}; {INSTEAD}")
+        raise InputError(f"the weights {tensor.name!r} are of type {kind}; {instead()}")
     try:
         array = np.asarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder) if folder is not None else ""))
     except (ValueError, TypeError, OSError, onnx.checker.ValidationError) as error:
         raise FileError(f"the weights {tensor.name!r} cannot be read: {error}") from None
     if onnx.helper.np_dtype_to_tensor_dtype(array.dtype) != tensor.data_type:  # bfloat16, in older versions of onnx
-        raise InputError(f"the weights {tensor.name!r} are of a type that this onnx does not keep; {INSTEAD}")
+        raise InputError(f"the weights {tensor.name!r} are of a type that this onnx does not keep; {instead()}")
     with np.errstate(invalid="ignore"):  # of NaN, which is what is looked for
         finite = bool(np.isfinite(array.astype(np.float64)).all())
     if not finite:
-        raise InputError(f"the weights {tensor.name!r} are not all finite; {INSTEAD}")
+        raise InputError(f"the weights {tensor.name!r} are not all finite; {instead()}")
     return array
 
 

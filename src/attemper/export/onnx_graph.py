@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from attemper.errors import FileError, InputError, require
+from attemper.errors import FileError, InputError, option, require, setting
 from attemper.export.onnx_files import skeleton, walk
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
@@ -205,7 +205,7 @@ def _at(graph: Graph, name: str, axis: int | None, *, probs: bool, add: bool) ->
     if name not in graph.outputs and not add:
         raise InputError(
             f"{graph.where}: {name!r} is neither an output nor what a last Softmax takes, so that nothing can take "
-            "the calibrated one's place; ask for one output more: outputs='add' (command line: --add)"
+            "the calibrated one's place; add an output: " + option("outputs='add'", "--add")
         )
     place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
     kind: Gives = "probs" if probs else "log_probs" if is_op(node, "LogSoftmax") else "logits"
@@ -258,8 +258,8 @@ def _axis(graph: Graph, reads: str, ending: Any, told: int | None, rank: int | N
             told = 1 if layer.op_type == "Conv" else -1
         else:
             raise InputError(
-                f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; tell which one the classes are: "
-                "axis=1 or axis=-1 (command line: --axis)"
+                f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; specify that of the classes: "
+                f"{option('axis=1 or axis=-1', '--axis 1 or --axis -1')}"
             )
     if told < 0 and (rank is None or told >= -rank):
         return told
@@ -284,8 +284,8 @@ def output_candidates(graph: Graph) -> list[tuple[str, str]]:
 def _listed(graph: Graph, probs: bool) -> str:
     told = ", ".join(f"{name!r} ({what})" for name, what in output_candidates(graph))
     return (
-        f"candidates are {told}. Choose the one that holds {'probabilities' if probs else 'logits'}: logits='NAME' "
-        "(command line: --logits NAME)"
+        f"candidates are {told}. Choose the one that holds {'probabilities' if probs else 'logits'}: "
+        f"{setting('logits', 'NAME')}"
     )
 
 

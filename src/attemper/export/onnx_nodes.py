@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.errors import InputError, require
+from attemper.errors import InputError, require, setting
 from attemper.export.onnx_graph import Gives
 from attemper.export.source import Source
 from attemper.maps import AffineMap, BinMap, Map, MixtureMap, OddsMap, ScaleMap
@@ -116,7 +116,7 @@ def map_nodes(n: Nodes, source: Source, reads: str, elem_type: int, gives: Gives
     """Add the nodes of a map; the result has the type of what it reads."""
     m = source.map
     if not can_give(m, gives):
-        raise InputError(f"a {type(m).__name__} gives probabilities, not logits; ask for gives='probs'")
+        raise InputError(f"a {type(m).__name__} gives probabilities, not logits; use {setting('gives', 'probs')}")
     # Steps and steep pieces magnify the rounding of a logarithm.
     n.wide = DOUBLE if elem_type == DOUBLE or (from_probs and isinstance(m, BinMap)) else FLOAT
     own = h = reads if elem_type == n.wide else n.cast(reads, n.wide)  # own: what decides on the arg max

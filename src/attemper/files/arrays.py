@@ -18,7 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.errors import FileError, InputError
+from attemper.arrays import reshaping
+from attemper.errors import FileError, InputError, option
 from attemper.files.reading import Block, Keys, listed, parsing, rows_per_block
 from attemper.limits import check_memory
 from attemper.places import Place
@@ -129,32 +130,35 @@ class ArrayReader:
 
     def __init__(self, source: ArraySource, keys: Keys, labels: ArraySource | None = None) -> None:
         self.path = source.path
-        self._values = _part(source, keys.values, "--logits-key", NUMBERS)
+        self._values = _part(source, keys.values, option("logits_key", "--logits-key"), NUMBERS)
         shape = self._values.header.shape
         if len(shape) != 2 and not (len(shape) == 3 and keys.sequences):
-            hint = " For logits of tokens tell what counts: --ignore-index, --mask-key, --next-token, or --columns."
+            counts = option("ignore_index, mask_key, next_token or columns", "--ignore-index, --mask-key, …")
+            hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
             raise InputError(
                 f"{self._values} has shape {shape}; expected two dimensions, one row per sample and one "
-                "column per class. Reshape it, for example with logits.reshape(-1, n_classes)."
-                f"{hint if len(shape) == 3 else ''}"
+                f"column per class. {reshaping(len(shape), keys.values)}{hint if len(shape) == 3 else ''}"
             )
         self.length = shape[1] if len(shape) == 3 else None
         self._next = keys.next_token
         if keys.next_token and self.length is None:
             raise InputError(
-                f"{self._values} has shape {shape}; --next-token needs (B, L, V), to know where a sequence ends"
+                f"{self._values} has shape {shape}; {option('next_token', '--next-token')} needs (B, L, V), to know "
+                "where a sequence ends"
             )
         self.n_rows: int | None
         self.n_rows, self.n_classes = math.prod(shape[:-1]), shape[-1]
         self._labels = self._weights = self._mask = None
         if labels is not None:
-            self._labels = _part(labels, "labels", "--labels", NUMBERS_OR_NAMES)
+            self._labels = _part(labels, "labels", option("labels", "--labels"), NUMBERS_OR_NAMES)
         elif keys.want_labels:
-            self._labels = _part(source, keys.labels or "labels", "--labels-key", NUMBERS_OR_NAMES)
+            self._labels = _part(
+                source, keys.labels or "labels", option("labels_key", "--labels-key"), NUMBERS_OR_NAMES
+            )
         if keys.weights is not None:
-            self._weights = _part(source, keys.weights, "--weights-key", NUMBERS)
+            self._weights = _part(source, keys.weights, option("weights_key", "--weights-key"), NUMBERS)
         if keys.mask is not None:
-            self._mask = _part(source, keys.mask, "--mask-key", NUMBERS_OR_BOOLEANS)
+            self._mask = _part(source, keys.mask, option("mask_key", "--mask-key"), NUMBERS_OR_BOOLEANS)
         for part in (self._labels, self._weights, self._mask):
             if part is not None:
                 _check_one_per_row(part, self._values)
@@ -231,11 +235,10 @@ class _Lane:
         return np.concatenate([array, missing]) if len(missing) else array
 
 
-def _part(source: ArraySource, key: str, option: str, kinds: str) -> _Part:
+def _part(source: ArraySource, key: str, by: str, kinds: str) -> _Part:
     if key not in source.names:
         raise FileError(
-            f"{source.path}: holds no array {key!r}; it holds {listed(source.names)}. Tell which one is "
-            f"meant with {option}."
+            f"{source.path}: holds no array {key!r}; it holds {listed(source.names)}. Use {by} to choose one."
         )
     header = source.header(key)
     part = _Part(source, key, header)
@@ -278,7 +281,7 @@ def _check_one_per_row(part: _Part, values: _Part) -> None:
     n, shape = rows[0], part.header.shape
     if shape == tuple(rows) or (len(rows) == 1 and shape == (n, 1)):
         return
-    hint = " They look one-hot: use labels.argmax(axis=1)." if shape == values.header.shape else ""
+    hint = " If each row has a single 1 and else 0, save labels.argmax(axis=1)." if shape == values.header.shape else ""
     each = "row" if len(rows) == 1 else "position"
     raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}.{hint}")
 

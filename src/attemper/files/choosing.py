@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import Labels, RowName
-from attemper.errors import InputError
+from attemper.errors import InputError, option, setting
 from attemper.files.reading import Block, Reader
 from attemper.sequences import position_name
 from attemper.tokens import LabelsAre, check_options, option_labels
@@ -33,17 +33,20 @@ class Choice:
         """Check what was told."""
         if columns is None:
             if labels_are is not None:
-                raise InputError(f"labels_are={labels_are!r}: that is about options; tell their tokens with columns")
+                raise InputError(
+                    f"{setting('labels_are', labels_are)}: needs {option('columns=[…]', '--columns ID,ID,…')}, the "
+                    "tokens of the options"
+                )
             return cls(ignore_index)
         if probs:
             raise InputError(
-                "columns: probabilities of some tokens do not sum to 1; give logits, or the logarithms of the "
-                "probabilities, which do as well"
+                f"{option('columns', '--columns')}: probabilities of some tokens do not sum to 1; pass logits, or the "
+                f"logarithms of the probabilities, without {option('probs=True', '--probs')}"
             )
         try:
             options = check_options(columns)
         except InputError as error:
-            raise InputError(f"columns: {error}") from None
+            raise InputError(f"{option('columns', '--columns')}: {error}") from None
         return cls(ignore_index, tuple(options.tolist()), labels_are or "options")
 
     @property
@@ -57,7 +60,7 @@ class Choice:
             try:
                 check_options(self.columns, reader.n_classes)
             except InputError as error:
-                raise InputError(f"{reader.path}: columns: {error}") from None
+                raise InputError(f"{reader.path}: {option('columns', '--columns')}: {error}") from None
 
     def rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
         """Numbers of the rows of a block that count; None: all of them."""

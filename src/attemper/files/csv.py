@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attemper.documents import atomic
-from attemper.errors import FileError, InputError
+from attemper.errors import FileError, InputError, option
 from attemper.files.reading import Block, Keys, check_digits, checked_file, number_from, opened, rows_per_block
 from attemper.files.table import LABEL, PREDICTION, PROB, choose_columns, reject_label_file, reject_sequences
 from attemper.files.writing import Layout, ProbRows
@@ -133,9 +133,9 @@ class CsvReader:
         name = next(name for name in read if not _is_number(record[place[name]]))
         cell = record[place[name]][:60]
         return InputError(
-            f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Mend or "
-            "drop that line; if the column holds no logits, tell how the names of those that do begin with "
-            "--logits-key."
+            f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Fix or drop that line; if the "
+            f"column holds no logits, use {option('logits_key', '--logits-key')} with what the names of the others "
+            "begin with."
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.documents import atomic
-from attemper.errors import FileError
+from attemper.errors import FileError, setting
 from attemper.files.arrays import ArrayReader, Header, read_npy_header
 from attemper.files.reading import Keys, checked_file, opened
 from attemper.files.writing import Layout, ProbRows
@@ -51,7 +51,7 @@ def read_npy(path: Place, keys: Keys, labels: Place | None) -> ArrayReader:
                 f"{path}: an .npy file holds one array, so no {what}; save logits, labels and {what} together as .npz"
             )
     if labels is None and keys.want_labels:
-        raise FileError(f"{path}: an .npy file holds logits alone; tell the file of labels: --labels labels.npy")
+        raise FileError(f"{path}: has no labels; add {setting('labels', 'labels.npy')}")
     return ArrayReader(source, keys, None if labels is None else NpySource(labels, "labels"))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.documents import atomic
-from attemper.errors import InputError, require
+from attemper.errors import InputError, option, require
 from attemper.files.reading import Block, Keys, checked_file, parsing, rows_per_block
 from attemper.files.table import (
     LABEL,
@@ -148,7 +148,7 @@ class ParquetReader:
             if not self._is_number(self._types[name]):
                 raise InputError(
                     f"{self.path}: column {name!r} is of type {self._types[name]}, not numbers; if it holds "
-                    "no logits, tell how the names of the columns that do begin with --logits-key"
+                    f"no logits, use {option('logits_key', '--logits-key')} with what the others' names begin with"
                 )
         if self._list is not None and not self._is_number(self._types[self._list].value_type):
             kind = self._types[self._list]

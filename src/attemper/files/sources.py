@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import RowName
-from attemper.errors import AttemperWarning, FileError, InputError, collected_warnings, option, warn
+from attemper.errors import AttemperWarning, FileError, InputError, collected_warnings, option, setting, warn
 from attemper.files.choosing import EVERYTHING, Choice, name_of
 from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
@@ -162,8 +162,8 @@ class ScoreFiles:
                 numbers[i] = number_from(label)
             except ValueError:
                 raise InputError(
-                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for named labels "
-                    "tell the names in column order with --classes"
+                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use "
+                    f"{option('classes=[…]', '--classes A,B,…')}, in column order"
                 ) from None
         return numbers
 
@@ -230,12 +230,16 @@ def open_scores(
     2 2 [0 1]
     """
     if floor is not None and not probs:
-        raise InputError(f"floor={floor}: only probabilities have a floor; say probs=True (--probs)")
+        raise InputError(
+            f"{setting('floor', floor)}: only probabilities have a floor; add {option('probs=True', '--probs')}"
+        )
     choice = Choice.told(ignore_index, columns, labels_are, probs)
     tokens = mask_key is not None or ignore_index is not None or next_token or columns is not None
     keys = Keys(logits_key, labels_key, weights_key, probs, need_labels, mask_key, next_token, tokens)
     if ignore_index is not None and not (keys.want_labels or labels is not None):
-        raise InputError(f"ignore_index={ignore_index}: labels are needed for that; tell them with labels_key")
+        raise InputError(
+            f"{setting('ignore_index', ignore_index)}: needs labels; add {option('labels_key=…', '--labels-key NAME')}"
+        )
     readers = [_reader(path, keys, label) for path, label in paired(paths, labels)]
     empty = [reader for reader in readers if reader.n_rows == 0]
     if empty and not skip_empty:
@@ -252,7 +256,7 @@ def open_scores(
 def _empty(path: Place) -> InputError:
     return InputError(
         f"{path}: no rows, so there is nothing to read; write it again or leave it out, or pass over all empty files "
-        "with skip_empty=True (--skip-empty)"
+        f"with {option('skip_empty=True', '--skip-empty')}"
     )
 
 
@@ -281,8 +285,8 @@ def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
     reader = _READERS[path.suffix.lower()](path, keys, labels)
     if reader.n_classes < 2 and reader.n_rows != 0:
         raise InputError(
-            f"{path}: {reader.n_classes} column of logits; expected at least 2, one per class. For a binary "
-            "score z give both columns, 0 and z."
+            f"{path}: {reader.n_classes} column; expected at least 2, one per class. For one binary score save both "
+            f"columns, {'1 - p and p' if keys.probs else '0 and z'}."
         )
     if reader.n_classes > MAX_CLASSES:
         raise InputError(f"{path}: {reader.n_classes} columns of logits; expected at most {MAX_CLASSES}, one per class")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attemper.errors import FileError, InputError
+from attemper.errors import FileError, InputError, option, setting
 from attemper.files.reading import Keys, listed
 from attemper.places import Place
 
@@ -48,10 +48,10 @@ def reject_label_file(path: Place, labels: Place | None) -> None:
 def reject_sequences(path: Place, keys: Keys) -> None:
     """Refuse what belongs to arrays of sequences."""
     if keys.mask is not None or keys.next_token:
-        option = "--next-token" if keys.next_token else "--mask-key"
+        asked = option("next_token", "--next-token") if keys.next_token else option("mask_key", "--mask-key")
         raise FileError(
-            f"{path}: a table has no sequences, so no {option}; save arrays as .npz or .safetensors, or give rows that "
-            "do not count the label of --ignore-index"
+            f"{path}: a table has no sequences, so no {asked}; save arrays as .npz or .safetensors, or give rows that "
+            f"do not count the label of {option('ignore_index', '--ignore-index')}"
         )
 
 
@@ -63,11 +63,11 @@ def label_and_weight(path: Place, names: Sequence[str], keys: Keys) -> tuple[str
     if twice:
         raise FileError(f"{path}: two columns are named {twice[0]!r}; give each a name of its own")
     label = (keys.labels or LABEL) if keys.want_labels else None
-    for column, option in ((label, "--labels-key"), (keys.weights, "--weights-key")):
+    by_label, by_weight = option("labels_key", "--labels-key"), option("weights_key", "--weights-key")
+    for column, by in ((label, by_label), (keys.weights, by_weight)):
         if column is not None and column not in names:
             raise FileError(
-                f"{path}: there is no column {column!r}; there are {listed(names)}. Tell which one is meant "
-                f"with {option}."
+                f"{path}: there is no column {column!r}; there are {listed(names)}. Use {by} to choose one."
             )
     return label, keys.weights
 
@@ -80,15 +80,15 @@ def choose_columns(path: Place, names: Sequence[str], keys: Keys) -> Columns:
     if not logits:
         meant = f"that begins with {keys.logits!r}" if keys.logits else "beside the labels"
         raise FileError(
-            f"{path}: there is no column {meant}; there are {listed(names)}. Tell how the names of the "
-            "columns of logits begin with --logits-key."
+            f"{path}: there is no column {meant}; there are {listed(names)}. Use "
+            f"{option('logits_key', '--logits-key')} with what the names of the columns of logits begin with."
         )
     for name in logits:
         if not name.strip() or name.startswith("__index_level_"):
             raise FileError(
                 f"{path}: a column without a name of its own ({name!r}) stands among the logits; that is how "
-                "pandas writes its index. Write with index=False, or tell how the names of the columns of "
-                "logits begin with --logits-key."
+                f"pandas writes its index. Write with index=False, or use {option('logits_key', '--logits-key')} with "
+                "what the names of the columns of logits begin with."
             )
     if not keys.logits:
         _reject_strangers(path, logits)
@@ -103,8 +103,8 @@ def _reject_strangers(path: Place, logits: Sequence[str]) -> None:
     strangers = [name for name, own in zip(logits, stems) if own != stem]
     if stem is not None and strangers and count > 1:
         raise InputError(
-            f"{path}: is {strangers[0]!r} a class beside {stem + '0'!r}, {stem + '1'!r}, …? Tell how the names of the "
-            f"columns of logits begin: --logits-key {stem or strangers[0]}"
+            f"{path}: is {strangers[0]!r} a class like {stem + '0'!r}, {stem + '1'!r}, …? Specify what the names "
+            f"of the columns of logits begin with: {setting('logits_key', stem or strangers[0])}"
         )
 
 

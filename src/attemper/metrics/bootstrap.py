@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attemper.arrays import Floats
-from attemper.errors import InputError
+from attemper.errors import InputError, setting
 
 __all__ = ["Estimate", "Statistic", "check_level", "check_resampling", "enclosed", "estimate", "estimate_all"]
 
@@ -103,7 +103,7 @@ def enclosed(value: float, resampled: Floats, interval: float, plug_in: float | 
 def check_level(interval: float) -> None:
     """Reject what is no level of an interval."""
     if not (isinstance(interval, Real) and 0 < interval < 1):
-        raise InputError(f"interval={interval!r}: must lie between 0 and 1, such as 0.95")
+        raise InputError(f"{setting('interval', interval)}: must lie between 0 and 1, such as 0.95")
 
 
 def check_resampling(n_resamples: int, seed: int) -> None:
@@ -111,7 +111,7 @@ def check_resampling(n_resamples: int, seed: int) -> None:
     if not (isinstance(n_resamples, Integral) and n_resamples >= 2):
         raise InputError(f"n_resamples={n_resamples!r}: must be a whole number of at least 2")
     if not (isinstance(seed, Integral) and seed >= 0):
-        raise InputError(f"seed={seed!r}: must be a whole number, not negative")
+        raise InputError(f"{setting('seed', seed)}: must be a whole number, not negative")
 
 
 def _resamples(weights: Floats, n_resamples: int, seed: int) -> Iterator[Floats]:

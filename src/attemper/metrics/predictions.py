@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix, as_weights, to_numpy
 from attemper.errors import InputError, InputTypeError
-from attemper.plausibility import room_of_sums
+from attemper.plausibility import SUMS, room_of_sums
 from attemper.scores import Scores
 
 __all__ = ["Predictions"]
@@ -53,7 +53,7 @@ class Predictions:
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
         n, n_classes = values.shape
-        y = as_labels(labels, n, n_classes)
+        y = as_labels(labels, n, n_classes, takes_classes=False)
         w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
         p = np.empty_like(values) if log_probs else values
         for rows in row_chunks(n, n_classes):
@@ -116,6 +116,4 @@ def _check_sums(p: NDArray[Any], first_row: int, what: str) -> None:
         row, total = first_row + off[0], sums[off[0]]
         if what == "log-probabilities":
             raise InputError(f"{what}: row {row} sums to {total:.6g} after exp; expected 1.")
-        raise InputError(
-            f"{what}: row {row} sums to {total:.6g}; expected 1. Divide each row by its sum if that is what is meant."
-        )
+        raise InputError(f"{what}: row {row} sums to {total:.6g}; expected 1. {SUMS}")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import Floats
-from attemper.errors import InputError
+from attemper.errors import InputError, setting
 from attemper.metrics.bootstrap import Estimate, Statistic, estimate
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.referral import Answers, adding
@@ -211,7 +211,7 @@ def check_cost(cost: Any, name: str) -> float:
     except (TypeError, ValueError):
         value = np.nan
     if not (0 <= value < np.inf) or isinstance(cost, str):
-        raise InputError(f"{name}={cost!r}: expected a number, not negative")
+        raise InputError(f"{setting(name, cost)}: expected a number, not negative")
     return value
 
 
@@ -220,7 +220,9 @@ def check_costs(cost_miss: PerClass, n_classes: int) -> Floats:
     m = _one_or_each(cost_miss, n_classes, "cost_miss")
     bad = np.flatnonzero(~((m >= 0) & np.isfinite(m)))
     if bad.size:
-        raise InputError(f"cost_miss={float(m[bad[0]])}{_of(cost_miss, bad[0])}: expected a number, not negative")
+        raise InputError(
+            f"{setting('cost_miss', float(m[bad[0]]))}{_of(cost_miss, bad[0])}: expected a number, not negative"
+        )
     return m
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from attemper.arrays import Floats
 from attemper.comparison import Comparison, Row
-from attemper.errors import InputError
+from attemper.errors import InputError, setting
 from attemper.maps import ScaleMap
 from attemper.metrics.bootstrap import check_level
 from attemper.report.classes import group_classes, names_of, table
@@ -92,7 +92,7 @@ def summarise(
     """
     check_level(interval)
     if not 0 < catch <= 1:
-        raise InputError(f"catch={catch!r}: a share of the errors, above 0 and at most 1, such as 0.8")
+        raise InputError(f"{setting('catch', catch)}: a share of the errors, above 0 and at most 1, such as 0.8")
     for name, scores in (("validation", val), ("test", test)):
         if scores.labels is None:
             raise InputError(f"the {name} data have no labels; a report compares answers with them")
