@@ -27,6 +27,7 @@ from attemper import (
     FileError,
     InputError,
     NotFittedError,
+    ProbabilitiesAsLogitsWarning,
     Sketch,
     StructuredScaling,
 )
@@ -268,7 +269,11 @@ def check_probabilities(calibrator):
     same(by_probs.predict_proba(p), expected, 1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgeWarning)
-        taken_as_logits = clone(calibrator).fit(p, y)  # as told
+        with pytest.warns(ProbabilitiesAsLogitsWarning, match=r'input="probs"'):
+            taken_as_logits = clone(calibrator).fit(p, y)  # as asked
+    with pytest.warns(ProbabilitiesAsLogitsWarning, match=r"np\.log"):
+        by_logits.predict_proba(p)
+    same(by_logits.predict_proba(np.log(p)), expected, 1e-6)  # the advice
     assert np.abs(taken_as_logits.predict_proba(h) - expected).max() > 0.1
     with pytest.raises(InputError, match="If these are logits"):
         clone(calibrator).set_params(input="probs").fit(h, y)

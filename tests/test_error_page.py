@@ -17,6 +17,7 @@ import attemper
 from attemper import (
     AttemperError,
     AttemperWarning,
+    AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     CalibratedClassifier,
     ScaleMap,
@@ -108,6 +109,13 @@ def report_on_one_set():
     summarise(same, same, methods=["ts"])
 
 
+def attended_on_calibrated():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(4), 2000)
+    labels = (p.cumsum(axis=1) > rng.random((2000, 1))).argmax(axis=1)
+    AttendedTemperatureScaling(input="probs").fit(p, labels)
+
+
 def unseen_class():
     data = attemper.datasets.load()
     some = data.val_labels != 3
@@ -130,7 +138,9 @@ PROVOKED = {
     "Names that are not sorted": lambda: fit(
         LOGITS, ["nevus", "melanoma", "melanoma"], classes=["nevus", "melanoma", "bkl"]
     ),
-    "Logits where probabilities were told": lambda: fit(LOGITS, input="probs"),
+    "Labels that do not belong to the logits": lambda: fit(np.tile(np.eye(3), (20, 1)) * 3, np.tile([1, 2, 0], 20)),
+    "Probabilities passed as logits": lambda: fit(PROBS),
+    "Logits where probabilities were expected": lambda: fit(LOGITS, input="probs"),
     "Rows that do not sum to one": lambda: fit(0.5 * PROBS, input="probs"),
     "A probability of zero for the label": lambda: fit(PROBS, [0, 0, 2], input="probs"),
     "A floor for logits": lambda: fit(LOGITS, floor=1e-8),
@@ -150,6 +160,7 @@ PROVOKED = {
         np.tile(1e4 * LOGITS, (50, 1)), np.tile(LABELS, 50)
     ),
     "A sketch whose range ends too early": lambda: TemperatureScaling().fit_sketch(Sketch.of(1e3 * LOGITS, LABELS)),
+    "An attended temperature that does harm": attended_on_calibrated,
     "A class without a label": unseen_class,
     "A method that needs the logits": lambda: StructuredScaling().fit_sketch(Sketch.of(LOGITS, LABELS)),
     "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, t_range=(0.1, 10)),

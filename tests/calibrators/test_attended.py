@@ -1,8 +1,18 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from attemper import AttendedTemperatureScaling, EdgeWarning, InputError, Scores, Sketch, TemperatureScaling
+from attemper import (
+    AttemperWarning,
+    AttendedTemperatureScaling,
+    EdgeWarning,
+    InputError,
+    Scores,
+    Sketch,
+    TemperatureScaling,
+)
 
 from data import draw
 from oracles import attended_loss, nll, reference_loss
@@ -101,3 +111,42 @@ def test_a_sample_that_misleads_does_not_mislead_the_fit():
     direct = AttendedTemperatureScaling().fit(h, y)
     table = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y, n_nodes=128))
     np.testing.assert_allclose(direct.path_.temperature, table.path_.temperature, rtol=1e-6)
+
+
+def calibrated(n, seed=0):
+    """Probabilities of four classes, and labels drawn from them."""
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.ones(4), n)
+    return p, (p.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+
+
+@pytest.mark.parametrize("n", [1000, 4000])  # one table, and a table of the neighbourhood, which leaves T = 1 out
+@pytest.mark.parametrize("theta", [None, 0.05])
+def test_a_temperature_that_does_harm_is_a_warning(n, theta):
+    p, y = calibrated(n)
+    ats = AttendedTemperatureScaling(theta=theta, input="probs")
+    with pytest.warns(AttemperWarning, match=r"validation NLL of 1\.\d+ at T = .* is above 1\.\d+ at T = 1.*Use Temp"):
+        ats.fit(p, y)
+    assert ats.fit_report_.nll > nll(np.log(p), y, 1.0) / n
+    assert "is above" in ats.fit_report_.message
+    sketch = Sketch.of(Scores.from_probs(p, y))
+    with pytest.warns(AttemperWarning, match="is above"):
+        AttendedTemperatureScaling(theta=theta).fit_sketch(sketch)
+
+
+def test_a_theta_at_the_end_of_its_grid_is_a_warning():
+    p, y = calibrated(2000)
+    with pytest.warns(AttemperWarning, match=r"θ = 0\.1 is the end of its grid \(0\.001 … 0\.1\)"):
+        ats = AttendedTemperatureScaling(input="probs").fit(p, y)
+    assert "end of its grid" in ats.fit_report_.message
+    h, y = draw(900, 6)
+    inside = AttendedTemperatureScaling().fit(h, y)
+    assert "grid" not in inside.fit_report_.message
+    low = inside.theta_ + 0.001
+    with pytest.warns(AttemperWarning, match="end of its grid"):
+        AttendedTemperatureScaling(theta_grid=np.linspace(low, 0.1, 20)).fit(h, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AttemperWarning)
+        AttendedTemperatureScaling().fit(h, y)
+        AttendedTemperatureScaling(theta=0.1).fit(h, y)  # not tuned
+        AttendedTemperatureScaling(theta_grid=np.arange(1, 101) / 100).fit(h, y)  # beyond 1 there is nothing
