@@ -56,7 +56,7 @@ EXPECTED_FAILURES = {
 
 def check_scikit_learn(calibrator):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", EdgeWarning)  # random features are no logits
+        warnings.simplefilter("ignore", AttemperWarning)  # random features are no logits
         results = check_estimator(calibrator, expected_failed_checks=EXPECTED_FAILURES, on_fail=None, on_skip=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     assert not failed

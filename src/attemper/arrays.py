@@ -153,9 +153,15 @@ def as_matrix(values: Any, what: str) -> Any:
 
 
 def _both_columns(what: str) -> str:
-    if "log" in what:
-        return "For the logit z of the second class pass both columns, np.column_stack([np.zeros_like(z), z])."
-    return "For the probability p of the second class pass both columns, np.column_stack([1 - p, p])."
+    one, both = BOTH_COLUMNS.get(what, BOTH_COLUMNS["logits"])
+    return f"For the {one} of the second class pass both columns, np.column_stack([{both}])."
+
+
+BOTH_COLUMNS = {
+    "logits": ("logit z", "np.zeros_like(z), z"),
+    "probabilities": ("probability p", "1 - p, p"),
+    "log-probabilities": ("log-probability z", "np.log(-np.expm1(z)), z"),
+}
 
 
 def _advice_on_shape(values: Any, what: str) -> str:

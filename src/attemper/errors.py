@@ -161,13 +161,13 @@ def setting(name: str, value: object) -> str:
 
 
 def names_flags() -> bool:
-    """Whether messages are for the command line."""
+    """Whether messages are for the command line: `option` names flags."""
     return _flags.get()
 
 
 @contextmanager
 def naming_flags(yes: bool = True) -> Iterator[None]:
-    """Make messages for the command line."""
+    """Make messages for the command line: `option` names flags."""
     token = _flags.set(yes)
     try:
         yield

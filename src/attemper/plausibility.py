@@ -6,6 +6,7 @@ to these rows or columns.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ SUMS = (
 
 def room_of_sums(n_classes: int) -> float:
     """How far from 1 a row of probabilities may sum: float16, or three decimals in a text file."""
-    return 0.01 + 1e-3 * float(n_classes) ** 0.5
+    return 0.01 + 1e-3 * math.sqrt(n_classes)
 
 
 def warn_of_probs(logits: Any) -> None:

@@ -85,7 +85,7 @@ def test_only_attemper_errors_escape(calibrator, X, y, w):
             fitted = calibrator.fit(X, y, w)
         except AttemperError:
             return
-    assert np.isfinite(fitted.predict_proba(X)).all()
+        assert np.isfinite(fitted.predict_proba(X)).all()
 
 
 @pytest.mark.parametrize("calibrator", [*CALIBRATORS[:2], *CALIBRATORS[5:]], ids=str)
