@@ -77,8 +77,8 @@ def test_errors_leave_the_state_alone(run, tmp_path):
         (["m.json", "good.npz", "--state", "d.json", "--alpha", 0.01], "begun with 0.05"),
         (["m.json", "good.npz", "--state", "m.json"], "m.json: is one of the inputs"),
         (["m.json", "good.npz", "--state", "nowhere/d.json"], "does not exist"),
-        (["m.json", "good.npz", "--alpha", 2], "alpha=2"),
-        (["m.json", "good.npz", "--tolerance", 0.5], "tolerance=0.5"),
+        (["m.json", "good.npz", "--alpha", 2], "--alpha 2"),
+        (["m.json", "good.npz", "--tolerance", 0.5], "--tolerance 0.5"),
         (["d.json", "good.npz"], "holds a drift test; expected a calibrator"),
         (["m.json", "missing.npz"], "no such file"),
     ]:

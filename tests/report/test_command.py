@@ -104,7 +104,7 @@ def test_the_same_files_give_the_same_page(cli, folder):
         ("val-named.npz test-named.npz --classes names.txt --images images", "60 images for 120 test samples"),
         ("val-named.npz test-named.npz --classes x,y,z", "labels: row 0"),
         ("val.npz test.npz --methods nothing", "method 'nothing' is unknown"),
-        ("val.npz test.npz --catch 2", "catch=2.0"),
+        ("val.npz test.npz --catch 2", "--catch 2.0"),
         ("val.npz test.npz -o nowhere/page.html", "the folder nowhere does not exist"),
         ("val.npz test.npz -o val.npz", "is one of the inputs"),
         ("val.npz test.npz --noise classwise", "say --noisy too"),
