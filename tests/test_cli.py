@@ -979,11 +979,11 @@ def test_options_are_fitted_and_applied(cli, tmp_path):
     "told, message",
     [
         ([], "has shape (40, 12, 9); expected two dimensions"),
-        ([], "For logits of tokens tell what counts: --ignore-index"),
+        ([], "which positions count, with --ignore-index"),
         (["--columns", "1,x"], "--columns 1,x: expected column numbers"),
         (["--columns", "1,9", "--ignore-index", "-100"], "token 9 is outside the vocabulary"),
         (["--columns", "1,2", "--probs"], "do not sum to 1"),
-        (["--labels-are", "tokens"], "tell their tokens with columns"),
+        (["--labels-are", "tokens"], "--labels-are tokens: needs --columns"),
         (["--ignore-index", "3"], "sequence 0, position 0 (row 0) has label -100"),
         (["--ignore-index", "-100", "--mask-key", "input_ids"], "mask: sequence 0, position"),
         (["--mask-key", "none"], "holds no array 'none'"),

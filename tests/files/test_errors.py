@@ -91,24 +91,24 @@ def test_a_missing_package(tmp_path, monkeypatch):
 
 
 def test_keys_that_are_not_there(tmp_path, good, save):
-    fails(r"no array 'x'; it holds 'logits', 'labels'\. .* --logits-key", good, logits_key="x")
-    fails(r"no array 'y'.* --labels-key", good, labels_key="y")
-    fails(r"no array 'w'.* --weights-key", good, weights_key="w")
+    fails(r"no array 'x'; it holds 'logits', 'labels'\. .* logits_key", good, logits_key="x")
+    fails(r"no array 'y'.* labels_key", good, labels_key="y")
+    fails(r"no array 'w'.* weights_key", good, weights_key="w")
     fails("no array 'probs'", good, probs=True)
     told = save(tmp_path, "safetensors", LOGITS, LABELS)
-    fails(r"no array 'x'; it holds 'l\w+', 'l\w+'\. .* --logits-key", **told, logits_key="x")
+    fails(r"no array 'x'; it holds 'l\w+', 'l\w+'\. .* logits_key", **told, logits_key="x")
     for form in ("csv", "parquet", "parquet-list"):
         told = save(tmp_path, form, LOGITS, LABELS)
-        fails(r"no column 'y'; there are 'label', 'logit.*--labels-key", **told, labels_key="y")
-        fails(r"no column 'w'; .*--weights-key", **told, weights_key="w")
-    fails(r"no column that begins with 'x'; there are 'label', 'logits'.*--logits-key", **told, logits_key="x")
+        fails(r"no column 'y'; there are 'label', 'logit.*labels_key", **told, labels_key="y")
+        fails(r"no column 'w'; .*weights_key", **told, weights_key="w")
+    fails(r"no column that begins with 'x'; there are 'label', 'logits'.*logits_key", **told, logits_key="x")
 
 
 def test_labels_in_files_of_their_own(tmp_path, good):
     x, y = tmp_path / "x.npy", tmp_path / "y.npy"
     np.save(x, LOGITS)
     np.save(y, LABELS)
-    fails("tell the file of labels: --labels", x, kind=FileError)
+    fails("has no labels; add labels='labels.npy'", x, kind=FileError)
     fails("1 files of logits, but 2 files of labels", x, labels=[y, x])
     fails(r"so no weights; save .* as \.npz", x, labels=y, weights_key="w")
     fails(r"good\.npz: .* expected one of \.npy", x, labels=good)
@@ -131,7 +131,7 @@ def test_shapes_and_types(tmp_path):
     wrong("dtype complex128; expected numbers", logits=LOGITS + 0j)
     wrong("dtype <U4; expected numbers", logits=LOGITS.astype(str).astype("<U4"))
     wrong("dtype datetime64.*; expected numbers or names", labels=LABELS.astype("M8[s]"))
-    wrong(r"look one-hot: use labels.argmax", labels=np.eye(2)[LABELS])
+    wrong(r"single 1.*labels.argmax", labels=np.eye(2)[LABELS])
     wrong(r"labels: row 4 is 'cat', not a column number.*classes=", labels=["0", "1", "0", "1", "cat", "1"])
     wrong("row 0 is '0', which is not among", classes=["cat", "dog"])
     wrong("1 names for 2 columns", classes=["cat"])
@@ -155,7 +155,7 @@ def test_files_that_do_not_go_together(tmp_path, good, save):
     other = text(tmp_path, "label,logit_1,logit_0,logit_2\n0,1,2,3\n".replace("logit_", "z"))
     fails(r"the columns of logits are numbered but not in order", other)
     other = text(tmp_path, "label,logit_0,b,logit_2\n0,1,2,3\n")
-    fails(r"a\.csv: is 'b' a class beside 'logit_0'.*--logits-key logit_", other)
+    fails(r"a\.csv: is 'b' a class like 'logit_0'.*logits_key='logit_'", other)
     other = text(tmp_path, "label,a,b,c\n0,1,2,3\n")
     fails(r"a\.csv: class 0 is column 'a', but in .*wide\.csv it is 'logit_0'", [wide, other])
 

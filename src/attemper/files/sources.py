@@ -284,9 +284,10 @@ def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
             raise FileError(f"{file}: {what}; expected one of {', '.join(endings)}")
     reader = _READERS[path.suffix.lower()](path, keys, labels)
     if reader.n_classes < 2 and reader.n_rows != 0:
+        what, both = ("probabilities", "1 - p and p") if keys.probs else ("logits", "0 and z")
         raise InputError(
-            f"{path}: {reader.n_classes} column; expected at least 2, one per class. For one binary score save both "
-            f"columns, {'1 - p and p' if keys.probs else '0 and z'}."
+            f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one binary score save "
+            f"both columns, {both}."
         )
     if reader.n_classes > MAX_CLASSES:
         raise InputError(f"{path}: {reader.n_classes} columns of logits; expected at most {MAX_CLASSES}, one per class")
