@@ -286,7 +286,7 @@ def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
     if reader.n_classes < 2 and reader.n_rows != 0:
         what, both = ("probabilities", "1 - p and p") if keys.probs else ("logits", "0 and z")
         raise InputError(
-            f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one binary score save "
+            f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one score save "
             f"both columns, {both}."
         )
     if reader.n_classes > MAX_CLASSES:
