@@ -17,10 +17,13 @@ from attemper.calibrators import METHODS, Calibrator, Provenance, load
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.cli.inputs import are_sketches, bar, kept_beside, progress, sketch_of, workers_held
 from attemper.cli.options import (
+    INPUT,
+    OUTPUT,
+    Commands,
     check_noise,
-    check_writable,
     files_argument,
     interval_option,
+    map_argument,
     noise_option,
     noisy_option,
     param_option,
@@ -29,6 +32,8 @@ from attemper.cli.options import (
     seed_option,
     spreading,
     t_range_option,
+    test_argument,
+    val_argument,
     with_debug,
     with_json,
     with_val,
@@ -47,6 +52,7 @@ __all__ = ["cli"]
 
 
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: attemper demo. Each command has a --help that explains it.",
 )
@@ -70,7 +76,9 @@ def cli() -> None:
     help="bayes: one temperature, for few or noisy labels. structured: class structure besides, for more than a few "
     "hundred. ts, ats: temperature scaling, attended. The others are there to compare with: `attemper methods`.",
 )
-@click.option("-o", "--output", default="attemper.json", show_default=True, help="Where to write the fitted map.")
+@click.option(
+    "-o", "--output", type=OUTPUT, default="attemper.json", show_default=True, help="Where to write the fitted map."
+)
 @noisy_option
 @noise_option
 @param_option
@@ -128,7 +136,6 @@ def fit(
         if "t_range" not in cls.own_params():
             raise InputError(f"--t-range: {method} knows no range of temperatures")
         calibrator.set_params(t_range=t_range)
-    check_writable(output, inputs)
     summary = fit_files(calibrator, inputs, read, spread, output, t_range=t_range)
     calibrator.save(output, provenance=Provenance.now([*inputs, *dict.fromkeys(read["labels"] or ())]))
     forget(kept_beside(output))
@@ -156,9 +163,11 @@ def fit(
 
 
 @cli.command()
-@click.argument("map_file", metavar="MAP")
+@map_argument
 @files_argument
-@click.option("-o", "--output", required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet.")
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet."
+)
 @reading(weights=False, labels=False)
 @with_json
 @with_debug
@@ -173,7 +182,6 @@ def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any
     read["probs"] = read["probs"] or calibrator.input == "probs"
     read["floor"] = calibrator.floor if read["floor"] is None else read["floor"]
     read["classes"] = calibrator.classes
-    check_writable(output, inputs)
     files = open_scores(inputs, need_labels=False, **read)
     if files.n_classes != calibrator.n_features_in_:
         raise InputError(
@@ -199,7 +207,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any
 
 @cli.command(name="evaluate")
 @files_argument
-@click.option("--map", "map_file", metavar="MAP", help="Also show the figures after this fitted map.")
+@click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Also show the figures after this fitted map.")
 @interval_option
 @seed_option
 @reading()
@@ -254,8 +262,8 @@ def evaluate_(
 
 
 @cli.command(name="compare")
-@click.argument("val")
-@click.argument("test")
+@val_argument
+@test_argument
 @click.option(
     "--methods",
     metavar="A,B,…",

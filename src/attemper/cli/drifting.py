@@ -11,7 +11,7 @@ import click
 from attemper.calibrators import Calibrator, load
 from attemper.cli.commands import cli
 from attemper.cli.inputs import progress
-from attemper.cli.options import check_writable, files_argument, reading, with_debug, with_json
+from attemper.cli.options import OUTPUT, files_argument, map_argument, reading, with_debug, with_json
 from attemper.cli.output import out, print_json
 from attemper.drift import DriftTest
 from attemper.errors import InputError
@@ -19,10 +19,11 @@ from attemper.files import open_scores
 
 
 @cli.command()
-@click.argument("map_file", metavar="MAP")
+@map_argument
 @files_argument
 @click.option(
     "--state",
+    type=OUTPUT,
     metavar="FILE.json",
     help="Go on from this file if it is there, and write it anew at the end: for a job that runs every day.",
 )
@@ -62,8 +63,6 @@ def drift(
         "floor": calibrator.floor if read["floor"] is None else read["floor"],
         "classes": calibrator.classes,
     }
-    if state is not None:
-        check_writable(state, [map_file, *inputs], "--state")
     test = begun(calibrator, map_file, state, alpha, tolerance)
     files = open_scores(inputs, **read)
     if files.n_classes != calibrator.n_features_in_:

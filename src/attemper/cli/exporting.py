@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from attemper.cli.commands import cli
-from attemper.cli.options import check_writable, with_debug, with_json
+from attemper.cli.options import INPUT, OUTPUT, map_argument, with_debug, with_json
 from attemper.cli.output import err, out, print_json
 from attemper.errors import InputError
 from attemper.export.onnx_child import LIMITS
@@ -17,9 +17,9 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
 
 
 @cli.command()
-@click.argument("map_file", metavar="MAP")
-@click.argument("model", metavar="[MODEL.onnx]", required=False)
-@click.option("-o", "--output", help="Where to write the calibrated model.")
+@map_argument
+@click.argument("model", type=INPUT, metavar="[MODEL.onnx]", required=False)
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the calibrated model.")
 @click.option("--logits", metavar="NAME", help="Tensor that holds the logits (with a map of probabilities: those).")
 @click.option("--axis", type=int, help="Axis of the classes, where the model does not tell: 1 or -1.")
 @click.option(
@@ -102,10 +102,8 @@ def export(
         if in_place or logits or axis is not None or fold is not None or add or external:
             raise InputError("without a MODEL.onnx the map alone is written; only -o and --gives make sense")
         assert output is not None
-        check_writable(output, [map_file])
         made = map_to_onnx(map_file, output, gives="probs" if gives == "same" else gives)
     else:
-        check_writable(output or model, [map_file])
         made = onnx_calibrate(
             model,
             map_file,

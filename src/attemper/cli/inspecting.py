@@ -13,7 +13,7 @@ import click
 from attemper.calibrators import Calibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
-from attemper.cli.options import reading, with_debug, with_json
+from attemper.cli.options import INPUT, reading, with_debug, with_json
 from attemper.cli.output import number, out, plain, print_json
 from attemper.decisions import Policy
 from attemper.documents import read_document
@@ -29,7 +29,7 @@ Found = tuple[dict[str, Any], list[str]]  # plain numbers, and the same in words
 
 
 @cli.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=INPUT, metavar="FILE")
 @reading()
 @with_json
 @with_debug

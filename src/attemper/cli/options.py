@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 
 from attemper.calibrators import Calibrator
 from attemper.engines import ENGINES
-from attemper.errors import FileError, InputError
+from attemper.errors import AttemperError, FileError, InputError
 from attemper.files import expanded
 from attemper.files.reading import read_lines
 from attemper.places import local, place
@@ -27,6 +28,36 @@ OWN_OPTIONS = {
     "theta": "--theta",
     "loss": "--loss",
 }
+
+
+class InputPath(click.ParamType):
+    """A file, a pattern or a folder that a command reads; no output may be one of them."""
+
+    name = "file"
+
+
+class OutputPath(click.ParamType):
+    """A file that a command writes."""
+
+    name = "file"
+
+
+INPUT, OUTPUT = InputPath(), OutputPath()
+
+
+class CheckedCommand(click.Command):
+    """A command that refuses, before any work, to write over one of its own inputs."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check every output against every input, then run."""
+        check_outputs(ctx)
+        return super().invoke(ctx)
+
+
+class Commands(click.Group):
+    """The group of all commands; what is added to it is a `CheckedCommand`."""
+
+    command_class = CheckedCommand
 
 
 def with_debug(command: Command) -> Command:
@@ -57,6 +88,7 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         ),
         "labels": click.option(
             "--labels",
+            type=INPUT,
             multiple=True,
             metavar="FILE.npy",
             help="Labels of logits in .npy; once for each input file.",
@@ -76,9 +108,10 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         ),
         "classes": click.option(
             "--classes",
+            type=INPUT,
             metavar="FILE|A,B,…",
-            help="Names of the classes in column order: a text file with one a line, or a list. Needed when "
-            "labels are names.",
+            help="Names of the classes in column order: a text file with one a line, or a list. Labels are then these "
+            "names, or column numbers where no name is a number itself.",
         ),
         "mask_key": click.option(
             "--mask-key", metavar="NAME", help="Tokens: array of 0 and 1, which positions count [default: all]."
@@ -98,8 +131,9 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
         ),
         "labels_are": click.option(
             "--labels-are",
-            type=click.Choice(["options", "tokens"]),
-            help="With --columns: labels are 0, 1, … among them, or token ids [default: options].",
+            type=click.Choice(["names", "numbers", "options", "tokens"]),
+            help="With --classes: labels are names, or column numbers. With --columns: labels are 0, 1, … among them, "
+            "or token ids [default: options].",
         ),
         "skip_empty": click.option(
             "--skip-empty", is_flag=True, help="Pass over files without rows; otherwise one is an error."
@@ -197,7 +231,10 @@ def with_val(command: Command) -> Command:
             "--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST."
         ),
         click.option(
-            "--val-labels", metavar="FILE.npy", help="Labels of VAL, when it is an .npy file (TEST: --labels)."
+            "--val-labels",
+            type=INPUT,
+            metavar="FILE.npy",
+            help="Labels of VAL, when it is an .npy file (TEST: --labels).",
         ),
     )
     for option in reversed(options):
@@ -236,7 +273,10 @@ t_range_option = click.option(
     metavar="LOW HIGH",
     help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}; fit --method ts: any].",
 )
-files_argument = click.argument("inputs", nargs=-1, required=True, metavar="INPUT…")
+files_argument = click.argument("inputs", type=INPUT, nargs=-1, required=True, metavar="INPUT…")
+map_argument = click.argument("map_file", type=INPUT, metavar="MAP")
+val_argument = click.argument("val", type=INPUT)
+test_argument = click.argument("test", type=INPUT)
 
 
 def check_noise(noisy: bool, noise: str | None) -> None:
@@ -296,21 +336,50 @@ def column_numbers(told: str | None) -> list[int] | None:
         ) from None
 
 
+def check_outputs(ctx: click.Context) -> None:
+    """Refuse, before the work, outputs that cannot be written, that are inputs, or that are the same file twice."""
+    given: list[tuple[click.Parameter, str]] = [
+        (parameter, value) for parameter in ctx.command.params for value in _texts(ctx.params.get(parameter.name or ""))
+    ]
+    inputs = [value for parameter, value in given if isinstance(parameter.type, InputPath)]
+    written: dict[str, str] = {}
+    for parameter, value in given:
+        if isinstance(parameter.type, OutputPath):
+            option = min(parameter.opts, key=len)
+            check_writable(value, inputs, option)
+            other = written.setdefault(os.path.realpath(local(value)), option)
+            if other != option:
+                raise InputError(f"{other} and {option} both name {value}; use two files")
+
+
+def _texts(value: Any) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
+
+
 def check_writable(path: str, inputs: Sequence[str] = (), option: str = "-o") -> None:
-    """Say before the work, not after it, that there is no such folder, or that an input would be lost."""
+    """Refuse a path in a folder that does not exist, a folder, and a file that is one of the inputs."""
     target = local(path)
     try:
         is_folder, there_is_a_folder = target.is_dir(), target.parent.is_dir()
-        loses = (
-            bool(inputs)
-            and target.exists()
-            and any(isinstance(f, Path) and f.exists() and target.samefile(f) for f in expanded(inputs))
-        )
+        at_risk = inputs if target.exists() else ()
+        lost = next((given for given in at_risk if any(map(target.samefile, _files(given)))), None)
     except OSError as error:  # such as a name that is too long
         raise FileError(f"{error.filename}: {error.strerror}") from None
     if not there_is_a_folder:
         raise FileError(f"{path}: the folder {target.parent} does not exist")
     if is_folder:
         raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
-    if loses:
-        raise FileError(f"{path}: is one of the inputs, which would be lost; give {option} another name")
+    if lost is not None:
+        also = "" if lost == path else f" ({option} and {lost} are the same file)"
+        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; give {option} another name")
+
+
+def _files(given: str) -> Iterator[Path]:
+    """List the files on this machine that an input names; none where it is no file, which its reader reports."""
+    try:
+        found = expanded(given)
+    except AttemperError:
+        return
+    for path in found:
+        if isinstance(path, Path):
+            yield from (file for file in (path.iterdir() if path.is_dir() else [path]) if file.exists())

@@ -15,12 +15,15 @@ from rich.text import Text
 from attemper.calibrators import METHODS, Calibrator, Provenance, load
 from attemper.cli.commands import cli
 from attemper.cli.options import (
+    INPUT,
+    OUTPUT,
     check_noise,
-    check_writable,
     interval_option,
     noise_option,
     noisy_option,
     reading,
+    test_argument,
+    val_argument,
     with_debug,
     with_json,
     with_val,
@@ -43,8 +46,8 @@ from attemper.scores import Scores
 
 
 @cli.command()
-@click.argument("val")
-@click.argument("test")
+@val_argument
+@test_argument
 @click.option(
     "--max-miss",
     metavar="R|NAME=R,…",
@@ -62,7 +65,11 @@ from attemper.scores import Scores
     "--method", type=click.Choice(list(METHODS)), default="bayes", show_default=True, help="How to calibrate, on VAL."
 )
 @click.option(
-    "--map", "map_file", metavar="MAP", help="Use this fitted map instead; VAL must be other samples than its own."
+    "--map",
+    "map_file",
+    type=INPUT,
+    metavar="MAP",
+    help="Use this fitted map instead; VAL must be other samples than its own.",
 )
 @noisy_option
 @noise_option
@@ -80,8 +87,13 @@ from attemper.scores import Scores
     show_default=True,
     help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold.",
 )
-@click.option("-o", "--output", help="Where to write the policy, such as policy.json.")
-@click.option("--save-map", metavar="FILE", help="Where to write the map that was fitted; the policy belongs to it.")
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
+@click.option(
+    "--save-map",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Where to write the map that was fitted; the policy belongs to it.",
+)
 @interval_option
 @click.option(
     "--seed",
@@ -151,11 +163,6 @@ def refer(
         raise InputError("--save-map writes what is fitted here; with --map nothing is")
     if not 0 < fit_share < 1:
         raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
-    for path in (output, save_map):
-        if path is not None:
-            check_writable(path, [val, test, *([map_file] if map_file else [])])
-    if output and save_map and os.path.realpath(local(output)) == os.path.realpath(local(save_map)):
-        raise InputError(f"-o and --save-map both say {output}: policy and map are two files")
     names = read.pop("classes")
     del read_val["classes"]
     scores, judged = load_named(val, names, read_val), load_named(test, names, read)

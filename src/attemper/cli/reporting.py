@@ -12,13 +12,16 @@ from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.inputs import bar
 from attemper.cli.options import (
+    INPUT,
+    OUTPUT,
     check_noise,
-    check_writable,
     interval_option,
     noise_option,
     noisy_option,
     reading,
     seed_option,
+    test_argument,
+    val_argument,
     with_debug,
     with_json,
     with_val,
@@ -36,12 +39,13 @@ IMAGE_IDS, CLASS_NAMES = "image_id", "class_names"
 
 
 @cli.command()
-@click.argument("val")
-@click.argument("test")
-@click.option("-o", "--output", default="report.html", show_default=True, help="Where to write the page.")
-@click.option("--images", metavar="FOLDER", help="Images of the test samples, for the examples.")
+@val_argument
+@test_argument
+@click.option("-o", "--output", type=OUTPUT, default="report.html", show_default=True, help="Where to write the page.")
+@click.option("--images", type=INPUT, metavar="FOLDER", help="Images of the test samples, for the examples.")
 @click.option(
     "--image-ids",
+    type=INPUT,
     metavar="NAME|FILE",
     help="Which image each test sample is: an array of TEST (.npz), or a text file with one name a line. "
     f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
@@ -92,7 +96,6 @@ def report(
     from attemper.report import origin, write_report
 
     check_noise(noisy, noise)
-    check_writable(output, [val, test])
     names = read.pop("classes")
     del read_val["classes"]
     val_scores, test_scores = load_named(val, names, read_val), load_named(test, names, read)

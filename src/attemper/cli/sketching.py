@@ -11,7 +11,7 @@ from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.inputs import kept_beside, sketch_of
 from attemper.cli.options import (
-    check_writable,
+    OUTPUT,
     files_argument,
     reading,
     spreading,
@@ -27,7 +27,7 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part
 
 @cli.command()
 @files_argument
-@click.option("-o", "--output", required=True, help="Where to write the sketch, such as a.sketch.json.")
+@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json.")
 @click.option(
     "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
 )
@@ -70,7 +70,6 @@ def sketch(
         raise InputError(f"--min-samples {min_samples} and --allow-small contradict each other; leave one out")
     if min_samples is not None and min_samples < MIN_SAMPLES:
         raise InputError(f"--min-samples {min_samples}: at least {MIN_SAMPLES}; for fewer say --allow-small")
-    check_writable(output, inputs)
     made, n_shards = sketch_of(inputs, read, spread, output, t_range=t_range, parts=needed(methods))
     least = 1 if allow_small else min_samples or MIN_SAMPLES
     if made.n_samples < least:
@@ -100,7 +99,7 @@ def needed(methods: str | None) -> tuple[Part, ...]:
 
 @cli.command()
 @files_argument
-@click.option("-o", "--output", required=True, help="Where to write the merged sketch.")
+@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the merged sketch.")
 @with_json
 @with_debug
 def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
@@ -109,7 +108,6 @@ def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
     \b
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
     """  # noqa: D301 (click wants the control character)
-    check_writable(output, inputs)
     made = merged(inputs)
     made.save(output)
     say_sketch(made, output, as_json)
