@@ -90,7 +90,7 @@ def test_what_fails_is_a_row_that_says_why(monkeypatch):
 
 def test_nothing_could_be_fitted(monkeypatch):
     monkeypatch.setattr(METHODS["ts"], "fit", fail)
-    result = compare(scores(), scores(), ["ts"])
+    result = compare(scores(), scores(seed=1), ["ts"])
     assert (result.recommended, result.reason) == ("none", "Use no calibration: nothing else could be fitted.")
 
 
@@ -131,13 +131,13 @@ def test_an_infinite_loss_of_weight_zero_does_not_count():
 
 def test_warnings_become_notes():
     h, _ = draw(100, 4)
-    result = compare(Scores.from_logits(h, h.argmax(axis=1)), scores(), ["ts"])
+    result = compare(Scores.from_logits(h, h.argmax(axis=1)), scores(seed=1), ["ts"])
     assert "every label is the arg max" in result.rows[1].notes[0]
 
 
 def test_noisy_is_for_those_who_know_the_difference():
-    val = scores(seed=1)
-    plain, noisy = (compare(val, val, noisy=noisy).rows for noisy in (False, True))
+    val, test = scores(seed=1), scores(seed=2)
+    plain, noisy = (compare(val, test, noisy=noisy).rows for noisy in (False, True))
     assert [r.temperature for r in plain[:3]] == [r.temperature for r in noisy[:3]]
     assert plain[3].temperature != noisy[3].temperature
 
@@ -159,26 +159,25 @@ def test_bad_input_is_told():
 
 
 def test_a_matrix_is_left_out_by_default_where_it_would_have_too_many_parameters():
-    h, y = draw(60, 51)
-    val = Scores.from_logits(h, y)
-    rows = {row.method: row for row in compare(val, val, interval=0.5).rows}
+    val, test = scores(60, 51), scores(60, 51, seed=1)
+    rows = {row.method: row for row in compare(val, test, interval=0.5).rows}
     assert "2601 parameters; name it" in rows["matrix"].failure
     assert rows["dirichlet"].failure
     assert rows["vector"].metrics is not None
 
 
 def test_answers_that_change_are_counted():
-    val = scores(seed=1)
-    rows = {row.method: row for row in compare(val, val, ["ts", "vector"], interval=0.5).rows}
+    val, test = scores(seed=1), scores(seed=2)
+    rows = {row.method: row for row in compare(val, test, ["ts", "vector"], interval=0.5).rows}
     assert rows["ts"].changed == rows["none"].changed == 0
-    expected = (VectorScaling().fit(val).predict(val.values) != val.values.argmax(axis=1)).mean()
+    expected = (VectorScaling().fit(val).predict(test.values) != test.values.argmax(axis=1)).mean()
     assert rows["vector"].changed == pytest.approx(expected)
     assert expected > 0
 
 
 def test_the_kind_of_noise_reaches_those_that_know_it():
-    val = scores(seed=1)
-    rows = {r.method: r for r in compare(val, val, ["ts", "bayes"], noisy=True, noise="classwise", interval=0.5).rows}
+    val, test = scores(seed=1), scores(seed=2)
+    rows = {r.method: r for r in compare(val, test, ["ts", "bayes"], noisy=True, noise="classwise", interval=0.5).rows}
     expected = BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(val)
     assert rows["bayes"].temperature == expected.temperature_
 
@@ -189,6 +188,6 @@ def test_what_breaks_in_the_numbers_is_a_row_too(monkeypatch, error):
         raise error
 
     monkeypatch.setattr(METHODS["vector"], "fit", broken)
-    rows = {row.method: row for row in compare(scores(), scores(), ["ts", "vector"], interval=0.5).rows}
+    rows = {row.method: row for row in compare(scores(), scores(seed=1), ["ts", "vector"], interval=0.5).rows}
     assert rows["vector"].failure == (str(error) or "MemoryError")
     assert rows["ts"].metrics is not None

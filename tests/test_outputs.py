@@ -98,5 +98,11 @@ def test_labels_stay(tmp_path, monkeypatch):
 def test_a_list_of_classes_is_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("val.npz", logits=np.random.default_rng(0).normal(size=(200, 3)), labels=np.arange(200) % 3)
-    cli.main(["fit", "val.npz", "--classes", "a*,b,c", "-o", "m.json", "--json", "--labels-are", "numbers"], standalone_mode=False)
-    cli.main(["fit", "val.npz", "--classes", "a*,b,c", "-o", "m.json", "--json", "--labels-are", "numbers"], standalone_mode=False)
+    cli.main(
+        ["fit", "val.npz", "--classes", "a*,b,c", "-o", "m.json", "--json", "--labels-are", "numbers"],
+        standalone_mode=False,
+    )
+    cli.main(
+        ["fit", "val.npz", "--classes", "a*,b,c", "-o", "m.json", "--json", "--labels-are", "numbers"],
+        standalone_mode=False,
+    )

@@ -90,6 +90,7 @@ def test_a_rate_of_misses(good, files, tmp_path):
     assert (found["n_fitted"], found["n_chosen"]) == (300, 300)
     other = json.loads(good("--max-miss", 0.2, "--json", "--fit-share", 0.2))
     assert (other["n_fitted"], other["n_chosen"]) == (120, 480)
+    save(tmp_path, "val", 600, 2)  # samples that the map has not seen
     whole = json.loads(good("--max-miss", 0.2, "--json", "--map", "map.json"))
     assert (whole["n_fitted"], whole["n_chosen"]) == (0, 600)
 
@@ -210,7 +211,7 @@ def test_help_teaches(cli):
 def test_no_file_is_lost(bad, good, tmp_path):
     save(tmp_path, "val", 300, 0)
     save(tmp_path, "test", 200, 1)
-    assert "both say p.json" in bad("--max-miss", "0.2", "-o", "p.json", "--save-map", "p.json")
+    assert "both name p.json" in bad("--max-miss", "0.2", "-o", "p.json", "--save-map", "p.json")
     good("--budget", "0.2", "--save-map", "m.json")
     before = (tmp_path / "m.json").read_bytes()
     assert "is one of the inputs, which would be lost" in bad("--budget", "0.2", "--map", "m.json", "-o", "m.json")
@@ -221,6 +222,35 @@ def test_a_threshold_is_not_judged_on_what_it_was_chosen_on(bad, tmp_path):
     for name in ("val", "test"):
         save(tmp_path, name, 300, 0)
     assert "VAL and TEST are the same samples" in bad("--max-miss", "0.2")
+
+
+def test_a_map_does_not_choose_on_what_it_was_fitted_on(bad, good, tmp_path):
+    save(tmp_path, "val", 300, 0)
+    save(tmp_path, "test", 200, 1)
+    good("--max-miss", "0.2", "--save-map", "m.json")
+    for asked in (["--max-miss", "0.2"], ["--budget", "0.2"]):
+        assert "val.npz: m.json was fitted on this file" in bad(*asked, "--map", "m.json")
+    (tmp_path / "val.npz").rename(tmp_path / "other.npz")
+    (tmp_path / "val.npz").symlink_to(tmp_path / "other.npz")
+    assert "val.npz: m.json was fitted on this file" in bad("--max-miss", "0.2", "--map", "m.json")
+
+
+def test_a_map_that_saw_the_test_samples(cli, tmp_path):
+    save(tmp_path, "val", 300, 0)
+    save(tmp_path, "test", 200, 1)
+    assert cli("val.npz", "test.npz", "--budget", "0.2", "--save-map", "m.json")[0] == 0
+    code, _, err = cli("test.npz", "val.npz", "--budget", "0.2", "--map", "m.json")
+    assert code == 0
+    assert err.startswith("warning: val.npz: m.json was fitted on this file")
+
+
+def test_rows_that_val_and_test_share(cli, tmp_path):
+    h, y = save(tmp_path, "val", 300, 0)
+    other, labels = save(tmp_path, "test", 200, 1)
+    np.savez(tmp_path / "test.npz", logits=np.concatenate([other, h[:50]]), labels=np.concatenate([labels, y[:50]]))
+    code, _, err = cli("val.npz", "test.npz", "--budget", "0.2")
+    assert code == 0
+    assert err.startswith("warning: 50 of 250 test samples (20.0%)")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from attemper.calibrators.base import Calibrator
 from attemper.errors import AttemperError, AttemperWarning, InputError, option
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate, evaluate
+from attemper.overlap import warn_of_shared_rows
 from attemper.scores import Scores
 
 __all__ = ["Comparison", "Row", "compare"]
@@ -83,6 +84,7 @@ def compare(
     unknown = [m for m in chosen if m not in METHODS]
     if unknown:
         raise InputError(f"method {unknown[0]!r} is unknown; known are {', '.join(METHODS)}")
+    warn_of_shared_rows(val, test)
     rows = []
     for method in ["none", *chosen]:
         tick(method)

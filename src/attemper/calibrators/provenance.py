@@ -75,6 +75,22 @@ class Provenance:
         version = sys.modules["attemper"].__version__  # the package imports this module, never the reverse
         return cls(_date(), version, tuple(files))
 
+    def among(self, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+        """Names of those of these files that the map was fitted on, by size and hash."""
+        from attemper.files import expanded
+        from attemper.files.reading import opened
+
+        known = {(file.bytes, file.sha256) for file in self.files if file.sha256 is not None}
+        sizes = {size for size, _ in known}
+        found = []
+        for file in expanded(paths):
+            if isinstance(file, Path) and file.is_file() and file.stat().st_size in sizes:
+                with opened(file) as stream:
+                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                    if (stream.tell(), digest) in known:
+                        found.append(str(file))
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain text and numbers."""
         return {

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 import attemper
-from attemper.calibrators import METHODS, Calibrator, Provenance, load
+from attemper.calibrators import Calibrator, METHODS, Provenance, load
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.cli.inputs import are_sketches, bar, kept_beside, progress, sketch_of, workers_held
+from attemper.cli.inputs import Fitted, are_sketches, bar, kept_beside, load_pair, progress, read_files, sketch_of, workers_held
 from attemper.cli.options import (
     INPUT,
     OUTPUT,
@@ -178,17 +178,9 @@ def apply(map_file: str, inputs: Sequence[str], output: str, read: dict[str, Any
     attemper apply attemper.json new.npz -o probabilities.npz
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
     """  # noqa: D301 (click wants the control character)
-    calibrator = load(map_file)
-    read["probs"] = read["probs"] or calibrator.input == "probs"
-    read["floor"] = calibrator.floor if read["floor"] is None else read["floor"]
-    read["classes"] = calibrator.classes
-    files = open_scores(inputs, need_labels=False, **read)
-    if files.n_classes != calibrator.n_features_in_:
-        raise InputError(
-            f"{inputs[0]}: {files.n_classes} columns of logits, but {map_file} was fitted for "
-            f"{calibrator.n_features_in_} classes. If a table holds other columns, tell them with --labels-key or "
-            "--logits-key; for answer options say --columns."
-        )
+    fitted = Fitted.load(map_file)
+    calibrator = fitted.calibrator
+    files = read_files(inputs, read, fitted, need_labels=False)
     count = 0
 
     def rows() -> Iterator[ProbRows]:
@@ -229,15 +221,12 @@ def evaluate_(
     attemper evaluate test.npz
     attemper evaluate test.npz --map attemper.json
     """  # noqa: D301 (click wants the control character)
-    scores = open_scores(inputs, **read).load()
+    fitted = None if map_file is None else Fitted.load(map_file)
+    scores = read_files(inputs, read, fitted).load()
     maps: dict[str, Any] = {"as given": ScaleMap(1.0)}
-    if map_file is not None:
-        calibrator = load(map_file)
-        if calibrator.n_features_in_ != scores.n_classes:
-            raise InputError(
-                f"{map_file}: fitted for {calibrator.n_features_in_} classes; the input has {scores.n_classes}"
-            )
-        maps[Path(map_file).name] = calibrator.map_
+    if fitted is not None:
+        fitted.warn_of(inputs)
+        maps[Path(fitted.path).name] = fitted.calibrator.map_
     found = {
         name: evaluate(
             m.log_apply(scores.logits.astype(np.float64)),
@@ -296,9 +285,10 @@ def compare_(
     attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
+    scores, judged, _ = load_pair(val, test, read_val, read)
     result = compared(
-        open_scores(val, **read_val).load(),
-        open_scores(test, **read).load(),
+        scores,
+        judged,
         [m.strip() for m in methods.split(",")] if methods is not None else None,
         noisy=noisy,
         noise=noise,
@@ -352,7 +342,7 @@ def fit_files(
                 f"--{next(iter(spread))}: {calibrator.method} cannot be fitted from sketches of files: it needs the "
                 "logits themselves, all in one place. ts, ats and bayes can."
             )
-        scores = open_scores(inputs, **read).load()
+        scores = read_files(inputs, read).load()
         with bar(None) as (progress, task):
             progress.update(task, description=f"fitting {calibrator.method}")
             calibrator.fit(scores)

@@ -8,14 +8,13 @@ from typing import Any
 
 import click
 
-from attemper.calibrators import Calibrator, load
+from attemper.calibrators import Calibrator
 from attemper.cli.commands import cli
-from attemper.cli.inputs import progress
+from attemper.cli.inputs import Fitted, progress, read_files
 from attemper.cli.options import OUTPUT, files_argument, map_argument, reading, with_debug, with_json
 from attemper.cli.output import out, print_json
 from attemper.drift import DriftTest
 from attemper.errors import InputError
-from attemper.files import open_scores
 
 
 @cli.command()
@@ -57,20 +56,10 @@ def drift(
     attemper drift net.attemper.json today.parquet --state drift.json
     attemper drift net.attemper.json 'march/*.npz' --alpha 0.01 --json
     """  # noqa: D301 (click wants the control character)
-    calibrator = load(map_file)
-    read |= {
-        "probs": read["probs"] or calibrator.input == "probs",
-        "floor": calibrator.floor if read["floor"] is None else read["floor"],
-        "classes": calibrator.classes,
-    }
-    test = begun(calibrator, map_file, state, alpha, tolerance)
-    files = open_scores(inputs, **read)
-    if files.n_classes != calibrator.n_features_in_:
-        raise InputError(
-            f"{inputs[0]}: {files.n_classes} columns of logits, but {map_file} was fitted for "
-            f"{calibrator.n_features_in_} classes. If a table holds other columns, tell them with --labels-key or "
-            "--logits-key."
-        )
+    fitted = Fitted.load(map_file)
+    test = begun(fitted.calibrator, map_file, state, alpha, tolerance)
+    files = read_files(inputs, read, fitted)
+    fitted.warn_of(inputs)
     before = test.n_samples
     for piece in progress(files, "watching"):
         test.update(piece)

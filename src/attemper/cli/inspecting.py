@@ -13,6 +13,7 @@ import click
 from attemper.calibrators import Calibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
+from attemper.cli.inputs import report_columns
 from attemper.cli.options import INPUT, reading, with_debug, with_json
 from attemper.cli.output import number, out, plain, print_json
 from attemper.decisions import Policy
@@ -238,6 +239,7 @@ def of_scores(path: Place, read: dict[str, Any]) -> Found:
             files = open_scores(path, need_labels=False, **read)
         except AttemperError:
             raise error from None
+    report_columns(str(path), files.columns)
     n, right, seen = 0, 0, set()
     for piece in files:
         n += len(piece)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+import click
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -97,6 +98,8 @@ def say_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
         )
 
 
+COLUMNS = "attemper.columns"  # where a command's context keeps which columns were taken as logits
+
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
@@ -158,7 +161,10 @@ def plain(metrics: dict[str, float | Estimate]) -> dict[str, Any]:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print JSON and nothing else."""
+    """Print JSON and nothing else; where tables were read, with the columns that were taken as logits."""
+    context = click.get_current_context(silent=True)
+    if context is not None and COLUMNS in context.meta:
+        content = {**content, "columns": context.meta[COLUMNS]}
 
     def finite(value: Any) -> Any:
         if isinstance(value, dict):

@@ -12,8 +12,9 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from attemper.calibrators import METHODS, Calibrator, Provenance, load
+from attemper.calibrators import METHODS, Calibrator, Provenance
 from attemper.cli.commands import cli
+from attemper.cli.inputs import Fitted, load_pair
 from attemper.cli.options import (
     INPUT,
     OUTPUT,
@@ -29,7 +30,6 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import out, print_json
-from attemper.cli.reporting import CLASS_NAMES, array_of, load_named
 from attemper.decisions import (
     ClassOutcome,
     Outcome,
@@ -42,6 +42,7 @@ from attemper.decisions import (
 from attemper.errors import InputError
 from attemper.metrics import Estimate
 from attemper.places import local
+from attemper.overlap import warn_of_shared_rows
 from attemper.scores import Scores
 
 
@@ -163,23 +164,15 @@ def refer(
         raise InputError("--save-map writes what is fitted here; with --map nothing is")
     if not 0 < fit_share < 1:
         raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
-    names = read.pop("classes")
-    del read_val["classes"]
-    scores, judged = load_named(val, names, read_val), load_named(test, names, read)
-    if scores.n_classes != judged.n_classes:
-        raise InputError(f"VAL has {scores.n_classes} classes, TEST has {judged.n_classes}; they must agree")
-    if _same(scores, judged):
-        raise InputError(
-            "VAL and TEST are the same samples: a threshold is to be judged on others than it was chosen on"
-        )
-    names = names if names is not None else array_of(test, CLASS_NAMES)
+    fitted = Fitted.load(map_file) if map_file else None
+    if fitted is not None:
+        check_unseen(fitted, val)
+        fitted.warn_of(test)
+    scores, judged, names = load_pair(val, test, read_val, read, fitted)
+    warn_of_shared_rows(scores, judged)
     choosing = scores
-    if map_file:
-        calibrator = load(map_file)
-        if calibrator.n_features_in_ != scores.n_classes:
-            raise InputError(
-                f"{map_file}: fitted for {calibrator.n_features_in_} classes; the input has {scores.n_classes}"
-            )
+    if fitted is not None:
+        calibrator = fitted.calibrator
     else:
         fitting = scores
         if max_miss is not None:
@@ -217,7 +210,9 @@ def refer(
     if output is not None:
         policy.save(output)
     if save_map is not None:
-        calibrator.save(save_map, provenance=Provenance.now(val))
+        calibrator.save(
+            save_map, provenance=Provenance.now([val] if read_val["labels"] is None else [val, read_val["labels"]])
+        )
     n_fitted = 0 if map_file else len(fitting)
     if as_json:
         print_json(
@@ -238,6 +233,16 @@ def refer(
     for path in (output, save_map):
         if path is not None:
             out.print(f"wrote {path}", markup=False)
+
+
+def check_unseen(fitted: Fitted, val: str) -> None:
+    """Refuse a VAL that the map was fitted on."""
+    for file in fitted.fitted_on(val):
+        raise InputError(
+            f"{file}: {fitted.path} was fitted on this file (same sha256), so it may not choose the threshold too: the "
+            "guarantee would not hold. Use other samples as VAL, in a file of their own; or leave out --map, so that "
+            "one part of VAL fits a map and the rest chooses (--method, --fit-share)."
+        )
 
 
 def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> None:
@@ -385,11 +390,6 @@ def count(value: float) -> str:
 def share(value: Estimate) -> str:
     """Write a share with its interval."""
     return f"{value.value:.1%} ({value.low:.1%}–{value.high:.1%})"
-
-
-def _same(one: Scores, other: Scores) -> bool:
-    pairs = ((one.values, other.values), (one.labels, other.labels))
-    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 def _told(name: str) -> bool:

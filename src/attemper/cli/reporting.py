@@ -10,7 +10,7 @@ import click
 
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
-from attemper.cli.inputs import bar
+from attemper.cli.inputs import bar, load_pair
 from attemper.cli.options import (
     INPUT,
     OUTPUT,
@@ -31,7 +31,7 @@ from attemper.errors import FileError, InputError
 from attemper.files import expanded, open_scores
 from attemper.files.arrays import read_names
 from attemper.files.npz import NpzSource
-from attemper.files.reading import read_lines
+from attemper.files.reading import parsing, read_lines
 from attemper.places import local, place
 from attemper.scores import Scores
 
@@ -96,9 +96,7 @@ def report(
     from attemper.report import origin, write_report
 
     check_noise(noisy, noise)
-    names = read.pop("classes")
-    del read_val["classes"]
-    val_scores, test_scores = load_named(val, names, read_val), load_named(test, names, read)
+    val_scores, test_scores, names = load_pair(val, test, read_val, read)
     chosen = [m.strip() for m in methods.split(",")] if methods is not None else None
     with bar(1 + len(chosen or METHODS)) as (progress, task):
 
@@ -109,7 +107,7 @@ def report(
             output,
             val_scores,
             test_scores,
-            classes=names if names is not None else array_of(test, CLASS_NAMES),
+            classes=names,
             methods=chosen,
             images=images,
             ids=told_ids(test, image_ids),
@@ -128,22 +126,6 @@ def report(
     for sentence in summary["sentences"]["says"] + summary["sentences"]["changed"]:
         out.print(sentence, markup=False)
     out.print(f"Report: {output}", markup=False)
-
-
-def load_named(path: str, names: Sequence[str] | None, read: dict[str, Any]) -> Scores:
-    """Read a data set; labels are names of classes, as for every command, or numbers of columns."""
-    if names is None:
-        return open_scores(path, **read).load()
-    files = open_scores(path, **read)
-    if len(names) != files.n_classes:
-        raise InputError(f"--classes tells {len(names)} names, but {path} has {files.n_classes} columns of logits")
-    try:
-        return open_scores(path, classes=names, **read).load()
-    except InputError as error:
-        try:
-            return files.load()
-        except InputError:
-            raise error from None
 
 
 def told_ids(test: str, told: str | None) -> Sequence[Any] | None:

@@ -6,21 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import RowName
+from attemper.arrays import RowName, as_names
 from attemper.errors import AttemperWarning, FileError, InputError, collected_warnings, option, setting, warn
 from attemper.files.choosing import EVERYTHING, Choice, name_of
 from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
 from attemper.files.npz import read_npz
 from attemper.files.parquet import ParquetReader
-from attemper.files.reading import Block, Keys, Reader, number_from
+from attemper.files.reading import Block, Keys, Reader, listed, number_from
 from attemper.files.safetensors import read_safetensors
 from attemper.limits import MAX_CLASSES
+from attemper.files.table import RowNumbers, column_order
 from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
@@ -48,6 +49,10 @@ class ScoreFiles:
     classes: tuple[str, ...] | None = None
     choice: Choice = EVERYTHING
     skip_empty: bool = False
+    labels_are: Literal["names", "numbers"] | None = None  # with classes; None: names, or numbers if no name is one
+    order: tuple[int, ...] | None = None  # of the columns, where they stand in another order than the classes
+    named: bool = False  # columns were chosen by name, so that none of them can be a column of ids
+    why: str = ""  # why the numbers are read as they are, for errors
 
     @property
     def n_classes(self) -> int:
@@ -56,8 +61,10 @@ class ScoreFiles:
 
     @property
     def columns(self) -> tuple[str, ...] | None:
-        """Names of the class columns, where the format has them."""
-        return self.readers[0].columns
+        """Names of the class columns, where the format has them, in the order of the classes."""
+        names = self.readers[0].columns
+        chosen = self.choice.columns if self.order is None else self.order
+        return names if names is None or chosen is None else tuple(names[k] for k in chosen)
 
     @property
     def n_rows(self) -> int | None:
@@ -84,7 +91,9 @@ class ScoreFiles:
         warned: set[type[AttemperWarning]] = set()
         for reader in self.readers:
             first_row = 0
+            numbers = RowNumbers(reader.path, () if self.named else reader.columns or ())
             for block in reader.blocks():
+                numbers.look(block.values)
                 with collected_warnings() as found:
                     piece = self._scores(reader, block, first_row)
                 for warning in found:
@@ -94,6 +103,7 @@ class ScoreFiles:
                 first_row += len(block.values)
                 if piece is not None:
                     yield piece
+            numbers.reject()
             if not first_row and not self.skip_empty:
                 raise _empty(reader.path)
 
@@ -124,9 +134,9 @@ class ScoreFiles:
     def _scores(self, reader: Reader, block: Block, first_row: int) -> Scores | None:
         """Validate the rows of a block that count; None where none does."""
         try:
-            labels = None
+            labels = classes = None
             if block.labels is not None:
-                labels = self._labels(block.labels, name_of(None, first_row, reader.length))
+                labels, classes = self._labels(block.labels, name_of(None, first_row, reader.length))
             values, weights, rows = block.values, block.weights, self.choice.rows(block, labels)
             if rows is not None:
                 if not len(rows):
@@ -134,28 +144,36 @@ class ScoreFiles:
                 values = values[rows]
                 labels, weights = (None if a is None else a[rows] for a in (labels, weights))
             name = name_of(rows, first_row, reader.length)
+            if labels is not None and classes is not None:
+                self._reject_numbers(labels, name)
             # One piece may have weights that are all zero, though a data set may not.
             weightless = weights is not None and not weights.any()
             told: dict[str, Any] = {
                 "sample_weight": None if weightless else weights,
-                "classes": None if self.choice.by_token else self.classes,
+                "classes": classes,
                 "name": name,
             }
             labels = self.choice.labels(labels, name)
+            if self.order is not None:
+                values = values[:, self.order]
             if self.probs:
                 scores = Scores.from_probs(values, labels, floor=self.floor, **told)
             else:
                 scores = Scores.from_logits(self.choice.values(values), labels, **told)
         except InputError as error:
-            raise InputError(f"{reader.path}: {error}") from None
+            raise InputError(f"{reader.path}: {error}{self.why}") from None
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
-    def _labels(self, labels: NDArray[Any], name: RowName) -> NDArray[Any]:
-        """Names as text where classes are told, numbers otherwise."""
-        if self.classes is not None and not self.choice.by_token:
-            return np.array([_name(label) for label in labels.tolist()], dtype=object)
+    def _labels(self, labels: NDArray[Any], name: RowName) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+        """Labels as names, and the names to look them up in; or as column numbers, and None."""
+        if self.classes is not None and not self.choice.by_token and self.labels_are != "numbers":
+            names = [_name(label) for label in labels.tolist()]
+            # Where no class is called by a number, a number can only be that of a column.
+            either = self.labels_are is None and not any(map(_is_number, self.classes))
+            if not (either and all(map(_is_number, names))):
+                return np.array(names, dtype=object), self.classes
         if labels.dtype.kind not in "OU":
-            return labels
+            return labels, None
         numbers = np.empty(len(labels))
         for i, label in enumerate(labels.tolist()):
             try:
@@ -165,7 +183,19 @@ class ScoreFiles:
                     f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use "
                     f"{option('classes=[…]', '--classes A,B,…')}, in column order"
                 ) from None
-        return numbers
+        return numbers, None
+
+    def _reject_numbers(self, labels: NDArray[Any], name: RowName) -> None:
+        """Where classes are called by numbers, labels are these names; others might be numbers of columns."""
+        known = set(self.classes or ())
+        if self.labels_are is None and any(map(_is_number, known)):
+            row = next((row for row, label in enumerate(labels.tolist()) if label not in known), None)
+            if row is not None:
+                raise InputError(
+                    f"labels: {name(row)} is {labels[row][:60]!r}, which is not among the classes "
+                    f"{listed(self.classes or ())}. Names that are numbers make labels names; if labels are column "
+                    "numbers, use --labels-are numbers (labels_are='numbers')."
+                )
 
 
 def open_scores(
@@ -183,7 +213,7 @@ def open_scores(
     ignore_index: int | None = None,
     next_token: bool = False,
     columns: Sequence[int] | None = None,
-    labels_are: LabelsAre | None = None,
+    labels_are: LabelsAre | Literal["names", "numbers"] | None = None,
     skip_empty: bool = False,
 ) -> ScoreFiles:
     """Open files, or what a pattern matches, as one data set; only headers are read.
@@ -207,7 +237,8 @@ def open_scores(
         Whether the numbers are probabilities, and what zeros stand for; see
         `Scores.from_probs`.
     classes
-        Names of the columns, for labels that are names.
+        Names of the columns. Labels are then these names, or column numbers if none of the names is a number. In a
+        table, columns that have these names, such as ``prob_cat``, may stand in any order.
     need_labels
         If False, labels are read only where ``labels`` or ``labels_key`` tells them.
     mask_key, ignore_index, next_token
@@ -215,7 +246,8 @@ def open_scores(
         count; whether the labels are input ids, so that each position is judged by the next one. If one of these
         or ``columns`` is told, arrays of logits may be (B, L, V), and the others (B, L).
     columns, labels_are
-        Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are kept.
+        Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are kept. With ``classes``,
+        ``labels_are`` "names" or "numbers" decides what labels are.
     skip_empty
         Pass over files without rows; otherwise one is an error, since it often
         tells of something that went wrong before.
@@ -233,6 +265,14 @@ def open_scores(
         raise InputError(
             f"{setting('floor', floor)}: only probabilities have a floor; add {option('probs=True', '--probs')}"
         )
+    by_name: Literal["names", "numbers"] | None = None
+    if labels_are == "names" or labels_are == "numbers":
+        by_name, labels_are = labels_are, None
+        if by_name == "names" and classes is None:
+            raise InputError(
+                f"{setting('labels_are', 'names')}: pass the names in column order with "
+                f"{option('classes=[…]', '--classes')}"
+            )
     choice = Choice.told(ignore_index, columns, labels_are, probs)
     tokens = mask_key is not None or ignore_index is not None or next_token or columns is not None
     keys = Keys(logits_key, labels_key, weights_key, probs, need_labels, mask_key, next_token, tokens)
@@ -249,8 +289,38 @@ def open_scores(
     check_alike(readers)
     for reader in readers:
         choice.check(reader)
-    names = None if classes is None else tuple(map(str, classes))
-    return ScoreFiles(tuple(readers), probs, floor, names, choice, skip_empty)
+    files = ScoreFiles(tuple(readers), probs, floor, None, choice, skip_empty, by_name, named=logits_key is not None)
+    return files if classes is None else _with_classes(files, tuple(map(str, classes)))
+
+
+def _with_classes(files: ScoreFiles, names: tuple[str, ...]) -> ScoreFiles:
+    """Check the names of the classes, and find the columns of a table that have them."""
+    path, order = files.readers[0].path, None
+    try:
+        if len(names) != files.n_classes and files.columns is not None:
+            raise InputError(
+                f"classes: {len(names)} names for {files.n_classes} columns of logits, {listed(files.columns)}. Use "
+                "--logits-key PREFIX to take the columns whose names begin with PREFIX, --labels-key and --weights-key "
+                "for labels and weights."
+            )
+        as_names(names, files.n_classes)
+        if files.columns is not None:
+            order = column_order(files.columns, names)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if order is not None and files.choice.columns is not None:
+        if order != sorted(order):
+            raise InputError(
+                f"{path}: --columns takes {listed(files.columns or ())}, but the classes are {listed(names)}; expected "
+                "the same order"
+            )
+        order = None
+    return replace(
+        files,
+        classes=names,
+        order=None if order is None or order == sorted(order) else tuple(order),
+        named=files.named or order is not None,
+    )
 
 
 def _empty(path: Place) -> InputError:
@@ -380,3 +450,11 @@ def _name(label: Any) -> str:
     if isinstance(label, str):
         return label
     return str(int(label)) if float(label).is_integer() else str(label)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, option, setting
 from attemper.files.reading import Keys, listed
@@ -16,7 +20,9 @@ __all__ = [
     "PREDICTION",
     "PROB",
     "Columns",
+    "RowNumbers",
     "choose_columns",
+    "column_order",
     "label_and_weight",
     "reject_label_file",
     "reject_sequences",
@@ -25,6 +31,15 @@ __all__ = [
 LABEL, PREDICTION, PROB = "label", "prediction", "prob_"
 # A name takes some hundred bytes of memory, however short it is in the file.
 MAX_COLUMNS = 10**6
+
+# What tables have beside logits. Whole numbers under such a name are none; other numbers may be, for a class can have
+# such a name: `id` is Indonesian.
+BESIDE = re.compile(
+    r"(.*[_ .-])?(id|ids|idx|index)|(row|sample|image|img|patient|case)id|unnamed: 0|uuid|fold|split|target|targets|"
+    r"y_true|labels|predictions|weight|weights|sample_weight"
+)
+# So many different numbers that only ascend do so by accident in less than one column of a million.
+ENOUGH_TO_ASCEND = 10
 
 
 @dataclass(frozen=True)
@@ -106,6 +121,103 @@ def _reject_strangers(path: Place, logits: Sequence[str]) -> None:
             f"{path}: is {strangers[0]!r} a class like {stem + '0'!r}, {stem + '1'!r}, …? Specify what the names "
             f"of the columns of logits begin with: {setting('logits_key', stem or strangers[0])}"
         )
+
+
+class RowNumbers:
+    """Looks for columns that number the rows of a table, as its blocks go by: those are no logits."""
+
+    def __init__(self, path: Place, names: Sequence[str]) -> None:
+        self._path, self._names = path, names
+        self._steps = np.zeros(len(names), dtype=np.int64)  # from a number to a larger one
+        self._whole = np.ones(len(names), dtype=bool)
+        self._ascends = np.ones(len(names), dtype=bool)
+        self._last: NDArray[Any] | None = None
+
+    def look(self, values: NDArray[Any]) -> None:
+        """Take the next rows; columns that hold anything but whole numbers are done with."""
+        if not self._whole.any() or not len(values):
+            return
+        left = np.flatnonzero(self._whole)
+        values = values[:, left]
+        with np.errstate(invalid="ignore"):
+            self._whole[left] = (np.isfinite(values) & (values == np.floor(values))).all(axis=0)
+            if self._last is not None:
+                values = np.concatenate([self._last[None, left], values])
+            self._ascends[left] &= (values[1:] >= values[:-1]).all(axis=0)
+            self._steps[left] += (values[1:] > values[:-1]).sum(axis=0)
+        self._last = np.zeros(len(self._names), dtype=values.dtype)
+        self._last[left] = values[-1]
+
+    def reject(self) -> None:
+        """Refuse a column that is not for logits, once all rows went by."""
+        if self._last is None:
+            return
+        for k in np.flatnonzero(self._whole):
+            name = self._names[k]
+            if self._ascends[k] and self._steps[k] + 1 >= ENOUGH_TO_ASCEND:
+                why = "whole numbers that only ascend, as row numbers and ids do"
+            elif BESIDE.fullmatch(name.strip().lower()):
+                why = "whole numbers alone under a name that is not one of a class"
+            else:
+                continue
+            raise InputError(
+                f"{self._path}: column {name!r} holds {why}, so it is not taken as logits. Use --logits-key PREFIX to "
+                "take the columns whose names begin with PREFIX, --labels-key or --weights-key if it holds labels or "
+                "weights, or remove the column."
+            )
+
+
+def column_order(columns: Sequence[str], classes: Sequence[str]) -> list[int] | None:
+    """For each class the column that has its name, such as ``prob_cat``; None if columns have names of their own.
+
+    Whatever all columns begin and end with does not count.
+
+    >>> column_order(["prob_dog", "prob_cat"], ["cat", "dog"])
+    [1, 0]
+    >>> column_order(["logit_0", "logit_1"], ["cat", "dog"])
+    """
+    fold: Callable[[str], str]
+    for fold in (str, str.casefold):
+        own, wanted = (_apart([fold(name) for name in names]) for names in (columns, classes))
+        place = {part: k for k, part in enumerate(own)}
+        if len(place) == len(own) and set(wanted) == set(own):
+            order = [place[part] for part in wanted]
+            break
+    else:
+        own, known = _apart(columns), set(_apart(classes))
+        named = next((name for name, part in zip(columns, own) if part in known), None)
+        if named is not None and not _numbered(columns):
+            other = next(name for name, part in zip(columns, own) if part not in known)
+            raise InputError(
+                f"column {named!r} has the name of a class, {other!r} does not; the classes are {listed(classes)}. "
+                "Name all columns after the classes, or none of them."
+            )
+        return None
+    if order != sorted(order) and _numbered(columns):
+        raise InputError(
+            f"the columns {listed(columns)} have the numbers of the classes {listed(classes)}, in another order. Name "
+            "the columns after the classes, or number them from 0."
+        )
+    return order
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Names without what all of them begin and end with."""
+    head = _common(names)
+    rest = [name[head:] for name in names]
+    tail = _common([name[::-1] for name in rest])
+    return [name[: len(name) - tail] for name in rest]
+
+
+def _common(names: Sequence[str]) -> int:
+    """How many characters all names begin with: as many as the first and the last in the alphabet do."""
+    first, last = min(names), max(names)
+    return next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
+
+
+def _numbered(columns: Sequence[str]) -> bool:
+    matches = [re.fullmatch(r"(.*?)([0-9]{1,9})", name) for name in columns]
+    return all(matches) and len({match[1] for match in matches if match}) == 1
 
 
 def _check_order(path: Place, logits: Sequence[str]) -> None:

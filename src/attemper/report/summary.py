@@ -12,13 +12,13 @@ from attemper.comparison import Comparison, Row
 from attemper.errors import InputError, setting
 from attemper.maps import ScaleMap
 from attemper.metrics.bootstrap import check_level
+from attemper.overlap import same_samples
 from attemper.report.classes import group_classes, names_of, table
 from attemper.report.gallery import gallery
 from attemper.report.images import ImageFolder, ids_by_order
 from attemper.report.methods import (
     MOST_RESAMPLED,
     Said,
-    chunks,
     compare_in_time,
     estimates,
     is_large,
@@ -96,7 +96,11 @@ def summarise(
     for name, scores in (("validation", val), ("test", test)):
         if scores.labels is None:
             raise InputError(f"the {name} data have no labels; a report compares answers with them")
-    _check_other(val, test, files)
+    if same_samples(val, test):
+        raise InputError(
+            "validation and test are the same samples; a method judged on what it was fitted on looks better than it "
+            "is: give samples for the test that the fit has not seen"
+        )
     names = names_of(classes, test.n_classes)
     folder = ImageFolder(images) if isinstance(images, str) else images
     known = _ids(ids, folder, len(test))
@@ -195,20 +199,6 @@ def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> d
 def _worth(w: Floats) -> float:
     """How many samples a unit of weight is worth (Kish); 1 without weights."""
     return float(w.sum() / (w @ w))
-
-
-def _check_other(val: Scores, test: Scores, files: Sequence[dict[str, Any]]) -> None:
-    """Raise where both sets are the same; one file may hold two sets under different names."""
-    if len(val) != len(test) or val.n_classes != test.n_classes:
-        return
-    hashes = [{file["sha256"] for file in files if file["role"] == role} for role in ("validation", "test")]
-    if not (hashes[0] & hashes[1] or np.array_equal(val.labels, test.labels)):  # type: ignore[arg-type]
-        return
-    if all(np.array_equal(a, b) for (_, a), (_, b) in zip(chunks(val), chunks(test))):
-        raise InputError(
-            "validation and test are the same samples; a method judged on what it was fitted on looks better than it "
-            "is: give samples for the test that the fit has not seen"
-        )
 
 
 def _ids(ids: Sequence[Any] | None, images: ImageFolder | None, n: int) -> Sequence[str] | None:

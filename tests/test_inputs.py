@@ -1,0 +1,357 @@
+"""What input files hold is never guessed: labels, columns, and what a map was fitted on."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from attemper import AttemperWarning, Scores, TemperatureScaling
+from attemper.cli import main
+from attemper.comparison import compare
+from attemper.files import open_scores
+from attemper.files.table import column_order
+from attemper.overlap import same_samples, shared_rows
+
+from data import draw
+
+NAMES = ["cat", "dog", "eel", "fox"]
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        monkeypatch.setattr(sys, "argv", ["attemper", *(word for arg in args for word in str(arg).split())])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def good(cli):
+    def run(*args):
+        code, out, err = cli(*args)
+        assert code == 0, err
+        return json.loads(out) if "--json" in " ".join(map(str, args)) else out
+
+    return run
+
+
+@pytest.fixture
+def bad(cli):
+    def run(*args):
+        code, out, err = cli(*args)
+        assert (code, out) == (2, "")
+        assert "Traceback" not in err
+        return err.splitlines()[-1]
+
+    return run
+
+
+def save_csv(path, values, labels, names, *, prefix="", extra=()):
+    """Write a table; ``extra`` are (name, column) that come first."""
+    heads = [name for name, _ in extra]
+    rows = zip(*(column for _, column in extra), labels, *np.asarray(values).T)
+    lines = [",".join(map(str, row)) for row in rows]
+    path.write_text("\n".join([",".join([*heads, "label", *(prefix + name for name in names)]), *lines]) + "\n")
+
+
+def softmax(h):
+    p = np.exp(h - h.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def sets(tmp_path):
+    """VAL and TEST, with labels as numbers."""
+    val, test = draw(300, 4, seed=1), draw(250, 4, seed=2)
+    for name, (h, y) in (("val", val), ("test", test)):
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y)
+        np.savez(tmp_path / f"{name}-probs.npz", probs=softmax(h), labels=y)
+    return val, test
+
+
+# What labels are
+
+
+@pytest.mark.parametrize("command", ["refer --budget 0.2", "report --methods ts", "compare --methods ts"])
+def test_names_that_are_numbers_are_not_guessed(bad, tmp_path, command):
+    h, y = draw(400, 3, seed=0)
+    np.savez(tmp_path / "val.npz", logits=h[:200], labels=y[:200])
+    keep = y[200:] > 0  # labels 1 and 2, which are names and column numbers
+    np.savez(tmp_path / "test.npz", logits=h[200:][keep], labels=y[200:][keep])
+    for files in ("val.npz test.npz", "test.npz val.npz"):
+        message = bad(command, files, "--classes 1,2,3")
+        assert "'0'" in message
+        assert "--labels-are numbers" in message
+
+
+@pytest.mark.parametrize("command", ["refer --budget 0.2", "report --methods ts", "compare --methods ts"])
+def test_numbers_as_class_names_of_a_file_need_the_option(good, bad, tmp_path, command):
+    for seed, name in enumerate(("val", "test")):
+        h, y = draw(200, 3, seed=seed)
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, class_names=np.array(["1", "2", "3"]))
+    message = bad(command, "val.npz test.npz")
+    assert "--labels-are names" in message
+    assert "--labels-are numbers" in message
+    good(command, "val.npz test.npz --labels-are numbers")
+    assert "'0'" in bad(command, "val.npz test.npz --labels-are names")
+
+
+def test_labels_are_the_same_in_every_command(good, tmp_path, sets):
+    (h, y), _ = sets
+    np.savez(tmp_path / "named.npz", logits=h, labels=np.array(NAMES)[y])
+    found = [
+        good("fit --json --method ts -o m.json --classes", ",".join(names), file, how)["temperature"]
+        for file, names, how in (
+            ("val.npz", NAMES, ""),
+            ("named.npz", NAMES, ""),
+            ("val.npz", ["1", "2", "3", "4"], "--labels-are numbers"),
+            ("val.npz", ["0", "1", "2", "3"], ""),
+        )
+    ]
+    assert found == [found[0]] * 4
+
+
+def test_numbers_as_names_are_names(tmp_path):
+    h, y = draw(50, 3, seed=0)
+    np.savez(tmp_path / "a.npz", logits=h, labels=10 * (y + 1))
+    assert open_scores(tmp_path / "a.npz", classes=[10, 20, 30]).load().labels.tolist() == y.tolist()
+
+
+# What a map takes from its fit
+
+
+@pytest.mark.parametrize("command", ["evaluate --map m.json", "apply m.json -o out.npz", "drift m.json"])
+def test_a_map_of_probabilities_takes_probabilities(good, bad, sets, command):
+    good("fit val-probs.npz --probs --method ts -o m.json")
+    good(command, "test-probs.npz") if "drift" not in command else None
+    message = bad(command, "test.npz --logits-key logits")
+    assert "m.json was fitted on probabilities" in message
+    assert "between 0 and 1" in message
+    assert "m.json was fitted on probabilities" in bad(command, "test.npz")  # which holds no array of that name
+
+
+@pytest.mark.parametrize("command", ["evaluate --map m.json", "apply m.json -o out.npz", "drift m.json"])
+def test_options_do_not_contradict_the_map(good, bad, sets, command):
+    good("fit val.npz --method ts -o m.json")
+    assert "m.json was fitted on logits" in bad(command, "test-probs.npz --probs")
+    assert "m.json was fitted on logits" in bad(command, "test.npz --floor 1e-8")
+    good("fit val-probs.npz --probs --floor 1e-8 --method ts -o m.json")
+    assert "m.json was fitted with a floor of 1e-08" in bad(command, "test-probs.npz --floor 1e-6")
+
+
+def test_refer_takes_the_same_from_the_map(good, bad, sets, tmp_path):
+    good("fit val-probs.npz --probs --method ts -o m.json")
+    h, y = draw(300, 4, seed=5)
+    np.savez(tmp_path / "more-probs.npz", probs=softmax(h), labels=y)
+    assert good("refer more-probs.npz test-probs.npz --map m.json --budget 0.2 --json")["method"] == "ts"
+    message = bad("refer val.npz test.npz --logits-key logits --map m.json --budget 0.2")
+    assert "m.json was fitted on probabilities" in message
+    good("fit val.npz --method ts -o m.json --classes", ",".join(NAMES))
+    assert "'fox'" in bad("refer more-probs.npz test.npz --map m.json --budget 0.2 --classes fox,cat,dog,eel")
+    assert "m.json was fitted on logits" in bad("refer more-probs.npz test.npz --map m.json --budget 0.2 --probs")
+
+
+def test_evaluate_with_other_classes_than_the_map(good, bad, sets):
+    good("fit val.npz --method ts -o m.json --classes", ",".join(NAMES))
+    message = bad("evaluate test.npz --map m.json --classes dog,cat,eel,fox")
+    assert "--classes 'dog', 'cat', 'eel', 'fox'" in message
+    assert "m.json was fitted for 'cat', 'dog'" in message
+    good("evaluate test.npz --map m.json --classes", ",".join(NAMES))
+
+
+@pytest.mark.parametrize("prefix", ["", "logit_", "Score of "])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_columns_go_by_name(good, sets, tmp_path, prefix, form):
+    _, (h, y) = sets
+    good("fit val.npz --method vector -o m.json --classes", ",".join(NAMES))
+    order = [3, 1, 0, 2]
+    names = [prefix + NAMES[k] for k in order]
+    if form == "csv":
+        save_csv(tmp_path / "new.csv", h[:, order], np.array(NAMES)[y], names)
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = {name: h[:, k] for name, k in zip(names, order)}
+        pq.write_table(pa.table({"label": np.array(NAMES)[y].tolist(), **columns}), tmp_path / "new.parquet")
+    a = good(f"evaluate new.{form} --map m.json --json --interval 0.5")
+    b = good("evaluate test.npz --map m.json --json --interval 0.5")
+    assert a.pop("columns") == {f"new.{form}": [prefix + name for name in NAMES]}
+    assert a["m.json"]["accuracy"] == b["m.json"]["accuracy"]
+    good(f"apply m.json new.{form} -o a.npz --labels-key label")
+    good("apply m.json test.npz -o b.npz --labels-key labels")
+    with np.load(tmp_path / "a.npz") as one, np.load(tmp_path / "b.npz") as other:
+        np.testing.assert_allclose(one["probs"], other["probs"], rtol=1e-12)
+        np.testing.assert_array_equal(one["labels"], other["labels"])
+
+
+def test_columns_that_go_by_name_in_part(good, bad, sets, tmp_path):
+    _, (h, y) = sets
+    good("fit val.npz --method ts -o m.json --classes", ",".join(NAMES))
+    save_csv(tmp_path / "new.csv", h, y, ["cat", "dog", "emu", "fox"], prefix="logit_")
+    message = bad("evaluate new.csv --map m.json")
+    assert "'logit_cat' has the name of a class, 'logit_emu' does not" in message
+
+
+def test_names_that_a_file_brings_along_in_another_order(good, bad, sets, tmp_path):
+    _, (h, y) = sets
+    good("fit val.npz --method ts -o m.json --classes", ",".join(NAMES))
+    np.savez(tmp_path / "new.npz", logits=h, labels=y, class_names=np.array(NAMES[::-1]))
+    assert "its class_names are 'fox'" in bad("evaluate new.npz --map m.json")
+    assert "its class_names are 'fox'" in bad("compare --methods ts val.npz new.npz --classes", ",".join(NAMES))
+
+
+def test_tables_whose_columns_stand_in_another_order(good, bad, sets, tmp_path):
+    (h, y), (h2, y2) = sets
+    save_csv(tmp_path / "val.csv", h, y, NAMES)
+    save_csv(tmp_path / "test.csv", h2[:, ::-1], y2, NAMES[::-1])
+    for command in ("compare --methods ts", "refer --budget 0.2", "report --methods ts"):
+        assert "expected the same order" in bad(command, "val.csv test.csv")
+    good("compare --methods ts val.csv test.csv --classes", ",".join(NAMES))
+
+
+@pytest.mark.parametrize(
+    ("columns", "classes", "expected"),
+    [
+        (["a", "b", "c"], ["a", "b", "c"], [0, 1, 2]),
+        (["p_b_x", "p_a_x"], ["a", "b"], [1, 0]),
+        (["Dog", "Cat"], ["cat", "dog"], [1, 0]),
+        (["logit_cow", "logit_cat"], ["cat", "cow"], [1, 0]),
+        (["logit_0", "logit_1", "logit_2"], ["1", "2", "3"], None),
+        (["logit_1", "logit_10", "logit_11"], ["cat", "dog", "eel"], None),
+        (["x", "y"], ["cat", "dog"], None),
+        (["ab", "a"], ["a", "ab"], [1, 0]),
+    ],
+)
+def test_columns_named_after_classes(columns, classes, expected):
+    assert column_order(columns, classes) == expected
+
+
+# Samples that were seen before
+
+
+def test_one_file_twice_is_refused(good, bad, sets, tmp_path):
+    for command in ("compare --methods ts", "report --methods ts", "refer --budget 0.2"):
+        assert "--val-logits-key" in bad(command, "test.npz test.npz")
+        (tmp_path / "copy.npz").write_bytes((tmp_path / "test.npz").read_bytes())
+        assert "VAL and TEST are the same samples" in bad(command, "test.npz copy.npz")
+    (h, y), (h2, y2) = sets
+    np.savez(tmp_path / "both.npz", val_logits=h, val_labels=y, logits=h2, labels=y2)
+    good("compare --methods ts both.npz both.npz --val-logits-key val_logits --val-labels-key val_labels")
+    np.savez(tmp_path / "one.npz", logits=h2, labels=y2, again=h2)
+    assert "VAL and TEST are the same samples" in bad("compare one.npz one.npz --val-logits-key again")
+
+
+def test_the_file_of_the_fit(cli, good, sets, tmp_path):
+    good("fit val.npz --method ts -o m.json")
+    (tmp_path / "copy.npz").write_bytes((tmp_path / "val.npz").read_bytes())
+    for command in ("evaluate --map m.json", "drift m.json"):
+        code, _, err = cli(command, "copy.npz")
+        assert code == 0
+        assert err.startswith("warning: copy.npz: m.json was fitted on this file")
+        assert "fitted on this file" not in cli(command, "test.npz")[2]
+
+
+def test_rows_that_are_in_both_sets():
+    (h, y), (h2, y2) = draw(400, 4, seed=1), draw(300, 4, seed=2)
+    val, test = Scores.from_logits(h, y), Scores.from_logits(h2, y2)
+    assert shared_rows(val, test) == 0
+    mixed = Scores.from_logits(np.concatenate([h2, h[:30].astype(np.float32)[::-1]]), np.concatenate([y2, y[:30]]))
+    single = Scores.from_logits(h.astype(np.float32), y)
+    assert shared_rows(single, mixed) == 30
+    with pytest.warns(AttemperWarning, match=r"30 of 330 test samples \(9\.1%\)"):
+        compare(single, mixed, ["ts"], interval=None)
+    assert same_samples(val, Scores.from_logits(h, (y + 1) % 4))
+    assert not same_samples(val, Scores.from_logits(h[::-1], y[::-1]))
+    assert shared_rows(val, Scores.from_probs(softmax(h), y)) == 0
+
+
+def test_rows_that_are_equal_by_chance_are_not_shared():
+    rng = np.random.default_rng(0)
+    p = np.round(0.01 + 0.98 * rng.random((3000, 1)), 2)  # two decimals: a hundred different rows
+    y = rng.integers(2, size=3000)
+    rows = np.concatenate([p, 1 - p], axis=1)
+    assert shared_rows(Scores.from_probs(rows[:1000], y[:1000]), Scores.from_probs(rows[1000:], y[1000:])) == 0
+    hot = np.eye(3)[rng.integers(3, size=60)]  # saturated
+    assert shared_rows(Scores.from_probs(hot[:30]), Scores.from_probs(hot[30:])) == 0
+
+
+# Which columns are logits
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("sample_id", np.arange(300)),
+        ("nr", np.arange(1000, 1300)),
+        ("visit", np.repeat(np.arange(30), 10)),
+        ("patient_id", np.random.default_rng(0).permutation(300)),
+        ("Index", np.random.default_rng(0).permutation(300)),
+        ("target", np.arange(300) % 4),
+    ],
+)
+def test_a_column_of_ids_is_no_class(good, bad, sets, tmp_path, name, ids, form):
+    (h, y), _ = sets
+    if form == "csv":
+        save_csv(tmp_path / "a.csv", h, y, NAMES, extra=[(name, ids)])
+    else:
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        columns = {"label": y, name: ids, **dict(zip(NAMES, h.T))}
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=7)
+    for command in ("evaluate", "fit --method ts -o m.json", "fit --method vector -o m.json", "sketch -o s.json"):
+        message = bad(command, f"a.{form}")
+        assert f"column {name!r}" in message
+        assert "--logits-key" in message
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_ids_beside_columns_with_a_prefix(good, sets, tmp_path):
+    (h, y), _ = sets
+    save_csv(tmp_path / "a.csv", h, y, NAMES, prefix="z_", extra=[("sample_id", np.arange(300))])
+    assert good("evaluate a.csv --logits-key z_ --json")["columns"] == {"a.csv": [f"z_{name}" for name in NAMES]}
+
+
+def test_whole_numbers_may_be_logits(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("label,cat,dog\n0,1,5\n1,2,4\n0,3,9\n")  # ascends by accident
+    assert len(open_scores(path).load()) == 3
+    rng = np.random.default_rng(0)
+    save_csv(path, rng.integers(-9, 9, size=(100, 3)), rng.integers(3, size=100), ["a", "b", "c"])
+    assert len(open_scores(path).load()) == 100
+    h = np.sort(rng.normal(size=(100, 2)), axis=0)  # sorted by their logits
+    save_csv(path, h, rng.integers(2, size=100), ["en", "id"])  # English and Indonesian
+    assert len(open_scores(path).load()) == 100
+    save_csv(path, np.column_stack([np.zeros(100), h]), rng.integers(3, size=100), ["never", "b", "c"])
+    assert len(open_scores(path).load()) == 100
+    save_csv(path, np.column_stack([np.arange(100), h]), rng.integers(3, size=100), ["z0", "z1", "z2"])
+    assert len(open_scores(path, logits_key="z").load()) == 100  # chosen by name
+
+
+def test_columns_are_reported(cli, good, sets, tmp_path):
+    (h, y), (h2, y2) = sets
+    save_csv(tmp_path / "val.csv", h, y, NAMES)
+    save_csv(tmp_path / "test.csv", h2, y2, NAMES)
+    good("fit val.csv --method ts -o m.json")
+    for command in (
+        *("fit val.csv --method ts -o f.json", "fit val.csv --method vector -o f.json", "sketch val.csv -o s.json"),
+        *("evaluate val.csv", "apply m.json val.csv -o out.npz", "drift m.json val.csv", "inspect val.csv"),
+        *("compare val.csv test.csv --methods ts", "refer val.csv test.csv --budget 0.2"),
+        *("report val.csv test.csv --methods ts", "fit val.csv test.csv --method ts -o f.json"),
+    ):
+        code, out, err = cli(command)
+        assert code == 0
+        assert "val.csv: logits are the columns 'cat', 'dog', 'eel', 'fox'" in err
+        assert "logits are" not in cli("--version")[2]
+        assert good(command, "--json")["columns"]["val.csv"] == NAMES
+
+
+def test_ids_do_not_enter_a_map_by_python_either(tmp_path):
+    h, y = draw(300, 4, seed=1)
+    save_csv(tmp_path / "a.csv", h, y, NAMES, extra=[("sample_id", np.arange(300))])
+    with pytest.raises(ValueError, match="column 'sample_id'"):
+        TemperatureScaling().fit(open_scores(tmp_path / "a.csv").load())
