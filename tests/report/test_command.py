@@ -96,7 +96,7 @@ def test_the_same_files_give_the_same_page(cli, folder):
     ("told", "message"),
     [
         ("val.npz gone.npz", "gone.npz: there is no such file"),
-        ("val.npz test.npz --classes a,b", "--classes tells 2 names, but val.npz has 3 columns"),
+        ("val.npz test.npz --classes a,b", "val.npz: classes: 2 names for 3 columns"),
         ("val.npz test.npz --images nowhere", "nowhere: no folder of images that can be read"),
         ("val.npz test.npz --images empty", "empty: holds no image"),
         ("val.npz test.npz --image-ids gone", "--image-ids gone: neither an array of test.npz nor a text file"),
@@ -108,7 +108,7 @@ def test_the_same_files_give_the_same_page(cli, folder):
         ("val.npz test.npz -o nowhere/page.html", "the folder nowhere does not exist"),
         ("val.npz test.npz -o val.npz", "is one of the inputs"),
         ("val.npz test.npz --noise classwise", "say --noisy too"),
-        ("val.npz val.npz --methods ts", "validation and test are the same samples"),
+        ("val.npz val.npz --methods ts", "VAL and TEST are the same samples"),
     ],
 )
 def test_what_goes_wrong_is_one_message(cli, folder, told, message):

@@ -100,7 +100,7 @@ def read_files(
     if files.classes is not None:
         for reader in files.readers:
             _check_names_in(str(reader.path), files.classes)
-    report_columns(str(path), files.columns)
+    record_columns(str(path), files.columns)
     return replace(files, why=why)
 
 
@@ -180,14 +180,10 @@ def _check_names_in(path: str, classes: Sequence[str]) -> None:
         )
 
 
-def report_columns(path: str, columns: Sequence[str] | None) -> None:
-    """Report which columns of a table were taken as logits: in the JSON, or on the error output."""
-    if columns is None:
-        return
-    context = click.get_current_context()
-    context.meta.setdefault(COLUMNS, {})[path] = list(columns)
-    if not context.params.get("as_json"):
-        err.print(f"{path}: logits are the columns {listed(columns)}", markup=False)
+def record_columns(path: str, columns: Sequence[str] | None) -> None:
+    """Keep which columns of a table were taken as logits: the command reports them at its end."""
+    if columns is not None:
+        click.get_current_context().meta.setdefault(COLUMNS, {})[path] = list(columns)
 
 
 @contextmanager
@@ -251,7 +247,7 @@ def sketch_of(
 
         with suppress(AttemperError):  # which the worker on that file meets too
             first = str(expanded(inputs)[0])
-            report_columns(first, open_scores(first, **read | {"labels": None}).columns)
+            record_columns(first, open_scores(first, **read | {"labels": None}).columns)
         keep = kept_beside(output)
         return sketch_sharded(inputs, **spread, keep=keep, progress=tick, **settings, **read), count
 

@@ -13,7 +13,6 @@ import click
 from attemper.calibrators import Calibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
-from attemper.cli.inputs import report_columns
 from attemper.cli.options import INPUT, reading, with_debug, with_json
 from attemper.cli.output import number, out, plain, print_json
 from attemper.decisions import Policy
@@ -21,7 +20,7 @@ from attemper.documents import read_document
 from attemper.drift import DriftTest
 from attemper.errors import AttemperError, InputError
 from attemper.files import expanded, open_scores
-from attemper.files.reading import checked_file, opened
+from attemper.files.reading import checked_file, listed, opened
 from attemper.metrics import RunningMetrics
 from attemper.places import Place, place
 from attemper.sketch import ALL_PARTS, Sketch
@@ -239,7 +238,6 @@ def of_scores(path: Place, read: dict[str, Any]) -> Found:
             files = open_scores(path, need_labels=False, **read)
         except AttemperError:
             raise error from None
-    report_columns(str(path), files.columns)
     n, right, seen = 0, 0, set()
     for piece in files:
         n += len(piece)
@@ -254,6 +252,9 @@ def of_scores(path: Place, read: dict[str, Any]) -> Found:
         lines.append(f"labels {min(seen)} to {max(seen)}, {len(seen)} different; accuracy {right / n:.4f}")
     else:
         lines.append("no labels")
+    if files.columns is not None:
+        facts["columns"] = list(files.columns)
+        lines.append(f"{kind} are the columns {listed(files.columns)}")
     if not isinstance(path, Path):
         return facts, lines
     modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

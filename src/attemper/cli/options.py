@@ -12,10 +12,11 @@ from typing import Any
 import click
 
 from attemper.calibrators import Calibrator
+from attemper.cli.output import COLUMNS, err
 from attemper.engines import ENGINES
 from attemper.errors import AttemperError, FileError, InputError
 from attemper.files import expanded
-from attemper.files.reading import read_lines
+from attemper.files.reading import listed, read_lines
 from attemper.places import local, place
 from attemper.sketch import DEFAULT_T_RANGE
 
@@ -46,12 +47,16 @@ INPUT, OUTPUT = InputPath(), OutputPath()
 
 
 class CheckedCommand(click.Command):
-    """A command that refuses, before any work, to write over one of its own inputs."""
+    """A command that refuses, before any work, to write over one of its own inputs, and reports what it read."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check every output against every input, then run."""
+        """Check every output against every input, then run; at the end report the columns taken as logits."""
         check_outputs(ctx)
-        return super().invoke(ctx)
+        result = super().invoke(ctx)
+        if not ctx.params.get("as_json"):  # which has them in the JSON
+            for path, columns in ctx.meta.get(COLUMNS, {}).items():
+                err.print(f"{path}: logits are the columns {listed(columns)}", markup=False)
+        return result
 
 
 class Commands(click.Group):
@@ -346,7 +351,7 @@ def check_outputs(ctx: click.Context) -> None:
     for parameter, value in given:
         if isinstance(parameter.type, OutputPath):
             option = min(parameter.opts, key=len)
-            check_writable(value, inputs, option)
+            check_writable(value, inputs, f"{option} another name" + ", or use --in-place" * ("in_place" in ctx.params))
             other = written.setdefault(os.path.realpath(local(value)), option)
             if other != option:
                 raise InputError(f"{other} and {option} both name {value}; use two files")
@@ -356,7 +361,7 @@ def _texts(value: Any) -> Sequence[str]:
     return [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
 
 
-def check_writable(path: str, inputs: Sequence[str] = (), option: str = "-o") -> None:
+def check_writable(path: str, inputs: Sequence[str], fix: str) -> None:
     """Refuse a path in a folder that does not exist, a folder, and a file that is one of the inputs."""
     target = local(path)
     try:
@@ -370,8 +375,8 @@ def check_writable(path: str, inputs: Sequence[str] = (), option: str = "-o") ->
     if is_folder:
         raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
     if lost is not None:
-        also = "" if lost == path else f" ({option} and {lost} are the same file)"
-        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; give {option} another name")
+        also = "" if lost == path else f" ({lost} is or holds the same file)"
+        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; give {fix}")
 
 
 def _files(given: str) -> Iterator[Path]:
