@@ -27,6 +27,7 @@ from attemper import (
     TemperatureScaling,
     cli,
 )
+from attemper.comparison import compare
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.files import open_scores
 from attemper.report import summarise
@@ -50,9 +51,20 @@ def changed(array, place, value):
     return array
 
 
-def read(**arrays):
+def read(classes=None, **arrays):
     np.savez("val.npz", **arrays)
-    return open_scores("val.npz")
+    return open_scores("val.npz", classes=classes)
+
+
+def table(names, rows, **told):
+    lines = [",".join(["label", *names]), *(",".join(map(str, [0, *row])) for row in rows)]
+    Path("val.csv").write_text("\n".join(lines))
+    return open_scores("val.csv", **told).load()
+
+
+def some_in_both_sets():
+    val = Scores.from_logits(LOGITS, LABELS)
+    compare(val, Scores.from_logits([*LOGITS[:2], [0.0, 1.0, 7.0], [5.0, 1.0, 2.0]], [0, 1, 2, 0]), ["ts"])
 
 
 def few_to_sketch():
@@ -126,6 +138,7 @@ def unseen_class():
 PROVOKED = {
     "Labels that start at 1": lambda: fit(LOGITS, [1, 2, 3]),
     "Labels that are names": lambda: fit(LOGITS, ["cat", "dog", "dog"]),
+    "Names of classes that are numbers": lambda: read(logits=LOGITS, labels=LABELS, classes=["1", "2", "3"]).load(),
     "Labels that are one-hot": lambda: fit(LOGITS, np.eye(3)),
     "Fewer labels than logits": lambda: fit(LOGITS, [0, 1]),
     "No labels at all": lambda: TemperatureScaling().fit(LOGITS),
@@ -145,6 +158,10 @@ PROVOKED = {
     "A probability of zero for the label": lambda: fit(PROBS, [0, 0, 2], input="probs"),
     "A floor for logits": lambda: fit(LOGITS, floor=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
+    "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
+    "Columns that have the names of some classes": lambda: table(
+        ["logit_cat", "logit_emu"], LOGITS[:, :2], classes=["cat", "dog"]
+    ),
     "Pickled objects": lambda: read(logits=LOGITS, labels=np.array(["a", None, 1], dtype=object)),
     "A small file that needs gigabytes": small_file_of_many_zeros,
     "An .npy file by itself": lone_npy,
@@ -169,6 +186,7 @@ PROVOKED = {
     "A classifier that is fitted already": fitted_already,
     "A forest that gives zeros": forest_that_is_sure,
     "One set for fitting and judging": report_on_one_set,
+    "Samples that are in both sets": some_in_both_sets,
     "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),
     "A model that is calibrated already": lambda: onnx_calibrate(
         onnx_calibrate(models.mlp("Softmax"), ScaleMap(0.5)).model, ScaleMap(0.5)

@@ -31,13 +31,13 @@ OWN_OPTIONS = {
 }
 
 
-class InputPath(click.ParamType):
+class InputPath(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
     """A file, a pattern or a folder that a command reads; no output may be one of them."""
 
     name = "file"
 
 
-class OutputPath(click.ParamType):
+class OutputPath(click.ParamType):  # type: ignore[type-arg]
     """A file that a command writes."""
 
     name = "file"

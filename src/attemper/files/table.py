@@ -152,7 +152,7 @@ class RowNumbers:
         """Refuse a column that is not for logits, once all rows went by."""
         if self._last is None:
             return
-        for k in np.flatnonzero(self._whole):
+        for k in np.flatnonzero(self._whole).tolist():
             name = self._names[k]
             if self._ascends[k] and self._steps[k] + 1 >= ENOUGH_TO_ASCEND:
                 why = "whole numbers that only ascend, as row numbers and ids do"
