@@ -45,6 +45,9 @@ from attemper.places import local
 from attemper.overlap import warn_of_shared_rows
 from attemper.scores import Scores
 
+# Few labels fit these, and more would be missing where the threshold is chosen: benchmarks/certificates.py shares.
+FEW_LABELS = ("ts", "ats", "bayes", "ets", "structured")
+
 
 @cli.command()
 @val_argument
@@ -61,6 +64,12 @@ from attemper.scores import Scores
     "--cost-miss",
     metavar="COST|NAME=COST,…",
     help="Cost of a wrong answer; with names that of each true class, such as mel=50,nv=1 (all of them).",
+)
+@click.option(
+    "--predict-least-cost",
+    is_flag=True,
+    help="With costs by class: predict the class of least expected cost. This changes predictions. Without it the most "
+    "probable class is predicted, and only who is referred depends on the costs.",
 )
 @click.option(
     "--method", type=click.Choice(list(METHODS)), default="bayes", show_default=True, help="How to calibrate, on VAL."
@@ -84,9 +93,8 @@ from attemper.scores import Scores
 @click.option(
     "--fit-share",
     type=float,
-    default=0.5,
-    show_default=True,
-    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold.",
+    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: 0.2 for "
+    f"{', '.join(FEW_LABELS)}; 0.5 for other methods]",
 )
 @click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
 @click.option(
@@ -114,6 +122,7 @@ def refer(
     budget: float | None,
     cost_refer: float | None,
     cost_miss: str | None,
+    predict_least_cost: bool,
     method: str,
     map_file: str | None,
     noisy: bool,
@@ -121,7 +130,7 @@ def refer(
     level: float,
     of: str | None,
     per_class: bool,
-    fit_share: float,
+    fit_share: float | None,
     output: str | None,
     save_map: str | None,
     interval: float,
@@ -138,13 +147,15 @@ def refer(
     With --max-miss the rate is guaranteed: of a hundred validation sets at least --level would give a threshold that
     keeps it, among all patients like those of VAL. A map that was fitted on the samples that choose the
     threshold would void that, so VAL is divided at random (--fit-share). Where nothing can be guaranteed that is said,
-    and everybody is referred. For a budget or costs all of VAL fits the map.
+    and everybody is referred. The guarantee assumes that the samples of VAL are independent draws from the cases to
+    come, and that its labels are right. For a budget or costs all of VAL fits the map.
 
     \b
     attemper refer val.npz test.npz --method bayes --max-miss 0.05
     attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
     attemper refer val.npz test.npz --budget 0.2
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
+    attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1 --predict-least-cost --classes mel,nv
     attemper refer val.npz test.npz --max-miss 0.1 -o policy.json --save-map map.json
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
@@ -157,11 +168,14 @@ def refer(
     for option in ("--method", "--fit-share"):
         if map_file and option in given:
             raise InputError(f"{option} belongs to a fit; with --map nothing is fitted")
+    if predict_least_cost and cost_miss is None:
+        raise InputError("--predict-least-cost belongs to --cost-refer and --cost-miss")
     check_noise(noisy, noise)
     if noisy and (map_file or not METHODS[method].knows_noise()):
         raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
     if map_file and save_map:
         raise InputError("--save-map writes what is fitted here; with --map nothing is")
+    fit_share = fit_share if fit_share is not None else 0.2 if method in FEW_LABELS else 0.5
     if not 0 < fit_share < 1:
         raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
     fitted = Fitted.load(map_file) if map_file else None
@@ -197,6 +211,7 @@ def refer(
             level=level,
             of=of or ("all" if by_name else "decided"),  # type: ignore[arg-type]
             per_class="true" if by_name else per_class,
+            fit_probs=None if map_file else applied(calibrator, fitting),
             **told,
         )
     elif budget is not None:
@@ -205,7 +220,14 @@ def refer(
         assert cost_refer is not None
         assert cost_miss is not None
         costs = rates(cost_miss, names, scores.n_classes, rest=None, option="--cost-miss")
-        policy = policy_for_cost(p_val, choosing.labels, cost_refer=cost_refer, cost_miss=costs, **told)
+        policy = policy_for_cost(
+            p_val,
+            choosing.labels,
+            cost_refer=cost_refer,
+            cost_miss=costs,
+            predict="least_cost" if predict_least_cost else "most_probable",
+            **told,
+        )
     found = outcome_of(policy, p_test, judged.labels, sample_weight=judged.weights, interval=interval, seed=seed)
     if output is not None:
         policy.save(output)

@@ -29,8 +29,11 @@ __all__ = [
 ]
 
 # The first test lets three errors pass, as long as a third of the samples is enough for that: one wrong answer among
-# the surest does not end the search, and risks are still looked at where they are low.
+# the most confident does not end the walk, and risks are still tested where they are low.
 ERRORS_AT_FIRST = 3
+# It also takes this share of the samples. A test of few samples fails often even where the risk is well below the
+# bound, and a larger validation set would not help if the first test always had the same size.
+SHARE_AT_FIRST = 0.1
 # A fine grid gains little. Each of these is one more error allowed, or several where there are more samples.
 MOST_RANKS = 200
 
@@ -71,9 +74,10 @@ def most_errors(n: int, alpha: float, delta: float) -> int:
 
 @lru_cache(maxsize=64)
 def ranks_to_test(n: int, alpha: float, delta: float) -> NDArray[np.int64]:
-    """Numbers of samples, surest first, at which one more error becomes allowed, and n; in ascending order.
+    """Numbers of samples, most confident first, at which one more error becomes allowed, and n; in ascending order.
 
-    They depend on n, α and δ alone, never on what the samples are. Empty where n are too few.
+    The first is n/10 or more. They depend on n, α and δ alone, never on what the samples are. Empty where n are too
+    few.
     """
     k_max = most_errors(n, alpha, delta)
     if k_max < 0:
@@ -87,25 +91,57 @@ def ranks_to_test(n: int, alpha: float, delta: float) -> NDArray[np.int64]:
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     # Once they have met, the halves lie on `low`, which is not enough, and nothing moves.
     first = np.flatnonzero((errors <= ERRORS_AT_FIRST) & (high <= n / 3))
-    return np.union1d(high[first[-1] if first.size else 0 :].astype(np.int64), [n])
+    ranks = high[first[-1] if first.size else 0 :]
+    return np.union1d(ranks[ranks >= SHARE_AT_FIRST * n].astype(np.int64), [n])
+
+
+def start_of(confidence: Floats, counts: Floats, n: int, alpha: float, delta: float) -> float:
+    """Confidence at which to start a walk over n other samples, such that about the first of `ranks_to_test` reach it.
+
+    One standard error is added, since too few would end the walk at once. 0 where n are too few.
+    """
+    ranks = ranks_to_test(n, alpha, delta)
+    if ranks.size == 0:
+        return 0.0
+    share, total = ranks[0] / n, counts.sum()
+    value, reached, _ = _from_the_top(confidence, np.zeros(len(confidence), dtype=bool), counts)
+    wanted = share * total + np.sqrt(share * (1 - share) * total)
+    return float(value[min(int(np.searchsorted(reached, wanted)), len(value) - 1)])
 
 
 def certify_decided(
-    confidence: Floats, wrong: NDArray[np.bool_], counts: Floats, alpha: float, delta: float
+    confidence: Floats,
+    wrong: NDArray[np.bool_],
+    counts: Floats,
+    alpha: float,
+    delta: float,
+    *,
+    start: float | None = None,
 ) -> Certificate:
     """Lowest threshold for which the error rate of the decided is certified; fixed-sequence testing.
 
     Walk from strict to lax and stop at the first threshold that fails. All before it hold at once with a confidence of
-    1 − δ, since the first bad one must have passed a test of level δ. That also goes for risks that do not
-    rise evenly, and for thresholds at fixed ranks of the same samples: docs/referral.md has the proof.
+    1 − δ, since the first bad one must have passed a test of level δ. The risk need not be monotone.
+
+    With ``start``, a confidence fixed without these samples (`start_of` others), the first test decides all that reach
+    it, and each distinct confidence below it is a further test: valid for any distribution. Without, thresholds lie at
+    fixed ranks of the same samples: valid where confidences are not tied. docs/referral.md has both proofs.
     """
     n = int(counts.sum())
     value, decided, errors = _from_the_top(confidence, wrong, counts)
-    # At rank m the threshold is the confidence of sample m + 1; what is tied with that is referred too.
-    ends = np.unique(np.searchsorted(decided, ranks_to_test(n, alpha, delta), side="right"))
-    ends = ends[ends > 0]
-    ends = ends[decided[ends - 1] >= samples_needed(alpha, delta)]  # fewer could not pass, whatever their labels
-    if ends.size == 0:
+    needed = samples_needed(alpha, delta)
+    if start is None:
+        # At rank m the threshold is the confidence of sample m + 1; what is tied with that is referred too.
+        ends = np.unique(np.searchsorted(decided, ranks_to_test(n, alpha, delta), side="right"))
+        ends = ends[ends > 0]
+        ends = ends[decided[ends - 1] >= needed]  # fewer could not pass, whatever their labels
+    else:
+        first = int((value >= start).sum())
+        reached = int(decided[first - 1]) if first else 0
+        if n >= needed > reached:
+            return Certificate(1.0, False, f"{_too_few(reached, alpha, delta)} that reach the start, {start:.6g}")
+        ends = np.arange(first, len(value) + 1)
+    if n < needed or ends.size == 0:
         return Certificate(1.0, False, _too_few(n, alpha, delta))
     passes = bdtr(errors[ends - 1], decided[ends - 1].astype(np.int64), alpha) <= delta
     n_passed = len(ends) if passes.all() else int(passes.argmin())

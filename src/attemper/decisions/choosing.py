@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import Floats, as_weights
-from attemper.decisions.certificates import Certificate, certify_all, certify_decided
-from attemper.decisions.policy import Guarantee, Of, Policy, cost_of_deciding, names_of, seen
+from attemper.decisions.certificates import Certificate, certify_all, certify_decided, samples_needed, start_of
+from attemper.decisions.policy import Guarantee, Of, Policy, Predict, cost_of_deciding, names_of, seen
 from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_cost, check_costs, cost_of
 
 __all__ = ["policy_for_budget", "policy_for_cost", "policy_for_miss"]
+
+UNPROVEN = (
+    "some confidences are tied, and the proof of the guarantee does not cover ties unless other samples fix the first "
+    "test: pass fit_probs=… (command line: fit the map here, without --map)"
+)
 
 
 def policy_for_budget(
@@ -67,16 +72,18 @@ def policy_for_miss(
     level: float = 0.95,
     of: Of = "decided",
     per_class: bool | Literal["predicted", "true"] = False,
+    fit_probs: ArrayLike | Any = None,
     sample_weight: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
     """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
 
     With a confidence of ``level`` in the draw of these samples, the rate of misses among *all* patients like these is
-    at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws. (With
-    ``of="decided"`` that is proven for confidences without ties; for binned ones simulations speak for it.) The
-    samples must not be those that the network was trained on, nor those that the calibration map was fitted on. Trying
-    several methods, bounds or divisions and keeping the one that looks best voids it.
+    at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws. If
+    confidences are tied, as those of binned calibrators are, ``of="decided"`` needs ``fit_probs`` for that; without
+    them a note of the policy says so. The samples must not be those that the network was trained on, nor those that
+    the calibration map was fitted on. Trying several methods, bounds or divisions and keeping the one that looks best
+    voids the guarantee.
 
     When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``chosen`` says why.
 
@@ -94,6 +101,9 @@ def policy_for_miss(
         "predicted" (True): a threshold for each class that is predicted, so that the bounds hold for all of them at
         once (each has a level of 1 − (1 − level)/K). "true": one threshold, such that of the patients who truly have a
         class at most its bound are missed, for all classes at once; takes ``of="all"``.
+    fit_probs : array of shape (M, K), optional
+        Probabilities of other samples, such as those that fitted the map; no labels are needed. If their confidences
+        are tied, they fix the threshold of the first test. Used with ``of="decided"``.
     sample_weight : array of shape (N,), optional
         Whole numbers: how often each sample occurred.
     classes : names of the classes in column order, optional
@@ -107,11 +117,11 @@ def policy_for_miss(
     --------
     >>> import attemper
     >>> data = attemper.datasets.load()
-    >>> half = len(data.val_labels) // 2  # one half fits the map, the other chooses the threshold
-    >>> bts = attemper.BayesianTemperatureScaling().fit(data.val_logits[:half], data.val_labels[:half])
-    >>> policy = policy_for_miss(bts.predict_proba(data.val_logits[half:]), data.val_labels[half:], 0.1)
+    >>> n = len(data.val_labels) // 5  # a fifth fits the map, the rest chooses the threshold
+    >>> bts = attemper.BayesianTemperatureScaling().fit(data.val_logits[:n], data.val_labels[:n])
+    >>> policy = policy_for_miss(bts.predict_proba(data.val_logits[n:]), data.val_labels[n:], 0.1)
     >>> policy.reached, round(policy.threshold, 2)
-    (True, 0.8)
+    (True, 0.85)
     """
     if not (isinstance(level, Real) and 0 < level < 1):
         raise InputError(f"{setting('level', level)}: must lie between 0 and 1, such as 0.95")
@@ -130,16 +140,25 @@ def policy_for_miss(
     guarantee, n = Guarantee(bound, float(level), of, by_class), int(p.weights.sum())
     policy = Policy(1.0, "", p.n_classes, n, guarantee, classes=names_of(classes, p.n_classes))
     policy = replace(policy, chosen=f"chosen on {n} samples so that {policy.promise()}")
+    other = None
+    if of == "decided":
+        if fit_probs is not None:
+            other = seen(fit_probs)
+            if other.n_classes != p.n_classes:
+                raise InputError(f"fit_probs: expected {p.n_classes} columns, as in probs, got {other.n_classes}")
+            other = other if _tied(other) else None
+        elif _tied(p):
+            policy = replace(policy, notes=(UNPROVEN,))
     if by_class is None:
-        found = _certified(p, np.ones(len(p), dtype=bool), of, float(bounds[0]), 1 - level)
+        found = _certified(p, np.ones(len(p), dtype=bool), of, float(bounds[0]), 1 - level, other)
         if found.reached:
             return replace(policy, threshold=found.threshold)
         why = f"{policy.chosen}. That cannot be guaranteed: {found.why}. So everybody is referred"
         return replace(policy, chosen=why, reached=False)
-    return _by_class(policy, p, bounds)
+    return _by_class(policy, p, bounds, other)
 
 
-def _by_class(policy: Policy, p: Predictions, bounds: Floats) -> Policy:
+def _by_class(policy: Policy, p: Predictions, bounds: Floats, other: Predictions | None) -> Policy:
     """Choose thresholds for predicted classes, or one for all true ones."""
     assert policy.guarantee is not None
     _, level, of, by_class = astuple(policy.guarantee)
@@ -149,10 +168,11 @@ def _by_class(policy: Policy, p: Predictions, bounds: Floats) -> Policy:
     # Thresholds of predicted classes are chosen one by one, and share what may go wrong. One threshold for true classes
     # fails only where it fails for the class that needs the strictest one: nothing is to be shared.
     delta = (1 - level) / (len(asked) if predicted else 1)
-    found = {k: _certified(p, key == k, of, float(bounds[k]), delta) for k in asked}
+    found = {k: _certified(p, key == k, of, float(bounds[k]), delta, other, k) for k in asked}
     failed = {k: c.why for k, c in found.items() if not c.reached}
     means = "everybody predicted so is referred, as " if predicted else ""
-    notes = tuple(f"{policy.name(k)}: {means}{why}" for k, why in failed.items())
+    notes = (*policy.notes, _cases_needed(policy, p, key, bounds, delta))
+    notes += tuple(f"{policy.name(k)}: {means}{why}" for k, why in failed.items())
     thresholds = tuple(found[k].threshold if k in found else 0.0 for k in range(p.n_classes))
     if len(failed) == len(asked) or (failed and not predicted):
         whom = "any class" if len(failed) == len(asked) else "every class asked"
@@ -167,13 +187,19 @@ def policy_for_cost(
     *,
     cost_refer: float,
     cost_miss: float | Sequence[float],
+    predict: Predict = "most_probable",
     sample_weight: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
     """Decide where that is expected to cost less than a referral. Calibrated probabilities are all it takes.
 
     A sample is decided when Σ_k p_k m_k < r, summed over the classes k that are not predicted. With one cost for all
-    classes that is a threshold on the confidence, 1 − r/m. The answer stays the most probable class.
+    classes that is a threshold on the confidence, 1 − r/m.
+
+    By default the most probable class is predicted, and the policy chooses only between that prediction and a referral.
+    If costs differ, another prediction can be expected to cost less: with ``predict="least_cost"`` the class j of the
+    largest p_j m_j is predicted. **That changes predictions**, and with them the accuracy. Then no other rule has a
+    lower expected cost, if the probabilities are right.
 
     Parameters
     ----------
@@ -185,6 +211,8 @@ def policy_for_cost(
         r, the cost of a referral.
     cost_miss : float or array of shape (K,)
         m, the cost of a wrong answer; an array has one for each true class.
+    predict : "most_probable" or "least_cost"
+        Which class the policy predicts.
     sample_weight : array of shape (N,), optional
     classes : names of the classes in column order, optional
 
@@ -195,7 +223,13 @@ def policy_for_cost(
     0.98
     >>> policy_for_cost(probs, cost_refer=1, cost_miss=[10, 50]).refer_or_decide(probs).refer
     array([False, False,  True])
+    >>> policy_for_cost(probs, cost_refer=1, cost_miss=[1, 50], predict="least_cost").refer_or_decide(probs).prediction
+    array([0, 1, 1])
+    >>> policy_for_cost(probs, cost_refer=1, cost_miss=[50, 1], predict="least_cost").refer_or_decide(probs).prediction
+    array([0, 0, 0])
     """
+    if predict not in ("most_probable", "least_cost"):
+        raise InputError(f"predict={predict!r}: expected 'most_probable' or 'least_cost'")
     p = seen(probs, labels, sample_weight)
     r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
     policy = Policy(None, "", p.n_classes, len(p), classes=names_of(classes, p.n_classes))
@@ -203,22 +237,63 @@ def policy_for_cost(
     if (m == m[0]).all():
         # Where a miss costs no more than a referral nobody is referred: every confidence is above 0.
         policy = replace(policy, threshold=float(1 - r / m[0]) if m[0] > r else 0.0)
-    refer = policy.refer_or_decide(p.probs).refer
+    else:
+        policy = replace(policy, predict=predict)  # with one cost the most probable class is the cheapest
+    refer, prediction, _ = policy.refer_or_decide(p.probs)
     w = p.weights / p.weights.sum()
-    expected = float(w @ np.where(refer, r, cost_of_deciding(p, m)))
+    expected = float(w @ np.where(refer, r, cost_of_deciding(p, m, prediction)))
     chosen = f"refers {float(w @ refer):.2%} of {len(p)} samples, at an expected cost of {expected:.4g} a sample"
     if labels is not None:
-        found = float(cost_of(p, refer, r, m).value(p.weights[:, None])[0])
+        found = float(cost_of(p, refer, r, m, prediction).value(p.weights[:, None])[0])
         chosen += f" (by their labels {found:.4g})"
+    changed = float(w @ (~refer & (prediction != p.probs.argmax(axis=1))))
+    if policy.predict == "least_cost":
+        chosen += f". {changed:.2%} of the samples are decided as another class than the most probable one"
     return replace(policy, chosen=chosen)
 
 
-def _certified(p: Predictions, rows: NDArray[np.bool_], of: Of, bound: float, delta: float) -> Certificate:
+def _certified(
+    p: Predictions,
+    rows: NDArray[np.bool_],
+    of: Of,
+    bound: float,
+    delta: float,
+    other: Predictions | None,
+    predicted: int | None = None,
+) -> Certificate:
+    """Certify some rows; ``other`` samples, where there are some, fix the start: those predicted so, or all if none."""
     if not rows.any():
         return Certificate(1.0, False, "there is no such sample")
-    certify = certify_decided if of == "decided" else certify_all
     confidence, right = p.top
-    return certify(confidence[rows], right[rows] == 0, p.weights[rows], bound, delta)
+    these = confidence[rows], right[rows] == 0, p.weights[rows], bound, delta
+    if of == "all":
+        return certify_all(*these)
+    start = None
+    if other is not None:
+        own = np.full(len(other), predicted is None) | (other.probs.argmax(axis=1) == predicted)
+        values = other.top[0][own if own.any() else slice(None)]
+        start = start_of(values, np.ones(len(values)), int(p.weights[rows].sum()), bound, delta)
+    return certify_decided(*these, start=start)
+
+
+def _tied(p: Predictions) -> bool:
+    return len(np.unique(p.top[0])) < p.weights.sum()
+
+
+def _cases_needed(policy: Policy, p: Predictions, key: NDArray[Any], bounds: Floats, delta: float) -> str:
+    """Write how many cases of a class it takes before anybody can be decided, and how many there are."""
+    assert policy.guarantee is not None
+    predicted = policy.guarantee.by_class == "predicted"
+    needed = {k: samples_needed(b, delta) for k, b in enumerate(bounds.tolist()) if b < 1}
+    there = np.bincount(key, p.weights, minlength=p.n_classes)
+    of, so = ("predicted as", " predicted so") if predicted else ("of", "")
+    if len(needed) > 1 and len(set(needed.values())) == 1:
+        k = min(needed, key=lambda k: there[k])
+        each = f"{needed[k]} cases {of} each class ({policy.name(k)} has the fewest, {there[k]:.0f})"
+    else:
+        several = [f"{n} cases {of} {policy.name(k)} (there are {there[k]:.0f})" for k, n in needed.items()]
+        each = ", ".join(several[:10]) + (", …" if len(several) > 10 else "")
+    return f"at least {each} are needed before anybody{so} can be decided"
 
 
 def _check_bounds(max_miss: Any, n_classes: int, per_class: bool) -> Floats:

@@ -76,7 +76,7 @@ def outcome_of(
     whole: Of = of or (policy.guarantee.of if policy.guarantee else "decided")
     p = seen(probs, labels, sample_weight)
     refer, prediction, _ = policy.refer_or_decide(p.probs)
-    wrong = p.top[1] == 0
+    wrong = prediction != p.labels
 
     def group(name: str, rows: NDArray[np.bool_], of: Of) -> ClassOutcome:
         n, referred, caught, missed = (
@@ -88,7 +88,7 @@ def outcome_of(
     everybody = group("all", np.ones(len(p), dtype=bool), whole)
     cost = None
     if policy.cost_refer is not None and policy.cost_miss is not None:
-        statistic = cost_of(p, refer, policy.cost_refer, policy.cost_miss)
+        statistic = cost_of(p, refer, policy.cost_refer, policy.cost_miss, prediction)
         found = estimate(statistic, p.weights, interval, 1000, seed)
         assert isinstance(found, Estimate)
         cost = found

@@ -16,17 +16,29 @@ from attemper.errors import FileError, InputError
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_threshold
 
-__all__ = ["Decisions", "Guarantee", "Of", "Policy", "cost_of_deciding", "names_of", "refer_or_decide", "seen"]
+__all__ = [
+    "Decisions",
+    "Guarantee",
+    "Of",
+    "Policy",
+    "Predict",
+    "cost_of_deciding",
+    "names_of",
+    "refer_or_decide",
+    "seen",
+]
 
 Of = Literal["decided", "all"]
 ByClass = Literal["predicted", "true"]
+Predict = Literal["most_probable", "least_cost"]
 
 
 class Decisions(NamedTuple):
     """What happens to each sample: `refer_or_decide` gives it."""
 
     refer: NDArray[np.bool_]  # to a specialist; the others are decided as predicted
-    prediction: NDArray[np.int64]  # the most probable class (the first, when tied), as a column number
+    # The most probable class (the first, when tied), as a column number; with predict="least_cost" the cheapest class.
+    prediction: NDArray[np.int64]
     confidence: Floats  # its probability
 
 
@@ -49,7 +61,7 @@ class Policy:
 
     Samples whose confidence is above the threshold are decided, the others are referred. With costs instead of a
     threshold, samples are decided whose expected cost of a miss, Σ_k p_k m_k over the classes k that are not predicted,
-    is below the cost of a referral.
+    is below the cost of a referral. The most probable class is predicted, unless ``predict`` is "least_cost".
     """
 
     threshold: float | tuple[float, ...] | None  # a tuple has one for each predicted class; None: costs tell
@@ -62,6 +74,7 @@ class Policy:
     classes: tuple[str, ...] | None = None
     cost_refer: float | None = None
     cost_miss: tuple[float, ...] | None = None  # one for each true class
+    predict: Predict = "most_probable"  # "least_cost": the class of least expected cost, which may be another one
 
     def __post_init__(self) -> None:
         if isinstance(self.threshold, Real):
@@ -81,18 +94,26 @@ class Policy:
             raise InputError(
                 f"probabilities: {p.n_classes} columns came, but the policy was chosen for {self.n_classes}"
             )
-        confidence, prediction = p.top[0], p.probs.argmax(axis=1).astype(np.int64)
+        if self.predict == "least_cost":
+            prediction = (p.probs * np.asarray(self.cost_miss)).argmax(axis=1).astype(np.int64)
+            confidence = np.minimum(p.probs[np.arange(len(p)), prediction].astype(np.float64), 1.0)
+        else:
+            confidence, prediction = p.top[0], p.probs.argmax(axis=1).astype(np.int64)
         if self.threshold is not None:
             refer = confidence <= check_threshold(self.threshold, self.n_classes)[prediction]
         else:
             assert self.cost_refer is not None
-            refer = cost_of_deciding(p, np.asarray(self.cost_miss)) >= self.cost_refer
+            refer = cost_of_deciding(p, np.asarray(self.cost_miss), prediction) >= self.cost_refer
         return Decisions(refer, prediction, confidence)
 
     def rule(self) -> str:
         """Return the rule in words."""
         if self.threshold is None:
-            return f"decide when the expected cost of a miss is below {self.cost_refer:.6g}, the cost of a referral"
+            cheapest = "predict the class of least expected cost, " if self.predict == "least_cost" else ""
+            return (
+                f"{cheapest}decide when the expected cost of a miss is below {self.cost_refer:.6g}, the cost of a "
+                "referral"
+            )
         if isinstance(self.threshold, float):
             return (
                 "refer everybody"
@@ -139,6 +160,7 @@ class Policy:
             "classes": _plain(self.classes),
             "cost_refer": self.cost_refer,
             "cost_miss": _plain(self.cost_miss),
+            "predict": self.predict,
         }
 
     @classmethod
@@ -162,7 +184,10 @@ class Policy:
         refer, miss = content.number("cost_refer"), content.array("cost_miss", (n_classes,))
         if refer < 0 or (miss < 0).any():
             raise FileError(f"{path}: a cost is negative")
-        return replace(new, cost_refer=refer, cost_miss=tuple(miss.tolist()))
+        predict = content.content.get("predict", "most_probable")  # files of earlier versions have none
+        if predict not in ("most_probable", "least_cost"):
+            raise FileError(f"{path}: the field 'predict' is {predict!r}; expected 'most_probable' or 'least_cost'")
+        return replace(new, cost_refer=refer, cost_miss=tuple(miss.tolist()), predict=predict)
 
 
 def refer_or_decide(probs: ArrayLike | Any, policy: Policy | float | ArrayLike) -> Decisions:
@@ -187,10 +212,10 @@ def seen(probs: ArrayLike | Any, labels: ArrayLike | Any = None, sample_weight: 
     return Predictions.of(probs, labels, sample_weight)
 
 
-def cost_of_deciding(p: Predictions, cost_miss: Floats) -> Floats:
+def cost_of_deciding(p: Predictions, cost_miss: Floats, prediction: NDArray[np.int64]) -> Floats:
     """Return the expected cost of a miss when each sample is decided as predicted."""
     q = p.probs.astype(np.float64)  # a copy, even of float64
-    q[np.arange(len(q)), q.argmax(axis=1)] = 0.0
+    q[np.arange(len(q)), prediction] = 0.0
     return np.asarray(q @ cost_miss)
 
 

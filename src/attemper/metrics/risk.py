@@ -177,10 +177,17 @@ def aurc_of(answers: Answers) -> Statistic:
     return Statistic(value)
 
 
-def cost_of(p: Predictions, refer: NDArray[np.bool_], cost_refer: float, cost_miss: PerClass) -> Statistic:
-    """Mean cost as a function of the weights, when these samples are referred."""
+def cost_of(
+    p: Predictions,
+    refer: NDArray[np.bool_],
+    cost_refer: float,
+    cost_miss: PerClass,
+    prediction: NDArray[np.int64] | None = None,
+) -> Statistic:
+    """Mean cost as a function of the weights, when these samples are referred; by default the arg max is predicted."""
     r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
-    costs = np.where(refer, r, np.where(p.top[1] > 0, 0.0, m[p.labels]))
+    right = p.top[1] > 0 if prediction is None else prediction == p.labels
+    costs = np.where(refer, r, np.where(right, 0.0, m[p.labels]))
     return Statistic(lambda w: np.asarray(costs @ w / w.sum(axis=0)))
 
 
