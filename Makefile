@@ -8,7 +8,7 @@ OLD_WARNINGS := -W ignore::pytest.PytestUnraisableExceptionWarning -W "ignore:to
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test lint docs bench bench-scale accuracy flagship annotators results test-oldest lock dist sbom clean
+.PHONY: demo test lint docs bench bench-scale accuracy flagship certificates annotators results test-oldest lock dist sbom clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
@@ -40,6 +40,9 @@ accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other n
 
 flagship: .venv-bench/stamp  ## structured scaling beside the peers; LOGITS=folder
 	.venv-bench/bin/python benchmarks/flagship.py $(LOGITS)
+
+certificates: .venv-bench/stamp  ## how often the guarantee of a referral policy is broken, and how many are referred beside SGR and MAPIE
+	.venv-bench/bin/python benchmarks/certificates.py
 
 annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=folder
 	$(BIN)/python benchmarks/annotators.py $(LOGITS)
