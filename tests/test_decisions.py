@@ -113,8 +113,8 @@ def test_the_guarantee_is_not_idle():
 
 
 def test_more_samples_do_not_end_in_referring_everybody():
-    """With 3 % of errors among the most confident half and a bound of 5 %; with a first test of fixed size 70 % of draws
-    would refer everybody, however many samples there are."""
+    """Of the most confident half 3 % are wrong, and the bound is 5 %: a first test of fixed size refers everybody in 7 of
+    10 draws, however many samples there are."""
     rng = np.random.default_rng(0)
     n, draws = 20_000, 60
     nobody = 0
@@ -260,7 +260,9 @@ def test_the_start_leaves_enough_samples_above_it():
     rng = np.random.default_rng(0)
     for n, alpha in ((500, 0.05), (5000, 0.05), (5000, 0.2)):
         first = ranks_to_test(n, alpha, 0.05)[0]
-        above = [(rng.random(n) >= start_of(rng.random(n // 4), np.ones(n // 4), n, alpha, 0.05)).sum() for _ in range(50)]
+        above = [
+            (rng.random(n) >= start_of(rng.random(n // 4), np.ones(n // 4), n, alpha, 0.05)).sum() for _ in range(50)
+        ]
         assert np.mean(np.array(above) >= first) > 0.6
         assert np.mean(above) < 1.5 * first
     assert start_of(rng.random(9), np.ones(9), 58, 0.05, 0.05) == 0

@@ -20,8 +20,8 @@ from attemper.metrics.risk import check_cost, check_costs, cost_of
 __all__ = ["policy_for_budget", "policy_for_cost", "policy_for_miss"]
 
 UNPROVEN = (
-    "some confidences are tied, and the proof of the guarantee does not cover ties unless other samples fix the first "
-    "test: pass fit_probs=… (command line: fit the map here, without --map)"
+    "some confidences are tied: the guarantee is proven only if other samples, with ties too, fix the first test. Pass "
+    "fit_probs=… (command line: fit the map here, without --map)"
 )
 
 
@@ -80,10 +80,10 @@ def policy_for_miss(
 
     With a confidence of ``level`` in the draw of these samples, the rate of misses among *all* patients like these is
     at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws. If
-    confidences are tied, as those of binned calibrators are, ``of="decided"`` needs ``fit_probs`` for that; without
-    them a note of the policy says so. The samples must not be those that the network was trained on, nor those that
-    the calibration map was fitted on. Trying several methods, bounds or divisions and keeping the one that looks best
-    voids the guarantee.
+    confidences are tied, as those of binned calibrators are, ``of="decided"`` needs ``fit_probs`` for that; a note of
+    the policy reports if ties are not covered. The samples must not be those that the network was trained on, nor those
+    that the calibration map was fitted on. Trying several methods, bounds or divisions and keeping the one that looks
+    best voids the guarantee.
 
     When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``chosen`` says why.
 
@@ -147,7 +147,7 @@ def policy_for_miss(
             if other.n_classes != p.n_classes:
                 raise InputError(f"fit_probs: expected {p.n_classes} columns, as in probs, got {other.n_classes}")
             other = other if _tied(other) else None
-        elif _tied(p):
+        if other is None and _tied(p):
             policy = replace(policy, notes=(UNPROVEN,))
     if by_class is None:
         found = _certified(p, np.ones(len(p), dtype=bool), of, float(bounds[0]), 1 - level, other)
