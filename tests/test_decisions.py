@@ -113,8 +113,7 @@ def test_the_guarantee_is_not_idle():
 
 
 def test_more_samples_do_not_end_in_referring_everybody():
-    """Of the most confident half 3 % are wrong, and the bound is 5 %: a first test of fixed size refers everybody in 7 of
-    10 draws, however many samples there are."""
+    """A first test of fixed size would refer everybody in 7 of 10 draws, however many samples there are."""
     rng = np.random.default_rng(0)
     n, draws = 20_000, 60
     nobody = 0

@@ -277,7 +277,7 @@ def _certified(
 
 
 def _tied(p: Predictions) -> bool:
-    return len(np.unique(p.top[0])) < p.weights.sum()
+    return bool(len(np.unique(p.top[0])) < p.weights.sum())
 
 
 def _cases_needed(policy: Policy, p: Predictions, key: NDArray[Any], bounds: Floats, delta: float) -> str:
