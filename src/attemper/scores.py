@@ -9,8 +9,8 @@ GPU are scanned there, and the temperature family is fitted there.
 from __future__ import annotations
 
 import os
-import sys
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace

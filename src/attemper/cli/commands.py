@@ -13,9 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 import attemper
-from attemper.calibrators import Calibrator, METHODS, Provenance, load
+from attemper.calibrators import METHODS, Calibrator, Provenance
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.cli.inputs import Fitted, are_sketches, bar, kept_beside, load_pair, progress, read_files, sketch_of, workers_held
+from attemper.cli.inputs import (
+    Fitted,
+    are_sketches,
+    bar,
+    kept_beside,
+    load_pair,
+    progress,
+    read_files,
+    sketch_of,
+    workers_held,
+)
 from attemper.cli.options import (
     INPUT,
     OUTPUT,
@@ -42,7 +52,7 @@ from attemper.cli.output import comparison_json, number, out, plain, print_compa
 from attemper.comparison import Comparison, compare
 from attemper.engines import forget
 from attemper.errors import InputError, naming_flags
-from attemper.files import ProbRows, expanded, open_scores, write_probs
+from attemper.files import ProbRows, expanded, write_probs
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate, nll
 from attemper.scores import Scores

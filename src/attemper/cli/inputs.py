@@ -18,10 +18,10 @@ from attemper.engines import merged, sketch_pieces, sketch_sharded
 from attemper.engines.pools import open_workers
 from attemper.errors import AttemperError, AttemperWarning, InputError
 from attemper.files import ScoreFiles, expanded, open_scores
-from attemper.places import local
 from attemper.files.reading import listed
 from attemper.files.table import column_order
 from attemper.overlap import same_samples
+from attemper.places import local
 from attemper.scores import Scores
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 

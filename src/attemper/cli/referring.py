@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -41,7 +40,6 @@ from attemper.decisions import (
 )
 from attemper.errors import InputError
 from attemper.metrics import Estimate
-from attemper.places import local
 from attemper.overlap import warn_of_shared_rows
 from attemper.scores import Scores
 

@@ -27,13 +27,12 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import out, print_json
-from attemper.errors import FileError, InputError
-from attemper.files import expanded, open_scores
+from attemper.errors import FileError
+from attemper.files import expanded
 from attemper.files.arrays import read_names
 from attemper.files.npz import NpzSource
-from attemper.files.reading import parsing, read_lines
+from attemper.files.reading import read_lines
 from attemper.places import local, place
-from attemper.scores import Scores
 
 IMAGE_IDS, CLASS_NAMES = "image_id", "class_names"
 

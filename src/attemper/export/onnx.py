@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from attemper.errors import FileError, InputError, option, require, setting
 from attemper.export.onnx_child import LIMITS, Limits
-from attemper.export.onnx_files import External, MAX_BYTES, check_target, checked, external_files, read_model, write_model
+from attemper.export.onnx_files import (
+    MAX_BYTES,
+    External,
+    check_target,
+    checked,
+    external_files,
+    read_model,
+    write_model,
+)
 from attemper.export.onnx_folding import fold as fold_map
 from attemper.export.onnx_folding import instead
 from attemper.export.onnx_graph import MIN_OPSET, Gives, Graph, Place, find_place, rename
@@ -124,7 +132,7 @@ def onnx_calibrate(
     tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
     _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "gives": kind})
     checked(read, "the calibrated model")
-    ran = Ran(None, "check=False (command line: --no-check)")
+    ran = Ran(None, option("check=False", "--no-check"))
     if check is not False:
         feeds = None if check is True else check
         ran = compare_with_numpy(

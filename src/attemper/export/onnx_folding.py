@@ -106,7 +106,7 @@ def fold(graph: Graph, place: Place, source: Source, folder: Path | None, *, ask
     k = rows.shape[0]
     checked_classes(source, k, f"the layer with the weights {tensor.name!r}")
     if not rows.size:
-        raise InputError(f"the weights {tensor.name!r} of shape {list(tensor.dims)} are empty; {INSTEAD}")
+        raise InputError(f"the weights {tensor.name!r} of shape {list(tensor.dims)} are empty; {instead()}")
     exact = linear.of_rows(rows)
     alpha, beta = (
         (1.0, 1.0) if layer.node.op_type != "Gemm" else (attribute(layer.node, s, 1.0) for s in ("alpha", "beta"))

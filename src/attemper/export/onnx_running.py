@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import log_probs
-from attemper.errors import FileError, InputError, require
+from attemper.errors import FileError, InputError, option, require
 from attemper.export import onnx_child
 from attemper.export.onnx_child import LIMITS, Limits
 from attemper.export.onnx_files import MAX_RANK, brief, count, external_files
@@ -76,8 +76,8 @@ def compare_with_numpy(
     except _FailedError as error:
         why, instead = error.args
         raise InputError(
-            f"the model does not run on {whose}: {why}. Nothing was written. Use {instead}, or check=False "
-            "(command line: --no-check) to write it without running it."
+            f"the model does not run on {whose}: {why}. Nothing was written. Use {instead}, or "
+            f"{option('check=False', '--no-check')} to write it without running it."
         ) from None
     if why_not:
         return Ran(None, why_not)
@@ -210,14 +210,14 @@ def start_child(folder: Path, job: dict[str, Any]) -> int:
             check=False,
         ).returncode
     except subprocess.TimeoutExpired:
-        longer = "a longer check_timeout=… (command line: --check-timeout)"
+        longer = f"a longer {option('check_timeout=…', '--check-timeout')}"
         raise _FailedError(f"it takes more than {job['seconds']:g} s", longer) from None
 
 
 def _check_result(folder: Path, job: dict[str, Any], status: int) -> None:
     """Raise what went wrong in the child."""
     more = f"more than {job['memory'] / 2**30:.1f} GiB of memory"
-    larger = "a larger check_memory=… (command line: --check-memory)"
+    larger = f"a larger {option('check_memory=…', '--check-memory')}"
     result = folder / "result.json"
     if not result.is_file():
         raise _FailedError(f"onnxruntime crashed (exit status {status}), for example if it takes {more}", larger)

@@ -20,8 +20,8 @@ from attemper.files.npz import read_npz
 from attemper.files.parquet import ParquetReader
 from attemper.files.reading import Block, Keys, Reader, listed, number_from
 from attemper.files.safetensors import read_safetensors
-from attemper.limits import MAX_CLASSES
 from attemper.files.table import RowNumbers, column_order
+from attemper.limits import MAX_CLASSES
 from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
