@@ -209,7 +209,9 @@ def test_equal_mass_bins():
 def test_one_sample_all_right_and_all_wrong():
     assert ece([[0.8, 0.2]], [0]) == pytest.approx(0.2)
     assert mmce([[0.8, 0.2]], [1]) == pytest.approx(0.8)
-    assert ece([[0.8, 0.2]], [0], interval=0.9) == pytest.approx((0.2, 0.2, 0.2))
+    found = ece([[0.8, 0.2]], [0], interval=0.9)
+    assert found.value == pytest.approx(0.2)
+    assert "too few errors" in found.note
     sure = np.eye(4)
     right, wrong = evaluate(sure, [0, 1, 2, 3]), evaluate(sure, [1, 2, 3, 0])
     for name in ("ece", "ece_mass", "classwise_ece", "mce", "mmce"):
@@ -241,6 +243,12 @@ def test_reliability_has_wilson_intervals():
         if weight:
             test = binomtest(round(weight * accuracy), int(weight)).proportion_ci(0.9, method="wilson")
             assert (low, high) == pytest.approx((test.low, test.high))
+    w = np.where(np.arange(300) % 2, 3.0, 1.0)  # worth 240 samples
+    weighted = reliability(p, y, n_bins=1, interval=0.9, sample_weight=w)
+    share = float(w @ (p.argmax(axis=1) == y) / w.sum())
+    z, n = 1.6448536, w.sum() ** 2 / (w @ w)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    assert weighted.high[0] - weighted.low[0] == pytest.approx(2 * half)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -17,7 +17,6 @@ from attemper.metrics import (
     referral_area_difference,
     referral_curve,
 )
-from attemper.metrics import bootstrap as bootstrap_module
 
 PAPER = [j / 20 for j in range(21)]
 GRIDS = [None, "paper", [0.3, 0.9, 0.5], [0.6]]
@@ -229,20 +228,17 @@ def test_interval(grid):
     assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert 0 < estimate.high - estimate.low < 0.2
     assert estimate == referral_area(p, y, **options)
-    assert estimate != referral_area(p, y, **options, seed=1)
+    assert estimate == referral_area(p, y, **options, seed=1)  # no resamples
 
 
-def test_interval_is_that_of_resampled_data(monkeypatch):
-    p, y, w = draw(50, 3)
-    value = referral_area(p, y, sample_weight=w, interval=0.8, n_resamples=40, seed=3)
+@pytest.mark.parametrize("grid", GRIDS)
+def test_interval_is_as_wide_as_the_spread_of_resampled_areas(grid):
+    p, y, w = draw(300, 4)
+    value, low, high = referral_area(p, y, sample_weight=w, interval=0.95, thresholds=grid)
     rng = np.random.default_rng(3)
-    areas = []
-    for _ in range(40):
-        rows = rng.integers(50, size=50)
-        areas.append(referral_area(p[rows], y[rows], sample_weight=w[rows]))
-    assert (value.low, value.high) == pytest.approx((sorted(areas)[3], sorted(areas)[-4]))
-    monkeypatch.setattr(bootstrap_module, "BATCH_ELEMENTS", 101)
-    assert referral_area(p, y, sample_weight=w, interval=0.8, n_resamples=40, seed=3) == pytest.approx(value)
+    rows = [rng.integers(300, size=300) for _ in range(300)]
+    spread = np.std([referral_area(p[i], y[i], sample_weight=w[i], thresholds=grid) for i in rows])
+    assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.2)
 
 
 def test_interval_covers_the_area_of_many_samples():
@@ -254,13 +250,15 @@ def test_interval_covers_the_area_of_many_samples():
     assert 1 <= missed <= 20  # 10 are due
 
 
-def test_resamples_without_an_error_count_as_one_half():
+def test_few_errors_or_few_right_predictions_give_no_interval():
     p = np.array([[0.99 - 0.001 * i, 0.01 + 0.001 * i] for i in range(100)])
-    y = [0] * 99 + [1]
-    value, low, high = referral_area(p, y, interval=0.9)  # a third of the resamples lack the one error
-    assert (value, low, high) == (1, 0.5, 1)
-    value, low, high = referral_area(p, [1] * 99 + [0], interval=0.9)  # or the one right answer
-    assert (value, low, high) == (0, 0, 0.5)
+    for n, what in ((99, "errors"), (81, "errors"), (19, "right predictions"), (1, "right predictions")):
+        found = referral_area(p, [0] * n + [1] * (100 - n), interval=0.9)
+        assert found.value == 1
+        assert np.isnan(found.low)
+        assert f"too few {what}" in found.note
+        assert not referral_area_difference(p, p, [0] * n + [1] * (100 - n), interval=0.9).has_interval
+    assert "area of 0 or 1" in referral_area(p, [0] * 50 + [1] * 50, interval=0.9).note
 
 
 def test_difference():

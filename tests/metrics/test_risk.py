@@ -105,10 +105,13 @@ def test_intervals():
         assert isinstance(found, Estimate)
         assert found.low < found.value < found.high
     rng = np.random.default_rng(3)
-    found = aurc(p, y, interval=0.8, n_resamples=40, seed=3)
-    rows = [rng.integers(300, size=300) for _ in range(40)]
-    areas = sorted(aurc(p[i], y[i]) for i in rows)
-    assert (found.low, found.high) == pytest.approx((areas[3], areas[-4]))
+    found = aurc(p, y, sample_weight=w, interval=0.95)
+    rows = [rng.integers(300, size=300) for _ in range(300)]
+    spread = np.std([aurc(p[i], y[i], sample_weight=w[i]) for i in rows])
+    assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.2)
+    few = expected_cost(p, y, np.sort(p.max(axis=1))[-5], cost_refer=1, cost_miss=10, interval=0.9)
+    assert "not referred" in few.note
+    assert not few.has_interval
 
 
 @given(n=st.integers(1, 40), k=st.integers(2, 5), seed=st.integers(0, 10_000), coarse=st.booleans())

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
-from scipy.special import betainc, expit
+from scipy.special import betainc, expit, logit
 
 from attemper.calibrators.annotators import Annotators, Confusions
 from attemper.calibrators.outcome import FitReport
@@ -284,12 +285,19 @@ class BayesianTemperatureScaling(StreamingCalibrator):
             mean, square, rate, laws = annotators.moments(u, by_spread)
             self.noise_rate_ += rate
             self._take_confusions(mean, square, anywhere, own, similar, e, annotators)
-        similar_below = np.cumsum(similar) - similar / 2
+        # The annotators' rate has a density, of which the grid has the mass of each cell: within a cell the share below
+        # is interpolated. That of errors anywhere is e itself where the network has no floor.
+        v = logit(e)
+        ends = np.append(v[0], v) + (v[1] - v[0]) * np.append(-0.5, np.full(len(v), 0.5))
+        masses = (anywhere * model.no_floor(e), similar)
+        # What is next to nothing would overflow as a slope.
+        below_ends = [PchipInterpolator(ends, np.append(0.0, np.cumsum(m * (m > 1e-200)))) for m in masses]
 
         def excess(t: float, p: float) -> float:
-            first, second = (min(t / max(share, 1e-9), 0.999) for share in wrong)
-            below = float(anywhere @ model.noise_below(first, e))
-            below += float(np.interp(second, e, similar_below, right=self.similar_))
+            rates = [min(t / max(share, 1e-9), 0.999) for share in wrong]
+            below = float(anywhere @ model.noise_below(rates[0], e))
+            for rate, below_end in zip(rates, below_ends):
+                below += float(below_end(np.clip(logit(max(rate, 1e-300)), ends[0], ends[-1])))
             return below + float(laws[:, 0] @ betainc(laws[:, 1], laws[:, 2], t)) - p
 
         most = 0.999

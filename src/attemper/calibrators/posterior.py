@@ -186,13 +186,18 @@ class Model:
         a, b = self.floor_shape
         return self.floor_probability * a / (a + b)
 
+    def no_floor(self, e: Floats) -> Floats:
+        """P(e_m = 0 | e): the network has no floor, and all of e is the annotators'."""
+        (a, b), p = self.floor_shape, self.floor_probability
+        return np.asarray((1 - p) / (1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)))
+
     def noise_below(self, t: float, e: Floats) -> Floats:
-        """P(e_a ≤ t | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
+        """P(e_a ≤ t, e_m > 0 | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
         (a, b), p = self.floor_shape, self.floor_probability
         c = p * (a + b - 1) / (b - 1)
         total = betainc(a, b - 1, e)
         least = np.clip((e - t) / (1 - t), 0, 1)
-        return np.where(t >= e, 1.0, c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
+        return np.asarray(c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
 
     def interpolation_error(self, sketch: Sketch, u: Floats, v: Floats, parts: list[Explanation]) -> float:
         """Nats by which the interpolated log-likelihood may be off, where the posterior lies."""

@@ -48,7 +48,7 @@ from attemper.cli.options import (
     with_json,
     with_val,
 )
-from attemper.cli.output import comparison_json, number, out, plain, print_comparison, print_json
+from attemper.cli.output import by_chance, comparison_json, number, out, plain, print_comparison, print_json, print_reasons
 from attemper.comparison import Comparison, compare
 from attemper.engines import forget
 from attemper.errors import InputError, naming_flags
@@ -225,7 +225,9 @@ def evaluate_(
 ) -> None:
     """Measure how far confidence and truth are apart, with intervals.
 
-    Accuracy, NLL, Brier score, ECE (15 bins of equal width; of equal mass; class-wise), MCE and MMCE.
+    Accuracy, NLL, Brier score, ECE (15 bins of equal width; of equal mass; class-wise), MCE and MMCE. Next to a
+    calibration error: what perfect calibration would show by chance, and p, the share of its draws that reach the error.
+    With fewer than 20 errors only the accuracy has an interval.
 
     \b
     attemper evaluate test.npz
@@ -255,9 +257,11 @@ def evaluate_(
     table.add_column("measure")
     for name in found:
         table.add_column(Text(name), justify="right")
+        table.add_column("chance", justify="right")
     for measure in next(iter(found.values())):
-        table.add_row(measure, *(number(metrics[measure]) for metrics in found.values()))
+        table.add_row(measure, *(write(f[measure]) for f in found.values() for write in (number, by_chance)))
     out.print(table)
+    print_reasons(found.values())
 
 
 @cli.command(name="compare")

@@ -8,8 +8,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
+from pathlib import Path
 
 import click
 import numpy as np
@@ -82,7 +83,7 @@ def unwritable(is_stderr: bool = False) -> Iterator[None]:
 
 # Nothing wraps in a pipe; a terminal decides for itself.
 _terminal = sys.stdout is not None and sys.stdout.isatty()
-out = PlainConsole(width=None if _terminal else 160, highlight=False, soft_wrap=not _terminal)
+out = PlainConsole(width=None if _terminal else 180, highlight=False, soft_wrap=not _terminal)
 err = PlainConsole(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -106,12 +107,14 @@ SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 def print_comparison(result: Comparison, interval: float) -> None:
     """Print the table of methods and the recommendation."""
     table = Table(
-        caption=f"on the test set, with {interval:.0%} bootstrap intervals; changed: answers other than the network's",
+        caption=f"on the test set, with {interval:.0%} intervals; chance: ECE of perfect calibration, p: share of its draws "
+        "that reach the ECE; changed: answers other than the network's",
         caption_justify="left",
     )
     table.add_column("method")
     for title in SHOWN.values():
         table.add_column(title, justify="right")
+    table.add_column("chance", justify="right")
     table.add_column("changed", justify="right")
     table.add_column("T", justify="right")
     table.add_column("fit time", justify="right")
@@ -123,8 +126,10 @@ def print_comparison(result: Comparison, interval: float) -> None:
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
         fit_time = "" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"
         changed = "" if row.changed == 0 else f"{row.changed:.1%}"
-        table.add_row(name, *(number(row.metrics[m]) for m in SHOWN), changed, t, fit_time)
+        figures = (number(row.metrics[m]) for m in SHOWN)
+        table.add_row(name, *figures, by_chance(row.metrics["ece"]), changed, t, fit_time)
     out.print(table)
+    print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
     for row in result.rows:
         for note in row.notes:
             err.print(f"warning: {note}", markup=False)
@@ -149,15 +154,33 @@ def comparison_json(result: Comparison) -> dict[str, Any]:
 
 
 def number(value: float | Estimate) -> str:
-    """Write a figure with its interval."""
+    """Write a figure with its interval; a dash where there is none, with the reason in `print_reasons`."""
     if isinstance(value, Estimate):
-        return f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})"
+        return f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})" if value.has_interval else f"{value.value:.4f} (–)"
     return f"{value:.4f}"
+
+
+def by_chance(value: float | Estimate) -> str:
+    """Write what perfect calibration would show; nothing for what is no calibration error."""
+    if not isinstance(value, Estimate) or value.chance is None:
+        return ""
+    return f"{value.chance:.4f}, p = {value.p_value:.2g}"
+
+
+def print_reasons(found: Iterable[Mapping[str, float | Estimate]]) -> None:
+    """Print why figures have no interval, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for metrics in found:
+        for name, value in metrics.items():
+            if isinstance(value, Estimate) and value.note and name not in reasons.setdefault(value.note, []):
+                reasons[value.note].append(name)
+    for note, names in reasons.items():
+        out.print(f"(–) {', '.join(names)}: {note}", markup=False)
 
 
 def plain(metrics: dict[str, float | Estimate]) -> dict[str, Any]:
     """Return metrics as plain numbers."""
-    return {k: v._asdict() if isinstance(v, Estimate) else v for k, v in metrics.items()}
+    return {k: v.to_dict() if isinstance(v, Estimate) else v for k, v in metrics.items()}
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -362,7 +362,7 @@ def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) 
     )
     if found.cost is not None:
         c = found.cost
-        say(f"  Cost a sample: {c.value:.4g} ({c.low:.4g}–{c.high:.4g}).")
+        say(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
     out.print(table(found.by_class, "true class", "missed, of all", interval))
     if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
         out.print(table(found.by_predicted, "predicted as", f"missed, of {found.of}", interval))
@@ -387,7 +387,7 @@ def plain_outcome(found: Outcome) -> dict[str, Any]:
     """Return the same as plain numbers."""
 
     def plain(value: Any) -> Any:
-        return value._asdict() if isinstance(value, Estimate) else value
+        return value.to_dict() if isinstance(value, Estimate) else value
 
     def row(group: ClassOutcome) -> dict[str, Any]:
         return {key: plain(getattr(group, key)) for key in (*asdict(group), "decided", "errors")}

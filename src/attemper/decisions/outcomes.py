@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.decisions.certificates import proportion
 from attemper.decisions.policy import Of, Policy, seen
-from attemper.metrics.bootstrap import Estimate, check_level, estimate
+from attemper.metrics import Estimate
+from attemper.metrics.bootstrap import check_level, estimate
 from attemper.metrics.risk import cost_of
 
 __all__ = ["ClassOutcome", "Outcome", "outcome_of"]
@@ -62,8 +63,8 @@ def outcome_of(
 ) -> Outcome:
     """Apply a policy to labelled samples that it was not chosen on.
 
-    Shares come with Clopper–Pearson intervals (weights count repeats, as everywhere), the cost with a bootstrap
-    interval. ``of`` is that of the policy's guarantee, else "decided".
+    Shares come with Clopper–Pearson intervals (weights count repeats), the cost with that of a mean (`expected_cost`).
+    ``of`` is that of the policy's guarantee, else "decided".
 
     Examples
     --------

@@ -4,9 +4,9 @@ Every metric takes probabilities and labels, and gives a float, or with
 ``interval=0.95`` an `Estimate` of value, low and high.
 """
 
-from attemper.metrics.bootstrap import Estimate
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.evaluation import evaluate
+from attemper.metrics.intervals import Estimate
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability

@@ -1,4 +1,4 @@
-"""Intervals for metrics, by resampling samples.
+"""Intervals for metrics: in closed form where there is one, else by resampling samples.
 
 A metric is a function of the sample weights. A resample is a set of weights
 too (how often each sample was drawn), so the code of the weighted metric serves
@@ -16,8 +16,9 @@ import numpy as np
 
 from attemper.arrays import Floats
 from attemper.errors import InputError, setting
+from attemper.metrics.intervals import Estimate
 
-__all__ = ["Estimate", "Statistic", "check_level", "check_resampling", "enclosed", "estimate", "estimate_all"]
+__all__ = ["Statistic", "check_level", "check_resampling", "enclosed", "estimate", "estimate_all"]
 
 # Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
 BATCH_ELEMENTS = 1 << 20
@@ -26,21 +27,19 @@ BATCH_ELEMENTS = 1 << 20
 Weighted = Callable[[Floats], Floats]
 
 
-class Estimate(NamedTuple):
-    """A metric with its interval: what `ece` and the others give with ``interval=0.95``."""
-
-    value: float
-    low: float  # the ends of the interval
-    high: float
+# From a generator, a number of draws and weights, N, to as many values, with labels drawn from the predictions.
+Drawn = Callable[[np.random.Generator, int, Floats], Floats]
+# From the value, weights, N, and a level to the value with its interval.
+Limits = Callable[[float, Floats, float], Estimate]
 
 
 class Statistic(NamedTuple):
     """A metric of fixed predictions, as a function of the sample weights."""
 
     value: Weighted
-    # For a calibration error, which noise can only raise: the error as it is, without correction.
-    # None: a mean, which noise leaves where it is.
-    plug_in: Weighted | None = None
+    limits: Limits | None = None  # its interval in closed form; None: resampled, as an error that noise can only raise
+    reason: str = ""  # why it has no interval
+    drawn: Drawn | None = None  # its values if the predictions were calibrated
 
 
 def estimate(
@@ -57,11 +56,11 @@ def estimate_all(
     n_resamples: int,
     seed: int,
 ) -> dict[str, float | Estimate]:
-    r"""Value of each statistic, with its bootstrap interval where one is wanted.
+    r"""Value of each statistic, with its interval where one is wanted.
 
-    Samples are drawn with replacement, N of N, the same draws for every
-    statistic; a sample keeps its weight. For means the interval runs between the
-    percentiles of the resampled values.
+    Means, shares and areas have intervals in closed form (`attemper.metrics.intervals`). Calibration errors are
+    resampled: samples are drawn with replacement, N of N, the same draws for every statistic; a sample keeps its
+    weight.
 
     Calibration errors are norms, so noise adds to them: the error :math:`\hat e` is
     too large, and the resampled :math:`e^*` are too large once more. To the *square* of a
@@ -76,27 +75,29 @@ def estimate_all(
     points = {name: float(s.value(weights[:, None])[0]) for name, s in statistics.items()}
     if interval is None:
         return dict(points)
-    batches = [[(s.plug_in or s.value)(w) for s in statistics.values()] for w in _resamples(weights, n_resamples, seed)]
+    noisy = {name: s for name, s in statistics.items() if s.limits is None and not s.reason}
+    batches = [[s.value(w) for s in noisy.values()] for w in _resamples(weights, n_resamples, seed)] if noisy else []
+    resampled = {name: np.concatenate(parts) for name, parts in zip(noisy, zip(*batches))}
     result: dict[str, float | Estimate] = {}
-    for (name, statistic), parts in zip(statistics.items(), zip(*batches)):
-        resampled = np.concatenate(parts)
-        plug_in = None if statistic.plug_in is None else float(statistic.plug_in(weights[:, None])[0])
-        result[name] = enclosed(points[name], resampled, interval, plug_in)
+    for name, s in statistics.items():
+        if s.reason:
+            found = Estimate.without(points[name], s.reason)
+        elif s.limits is not None:
+            found = s.limits(points[name], weights, interval)
+        else:
+            found = enclosed(points[name], resampled[name], interval)
+        if s.drawn is not None:
+            found = found.with_chance(s.drawn(np.random.default_rng(seed), n_resamples, weights))
+        result[name] = found
     return result
 
 
-def enclosed(value: float, resampled: Floats, interval: float, plug_in: float | None) -> Estimate:
-    """Put the interval of the resampled values around a value; see `estimate_all`.
-
-    ``plug_in`` is the value of a calibration error without correction; None for a mean.
-    """
-    if plug_in is None:
-        low, high = _percentiles(resampled, interval)
-    else:
-        squares = resampled**2
-        # Noise adds; less than nothing means that resamples missed a small bin.
-        bias = max(0.0, float(squares.mean()) - plug_in**2)
-        low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
+def enclosed(value: float, resampled: Floats, interval: float) -> Estimate:
+    """Put the interval of the resampled values around a calibration error; see `estimate_all`."""
+    squares = resampled**2
+    # Noise adds; less than nothing means that resamples missed a small bin.
+    bias = max(0.0, float(squares.mean()) - value**2)
+    low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
     return Estimate(value, min(low, value), max(high, value))
 
 

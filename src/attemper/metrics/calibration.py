@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
 from functools import partial
 from numbers import Real
 from typing import Any, Literal
@@ -11,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from attemper.arrays import Floats
 from attemper.errors import InputError
-from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic, estimate
+from attemper.metrics.intervals import Estimate, quantile, too_few
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.reliability import Binned, Binning, Kind
 
@@ -20,6 +23,8 @@ __all__ = ["classwise_ece", "ece", "mce", "mmce"]
 Norm = float | Literal["max"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper
+NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it"
+NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 
 def ece(
@@ -62,9 +67,12 @@ def ece(
         so does a negative total. Weights count as repeats here.
     interval : float, optional
         Such as 0.95: return an `Estimate` with a bootstrap interval of the error in these
-        bins. ECE itself is too large when samples are few, and the interval is corrected for
-        that (see `attemper.metrics.bootstrap.estimate_all`): its lower end is 0 when the
-        predictions may well be calibrated, and the value often lies near its upper end.
+        bins, if there are 20 errors. ECE itself is too large when samples are few, and the interval is
+        corrected for that (see `attemper.metrics.bootstrap.estimate_all`): its lower end is 0 when the
+        predictions may well be calibrated, and the value often lies near its upper end. With ``debiased``
+        it is that of a U-statistic. Class-wise bins and ``norm="max"`` have none. ``chance`` of the `Estimate`
+        is the mean ECE of perfectly calibrated predictions, from labels drawn from ``probs``, and
+        ``p_value`` the share of draws with an ECE as large.
 
     Returns
     -------
@@ -101,9 +109,9 @@ def mce(
 ) -> float | Estimate:
     """Maximum calibration error: the largest gap of any bin, `ece` with ``norm="max"``.
 
-    It hangs on the bin with the fewest samples. Resampling cannot tell how uncertain a bin of one
-    or two samples is, so the interval's lower end is too high where there are such bins: prefer
-    few bins or ``binning="mass"``. Naeini et al., 2015. Parameters as in `ece`.
+    It depends on the bin with the fewest samples, and a bin of one or two does not show how uncertain its gap is. So
+    there is no interval: use ``chance`` and ``p_value`` of the `Estimate`, few bins, or ``binning="mass"``.
+    Naeini et al., 2015. Parameters as in `ece`.
 
     Examples
     --------
@@ -189,24 +197,66 @@ def ece_of(
             "debiased=True needs a bin with two samples or more (weights count as repeats, so do not scale "
             f"them to sum to 1): {len(p)} samples of total weight {p.weights.sum():.6g} in {n_bins} bins"
         )
-
-    return Statistic(partial(_error, binned, norm, debiased), partial(_error, binned, norm, False))
-
-
-def _error(binned: Binned, norm: Norm, debiased: bool, w: Floats) -> Floats:
     if norm == "max":
-        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in binned.sums(w)], axis=0))
-    total = np.zeros(w.shape[1])
-    total_weight = np.zeros(w.shape[1])
-    for weight, confidence, right in binned.sums(w):
+        reason = NO_MAXIMUM
+    elif kind == "classwise":
+        reason = NO_CLASSWISE
+    else:
+        reason = too_few(p.errors)
+
+    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
+        return np.concatenate([_error(binned.drawn(rng, size, w), norm, debiased) for size in _batches(count, len(w))])
+
+    limits = partial(_around_debiased, binned) if debiased else None
+    return Statistic(lambda w: _error(binned.sums(w), norm, debiased), limits, reason, drawn)
+
+
+def _error(tables: Iterable[Floats], norm: Norm, debiased: bool) -> Floats:
+    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B."""
+    if norm == "max":
+        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in tables], axis=0))
+    total = total_weight = np.zeros(1)
+    for weight, confidence, right in tables:
         power = gap_of(weight, confidence, right) ** norm
         if debiased:
             many = weight > 1
             n = np.where(many, weight, 2.0)
             power = np.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
-        total += (weight * power).sum(axis=0)
-        total_weight += weight.sum(axis=0)
+        total = total + (weight * power).sum(axis=0)
+        total_weight = total_weight + weight.sum(axis=0)
     return np.asarray(np.maximum(total / total_weight, 0.0) ** (1 / norm))
+
+
+def _around_debiased(binned: Binned, value: float, w: Floats, interval: float) -> Estimate:
+    r"""Put normal limits around the U-statistic of the squared gaps, :math:`\theta = \sum_b \pi_b \delta_b^2`.
+
+    A sample of bin b with the difference d of outcome and probability has the influence
+    :math:`2 \delta_b d - \delta_b^2 - \theta`; where all gaps are 0 that is 0, and the variance
+    :math:`2 \sigma_b^4` of the products of two samples is left.
+    """
+    [(weight, confidence, right)] = (table[..., 0] for table in binned.sums(w[:, None]))
+    gap = (right - confidence) / np.where(weight > 0, weight, 1.0)
+    influence, squares = np.zeros(len(w)), np.zeros(len(weight))
+    for c, r in binned.pairs():
+        place, d = np.searchsorted(binned.edges[0][1:-1], c, side="left"), r - c
+        influence += (2 * gap[place] * d - gap[place] ** 2) * w.sum() / weight.sum()
+        squares += np.bincount(place, w * d**2, minlength=len(weight))
+    many = weight > 1  # weights count as repeats, as in the value
+    n = np.where(many, weight, 2.0)
+    variance = np.where(many, np.maximum(squares - weight * gap**2, 0.0) / (n - 1), 0.0)
+    theta = np.sum(np.where(many, weight * (gap**2 - variance / n), 0.0)) / weight.sum()
+    a = w / w.sum()
+    first = a @ (influence - a @ influence) ** 2 / w.sum()
+    second = np.sum(2 * variance**2 * n / (n - 1)) / weight.sum() ** 2
+    half = quantile(interval) * math.sqrt(first + second)
+    low, high = (math.sqrt(max(0.0, theta + end)) for end in (-half, half))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _batches(count: int, n: int) -> Iterator[int]:
+    """Cut draws for n samples into batches that memory holds."""
+    batch = max(1, BATCH_ELEMENTS // n)
+    return (min(batch, count - first) for first in range(0, count, batch))
 
 
 def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
@@ -219,15 +269,19 @@ def mmce_of(p: Predictions) -> Statistic:
     confidence, right = p.top
     order = np.argsort(confidence, kind="stable")
     r = confidence[order, None]
-    gap = right[order, None] - r
     # For r_j <= r_i the kernel is e^(−r_i/0.4) e^(r_j/0.4), so a running sum over sorted confidences
     # does the inner sum. Nothing overflows: the exponents end at 1/0.4.
     rise, fall = np.exp(r / MMCE_WIDTH), np.exp(-r / MMCE_WIDTH)
 
-    def value(w: Floats) -> Floats:
+    def value_of(gap: Floats, w: Floats) -> Floats:
         a = gap * (w / w.sum(axis=0))[order]
         below = np.cumsum(a * rise, axis=0) * fall  # the sum over j <= i, each i itself included
         square = 2 * np.einsum("ib,ib->b", a, below) - np.einsum("ib,ib->b", a, a)
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
-    return Statistic(value, value)
+    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
+        sizes = _batches(count, len(r))
+        return np.concatenate([value_of((rng.random((size, len(r))).T < r) - r, w[:, None]) for size in sizes])
+
+    gap = right[order, None] - r
+    return Statistic(partial(value_of, gap), None, too_few(p.errors), drawn)

@@ -6,8 +6,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from attemper.metrics.bootstrap import Estimate, estimate_all
+from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.calibration import ece_of, mmce_of
+from attemper.metrics.intervals import Estimate
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import accuracy_of, brier_of, nll_of
 

@@ -14,6 +14,7 @@ from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix
 from attemper.errors import InputError, InputTypeError
 from attemper.plausibility import SUMS, room_of_sums
 from attemper.scores import Scores
+from attemper.metrics.intervals import effective
 
 __all__ = ["Predictions"]
 
@@ -83,6 +84,21 @@ class Predictions:
         best = self.probs.argmax(axis=1)
         confidence = np.minimum(self.probs[np.arange(len(self)), best].astype(np.float64), 1.0)
         return confidence, (best == self.labels).astype(np.float64)
+
+    @cached_property
+    def errors(self) -> float:
+        """Number of wrong predictions; the effective one (Kish) where they have weights."""
+        return effective(self.weights[self.top[1] == 0])
+
+    def draw_labels(self, rng: np.random.Generator, count: int) -> Iterator[Labels]:
+        """Draw a label for each sample from its probabilities, ``count`` times."""
+        reached = np.cumsum(self.probs, axis=1, dtype=np.float64)
+        rows = np.arange(len(self))
+        # One ascending list for all rows: row i goes from i to i + 1.
+        line = (rows[:, None] + reached / reached[:, -1:]).ravel()
+        for _ in range(count):
+            place = np.searchsorted(line, rows + rng.random(len(self)), side="right")
+            yield np.minimum(place - rows * self.n_classes, self.n_classes - 1)
 
     def of_class(self, k: int) -> tuple[Floats, Floats]:
         """Probability of class k, and 1 where it is the label."""

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attemper.arrays import Floats
-from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.bootstrap import Statistic, estimate
+from attemper.metrics.intervals import Estimate, around_mean, around_share, effective, too_few
 from attemper.metrics.predictions import Predictions, row_chunks
 
-__all__ = ["accuracy", "brier", "nll"]
+__all__ = ["accuracy", "brier", "mean_of", "nll", "share_of"]
+
+INFINITE = "no interval for an infinite mean: a label has probability 0"
 
 
 def nll(
@@ -41,9 +44,11 @@ def nll(
     sample_weight : array of shape (N,), optional
         Weight 2 counts as the sample twice.
     interval : float, optional
-        Such as 0.95: return an `Estimate` with the bootstrap interval of that level.
+        Such as 0.95: return an `Estimate` with the interval of that level. It allows for the
+        skewness of the losses (Hall 1992) and needs 20 errors: with fewer, its ``note`` has the reason
+        and low and high are NaN. Samples with weights count as their effective number (Kish).
     n_resamples, seed : int
-        How many resamples make the interval, and their random seed.
+        For calibration errors: how many resamples make the interval, and their random seed.
 
     Returns
     -------
@@ -98,7 +103,7 @@ def accuracy(
 ) -> float | Estimate:
     """Share of samples whose most probable class (the first, when tied) is the label.
 
-    Parameters as in `nll`.
+    Parameters as in `nll`. The interval is Wilson's, of the effective number of samples (Kish) where they have weights.
 
     Examples
     --------
@@ -111,12 +116,12 @@ def accuracy(
 
 def nll_of(p: Predictions) -> Statistic:
     """NLL as a function of the weights."""
-    return _mean(-p.log_likelihood)
+    return mean_of(-p.log_likelihood, too_few(p.errors))
 
 
 def brier_of(p: Predictions) -> Statistic:
     """Brier score as a function of the weights."""
-    return _mean(squared_errors(p))
+    return mean_of(squared_errors(p), too_few(p.errors))
 
 
 def squared_errors(p: Predictions) -> Floats:
@@ -131,10 +136,19 @@ def squared_errors(p: Predictions) -> Floats:
 
 def accuracy_of(p: Predictions) -> Statistic:
     """Accuracy as a function of the weights."""
-    return _mean(p.top[1])
+    return share_of(p.top[1])
 
 
-def _mean(losses: Floats) -> Statistic:
+def share_of(hits: Floats) -> Statistic:
+    """Share of samples that are hits, 1 or 0, as a function of the weights."""
+    return Statistic(
+        lambda w: np.asarray(hits @ w / w.sum(axis=0)),
+        lambda value, w, interval: around_share(value, effective(w), interval),
+    )
+
+
+def mean_of(losses: Floats, reason: str = "") -> Statistic:
+    """Mean of the losses as a function of the weights; ``reason``: why it has no interval."""
     infinite = np.isinf(losses)
     finite = np.where(infinite, 0.0, losses)
 
@@ -143,4 +157,6 @@ def _mean(losses: Floats) -> Statistic:
         # Not 0 · inf, which is NaN: a sample that was not drawn does not count.
         return np.where(w[infinite].any(axis=0), np.inf, mean)
 
-    return Statistic(value)
+    if infinite.any():
+        reason = INFINITE
+    return Statistic(value, lambda mean, w, interval: around_mean(mean, finite, w, interval), reason)

@@ -15,7 +15,8 @@ from scipy.sparse import csr_array
 
 from attemper.arrays import Floats, as_matrix, as_weights, to_numpy
 from attemper.errors import InputError
-from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.bootstrap import Statistic, estimate
+from attemper.metrics.intervals import Estimate, around_area, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions
 
 __all__ = [
@@ -121,8 +122,8 @@ def referral_area(
     Parameters
     ----------
     probs, labels, sample_weight, interval, n_resamples, seed
-        As in `nll`. A resample without any right or any wrong answer has no area, and counts as
-        1/2: with a handful of errors the interval reaches down to that.
+        As in `nll`. The interval is that of DeLong et al. (1988) on the scale of log-odds; it needs 20 errors
+        and 20 right predictions, and no resamples.
     thresholds : array, "paper" or None
         As in `referral_curve`; 0 and 1 are added to an array without them.
     log_probs : bool
@@ -158,7 +159,7 @@ def referral_area_difference(
 ) -> float | Estimate:
     """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
 
-    Each resample serves both, so that what they share leaves the interval. Parameters as in `referral_area`;
+    The interval is that of the difference itself, so that what both share leaves it. Parameters as in `referral_area`;
     ``log_probs`` speaks of both.
 
     Examples
@@ -173,8 +174,13 @@ def referral_area_difference(
         other = Answers.of(other_probs, labels, sample_weight, log_probs=log_probs)
     except InputError as error:
         raise type(error)(f"other_probs: {error}") from None
-    one, two = (referral_area_of(a, thresholds).value for a in (answers, other))
-    return estimate(Statistic(lambda w: one(w) - two(w)), answers.weights, interval, n_resamples, seed)
+    one, two = (_Area(a, thresholds) for a in (answers, other))
+
+    def limits(value: float, w: Floats, interval: float) -> Estimate:
+        return around_mean(value, one.influence(w) - two.influence(w), w, interval)
+
+    statistic = Statistic(lambda w: one.value(w) - two.value(w), limits, answers.reason or other.reason)
+    return estimate(statistic, answers.weights, interval, n_resamples, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,6 +222,12 @@ class Answers:
             )
         return cls(confidence, np.unique(key, return_inverse=True)[1], right > 0, p.weights)
 
+    @property
+    def reason(self) -> str:
+        """Why an area has no interval; empty if there are enough right and wrong predictions."""
+        kinds = ((~self.right, "errors"), (self.right, "right predictions"))
+        return next((note for rows, what in kinds if (note := too_few(effective(self.weights[rows]), what))), "")
+
     def referred(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Weight of the right and of the wrong answers up to each threshold (ascending), and of all of them."""
         n_bins = len(thresholds) + 1
@@ -228,21 +240,45 @@ class Answers:
 
 def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statistic:
     """Area under the referral curve as a function of the weights; 1/2 where an area does not exist."""
-    if thresholds is None:
-        place = answers.rank  # every confidence in a bin of its own
-    else:
-        place = np.searchsorted(_check_thresholds(thresholds), answers.confidence, side="left")
-    right, wrong = (adding(place, rows) for rows in (answers.right, ~answers.right))
+    area = _Area(answers, thresholds)
 
-    def value(w: Floats) -> Floats:
-        r, e = np.asarray(right @ w), np.asarray(wrong @ w)  # by bin
+    def limits(value: float, w: Floats, interval: float) -> Estimate:
+        return around_area(value, area.influence(w), w, interval)
+
+    return Statistic(area.value, limits, answers.reason)
+
+
+class _Area:
+    """Area under the referral curve as a function of the weights."""
+
+    def __init__(self, answers: Answers, thresholds: Thresholds) -> None:
+        if thresholds is None:
+            self.place = answers.rank  # every confidence in a bin of its own
+        else:
+            self.place = np.searchsorted(_check_thresholds(thresholds), answers.confidence, side="left")
+        self.is_right = answers.right
+        self.right, self.wrong = (adding(self.place, rows) for rows in (answers.right, ~answers.right))
+
+    def value(self, w: Floats) -> Floats:
+        """Return the area for each column of weights; 1/2 where it does not exist."""
+        r, e = np.asarray(self.right @ w), np.asarray(self.wrong @ w)  # by bin
         up_to = np.cumsum(e, axis=0)
         # A right answer wins over the errors in the bins below its own, and half of those that share its bin.
         won = np.einsum("jb,jb->b", r, up_to) - np.einsum("jb,jb->b", r, e) / 2
         both = r.sum(axis=0) * up_to[-1]
         return np.asarray(np.where(both > 0, won / np.where(both > 0, both, 1.0), 0.5))
 
-    return Statistic(value)
+    def influence(self, w: Floats) -> Floats:
+        """Influence of each sample: the share of errors that a right answer wins over, and the reverse (DeLong)."""
+        r, e = np.asarray(self.right @ w), np.asarray(self.wrong @ w)
+        won = (np.cumsum(e) - e / 2) / e.sum()  # of a right answer in each bin
+        lost = (r.sum() - np.cumsum(r) + r / 2) / r.sum()  # of an error
+        area = float(r @ won) / r.sum()
+        found = np.empty(len(w))
+        for rows, gain in ((self.is_right, won), (~self.is_right, lost)):
+            n, total = effective(w[rows]), w[rows].sum()
+            found[rows] = (gain[self.place[rows]] - area) * w.sum() / total * np.sqrt(n / max(n - 1, 1.0))
+        return found
 
 
 def adding(place: NDArray[np.intp], rows: NDArray[np.bool_]) -> csr_array[np.float64]:

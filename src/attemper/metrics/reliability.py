@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.special import ndtri
 
 from attemper.arrays import Floats
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import check_level
+from attemper.metrics.intervals import wilson
 from attemper.metrics.predictions import Predictions
 
 __all__ = ["MAX_BINS", "Binned", "Binning", "Kind", "Reliability", "bin_sums", "check_bins", "reliability"]
@@ -65,7 +65,8 @@ def reliability(
         Bins of equal width, or of equal weight. Equal confidences are never divided between
         bins, so with ties the weights are only nearly equal and some bins may be empty.
     interval : float
-        Level of the Wilson interval of each bin's accuracy; weights count as repeats.
+        Level of the Wilson interval of each bin's accuracy. Samples with weights count as their effective number
+        (Kish): weights that differ widen it.
 
     Examples
     --------
@@ -76,13 +77,14 @@ def reliability(
     check_level(interval)
     p = Predictions.of(probs, labels, sample_weight)
     binned = Binned(p, kind, n_bins, binning)
-    sums = np.array(list(binned.sums(p.weights[:, None])))[..., 0]  # groups × 3 × bins
+    sums = np.array(list(binned.sums(np.stack([p.weights, p.weights**2], axis=1))))  # groups × 3 × bins × 2
     edges = binned.edges
     if kind != "classwise":
         sums, edges = sums[0], edges[0]
-    weight, confidence, right = np.moveaxis(sums, -2, 0)
+    weight, confidence, right = np.moveaxis(sums[..., 0], -2, 0)
     n = np.where(weight > 0, weight, np.nan)
-    low, high = _wilson(right / n, n, interval)
+    worth = n / sums[..., 0, :, 1]  # samples that a unit of weight is worth in the bin
+    low, high = wilson(right * worth, n * worth, interval)
     return Reliability(edges, weight, confidence / n, right / n, low, high)
 
 
@@ -107,7 +109,7 @@ class Binned:
             pooled = np.minimum(p.probs.ravel().astype(np.float64), 1.0)
             edges = [_mass_edges(pooled, np.repeat(p.weights, p.n_classes), n_bins)]
         else:
-            edges = [_mass_edges(confidence, p.weights, n_bins) for confidence, _ in self._pairs()]
+            edges = [_mass_edges(confidence, p.weights, n_bins) for confidence, _ in self.pairs()]
         self.edges: Floats = np.array(edges)  # a row for each table of `sums`
 
     def sums(self, w: Floats) -> Iterator[Floats]:
@@ -116,12 +118,39 @@ class Binned:
         One table; with class-wise pairs one for each class.
         """
         if self.kind == "full":
-            yield np.sum([bin_sums(c, r, self.edges[0], w) for c, r in self._pairs()], axis=0)
+            yield np.sum([bin_sums(c, r, self.edges[0], w) for c, r in self.pairs()], axis=0)
         else:
-            for (confidence, right), edges in zip(self._pairs(), self.edges):
+            for (confidence, right), edges in zip(self.pairs(), self.edges):
                 yield bin_sums(confidence, right, edges, w)
 
-    def _pairs(self) -> Iterator[tuple[Floats, Floats]]:
+    def drawn(self, rng: np.random.Generator, count: int, w: Floats) -> Iterator[Floats]:
+        """Return the same sums of weights N with labels drawn from the predictions, ``count`` times."""
+        n_bins = self.edges.shape[1] - 1
+        tables = [table[..., 0] for table in self.sums(w[:, None])]
+        if self.kind == "top":
+            confidence = self.p.top[0]
+            place = np.searchsorted(self.edges[0][1:-1], confidence, side="left")
+            adding = csr_array((w, (place, np.arange(len(w)))), (n_bins, len(w)))
+            right = np.asarray(adding @ (rng.random((count, len(w))) < confidence).T)[None]
+        else:
+            # Cell of each sample and class; a drawn label is right in the cell of its class, and there alone.
+            shared = len(tables) == 1
+            cells = np.stack(
+                [
+                    np.searchsorted(self.edges[0 if shared else k][1:-1], c, side="left") + (0 if shared else k * n_bins)
+                    for k, (c, _) in enumerate(self.pairs())
+                ],
+                axis=1,
+            )
+            size = len(tables) * n_bins
+            labels = self.p.draw_labels(rng, count)
+            found = [np.bincount(np.take_along_axis(cells, y[:, None], 1)[:, 0], w, minlength=size) for y in labels]
+            right = np.stack(found, axis=1).reshape(len(tables), n_bins, count)
+        for (weight, confidence, _), hits in zip(tables, right):
+            yield np.stack(np.broadcast_arrays(weight[:, None], confidence[:, None], hits))
+
+    def pairs(self) -> Iterator[tuple[Floats, Floats]]:
+        """Return the probabilities and outcomes of all samples; with class-wise or pooled pairs one for each class."""
         if self.kind == "top":
             return iter([self.p.top])
         return (self.p.of_class(k) for k in range(self.p.n_classes))
@@ -162,8 +191,3 @@ def _mass_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:
     return np.concatenate([[0.0], inner, [1.0]])
 
 
-def _wilson(share: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
-    z = float(ndtri((1 + interval) / 2))
-    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)

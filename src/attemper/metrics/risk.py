@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from attemper.arrays import Floats
 from attemper.errors import InputError, setting
 from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions
+from attemper.metrics.proper import mean_of
 from attemper.metrics.referral import Answers, adding
 
 __all__ = [
@@ -140,7 +142,7 @@ def expected_cost(
     Parameters
     ----------
     probs, labels, log_probs, sample_weight, interval, n_resamples, seed
-        As in `nll`.
+        As in `nll`. The interval needs 20 errors that are not referred.
     threshold : float or array of shape (K,)
         Confidence above which samples are decided; an array has one for each predicted class.
     cost_refer : float
@@ -174,7 +176,15 @@ def aurc_of(answers: Answers) -> Statistic:
         own = -np.diff(decided, axis=0, append=0.0)  # weight of each confidence
         return np.asarray(np.einsum("jb,jb->b", own, risk) / decided[0])
 
-    return Statistic(value)
+    def limits(value: float, w: Floats, interval: float) -> Estimate:
+        """Take the influence of each sample: the risk where it stands, and what it adds to that of all below."""
+        decided, wrong = (total[:, 0] for total in from_the_top(w[:, None]))
+        risk, own = wrong / decided, -np.diff(decided, append=0.0)
+        up_to, risk_up_to = np.cumsum(own / decided), np.cumsum(own / decided * risk)
+        at = answers.rank
+        return around_mean(value, risk[at] + ~answers.right * up_to[at] - risk_up_to[at], w, interval)
+
+    return Statistic(value, limits, too_few(effective(answers.weights[~answers.right])))
 
 
 def cost_of(
@@ -188,7 +198,7 @@ def cost_of(
     r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
     right = p.top[1] > 0 if prediction is None else prediction == p.labels
     costs = np.where(refer, r, np.where(right, 0.0, m[p.labels]))
-    return Statistic(lambda w: np.asarray(costs @ w / w.sum(axis=0)))
+    return mean_of(costs, too_few(effective(p.weights[~refer & ~right]), "errors that are not referred"))
 
 
 def _from_the_top(answers: Answers) -> Callable[[Floats], tuple[Floats, Floats]]:

@@ -20,10 +20,11 @@ from attemper.arrays import Floats
 from attemper.documents import Fields, read_document, write_document
 from attemper.errors import FileError, InputError, NotFittedError
 from attemper.forgetting import check_half_life, fade
-from attemper.metrics.bootstrap import BATCH_ELEMENTS, Estimate, check_level, check_resampling, enclosed
-from attemper.metrics.calibration import gap_of
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, check_level, check_resampling, enclosed
+from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM, gap_of
+from attemper.metrics.intervals import Estimate, around_share, skewed, too_few
 from attemper.metrics.predictions import Predictions
-from attemper.metrics.proper import squared_errors
+from attemper.metrics.proper import INFINITE, squared_errors
 from attemper.metrics.reliability import bin_sums, check_bins
 
 __all__ = ["RunningMetrics"]
@@ -32,7 +33,6 @@ __all__ = ["RunningMetrics"]
 MOST_CELLS = 2048
 GONE = 1e-280  # what is left of a bin that is forgotten
 TIMES: Floats = poisson.cdf(np.arange(20), 1.0)  # beyond lies less than one number that a generator can draw
-ERRORS = ("ece", "classwise_ece", "mce")  # which noise can only raise
 MEANS = ("weight", "right", "nll", "brier", "infinite")
 
 
@@ -43,19 +43,28 @@ class Sums:
     means: Floats  # MEANS × columns
     top: Floats  # weight, confidence, right × bins × columns
     classes: Floats | None  # the same for each class: K × 3 × bins × columns
+    squares: Floats  # of the weights as they are: of all samples, and of those predicted wrong
 
     def __add__(self, other: Sums) -> Sums:
         classes = None if self.classes is None or other.classes is None else self.classes + other.classes
-        return Sums(self.means + other.means, self.top + other.top, classes)
+        return Sums(self.means + other.means, self.top + other.top, classes, self.squares + other.squares)
 
     def scaled(self, factor: float) -> Sums:
         """Let everything fade; bins that are as good as forgotten are empty."""
         with np.errstate(under="ignore"):
             means, top = factor * self.means, factor * self.top
             classes = None if self.classes is None else factor * self.classes
+            squares = factor**2 * self.squares
         for bins in (top,) if classes is None else (top, *classes):
             bins *= bins[0] > GONE
-        return Sums(means, top, classes)
+        return Sums(means, top, classes, squares)
+
+    @property
+    def effective(self) -> tuple[float, float]:
+        """How many samples, and how many errors, of equal weight are worth as much (Kish)."""
+        weight, right = self.means[:2, 0]
+        n, errors = (float(t**2 / s) if s > 0 else 0.0 for t, s in zip((weight, weight - right), self.squares))
+        return n, errors
 
 
 class RunningMetrics:
@@ -75,7 +84,7 @@ class RunningMetrics:
         Level of the intervals; None for values alone, which is far faster.
     n_resamples, seed : int
         Resamples of the Poisson bootstrap, and their random seed. Parts that are to be added need seeds of their own:
-        equal seeds would draw equal resamples.
+        equal seeds would draw equal resamples. Which metrics have an interval is as in `evaluate`.
 
     Examples
     --------
@@ -149,10 +158,26 @@ class RunningMetrics:
         drawn = np.append(False, self._sums.means[0, 1:] > 0)
         result: dict[str, float | Estimate] = {}
         for name, column in values.items():
-            value = float(column[0])
             resampled = column[drawn] if drawn.any() else column[:1]
-            result[name] = enclosed(value, resampled, self.interval, value if name in ERRORS else None)
+            result[name] = self._estimate(name, float(column[0]), resampled, self.interval, *self._sums.effective)
         return result
+
+    @staticmethod
+    def _estimate(name: str, value: float, resampled: Floats, interval: float, n: float, errors: float) -> Estimate:
+        if name == "accuracy":
+            return around_share(value, n, interval)
+        reason = {"mce": NO_MAXIMUM, "classwise_ece": NO_CLASSWISE}.get(name) or too_few(errors)
+        if not np.isfinite(value):
+            reason = INFINITE
+        if reason:
+            return Estimate.without(value, reason)
+        if name == "ece":
+            return enclosed(value, resampled, interval)
+        error = float(resampled.std())
+        skewness = 0.0 if error == 0 else float(((resampled - resampled.mean()) ** 3).mean()) / error**3
+        # B resamples of what has no skewness show one of variance 6/B: take that much away.
+        shrunk = skewness * max(0.0, 1 - 6 / len(resampled) / skewness**2) if skewness else 0.0
+        return skewed(value, error, shrunk, interval)
 
     def __add__(self, other: RunningMetrics) -> RunningMetrics:
         """Metrics of both streams together; each as far as it has been forgotten."""
@@ -232,8 +257,13 @@ class RunningMetrics:
             sums.array("means", (len(MEANS), new._columns)),
             sums.array("top", bins),
             sums.array("classes", (new.n_classes, *bins)) if new._by_class(new.n_classes) else None,
+            # Files of attemper before squares were kept: weights count as repeats.
+            sums.array("squares", (2,)) if "squares" in sums else np.zeros(2),
         )
-        arrays = [new._sums.means, new._sums.top, *([] if new._sums.classes is None else [new._sums.classes])]
+        if "squares" not in sums:
+            weight, right = new._sums.means[:2, 0]
+            new._sums.squares[:] = weight, max(weight - right, 0.0)
+        arrays = [new._sums.means, new._sums.top, new._sums.squares, *([] if new._sums.classes is None else [new._sums.classes])]
         if any((a < 0).any() for a in arrays) or not new._sums.means[0, 0] > 0:
             raise FileError(f"{content.where}: its numbers contradict each other")
         return new
@@ -273,7 +303,9 @@ class RunningMetrics:
             if self._by_class(p.n_classes):
                 pairs = (p.of_class(k) for k in range(p.n_classes))
                 classes = np.stack([bin_sums(c[part], r[part], edges, w) for c, r in pairs])
-            piece = Sums(rows[:, part] @ w, bin_sums(confidence[part], right[part], edges, w), classes)
+            own = p.weights[part] ** 2
+            squares = np.array([own.sum(), own @ (1 - right[part])])
+            piece = Sums(rows[:, part] @ w, bin_sums(confidence[part], right[part], edges, w), classes, squares)
             total = piece if total is None else total + piece
         assert total is not None  # Predictions has a row or more
         return total

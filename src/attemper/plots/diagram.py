@@ -141,6 +141,6 @@ def _short(weight: float) -> str:
 
 
 def _in_words(error: float | Estimate) -> str:
-    if isinstance(error, Estimate):
+    if isinstance(error, Estimate) and error.has_interval:
         return f"ECE {100 * error.value:.1f} % ({100 * error.low:.1f}–{100 * error.high:.1f})"
-    return f"ECE {100 * float(error):.1f} %"
+    return f"ECE {100 * float(getattr(error, 'value', error)):.1f} %"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attemper.arrays import Floats
 from attemper.errors import InputError
 from attemper.report.methods import Said
-from attemper.report.numbers import wilson
+from attemper.metrics.intervals import wilson
 from attemper.scores import Scores
 
 __all__ = ["Groups", "group_classes", "names_of", "table"]
@@ -74,7 +74,8 @@ def table(groups: Groups, test: Scores, before: Said, after: Said, interval: flo
 
     n, answers = by(is_of, 1.0), by(says, 1.0)
     found, right = by(is_of, before.right), by(says, before.right)
-    limits = [wilson(found, n, interval), wilson(right, answers, interval)]
+    worth = w.sum() / (w @ w)  # samples that a unit of weight is worth (Kish)
+    limits = [wilson(worth * part, worth * of, interval) for part, of in ((found, n), (right, answers))]
     sure = [by(says, one.confidence) for one in (before, after)]
     return [
         {

@@ -13,8 +13,9 @@ from attemper.arrays import Floats
 from attemper.comparison import Comparison, compare
 from attemper.maps import Map
 from attemper.metrics import Estimate
-from attemper.metrics.bootstrap import Statistic, estimate_all
-from attemper.report.numbers import triple
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, Limits, Statistic, estimate_all
+from attemper.metrics.intervals import effective, too_few
+from attemper.metrics.proper import mean_of, share_of
 from attemper.scores import Scores
 
 __all__ = [
@@ -133,53 +134,65 @@ def resamples(n: int) -> int:
 def resampled(
     statistics: Callable[[Rows], Mapping[str, Statistic]], w: Floats, interval: float, seed: int
 ) -> dict[str, Estimate]:
-    """Value of each statistic, with its bootstrap interval.
+    """Value of each statistic, with its interval.
 
-    ``statistics`` makes them for some rows. Of more than 100 000 samples as many are drawn and resampled, and the
-    interval is as much narrower as more samples make it.
+    ``statistics`` makes them for some rows. Where an interval needs resamples, of more than 100 000 samples as many are
+    drawn and resampled, and the interval is as much narrower as more samples make it.
     """
     rows: Rows = np.flatnonzero(w > 0)
-    if len(rows) <= MOST_RESAMPLED:
-        found = estimate_all(statistics(rows), w[rows], interval, resamples(len(rows)), seed)
-        return {name: Estimate(*triple(value)) for name, value in found.items()}
-    values = estimate_all(statistics(rows), w[rows], None, 2, seed)
-    part = np.sort(np.random.default_rng(seed).choice(rows, MOST_RESAMPLED, replace=False))
-    around = estimate_all(statistics(part), w[part], interval, resamples(len(part)), seed)
-    narrower = (MOST_RESAMPLED / len(rows)) ** 0.5
-    result = {}
-    for name, found_value in values.items():
-        (value,), (middle, low, high) = triple(found_value), triple(around[name])
-        lower, upper = (narrower * abs(limit - middle) if np.isfinite(limit) else np.inf for limit in (low, high))
-        result[name] = Estimate(value, max(0.0, value - lower) if np.isfinite(value) else value, value + upper)
-    return result
+    whole = dict(statistics(rows))
+    if len(rows) > MOST_RESAMPLED:
+        part = np.sort(np.random.default_rng(seed).choice(rows, MOST_RESAMPLED, replace=False))
+        narrower = (MOST_RESAMPLED / len(rows)) ** 0.5
+        for name, statistic in statistics(part).items():
+            if whole[name].limits is None and not whole[name].reason:
+                alone = Statistic(statistic.value)
+                whole[name] = whole[name]._replace(limits=_narrowed(alone, w[part], narrower, seed))
+    found = estimate_all(whole, w[rows], interval, resamples(len(rows)), seed)
+    return {name: value for name, value in found.items() if isinstance(value, Estimate)}
+
+
+def _narrowed(statistic: Statistic, w: Floats, narrower: float, seed: int) -> Limits:
+    """Return limits that lie around a value as those of a part of the samples do, but closer."""
+
+    def limits(value: float, _: Floats, interval: float) -> Estimate:
+        around = estimate_all({"it": statistic}, w, interval, resamples(len(w)), seed)["it"]
+        assert isinstance(around, Estimate)
+        middle, low, high = around
+        return Estimate(value, max(0.0, value - narrower * (middle - low)), value + narrower * (high - middle))
+
+    return limits
 
 
 def estimates(one: Said, w: Floats, interval: float, seed: int) -> dict[str, Estimate]:
     """Accuracy, NLL, Brier score and ECE, each what `attemper.metrics` gives."""
 
     def statistics(rows: Rows) -> dict[str, Statistic]:
+        reason = too_few(effective(w[rows][~one.right[rows]]))
         return {
-            "accuracy": _mean(one.right[rows].astype(np.float64)),
-            "nll": _mean(one.loss[rows]),
-            "brier": _mean(one.brier[rows]),
-            "ece": _ece(one.confidence[rows], one.right[rows]),
+            "accuracy": share_of(one.right[rows].astype(np.float64)),
+            "nll": mean_of(one.loss[rows], reason),
+            "brier": mean_of(one.brier[rows], reason),
+            "ece": _ece(one.confidence[rows], one.right[rows], reason),
         }
 
     return resampled(statistics, w, interval, seed)
 
 
-def _mean(values: Floats) -> Statistic:
-    infinite = np.isinf(values)
-    finite = np.where(infinite, 0.0, values)
-    return Statistic(lambda w: np.where(w[infinite].any(axis=0), np.inf, finite @ w / w.sum(axis=0)))
-
-
-def _ece(confidence: Floats, right: NDArray[np.bool_]) -> Statistic:
+def _ece(confidence: Floats, right: NDArray[np.bool_], reason: str) -> Statistic:
     n = len(confidence)
     bins = np.searchsorted(np.arange(1, N_BINS) / N_BINS, confidence, side="left")
-    gaps = csr_array((right - confidence, (bins, np.arange(n))), (N_BINS, n))
+    gaps, adding = (csr_array((v, (bins, np.arange(n))), (N_BINS, n)) for v in (right - confidence, np.ones(n)))
 
     def value(w: Floats) -> Floats:
         return np.asarray(np.abs(np.asarray(gaps @ w)).sum(axis=0) / w.sum(axis=0))
 
-    return Statistic(value, value)
+    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
+        size = max(1, BATCH_ELEMENTS // n)
+        parts = []
+        for first in range(0, count, size):
+            outcome = rng.random((min(size, count - first), n)) < confidence
+            parts.append(np.abs(adding @ ((outcome - confidence) * w).T).sum(axis=0) / w.sum())
+        return np.concatenate(parts)
+
+    return Statistic(value, None, reason, drawn)

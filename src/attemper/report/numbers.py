@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from decimal import ROUND_HALF_UP, Decimal
 
-import numpy as np
-from scipy.special import ndtri
-
-from attemper.arrays import Floats
 from attemper.metrics import Estimate
+from attemper.metrics.intervals import around_share
 
-__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "quantile", "share", "triple", "wilson"]
+__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "share", "triple"]
 
 NONE = "–"
 GAP = "\u202f"  # narrow, and no line breaks there
@@ -74,27 +71,7 @@ def bare(temperature: float) -> str:
 
 def triple(value: float | Estimate) -> list[float]:
     """Return value, low and high, or the value alone where there is no interval."""
-    return [float(v) for v in value] if isinstance(value, Estimate) else [float(value)]
-
-
-def wilson(right: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
-    """Wilson interval of the share ``right / n``; NaN where n is 0.
-
-    >>> low, high = wilson(np.array([59.0]), np.array([100.0]), 0.95)
-    >>> low.round(3), high.round(3)
-    (array([0.492]), array([0.681]))
-    """
-    z = quantile(interval)
-    n = np.where(n > 0, n, np.nan)
-    share = right / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
-
-
-def quantile(interval: float) -> float:
-    """How many standard deviations to each side a normal interval reaches."""
-    return float(ndtri((1 + interval) / 2))
+    return list(value) if isinstance(value, Estimate) and value.has_interval else [float(getattr(value, "value", value))]
 
 
 def share(part: float, total: float, interval: float, scale: float = 1.0) -> list[float] | None:
@@ -107,5 +84,4 @@ def share(part: float, total: float, interval: float, scale: float = 1.0) -> lis
     """
     if not total > 0:
         return None
-    low, high = wilson(np.array([part * scale]), np.array([total * scale]), interval)
-    return [float(part / total), float(low[0]), float(high[0])]
+    return list(around_share(part / total, total * scale, interval))

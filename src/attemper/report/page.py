@@ -15,7 +15,8 @@ from typing import Any
 
 from attemper.documents import atomic
 from attemper.errors import require
-from attemper.report.numbers import bare, count, fixed, percent, percent_interval, quantile, share
+from attemper.metrics.intervals import quantile
+from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 from attemper.report.sentences import full_name
 from attemper.report.summary import summarise
 from attemper.scores import Scores

@@ -59,7 +59,8 @@ def _says(summary: dict[str, Any], before: dict[str, Any], level: str) -> list[s
         f"It claimed to be {percent(confidence)} % sure on average"
         + (f": {off}." if abs(gap) >= 0.0005 else ", which is as often as it was right."),
         f"Answer by answer, its confidence is off by {percent(ece[0])} points (ECE"
-        + (f", {level} {percent(ece[1])} to {percent(ece[2])})." if len(ece) > 1 else ")."),
+        + (f", {level} {percent(ece[1])} to {percent(ece[2])})" if len(ece) > 1 else ")")
+        + (f"; {_by_chance(before)}." if before["chance"] else "."),
     ]
     worst = _worst(start["bins"])
     if worst is not None:
@@ -94,13 +95,20 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
     return [
         summary["reason"],
         f"With {name}{warmth}, fitted on {count(summary['n_val'])} validation samples, confidence is off by "
-        f"{_points(a['ece'])} points instead of {_points(b['ece'])}; brackets hold the {level}.",
+        f"{_points(a['ece'])} points instead of {_points(b['ece'])}; brackets hold the {level}"
+        + (f"; {_by_chance(after)}." if after["chance"] else "."),
         f"The loss that punishes sure mistakes (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
         "No answer changes: only how sure the network says it is."
         if changed == 0
         else f"It changes {percent(changed)} % of the answers; accuracy goes from {percent_interval(b['accuracy'])} to "
         f"{percent_interval(a['accuracy'])}.",
     ]
+
+
+def _by_chance(row: dict[str, Any]) -> str:
+    """Return what perfect calibration would show on these samples."""
+    chance, p = row["chance"]
+    return f"perfect calibration would show {percent(chance)} by chance (p = {p:.2g})"
 
 
 def _points(values: list[float]) -> str:

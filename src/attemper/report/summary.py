@@ -11,6 +11,7 @@ from attemper.arrays import Floats
 from attemper.comparison import Comparison, Row
 from attemper.errors import InputError, setting
 from attemper.maps import ScaleMap
+from attemper.metrics import Estimate
 from attemper.metrics.bootstrap import check_level
 from attemper.overlap import same_samples
 from attemper.report.classes import group_classes, names_of, table
@@ -27,7 +28,7 @@ from attemper.report.methods import (
     shown,
     weights,
 )
-from attemper.report.numbers import fixed, share, triple
+from attemper.report.numbers import fixed, triple
 from attemper.report.provenance import versions
 from attemper.report.referrals import DIGITS, THRESHOLDS, area, counts, first_threshold, scale_of
 from attemper.report.sentences import full_name, tell
@@ -171,18 +172,16 @@ def summarise(
 
 def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> dict[str, Any]:
     metrics: dict[str, Any] | None = None
+    reasons: dict[str, str] = {}
+    chance = None
     if row.metrics is not None:
         found = row.metrics
-        if one is not None and isinstance(found["brier"], float):  # no interval yet
+        if one is not None and not isinstance(found["brier"], Estimate):  # no interval yet
             found = dict(estimates(one, w, interval, seed))
         metrics = {name: triple(found[name]) for name in SHOWN}
-        if len(metrics["accuracy"]) > 1:  # resampling samples that are all right, or all wrong, shows no spread
-            total = float(w.sum())
-            limits = share(metrics["accuracy"][0] * total, total, interval, _worth(w))
-            assert limits is not None
-            metrics["accuracy"] = [metrics["accuracy"][0], *limits[1:]]
-        if not np.isfinite(metrics["nll"][0]):
-            metrics["nll"] = metrics["nll"][:1]
+        reasons = {name: found[name].note for name in SHOWN if getattr(found[name], "note", "")}
+        ece = found["ece"]
+        chance = [ece.chance, ece.p_value] if isinstance(ece, Estimate) else None
     measured = None if one is None else area(one, w, interval, seed)
     return {
         "method": row.method,
@@ -191,6 +190,8 @@ def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> d
         "changed": row.changed,
         "metrics": metrics,
         "area": None if measured is None else triple(measured),
+        "chance": chance,  # ECE of perfect calibration, and the share of draws that reach the ECE
+        "reasons": reasons | ({"area": measured.note} if measured is not None and measured.note else {}),
         "notes": list(row.notes),
         "failure": row.failure,
     }

@@ -10,7 +10,8 @@ import numpy as np
 
 from attemper.arrays import Floats
 from attemper.report.methods import N_BINS, Said, chunks, weights
-from attemper.report.numbers import bare, wilson
+from attemper.metrics.intervals import wilson
+from attemper.report.numbers import bare
 from attemper.scores import Scores
 
 __all__ = ["grid", "table_of", "tables"]
@@ -44,13 +45,14 @@ def tables(test: Scores, fitted: dict[str, float], interval: float) -> dict[str,
     t = grid(list(fitted.values()))
     part = test.sample(max(1000, int(MOST_EXPONENTIALS / (len(t) * test.n_classes))))
     sums, losses = _sums(part, 1 / t)
-    total = float(weights(part).sum())
+    w = weights(part)
+    total, worth = float(w.sum()), float(w.sum() / (w @ w))
     return {
         "n": len(part),
         "values": t.tolist(),
         "labels": [bare(value) for value in t],
         "marks": {method: int(np.argmin(np.abs(t - value))) for method, value in {"none": 1.0, **fitted}.items()},
-        "states": [_state(sums[i], losses[i] / total, interval) for i in range(len(t))],
+        "states": [_state(sums[i], losses[i] / total, interval, worth) for i in range(len(t))],
     }
 
 
@@ -60,12 +62,13 @@ def table_of(one: Said, w: Floats, interval: float) -> dict[str, Any]:
     values = (w, w * one.confidence, w * one.right)
     sums = np.array([np.bincount(bins, v, minlength=N_BINS) for v in values])
     counts = w > 0
-    return _state(sums, float(w[counts] @ one.loss[counts] / w.sum()), interval)
+    return _state(sums, float(w[counts] @ one.loss[counts] / w.sum()), interval, float(w.sum() / (w @ w)))
 
 
-def _state(sums: Floats, nll: float, interval: float) -> dict[str, Any]:
+def _state(sums: Floats, nll: float, interval: float, worth: float) -> dict[str, Any]:
+    """Write one state; ``worth`` is how many samples a unit of weight is worth (Kish)."""
     n, confidence, right = sums
-    low, high = wilson(right, n, interval)
+    low, high = wilson(worth * right, worth * n, interval)
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = np.stack([n, confidence / n, right / n, low, high], axis=-1)
     return {

@@ -72,7 +72,7 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
 
 
 def _intervals(log_p: dict[str, Any], test: Part, seed: int) -> list[Row]:
-    """95 % bootstrap intervals, of values and of gains over the network as it is."""
+    """95 % intervals, of values and of gains over the network as it is."""
     rows = []
     told: dict[str, Any] = {"interval": 0.95, "seed": seed, "log_probs": True}
     for method, lp in log_p.items():

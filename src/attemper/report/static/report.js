@@ -15,7 +15,7 @@
   };
   const ratio = (part, total) => (total > 0 ? part / total : null);
   const last = (list) => list[list.length - 1];
-  // Wilson interval of a share, as in numbers.py, operation for operation.
+  // Wilson interval of a share, as in metrics/intervals.py, operation for operation.
   const limits = (part, total) => {
     if (!(total > 0)) return "–";
     const { z, scale } = referral;
