@@ -7,6 +7,7 @@ The test set of a network in data/ is taken for the population, so that every me
 fifth of these is then drawn anew at random. Minutes of CPU time.
 """
 
+# ruff: noqa: E501 (rows of Markdown tables)
 from __future__ import annotations
 
 import argparse
@@ -92,7 +93,7 @@ def statistics(log_p, y, resampled):
 
 
 def measured(log_p, log_q, y, interval, resamples):
-    """Return the value of every metric, with its interval where one is wanted; ``log_q``: what areas are compared with."""
+    """Return every metric, with its interval where one is wanted; ``log_q`` is what areas are compared with."""
     p, refer, found = statistics(log_p, y, interval is None or resamples > 0)
     result = estimate_all(found, p.weights, interval, max(resamples, 2), 0)
     wrong = p.top[1] == 0

@@ -419,14 +419,28 @@ def test_evaluate_gives_the_metrics_of_python(good, val, fitted):
         expected = metrics.evaluate(log_p, y, log_probs=True, interval=0.9, seed=3)
         assert list(found[name]) == list(expected)
         for measure, value in expected.items():
-            assert found[name][measure] == pytest.approx(value._asdict(), abs=1e-12)
+            assert found[name][measure] == pytest.approx(value.to_dict(), abs=1e-12)
+        assert found[name]["mce"]["low"] is None
+        assert "bin" in found[name]["mce"]["note"]
+        assert 0 < found[name]["ece"]["p_value"] <= 1
     assert good("evaluate", "val.npz", *told, "--json") == good("evaluate", "val.npz", *told, "--json")
 
 
 def test_evaluate_prints_a_table(good, fitted, tmp_path):
     (tmp_path / "m.json").rename(tmp_path / "[red].json")  # what rich would take for markup
     text = good("evaluate", "val.npz", "--map", "[red].json")
-    for word in ("200 samples, 4 classes, 95% intervals", "as given", "[red].json", "accuracy", "nll", "mmce", "("):
+    for word in (
+        "200 samples, 4 classes, 95% intervals",
+        "as given",
+        "[red].json",
+        "accuracy",
+        "nll",
+        "mmce",
+        "(",
+        "chance",
+        "p = ",
+        "(–) ",
+    ):
         assert word in text
 
 

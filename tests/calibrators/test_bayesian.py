@@ -252,6 +252,19 @@ def test_errors_anywhere_are_found_as_such_also_by_class():
     np.testing.assert_allclose(found.confusions_.matrix, expected, atol=0.12)
 
 
+@pytest.mark.parametrize("seed, k, n, rate", [(1, 10, 400, 0.2), (2, 5, 60, 0.4), (4, 10, 400, 0.2)])
+def test_ends_of_the_noise_interval_lie_between_points_of_the_grid(monkeypatch, seed, k, n, rate):
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, k))
+    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    wrong = rng.random(n) < rate
+    y[wrong] = rng.integers(k, size=wrong.sum())
+    found = BayesianTemperatureScaling(labels="noisy").fit(h, y).noise_interval_
+    monkeypatch.setattr("attemper.calibrators.posterior.GRID", (256, 2400))
+    fine = BayesianTemperatureScaling(labels="noisy").fit(h, y).noise_interval_
+    assert found == pytest.approx(fine, abs=1.6e-3)  # on points of the grid they were off by 0.002 to 0.004
+
+
 def test_two_classes_of_which_one_is_labelled_wrongly():
     h, y = draw(1500, 2, scale=6.0)
     flip = (y == 1) & (np.random.default_rng(0).random(1500) < 0.4)

@@ -234,7 +234,7 @@ def test_interval(grid):
 @pytest.mark.parametrize("grid", GRIDS)
 def test_interval_is_as_wide_as_the_spread_of_resampled_areas(grid):
     p, y, w = draw(300, 4)
-    value, low, high = referral_area(p, y, sample_weight=w, interval=0.95, thresholds=grid)
+    _, low, high = referral_area(p, y, sample_weight=w, interval=0.95, thresholds=grid)
     rng = np.random.default_rng(3)
     rows = [rng.integers(300, size=300) for _ in range(300)]
     spread = np.std([referral_area(p[i], y[i], sample_weight=w[i], thresholds=grid) for i in rows])

@@ -48,7 +48,16 @@ from attemper.cli.options import (
     with_json,
     with_val,
 )
-from attemper.cli.output import by_chance, comparison_json, number, out, plain, print_comparison, print_json, print_reasons
+from attemper.cli.output import (
+    by_chance,
+    comparison_json,
+    number,
+    out,
+    plain,
+    print_comparison,
+    print_json,
+    print_reasons,
+)
 from attemper.comparison import Comparison, compare
 from attemper.engines import forget
 from attemper.errors import InputError, naming_flags
@@ -226,7 +235,7 @@ def evaluate_(
     """Measure how far confidence and truth are apart, with intervals.
 
     Accuracy, NLL, Brier score, ECE (15 bins of equal width; of equal mass; class-wise), MCE and MMCE. Next to a
-    calibration error: what perfect calibration would show by chance, and p, the share of its draws that reach the error.
+    calibration error: what perfect calibration would show by chance, and p, the share of its draws that reach it.
     With fewer than 20 errors only the accuracy has an interval.
 
     \b

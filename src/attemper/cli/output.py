@@ -107,8 +107,8 @@ SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 def print_comparison(result: Comparison, interval: float) -> None:
     """Print the table of methods and the recommendation."""
     table = Table(
-        caption=f"on the test set, with {interval:.0%} intervals; chance: ECE of perfect calibration, p: share of its draws "
-        "that reach the ECE; changed: answers other than the network's",
+        caption=f"on the test set, with {interval:.0%} intervals; chance: ECE of perfect calibration, p: share of its "
+        "draws that reach the ECE; changed: answers other than the network's",
         caption_justify="left",
     )
     table.add_column("method")
@@ -156,7 +156,9 @@ def comparison_json(result: Comparison) -> dict[str, Any]:
 def number(value: float | Estimate) -> str:
     """Write a figure with its interval; a dash where there is none, with the reason in `print_reasons`."""
     if isinstance(value, Estimate):
-        return f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})" if value.has_interval else f"{value.value:.4f} (–)"
+        return (
+            f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})" if value.has_interval else f"{value.value:.4f} (–)"
+        )
     return f"{value:.4f}"
 
 

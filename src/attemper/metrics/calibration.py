@@ -281,7 +281,7 @@ def mmce_of(p: Predictions) -> Statistic:
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         sizes = _batches(count, len(r))
-        return np.concatenate([value_of((rng.random((size, len(r))).T < r) - r, w[:, None]) for size in sizes])
+        return np.concatenate([value_of((r > rng.random((size, len(r))).T) - r, w[:, None]) for size in sizes])
 
     gap = right[order, None] - r
     return Statistic(partial(value_of, gap), None, too_few(p.errors), drawn)

@@ -157,7 +157,9 @@ def around_area(value: float, influence: Floats, weights: Floats, interval: floa
     ``influence`` is that of DeLong et al. (1988).
     """
     if not 0 < value < 1:
-        return Estimate.without(value, "no interval for an area of 0 or 1: confidence separates right from wrong answers")
+        return Estimate.without(
+            value, "no interval for an area of 0 or 1: confidence separates right from wrong answers"
+        )
     half = quantile(interval) * _spread(influence, weights)[0] / (value * (1 - value))
     return Estimate(value, float(expit(logit(value) - half)), float(expit(logit(value) + half)))
 
@@ -180,7 +182,7 @@ def skewed(value: float, error: float, skewness: float, interval: float) -> Esti
 
 
 def _spread(influence: Floats, weights: Floats) -> tuple[float, float]:
-    """Standard error and skewness of a weighted mean."""
+    """Return standard error and skewness of a weighted mean."""
     a, n = weights / weights.sum(), effective(weights)
     d = influence - a @ influence
     variance = float(a**2 @ d**2)

@@ -137,7 +137,8 @@ class Binned:
             shared = len(tables) == 1
             cells = np.stack(
                 [
-                    np.searchsorted(self.edges[0 if shared else k][1:-1], c, side="left") + (0 if shared else k * n_bins)
+                    np.searchsorted(self.edges[0 if shared else k][1:-1], c, side="left")
+                    + (0 if shared else k * n_bins)
                     for k, (c, _) in enumerate(self.pairs())
                 ],
                 axis=1,
@@ -189,5 +190,3 @@ def _mass_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:
     count = np.searchsorted(bins, np.arange(1, n_bins), side="left")  # distinct values below each edge
     inner = np.append(0.0, distinct)[count]
     return np.concatenate([[0.0], inner, [1.0]])
-
-

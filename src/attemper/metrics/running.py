@@ -263,7 +263,12 @@ class RunningMetrics:
         if "squares" not in sums:
             weight, right = new._sums.means[:2, 0]
             new._sums.squares[:] = weight, max(weight - right, 0.0)
-        arrays = [new._sums.means, new._sums.top, new._sums.squares, *([] if new._sums.classes is None else [new._sums.classes])]
+        arrays = [
+            new._sums.means,
+            new._sums.top,
+            new._sums.squares,
+            *([] if new._sums.classes is None else [new._sums.classes]),
+        ]
         if any((a < 0).any() for a in arrays) or not new._sums.means[0, 0] > 0:
             raise FileError(f"{content.where}: its numbers contradict each other")
         return new

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from attemper.arrays import Floats
 from attemper.errors import InputError
-from attemper.report.methods import Said
 from attemper.metrics.intervals import wilson
+from attemper.report.methods import Said
 from attemper.scores import Scores
 
 __all__ = ["Groups", "group_classes", "names_of", "table"]

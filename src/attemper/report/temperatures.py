@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from attemper.arrays import Floats
-from attemper.report.methods import N_BINS, Said, chunks, weights
 from attemper.metrics.intervals import wilson
+from attemper.report.methods import N_BINS, Said, chunks, weights
 from attemper.report.numbers import bare
 from attemper.scores import Scores
 
