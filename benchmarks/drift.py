@@ -2,9 +2,13 @@
 
     python benchmarks/drift.py [--streams 2000] [--length 10000] [--delays 500] [--tolerance 1.1] [--seed 0]
     python benchmarks/drift.py --real
+    python benchmarks/drift.py --fitted
 
 With --real: the true test labels of all networks in data/, watched with temperatures fitted on all validation labels
 and on 200 of them; and labels of which some are wrong.
+
+With --fitted: no drift, but the map is fitted on 50, 200, 800 labels; each case several times; 5 % of the right
+predictions lost to the second class; and the conformal test of new data against a reference set.
 
 Rows are drawn from the test logits of networks in data/, with the temperature that fits their validation set (so
 confidences are those of a deployed, calibrated network), and labels from what the map says (no drift), or from that at
@@ -16,12 +20,13 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
-from attemper import TemperatureScaling, datasets
-from attemper.drift import DriftTest
+from attemper import BayesianTemperatureScaling, TemperatureScaling, datasets
+from attemper.drift import DriftTest, ExchangeabilityTest
 from attemper.kernels.drift import Wager, advance, log_ratios
 
 ROWS = 2000  # of each network
@@ -111,6 +116,71 @@ def real(told):
             print(f"| {name} | {wrong:.1%} | {len(found) / 200:.1%} | {median} |", flush=True)
 
 
+def draw(log_p, rows, factor, rng):
+    return (log_p[rows] / factor + rng.gumbel(size=(len(rows), log_p.shape[1]))).argmax(axis=1)
+
+
+def fitted(told, streams=100, length=3000):
+    """Print what a fitted temperature, copies of cases, and a tolerance do; every network one by one."""
+    rng = np.random.default_rng(told.seed)
+    print(
+        f"No drift, map fitted on n labels: share of {streams} streams of {length} with an alarm, asked tolerance 1.1\n"
+    )
+    print("| network | n | ts as exact | ts | bayes as exact | bayes | median tolerance of ts |\n|" + "---|" * 7)
+    for name, log_p in networks():
+        for n in (50, 200, 800):
+            alarms, tolerances = np.zeros(4), []
+            for _ in range(streams):
+                rows = rng.integers(len(log_p), size=n + length)
+                h, y = log_p[rows], draw(log_p, rows, 1.0, rng)
+                maps = []
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    for calibrator in (TemperatureScaling(), BayesianTemperatureScaling()):
+                        calibrator.fit(h[:n], y[:n])
+                        maps += [calibrator.map_, calibrator]
+                    tests = [DriftTest(m, alpha=told.alpha).update(h[n:], y[n:]) for m in maps]
+                alarms += [test.alarm for test in tests]
+                tolerances.append(tests[1].tolerance)
+            shown = " | ".join(f"{share:.0%}" for share in alarms / streams)
+            print(f"| {name} | {n} | {shown} | {np.median(tolerances):.2f} |", flush=True)
+    print(f"\nNo drift, T exact, each case m times in a row: share of {streams} streams with an alarm, tolerance 1\n")
+    print("| network | m | rows as news | with clusters |\n|---|---|---|---|")
+    for name, log_p in networks():
+        for m in (1, 2, 3):
+            alarms = np.zeros(2)
+            for _ in range(streams):
+                cases = rng.integers(len(log_p), size=length // m)
+                rows = np.repeat(cases, m)
+                h, y = log_p[rows], np.repeat(draw(log_p, cases, 1.0, rng), m)
+                ids = np.repeat(np.arange(len(cases)), m)
+                alarms[0] += DriftTest(1.0, alpha=told.alpha, tolerance=1.0).update(h, y).alarm
+                alarms[1] += DriftTest(1.0, alpha=told.alpha, tolerance=1.0).update(h, y, clusters=ids).alarm
+            print(f"| {name} | {m} | {alarms[0] / streams:.0%} | {alarms[1] / streams:.0%} |", flush=True)
+    print("\nDelay in samples after 1000 without drift (median of 40 streams; -: not within 8000), reference of 1000\n")
+    print("| network | change | tolerance 1 | tolerance 1.1 | conformal |\n|---|---|---|---|---|")
+    for name, log_p in networks():
+        for label in ("T × 1.5", "T / 1.5", "5 % of right predictions become the second class"):
+            delays = []
+            for _ in range(40):
+                rows = rng.integers(len(log_p), size=10_000)
+                h, y = log_p[rows], draw(log_p, rows, 1.0, rng)
+                if label.startswith("T"):
+                    y[2000:] = draw(log_p, rows, 1.5 if "×" in label else 1 / 1.5, rng)[2000:]
+                else:
+                    lost = (y == h.argmax(axis=1)) & (rng.random(len(y)) < 0.05) & (np.arange(len(y)) >= 2000)
+                    y = np.where(lost, np.argsort(h, axis=1)[:, -2], y)
+                tests = [
+                    DriftTest(1.0, alpha=told.alpha, tolerance=1.0),
+                    DriftTest(1.0, alpha=told.alpha),
+                    ExchangeabilityTest(1.0, h[:1000], y[:1000], alpha=told.alpha),
+                ]
+                at = [test.update(h[1000:], y[1000:]).alarm_at for test in tests]
+                delays.append([np.inf if a is None else a - 1000 for a in at])
+            shown = [f"{d:.0f}" if np.isfinite(d) else "-" for d in np.quantile(delays, 0.5, axis=0, method="higher")]
+            print(f"| {name} | {label} | {' | '.join(shown)} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=2000)
@@ -120,9 +190,13 @@ def main():
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--fitted", action="store_true")
     told = parser.parse_args()
     if told.real:
         real(told)
+        return
+    if told.fitted:
+        fitted(told)
         return
     begun = time.perf_counter()
     print(f"tolerance {told.tolerance:g}, alpha {told.alpha:g}\n")

@@ -258,7 +258,7 @@ def test_fit_says_in_words_what_it_found(good, val, tmp_path):
     assert text.splitlines()[-1] == "wrote attemper.json"  # the default
     assert (tmp_path / "attemper.json").is_file()
     assert "noise in the labels" in good("fit", "val.npz", "--noisy")
-    assert "at θ = 0.02" in good("fit", "val.npz", "--method", "ats", "--theta", "0.02")
+    assert "θ = 0.02" in good("fit", "val.npz", "--method", "ats", "--theta", "0.02")
 
 
 def test_theta_and_loss_are_those_of_ats(good, bad, val):

@@ -9,21 +9,29 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import attemper
 from attemper import (
     AttemperError,
+    AttemperWarning,
+    AttendedTemperatureScaling,
     BayesianTemperatureScaling,
+    EdgeWarning,
+    EnsembleTemperatureScaling,
     FileError,
     InputError,
     IsotonicCalibration,
     NotFittedError,
     ScaleMap,
     Scores,
+    StructuredScaling,
     TemperatureScaling,
     VectorScaling,
 )
-from attemper.drift import DriftTest
+from attemper.drift import DriftTest, ExchangeabilityTest, load_test
+from attemper.kernels.drift import conformal_p_values, log_bets
 
 from data import draw
+from oracles import softmax
 
 
 def stream(n=2000, k=5, change=1000, t=2.0, later=4.0, seed=0):
@@ -94,7 +102,7 @@ def test_the_alarm_is_raised_by_the_sample_that_it_names():
 def test_chunks_make_no_difference(monkeypatch):
     h, y = stream(500, 40)
     whole = DriftTest(2.0).update(h, y)
-    monkeypatch.setattr("attemper.drift.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("attemper.drift.sequential.CHUNK_ELEMENTS", 100)
     assert numbers(DriftTest(2.0).update(h, y)) == pytest.approx(numbers(whole), rel=1e-9)
 
 
@@ -114,10 +122,10 @@ def test_what_may_be_watched():
     h, y = draw(600, 4)
     ts = TemperatureScaling().fit(h, y)
     same = [
-        DriftTest(ts),
-        DriftTest(ts.map_),
-        DriftTest(ts.temperature_),
-        DriftTest(ScaleMap(1 / ts.temperature_)),
+        DriftTest(ts, tolerance=1.3),
+        DriftTest(ts.map_, tolerance=1.3),
+        DriftTest(ts.temperature_, tolerance=1.3),
+        DriftTest(ScaleMap(1 / ts.temperature_), tolerance=1.3),
     ]
     found = {numbers(test.update(h, y)) for test in same}
     assert len({round(n[3], 9) for n in found}) == 1
@@ -126,15 +134,15 @@ def test_what_may_be_watched():
         assert not test.alarm
         assert test.drift().temperature is None
     names = np.array(["a", "b", "c", "d"])
-    named = DriftTest(TemperatureScaling(classes=list(names)).fit(h, names[y])).update(h, names[y])
+    named = DriftTest(TemperatureScaling(classes=list(names)).fit(h, names[y]), tolerance=1.3).update(h, names[y])
     assert named.log_e_value == pytest.approx(same[0].log_e_value)
     p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
-    probs = DriftTest(TemperatureScaling(input="probs").fit(p, y)).update(p, y)
+    probs = DriftTest(TemperatureScaling(input="probs").fit(p, y), tolerance=1.3).update(p, y)
     assert probs.log_e_value == pytest.approx(same[0].log_e_value, abs=1e-6)
     for X in (torch.tensor(h), pd.DataFrame(h), h.tolist(), h.astype(np.float32)):
-        assert DriftTest(ts).update(X, y).log_e_value == pytest.approx(same[0].log_e_value, abs=1e-4)
-    assert DriftTest(ts).update(Scores.from_logits(h, y)).log_e_value == same[0].log_e_value
-    assert DriftTest(ts).update(Scores.from_logits(h), y).log_e_value == same[0].log_e_value
+        assert DriftTest(ts, tolerance=1.3).update(X, y).log_e_value == pytest.approx(same[0].log_e_value, abs=1e-4)
+    assert DriftTest(ts, tolerance=1.3).update(Scores.from_logits(h, y)).log_e_value == same[0].log_e_value
+    assert DriftTest(ts, tolerance=1.3).update(Scores.from_logits(h), y).log_e_value == same[0].log_e_value
 
 
 def test_an_impossible_label_is_an_alarm_at_once():
@@ -183,13 +191,13 @@ def test_tolerance_bears_with_small_factors():
 def test_a_daily_job_goes_on(tmp_path, n):
     h, y = stream()
     calibrator = TemperatureScaling().fit(h[:1000], y[:1000])
-    today = DriftTest(calibrator, alpha=0.01, tolerance=1.05)
+    today = DriftTest(calibrator, alpha=0.01, tolerance=1.25)
     if n:
         today.update(h[:n], y[:n])
     today.save(tmp_path / "d.json")
     tomorrow = DriftTest.load(tmp_path / "d.json")
     assert numbers(tomorrow) == numbers(today)
-    assert (tomorrow.alpha, tomorrow.tolerance) == (0.01, 1.05)
+    assert (tomorrow.alpha, tomorrow.tolerance) == (0.01, 1.25)
     assert numbers(tomorrow.update(h[n:1999], y[n:1999]) if n < 1999 else tomorrow) == numbers(
         today.update(h[n:1999], y[n:1999]) if n < 1999 else today
     )
@@ -251,6 +259,181 @@ def test_any_bytes_are_a_clear_error(tmp_path_factory, junk):
         DriftTest.load(path)
 
 
+@pytest.mark.parametrize("n", [60, 200])
+def test_a_tolerance_covers_the_error_of_the_fitted_temperature(n):
+    """Without drift: T from few labels is off by more than 1.1 in many fits, and must not raise alarms for that."""
+    rng = np.random.default_rng(n)
+    alarms = plain = 0
+    for _ in range(40):
+        h = 3 * rng.normal(size=(n + 3000, 5))
+        y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+        ts = TemperatureScaling().fit(h[:n], y[:n])
+        assert DriftTest(ts).tolerance == max(1.1, ts.known_within())
+        alarms += DriftTest(ts).update(h[n:], y[n:]).alarm
+        plain += DriftTest(ts.map_, tolerance=1.0).update(h[n:], y[n:]).alarm
+    assert plain >= 12  # taken for exact, the same temperatures raise alarms
+    assert alarms <= 2
+
+
+def test_every_temperature_brings_its_interval(tmp_path):
+    h, y = draw(400, 4)
+    for calibrator in (
+        TemperatureScaling(),
+        AttendedTemperatureScaling(),
+        BayesianTemperatureScaling(),
+        EnsembleTemperatureScaling(),
+        StructuredScaling(),
+    ):
+        calibrator.fit(h, y).save(tmp_path / "m.json")
+        test = DriftTest(attemper.load(tmp_path / "m.json"), tolerance=1.0)
+        assert 1.05 < test.tolerance < 1.6
+        assert test.tolerance == DriftTest(calibrator, tolerance=1.0).tolerance
+    assert DriftTest(VectorScaling().fit(h, y), tolerance=1.0).tolerance == 1.0
+    with pytest.warns(EdgeWarning):
+        perfect = TemperatureScaling().fit(h, h.argmax(axis=1))
+    assert perfect.temperature_interval_ is None
+    assert DriftTest(perfect).tolerance == 1.1
+
+
+def test_a_temperature_that_is_hardly_known_is_reported():
+    with pytest.warns(AttemperWarning, match="more labels"):
+        test = DriftTest(TemperatureScaling().fit([[1.0, 0.0], [0.0, 2.0], [1.5, 0.0]], [0, 1, 1]))
+    assert test.tolerance == 10
+
+
+def test_what_the_tolerance_hides_is_in_points_of_confidence():
+    h, y = draw(500, 4)
+    test = DriftTest(2.0, tolerance=1.3).update(h[:200], y[:200]).update(h[200:], y[200:])
+
+    def confidence(t):
+        return 100 * np.mean([max(softmax(row, t)) for row in h])
+
+    low, high = test.tolerated_points
+    assert low == pytest.approx(confidence(2.0 / 1.3) - confidence(2.0))
+    assert high == pytest.approx(confidence(2.0) - confidence(2.0 * 1.3))
+    assert f"{high:.1f} points" in test.describe()[1]
+    assert DriftTest(2.0).tolerated_points is None
+
+
+def test_copies_of_a_case_count_once():
+    """Each case three times: without clusters the test takes the copies for news, and raises false alarms."""
+    rng = np.random.default_rng(0)
+    alarms = {"rows": 0, "cases": 0}
+    for _ in range(30):
+        h = 3 * rng.normal(size=(1500, 5))
+        y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+        case = np.repeat(np.arange(1500), 3)
+        alarms["rows"] += DriftTest(2.0, tolerance=1.0).update(h[case], y[case]).alarm
+        test = DriftTest(2.0, tolerance=1.0).update(h[case], y[case], clusters=case)
+        alarms["cases"] += test.alarm
+        assert test.n_samples == 1500
+        assert test.log_e_value == pytest.approx(DriftTest(2.0, tolerance=1.0).update(h, y).log_e_value)
+    assert alarms["rows"] >= 15
+    assert alarms["cases"] <= 3
+    shuffled = rng.permutation(len(case))
+    apart = DriftTest(2.0).update(h[case][shuffled], y[case][shuffled], clusters=case[shuffled].astype(str))
+    assert apart.n_samples == 1500
+    with pytest.raises(InputError, match=r"\(1500,\)"):
+        DriftTest(2.0).update(h, y, clusters=case)
+
+
+def test_an_impossible_label_in_a_cluster():
+    h, y = draw(6, 3)
+    h[4, y[4]] = -np.inf
+    assert DriftTest(2.0).update(h, y, clusters=[7, 7, 7, 3, 3, 3]).alarm_at == 2
+
+
+class TestExchangeability:
+    """The conformal test against a reference set."""
+
+    def test_p_values_are_ranks(self):
+        rng = np.random.default_rng(0)
+        counts = np.bincount(rng.integers(0, 9, 40), minlength=9)
+        scores, u = rng.integers(0, 9, 30), rng.random(30)
+        seen = np.repeat(np.arange(9), counts).tolist()
+        naive = []
+        for s, v in zip(scores, u):
+            seen.append(s)
+            naive.append((sum(x < s for x in seen) + v * sum(x == s for x in seen)) / len(seen))
+        for block in (1, 7, 512):
+            np.testing.assert_allclose(conformal_p_values(scores, counts, u, block), naive, rtol=1e-13)
+
+    def test_wagers_are_densities(self):
+        p = (np.arange(200_000) + 0.5) / 200_000
+        np.testing.assert_allclose(np.exp(log_bets(p)).mean(axis=0), 1, rtol=0.02)
+        assert np.isfinite(log_bets(np.array([0.0, 1.0]))).all()
+        assert (np.diff(log_bets(p)[:, :8], axis=0) < 0).all()
+        assert (np.diff(log_bets(p)[:, 8:], axis=0) > 0).all()
+
+    def test_levels_and_power_whatever_the_map(self):
+        rng = np.random.default_rng(1)
+        false = found = 0
+        for _ in range(60):
+            h = 3 * rng.normal(size=(1800, 4))
+            y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+            test = ExchangeabilityTest(0.7, h[:300], y[:300]).update(h[300:800], y[300:800])  # a wrong temperature
+            false += test.alarm
+            y = (h / 4 + rng.gumbel(size=h.shape)).argmax(axis=1)
+            found += test.update(h[800:], y[800:]).alarm
+        assert false <= 8  # of 60 at 5 %: more than 8 in one of 700
+        assert found >= 55
+
+    @pytest.mark.parametrize("cut", [1, 333, 699])
+    def test_batches_and_files_make_no_difference(self, tmp_path, cut):
+        h, y = draw(1000, 3)
+        whole = ExchangeabilityTest(2.0, h[:300], y[:300], seed=3).update(h[300:], y[300:])
+        part = ExchangeabilityTest(2.0, h[:300], y[:300], seed=3).update(h[300 : 300 + cut], y[300 : 300 + cut])
+        part.save(tmp_path / "e.json")
+        part = ExchangeabilityTest.load(tmp_path / "e.json").update(h[300 + cut :], y[300 + cut :])
+        assert part.log_e_value == pytest.approx(whole.log_e_value)
+        assert part.p_value == pytest.approx(whole.p_value)
+        assert part.n_samples == whole.n_samples == 700
+        assert type(load_test(tmp_path / "e.json")) is ExchangeabilityTest
+
+    def test_more_likely_labels_are_drift_too(self):
+        h, y = draw(1500, 4)
+        test = ExchangeabilityTest(2.0, h[:500], y[:500]).update(h[500:], h[500:].argmax(axis=1))
+        assert test.alarm
+        assert "more likely" in " ".join(test.describe())
+
+    def test_a_label_of_probability_zero_is_the_strangest(self):
+        h, y = draw(100, 3)
+        test = ExchangeabilityTest(2.0, h, y)
+        h[5, y[5]] = -np.inf
+        assert not test.update(h, y).alarm
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            {"seed": -1},
+            {"n_reference": 0},
+            {"n_samples": 3},
+            {"bins": [0]},
+            {"bins": [-1] * 300},
+            {"counts": [0.5]},
+            {"counts": [-1]},
+            {"log_sup": -2},
+            {"sources": [3]},
+        ],
+    )
+    def test_damaged_files(self, tmp_path, damage):
+        path = tmp_path / "e.json"
+        ExchangeabilityTest(2.0, *draw(50, 3)).update(*draw(60, 3)).save(path)
+        path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+        with pytest.raises(FileError, match=r"e\.json"):
+            load_test(path)
+
+    def test_a_bad_batch_changes_nothing(self):
+        h, y = draw(50, 3)
+        test = ExchangeabilityTest(2.0, h, y).update(h, y)
+        before = test.log_e_value, test.n_samples
+        with pytest.raises(InputError, match="label 3"):
+            test.update(h, y + 1)
+        with pytest.raises(InputError, match="seed"):
+            ExchangeabilityTest(2.0, h, y, seed=-1)
+        assert (test.log_e_value, test.n_samples) == before
+
+
 def test_a_bad_batch_changes_nothing():
     h, y = draw(50, 3)
     test = DriftTest(TemperatureScaling().fit(h, y)).update(h, y)
@@ -262,8 +445,8 @@ def test_a_bad_batch_changes_nothing():
         (h, y[:-1], "49 labels for 50 rows"),
         (h, None, "needs them"),
         (h[:, :2], y % 2, "2 columns, but the map is for 3 classes"),
-        (Scores.from_logits(h), None, "give them once"),
-        (Scores.from_logits(h, y), y, "give them once"),
+        (Scores.from_logits(h), None, "pass them once"),
+        (Scores.from_logits(h, y), y, "pass them once"),
         (Scores.from_logits(h, y, sample_weight=np.ones(50)), None, "leave the weights out"),
         (Scores.from_probs(np.full((50, 3), 1 / 3), y), None, "hold probs"),
     ]:

@@ -47,7 +47,7 @@ def test_json(run):
     assert found["alarm"]
     assert found["new_samples"] == found["n_samples"] == 3000
     assert found["factor"] == pytest.approx(2.5, rel=0.2)
-    assert (found["alpha"], found["tolerance"]) == (0.001, 1.0)
+    assert (found["alpha"], found["requested_tolerance"]) == (0.001, 1.0)
     assert found["p_value"] <= 0.001
 
 
@@ -57,10 +57,74 @@ def test_a_daily_job(run, tmp_path):
     found = json.loads(out)
     assert (code, found["n_samples"], found["new_samples"]) == (1, 6000, 3000)
     assert found["alarm_at"] == json.loads(run("m.json", "good.npz", "bad.npz", "--json")[1])["alarm_at"]
-    code, out, _ = run("m.json", "good.npz", "--state", "d.json")
+    with np.load("good.npz") as good:
+        np.savez("later.npz", logits=good["logits"][::-1], labels=good["labels"][::-1])
+    code, out, _ = run("m.json", "later.npz", "--state", "d.json")
     assert code == 1  # the alarm stays
     assert "wrote d.json" in out
     assert DriftTest.load(tmp_path / "d.json").n_samples == 9000
+
+
+def test_the_same_day_counts_once(run, tmp_path):
+    run("m.json", "good.npz", "--state", "d.json")
+    before = (tmp_path / "d.json").read_bytes()
+    (tmp_path / "copy.npz").write_bytes((tmp_path / "good.npz").read_bytes())
+    for args in (["good.npz"], ["bad.npz", "copy.npz"]):
+        code, out, err = run("m.json", *args, "--state", "d.json")
+        assert (code, out) == (2, "")
+        assert f"{args[-1]}: was fed to d.json before" in err
+        assert (tmp_path / "d.json").read_bytes() == before
+    code, _, err = run("m.json", "good.npz", "copy.npz")
+    assert code == 2
+    assert "copy.npz: has the same content as another input" in err
+
+
+def test_a_state_with_a_file_address_goes_on(run, tmp_path):
+    address = f"file://{tmp_path}/d.json"
+    run("m.json", "good.npz", "--state", address)
+    found = json.loads(run("m.json", "bad.npz", "--state", address, "--json")[1])
+    assert (found["n_samples"], found["new_samples"]) == (6000, 3000)
+
+
+def test_the_tolerance_is_that_of_the_map(run):
+    with np.load("good.npz") as good:
+        TemperatureScaling().fit(good["logits"][:60], good["labels"][:60]).save("few.json")
+    code, out, _ = run("few.json", "good.npz", "--state", "d.json")
+    assert code == 0
+    assert "raised from 1.1" in out
+    found = json.loads(run("few.json", "bad.npz", "--state", "d.json", "--tolerance", 1.1, "--json")[1])
+    assert found["requested_tolerance"] == 1.1
+    assert found["tolerance"] > 1.2
+    assert all(points > 0 for points in found["tolerated_points"])
+
+
+def test_against_a_reference(run, tmp_path):
+    with np.load("good.npz") as good:
+        h, y = good["logits"], good["labels"]
+    np.savez("val.npz", logits=h[:1000], labels=y[:1000])
+    np.savez("day.npz", logits=h[1000:], labels=y[1000:])
+    np.save("val.npy", h[:1000])
+    np.save("val-labels.npy", y[:1000])
+    code, out, err = run("m.json", "day.npz", "--reference", "val.npz", "--state", "d.json")
+    assert (code, err) == (0, "")
+    assert "1000 reference samples" in out
+    code, out, _ = run("m.json", "bad.npz", "--reference", "val.npz", "--state", "d.json", "--json")
+    found = json.loads(out)
+    assert (code, found["n_samples"], found["n_reference"]) == (1, 5000, 1000)
+    assert "less likely" in found["message"]
+    same = run(
+        "m.json", "day.npz", "bad.npz", "--reference", "val.npy", "--reference-labels", "val-labels.npy", "--json"
+    )
+    assert json.loads(same[1])["alarm_at"] == found["alarm_at"]
+    for args, why in [
+        (["--state", "d.json"], "no --reference"),
+        (["--reference-labels", "val-labels.npy"], "add --reference"),
+        (["--reference", "val.npz", "--tolerance", "1.2"], "--tolerance"),
+        (["--reference", "val.npz", "--state", "val.npz"], "val.npz: is one of the inputs"),
+    ]:
+        code, out, err = run("m.json", "good.npz", *args)
+        assert (code, out) == (2, "")
+        assert why in err
 
 
 def test_errors_leave_the_state_alone(run, tmp_path):
@@ -72,7 +136,7 @@ def test_errors_leave_the_state_alone(run, tmp_path):
         IsotonicCalibration().fit(good["logits"], good["labels"]).save("iso.json")
     for args, why in [
         (["m.json", "other.npz", "--state", "d.json"], "3 columns of logits, but m.json was fitted for 4"),
-        (["m.json", "good.npz", "nan.npz", "--state", "d.json"], "nan.npz: logits: row 0, column 0 is NaN"),
+        (["m.json", "bad.npz", "nan.npz", "--state", "d.json"], "nan.npz: logits: row 0, column 0 is NaN"),
         (["iso.json", "good.npz", "--state", "d.json"], "another map than iso.json"),
         (["m.json", "good.npz", "--state", "d.json", "--alpha", 0.01], "begun with 0.05"),
         (["m.json", "good.npz", "--state", "m.json"], "m.json: is one of the inputs"),

@@ -162,6 +162,18 @@ class Sketch:
         c = chebyshev.coefficients(self.nll[:, None])
         return float(chebyshev.evaluate(c, self.interval, [np.log(temperature)])[0, 0]) / self.weight
 
+    def log_t_std(self, temperature: float) -> float:
+        """Return the standard deviation of log T that the samples leave: 1 / √(Σ Var_S[h / T]).
+
+        The Fisher information of u = log T follows from the table: NLL″(u) + NLL′(u).
+        """
+        c, scale = chebyshev.coefficients(self.nll[:, None]), 2 / self.interval.length
+        first = np.polynomial.chebyshev.chebder(c, axis=0) * scale
+        second = np.polynomial.chebyshev.chebder(first, axis=0) * scale
+        at = np.log(temperature)
+        slope, bend = (float(chebyshev.evaluate(d, self.interval, [at])[0, 0]) for d in (first, second))
+        return float(1 / np.sqrt(max(slope + bend, 1e-12)))
+
     def _obstacle(self, other: Sketch) -> str:
         """Say what keeps two sketches from being added; empty if nothing does."""
         if self.n_classes != other.n_classes:

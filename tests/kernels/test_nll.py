@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from attemper.kernels.nll import limits, minimise, sums
+from attemper.sketch import Sketch
 
 from data import cases, draw
-from oracles import exact_temperature, nll
+from oracles import exact_temperature, nll, softmax
 
 
 @given(cases(), st.floats(0.1, 10))
@@ -106,3 +107,18 @@ def test_a_slope_that_turns_sharply_is_no_trap():
     assert found.converged
     assert found.beta == pytest.approx(0.6, rel=1e-8)
     assert found.passes < 30
+
+
+def test_the_spread_of_log_t_is_that_of_the_fisher_information():
+    h, y = draw(400, 3)
+    found = minimise(lambda beta: sums(h, y, None, beta) / len(h))
+
+    def info(t):
+        p = np.array([softmax(row, t) for row in h])
+        x = h / t
+        return ((p * x**2).sum(axis=1) - (p * x).sum(axis=1) ** 2).sum()
+
+    assert found.log_t_std(400) == pytest.approx(info(1 / found.beta) ** -0.5, rel=1e-3)
+    sketch = Sketch.of(h, y)
+    for t in (0.7, 2.0, 9.0):
+        assert sketch.log_t_std(t) == pytest.approx(info(t) ** -0.5, rel=1e-6)

@@ -59,6 +59,8 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     Attributes
     ----------
     temperature_, theta_ : float
+    temperature_interval_ : (float, float) or None
+        As for `TemperatureScaling`, around this T.
     path_ : ThetaPath
         θ, T(θ) and validation NLL for every θ of the grid.
     map_, fit_report_, sketch_, classes_, n_features_in_
@@ -107,7 +109,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
 
     def describe(self) -> list[str]:
         """Return the same in words."""
-        return [f"T = {self.temperature_:.4g} at θ = {self.theta_:g}"]
+        return [*super().describe(), f"θ = {self.theta_:g}"]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -195,6 +197,8 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             )
         self.temperature_ = t
         self.map_ = ScaleMap(1 / t)
+        if edge is None and not sketch.flat:
+            self._set_interval(sketch.log_t_std(t))
         nll = float(value[chosen] / sketch.weight)
         error = float(best.error[chosen])
         ok = edge is None and error < 1e-3
@@ -221,7 +225,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
 
     def _fitted_to_dict(self) -> dict[str, Any]:
         path = {name: column.tolist() for name, column in self.path_._asdict().items()}
-        return {"temperature": self.temperature_, "theta": self.theta_, "path": path}
+        return super()._fitted_to_dict() | {"theta": self.theta_, "path": path}
 
     def _fitted_from_fields(self, content: Fields) -> None:
         super()._fitted_from_fields(content)

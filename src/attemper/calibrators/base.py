@@ -31,6 +31,8 @@ from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
 __all__ = ["Calibrator", "TemperatureCalibrator"]
 
+MAX_LOG_T_STD = 3.0  # beyond this the samples leave T open, and no interval is given
+
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
@@ -152,6 +154,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.map_.keeps_arg_max:
             return []
         return [f"changes the answer in {self.fit_report_.changed:.2%} of the validation samples"]
+
+    def known_within(self) -> float | None:
+        """Return the factor within which the data fix the overall temperature; None where that is unknown."""
+        return None
 
     def save(self, path: str | os.PathLike[str], *, provenance: Provenance | None = None) -> None:
         """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`.
@@ -332,6 +338,7 @@ class TemperatureCalibrator(Calibrator):
     """Base of the recipes whose answer is about one temperature. A sketch is enough for them."""
 
     temperature_: float
+    temperature_interval_: tuple[float, float] | None = None
 
     def sketch_parts(self) -> tuple[Part, ...] | None:
         """Return the parts of a sketch that this recipe needs beside the NLL."""
@@ -339,11 +346,28 @@ class TemperatureCalibrator(Calibrator):
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, as plain numbers."""
-        return {"temperature": self.temperature_}
+        interval = self.temperature_interval_
+        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
-        return [f"T = {self.temperature_:.4g}"]
+        """Return a readable summary."""
+        if self.temperature_interval_ is None:
+            return [f"T = {self.temperature_:.4g}"]
+        low, high = self.temperature_interval_
+        return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})"]
+
+    def known_within(self) -> float | None:
+        """Return the factor by which the ends of the interval of T differ from T."""
+        if self.temperature_interval_ is None:
+            return None
+        low, high = self.temperature_interval_
+        return max(self.temperature_ / low, high / self.temperature_)
+
+    def _set_interval(self, log_t_std: float) -> None:
+        """Set the 95 % interval of T, normal in log T."""
+        if log_t_std < MAX_LOG_T_STD:
+            factor = float(np.exp(1.959964 * log_t_std))
+            self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
 
     def _check_range_of(self, sketch: Sketch) -> None:
         """Refuse a sketch that does not cover the range that was asked for."""
@@ -355,7 +379,8 @@ class TemperatureCalibrator(Calibrator):
             )
 
     def _fitted_to_dict(self) -> dict[str, Any]:
-        return {"temperature": self.temperature_}
+        interval = self.temperature_interval_
+        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
 
     def _fitted_from_fields(self, content: Fields) -> None:
         self.temperature_ = content.number("temperature")
@@ -364,6 +389,11 @@ class TemperatureCalibrator(Calibrator):
         low, high = self._temperatures_of_map(content)
         if not low <= self.temperature_ <= high:
             self._reject_fitted(content, f"a temperature of {self.temperature_:g}", f"{low:.6g} to {high:.6g}")
+        if content.content.get("temperature_interval") is not None:  # older files of ts and ats have none
+            low, high = content.array("temperature_interval", (2,)).tolist()
+            if not 0 < low <= high:
+                raise FileError(f"{content.where}: a temperature_interval of {low} … {high}; expected positive ends")
+            self.temperature_interval_ = (low, high)
 
     def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
         """Return the range that the fitted temperature lies in if the map is its own."""

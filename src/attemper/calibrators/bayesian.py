@@ -161,7 +161,6 @@ class BayesianTemperatureScaling(StreamingCalibrator):
     def summary(self) -> dict[str, Any]:
         """Return what was found, as plain numbers."""
         return super().summary() | {
-            "temperature_interval": list(self.temperature_interval_),
             "labels": self.labels,
             "noise_rate": self.noise_rate_,
             "noise_interval": list(self.noise_interval_),
@@ -376,7 +375,6 @@ class BayesianTemperatureScaling(StreamingCalibrator):
 
     def _fitted_to_dict(self) -> dict[str, Any]:
         return super()._fitted_to_dict() | {
-            "temperature_interval": list(self.temperature_interval_),
             "noise_rate": self.noise_rate_,
             "noise_interval": list(self.noise_interval_),
             "floor": self.floor_,
@@ -390,8 +388,6 @@ class BayesianTemperatureScaling(StreamingCalibrator):
 
     def _fitted_from_fields(self, content: Fields) -> None:
         super()._fitted_from_fields(content)
-        low, high = content.array("temperature_interval", (2,)).tolist()
-        self.temperature_interval_ = (low, high)
         self.noise_rate_ = content.number("noise_rate")
         low, high = content.array("noise_interval", (2,)).tolist()
         self.noise_interval_ = (low, high)

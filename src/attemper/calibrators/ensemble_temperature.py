@@ -101,6 +101,8 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
             edge, t, converged = found, DEFAULT_T_RANGE[found == "high"], False
             why = f"{NO_FINITE_T[found]}; T = {t:g} is the edge of the range; "
         self.temperature_ = float(t)
+        if isinstance(found, nll.Minimum):
+            self._set_interval(found.log_t_std(scores.total_weight))
         mixed = mix(_components(scores, self.temperature_), scores.weights)
         self._keep(MixtureMap((mixed.weights[0], mixed.weights[1]), (1 / self.temperature_, 1.0), mixed.weights[2]))
         self.fit_report_ = FitReport(

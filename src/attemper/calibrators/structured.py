@@ -253,6 +253,10 @@ class StructuredScaling(Calibrator):
                 stacklevel=4,
             )
 
+    def known_within(self) -> float | None:
+        """Return the factor within which the data fix the overall temperature, as `bayes_` finds it."""
+        return self.bayes_.known_within()
+
     def _fitted_to_dict(self) -> dict[str, Any]:
         return {
             "bayes": self.bayes_._fitted_to_dict(),

@@ -51,6 +51,9 @@ class TemperatureScaling(StreamingCalibrator):
     Attributes
     ----------
     temperature_ : float
+    temperature_interval_ : (float, float) or None
+        95 % interval of T from the Fisher information, as if labels were drawn from softmax(logits / T). None where T
+        lies on the edge of its range.
     map_ : ScaleMap
     fit_report_ : FitReport
         Convergence, the error bound of log T, the validation NLL.
@@ -102,6 +105,7 @@ class TemperatureScaling(StreamingCalibrator):
         if isinstance(found, nll.Minimum) and low <= 1 / found.beta <= high:
             report = FitReport(found.converged, found.error, None, found.nll, len(scores), found.passes, str(found))
             self._finish(1 / found.beta, report)
+            self._set_interval(found.log_t_std(scores.total_weight))
             return
         if found == "flat":
             value = float(_evaluator(scores, np.float64)(1.0)[0])
@@ -161,6 +165,8 @@ class TemperatureScaling(StreamingCalibrator):
                 hint = f"Use a sketch of a range beyond it: {beyond}. {advice()}"
         ok = edge is None and error < 1e-3
         self._finish(t, FitReport(ok, error, edge, sketch.mean_nll(t), sketch.n_samples, 1, message), hint)
+        if edge is None:
+            self._set_interval(sketch.log_t_std(t))
 
     def _finish(self, t: float, report: FitReport, hint: str = "") -> None:
         self.temperature_ = float(t)

@@ -17,7 +17,7 @@ from attemper.cli.options import INPUT, reading, with_debug, with_json
 from attemper.cli.output import number, out, plain, print_json
 from attemper.decisions import Policy
 from attemper.documents import read_document
-from attemper.drift import DriftTest
+from attemper.drift import DriftTest, ExchangeabilityTest, load_test
 from attemper.errors import AttemperError, InputError
 from attemper.files import expanded, open_scores
 from attemper.files.reading import checked_file, listed, opened
@@ -70,14 +70,15 @@ def inspect(file: str, read: dict[str, Any], as_json: bool) -> None:
 
 def of_document(path: Place) -> Found:
     """Look at a document of attemper."""
-    kind = read_document(path, "calibrator", "sketch", "policy", "drift test", "running metrics").text("attemper")
-    if kind == "drift test":
-        test = DriftTest.load(path)
+    tests = (DriftTest.document, ExchangeabilityTest.document)
+    kind = read_document(path, "calibrator", "sketch", "policy", *tests, "running metrics").text("attemper")
+    if kind in tests:
+        test = load_test(path)
         state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
         return (
             {"kind": kind, "n_samples": test.n_samples, "alarm": test.alarm, "p_value": test.p_value},
             [
-                f"a drift test: {state}",
+                f"state of {'an' if kind[0] in 'aeiou' else 'a'} {kind}: {state}",
                 f"after {test.n_samples} samples; p = {test.p_value:.3g}, alpha {test.alpha:g}",
             ],
         )

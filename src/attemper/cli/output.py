@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
-from pathlib import Path
 
 import click
 import numpy as np

@@ -3,7 +3,7 @@
 For a row of log-probabilities log p and a factor λ let q^λ = softmax(log p / λ): what the map would say if its
 temperature were λ times as high. `log_ratios` gives log q^λ(y) − log q^e(y) for a grid of λ outside a band [1/τ, τ],
 e being the edge of the band on the side of λ. `advance` multiplies such ratios up from every possible beginning at
-once. Why that is a fair wager: docs/drift.md.
+once. Why that is a fair wager: docs/drift.md. `log_bets` gives such ratios for conformal p-values instead.
 """
 
 from __future__ import annotations
@@ -15,12 +15,27 @@ from numpy.typing import NDArray
 
 from attemper.kernels.softmax import rest, split
 
-__all__ = ["STEPS", "Wager", "advance", "best_factor", "log_factors", "log_prior", "log_ratios", "log_unspent"]
+__all__ = [
+    "STEPS",
+    "WIDTH",
+    "Wager",
+    "advance",
+    "average_by_cluster",
+    "best_factor",
+    "conformal_p_values",
+    "log_bets",
+    "log_factors",
+    "log_prior",
+    "log_ratios",
+    "log_unspent",
+    "top_confidence",
+]
 
 Floats = NDArray[np.float64]
 
 # Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
 STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)
+WIDTH = 2 * len(STEPS)  # wagers side by side: half of them on a change upwards
 SCALE = 100.0  # samples within which a first change is about as likely at any of them
 
 
@@ -59,6 +74,66 @@ def log_ratios(log_p: Floats, y: NDArray[np.int64], tolerance: float) -> Floats:
     return np.stack([log_q(float(np.exp(-u))) - (above if u > 0 else below) for u in factors], axis=1)
 
 
+def top_confidence(log_p: Floats, factor: float) -> Floats:
+    """Return the largest probability of each row at ``factor`` times the temperature."""
+    rows = split(log_p, masked=bool(np.isneginf(log_p).any()))
+    return np.asarray(1 / (1 + rest(rows, 1 / factor, np.empty_like(rows.d))[1]))
+
+
+def average_by_cluster(ratios: Floats, clusters: NDArray[np.generic]) -> tuple[Floats, NDArray[np.int64]]:
+    """Average log-ratios over the rows of each cluster, in the order in which clusters appear.
+
+    Return them, and the number of the cluster of each row. By Hölder's inequality the mean of Π L_i^(1/m) over m rows
+    is at most Π E[L_i]^(1/m) ≤ 1, however the rows depend on each other.
+    """
+    _, first, inverse, count = np.unique(clusters, return_index=True, return_inverse=True, return_counts=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    case = rank[inverse.ravel()]
+    total = np.zeros((len(first), ratios.shape[1]))
+    np.add.at(total, case, ratios)
+    return total / count[np.argsort(first)][:, None], case
+
+
+# Exponents of the power wagers ε p^(ε−1), which grow with single surprises, and slopes of the tilts, which grow with
+# many small ones. Each is a density on [0, 1].
+POWERS: Floats = 1 - np.array([0.1, 0.25, 0.45, 0.65])
+TILTS: Floats = np.array([0.2, 0.7, 1.5, 4.0])
+
+
+def log_bets(p: Floats) -> Floats:
+    """Log-densities of wagers on p-values, one row for each: half on small ones, half on large ones."""
+    p = np.clip(p, 1e-300, 1.0)[:, None]
+
+    def side(q: Floats) -> Floats:
+        q = np.maximum(q, 1e-300)
+        power = np.log(POWERS) + (POWERS - 1) * np.log(q)
+        tilt = np.log(TILTS / -np.expm1(-TILTS)) - TILTS * q
+        return np.concatenate([power, tilt], axis=1)
+
+    return np.concatenate([side(p), side(1 - p)], axis=1)
+
+
+def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: Floats, block: int = 512) -> Floats:
+    """Smoothed conformal p-values of samples that come one after the other; a low score is a strange one.
+
+    ``counts[s]`` is how many samples before the first had score s; ``u`` are uniform numbers that break ties. Under
+    exchangeability the p-values are independent and uniform.
+    """
+    found = np.empty(len(scores))
+    counts = counts.copy()
+    for first in range(0, len(scores), block):
+        s = scores[first : first + block]
+        m = np.arange(len(s))
+        below, equal = np.concatenate([[0], np.cumsum(counts)])[s], counts[s]
+        earlier = m[None, :] < m[:, None]
+        below = below + ((s[None, :] < s[:, None]) & earlier).sum(axis=1)
+        equal = equal + ((s[None, :] == s[:, None]) & earlier).sum(axis=1)
+        found[first : first + block] = (below + u[first : first + block] * (equal + 1)) / (counts.sum() + m + 1)
+        counts += np.bincount(s, minlength=len(counts))
+    return found
+
+
 class Wager(NamedTuple):
     """What is known after t samples, for each factor."""
 
@@ -70,7 +145,7 @@ class Wager(NamedTuple):
     @classmethod
     def new(cls) -> Wager:
         """Nothing is at stake yet."""
-        none = np.full(2 * len(STEPS), -np.inf)
+        none = np.full(WIDTH, -np.inf)
         return cls(0, none, none, np.zeros(len(none), dtype=np.int64))
 
 

@@ -99,6 +99,10 @@ class Minimum:
     at: float  # the last β that was looked at, and the curvature there
     curvature: float
 
+    def log_t_std(self, weight: float) -> float:
+        """Return the standard deviation of log T = −log β that ``weight`` samples leave: 1 / √(Σ Var_S[β h])."""
+        return float(1 / np.sqrt(max(weight * self.curvature * self.beta**2, 1e-12)))
+
     def __str__(self) -> str:
         """Say in a sentence how the search ended."""
         state = "converged" if self.converged else "did NOT converge"

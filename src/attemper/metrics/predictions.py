@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels, as_matrix, as_weights, to_numpy
 from attemper.errors import InputError, InputTypeError
+from attemper.metrics.intervals import effective
 from attemper.plausibility import SUMS, room_of_sums
 from attemper.scores import Scores
-from attemper.metrics.intervals import effective
 
 __all__ = ["Predictions"]
 

@@ -1,0 +1,237 @@
+"""A sequential test of whether the temperature of the deployed map still fits.
+
+It may be looked at after every batch, for as long as one likes. If the temperature of the map is right within the
+tolerance, and each label is news (drawn afresh given all before it), the probability that it *ever* raises a false
+alarm is at most ``alpha``. The proof is in docs/drift.md.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from numbers import Real
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper.arrays import Floats, Labels
+from attemper.calibrators import Calibrator
+from attemper.documents import Fields
+from attemper.drift.sequential import SequentialTest
+from attemper.errors import AttemperWarning, FileError, InputError, setting
+from attemper.kernels.drift import average_by_cluster, best_factor, log_factors, log_ratios, top_confidence
+from attemper.maps import Map, ScaleMap
+
+__all__ = ["Drift", "DriftTest"]
+
+MAX_TOLERANCE = 10.0
+
+
+class Drift(NamedTuple):
+    """What the labels look like now, as `DriftTest` sees it; an estimate, without a guarantee."""
+
+    factor: float  # by which the temperature of the map would have to be multiplied
+    temperature: float | None  # what it would then be, where the map has one
+    since: int | None  # samples that came before the change; None: there seems to be none
+
+
+class DriftTest(SequentialTest):
+    """Watch a deployed map, and raise an alarm once new labels no longer fit its temperature.
+
+    The hypothesis is that each label, given all labels and logits before it, is drawn from what the map predicts, up to
+    a factor of the temperature between 1/tolerance and tolerance, which may change from sample to sample. The test
+    grows a *wealth* that such labels cannot make large: the probability that it ever reaches 1/alpha is at most alpha.
+
+    Parameters
+    ----------
+    deployed : Calibrator, Map or float
+        A fitted calibrator; or a map or a temperature for logits.
+    alpha : float
+        Probability of a false alarm, over all time.
+    tolerance : float
+        Factors of the temperature up to this, and down to its inverse, are no drift. A calibrator with an interval
+        of its temperature raises the tolerance to that interval: a temperature that was fitted on 200 labels is itself
+        off by 10 to 30 percent, and testing it more closely than it is known raises false alarms. Pass the map itself,
+        ``DriftTest(calibrator.map_)``, to take its temperature for exact.
+
+    Attributes
+    ----------
+    n_samples : int
+    alarm : bool
+        Once raised, it stays.
+    alarm_at : int or None
+        The sample that raised it, counted from 1.
+    tolerance, requested_tolerance : float
+        The tolerance in force, and the one that was asked for.
+    tolerated_points : (float, float) or None
+        What the tolerance hides: by how many points (percent) the mean confidence on the samples seen may be too low,
+        and too high, without counting as drift.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 3 * rng.normal(size=(4000, 5))
+    >>> def labels(t):
+    ...     return (logits / t + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    >>> test = DriftTest(2.0).update(logits, labels(2.0))
+    >>> test.alarm
+    False
+    >>> test.update(logits, labels(3.0)).alarm
+    True
+    >>> test.alarm_at, test.drift().since
+    (4638, 4095)
+    >>> round(test.drift().temperature, 1)
+    2.9
+    """
+
+    document = "drift test"
+
+    tolerance: float
+    requested_tolerance: float
+    _confidence: Floats | None  # samples; sums of the confidence at T, at T · tolerance and at T / tolerance
+
+    def __init__(self, deployed: Calibrator | Map | float, *, alpha: float = 0.05, tolerance: float = 1.1) -> None:
+        super().__init__(deployed, alpha)
+        if not isinstance(tolerance, Real) or isinstance(tolerance, bool) or not 1 <= tolerance <= MAX_TOLERANCE:
+            raise InputError(
+                f"{setting('tolerance', tolerance)}: expected a factor of the temperature from 1 to 10, such as 1.1"
+            )
+        self.requested_tolerance = self.tolerance = float(tolerance)
+        known = deployed.known_within() if isinstance(deployed, Calibrator) else None
+        if known is not None:
+            if known > MAX_TOLERANCE:
+                warnings.warn(
+                    f"DriftTest: the interval of the map's temperature reaches a factor of {known:.3g}, so hardly any "
+                    "drift can be found. Fit the map on more labels.",
+                    AttemperWarning,
+                    stacklevel=2,
+                )
+            self.tolerance = max(self.tolerance, min(known, MAX_TOLERANCE))
+        self._confidence = np.zeros(4)
+
+    def update(self, X: Any, y: Any = None, *, clusters: Any = None) -> Self:
+        """Take in labelled samples, in the order in which they came.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_classes)
+            What the map takes: logits, or probabilities for a calibrator with ``input="probs"``; or a `Scores`.
+        y : array of shape (n_samples,)
+            Column numbers, or names if the calibrator knows them. There are no sample weights: a wager is on
+            each label once.
+        clusters : array of shape (n_samples,), optional
+            Which samples are the same case (patient, lesion, document). A case with m samples counts once: each of its
+            log-ratios has weight 1/m, whatever the samples have in common. Pass all samples of a case in one call;
+            ``n_samples`` and ``alarm_at`` then count cases.
+        """
+        if clusters is None:
+            return super().update(X, y)
+        scores, labels = self._read(X, y)
+        ids = np.asarray(clusters)
+        if ids.shape != (len(scores),):
+            raise InputError(f"clusters: expected one per row, shape ({len(scores)},); got shape {ids.shape}")
+        before = self._confidence
+        found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
+        ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)
+        impossible = np.concatenate([rows + first for _, rows, first in found])
+        try:
+            self._advance(ratios, np.sort(case[impossible]))
+        except BaseException:
+            self._confidence = before
+            raise
+        self.n_classes = scores.n_classes
+        return self
+
+    @property
+    def tolerated_points(self) -> tuple[float, float] | None:
+        """Return by how many points the mean confidence may be too low and too high within the tolerance."""
+        if self._confidence is None or self._confidence[0] == 0:
+            return None
+        mean, softer, sharper = 100 * self._confidence[1:] / self._confidence[0]
+        return float(sharper - mean), float(mean - softer)
+
+    def drift(self) -> Drift:
+        """Estimate by what factor the temperature is off now, and since when.
+
+        The factor is the one that the labels support best, as far as they support a change at all.
+        """
+        share = self._share_won()
+        factor = math.exp(share * best_factor(self._wager, self.tolerance))
+        temperature = factor / self.map.beta if isinstance(self.map, ScaleMap) else None
+        since = int(self._wager.start[self._wager.log_stake.argmax()]) if share > 0.5 else None
+        return Drift(factor, temperature, since)
+
+    def describe(self) -> list[str]:
+        """Return the verdict as readable lines."""
+        if not self.alarm:
+            return [
+                f"no alarm: {self.n_samples} labels are not enough evidence against the map (p = {self.p_value:.3g}; "
+                f"alarm at {self.alpha:g})",
+                *self._hidden(),
+            ]
+        factor, temperature, since = self.drift()
+        lines = [
+            f"ALARM at sample {self.alarm_at} of {self.n_samples}: the map no longer fits (p = {self.p_value:.3g})"
+        ]
+        if self._impossible_at is not None:
+            lines.append(
+                f"sample {self._impossible_at} has a label to which the map gives a probability of exactly 0, so no "
+                "temperature explains it"
+            )
+        if since is not None:
+            way = "over-confident: T should be higher" if factor > 1 else "under-confident: T should be lower"
+            now = "" if temperature is None else f", T = {temperature:.3g}"
+            lines.append(
+                f"since about sample {since + 1} the network has been {way} by a factor of about {factor:.2f}{now}"
+            )
+        return [*lines, "fit the map again on recent labels, and watch the new one with a new test"]
+
+    def _hidden(self) -> list[str]:
+        """Report what the tolerance leaves out."""
+        points = self.tolerated_points
+        if points is None or self.tolerance == 1:
+            return []
+        why = ""
+        if self.tolerance > self.requested_tolerance:
+            why = f", raised from {self.requested_tolerance:g} to the interval of the map's own T"
+        return [
+            f"tolerance {self.tolerance:.3g}{why}: a mean confidence that is up to {points[1]:.1f} points too high or "
+            f"{points[0]:.1f} points too low is not counted as drift"
+        ]
+
+    def _log_ratios(self, log_p: Floats, y: Labels) -> tuple[Floats, NDArray[np.int64]]:
+        if self._confidence is not None:
+            sums = [top_confidence(log_p, factor).sum() for factor in (1.0, self.tolerance, 1 / self.tolerance)]
+            self._confidence = self._confidence + np.array([len(y), *sums])
+        impossible = np.flatnonzero(np.isneginf(log_p[np.arange(len(y)), y]))
+        if not impossible.size:
+            return log_ratios(log_p, y, self.tolerance), impossible
+        y = y.copy()
+        y[impossible] = log_p[impossible].argmax(axis=1)
+        ratios = log_ratios(log_p, y, self.tolerance)
+        ratios[impossible] = 0.0
+        return ratios, impossible
+
+    def _extra_to_dict(self) -> dict[str, Any]:
+        return {
+            "tolerance": self.tolerance,
+            "requested_tolerance": self.requested_tolerance,
+            "log_factors": log_factors(self.tolerance).tolist(),
+            "confidence": None if self._confidence is None else self._confidence.tolist(),
+        }
+
+    @classmethod
+    def _from_map(cls, found: Map, content: Fields) -> Self:
+        new = cls(found, alpha=content.number("alpha"), tolerance=content.number("tolerance"))
+        factors = log_factors(new.tolerance)
+        if not np.allclose(content.array("log_factors", factors.shape), factors, rtol=1e-12):
+            raise FileError(
+                f"{content.where}: written by another version of attemper, which wagers on other factors; begin anew"
+            )
+        if "requested_tolerance" in content:
+            new.requested_tolerance = content.number("requested_tolerance")
+        # States of 0.1 have no sums of confidences; those of later samples alone would be of another stretch.
+        kept = content.content.get("confidence")
+        new._confidence = None if kept is None else content.array("confidence", (4,))
+        return new
