@@ -171,7 +171,7 @@ class Sketch:
         first = np.polynomial.chebyshev.chebder(c, axis=0) * scale
         second = np.polynomial.chebyshev.chebder(first, axis=0) * scale
         at = np.log(temperature)
-        slope, bend = (float(chebyshev.evaluate(d, self.interval, [at])[0, 0]) for d in (first, second))
+        slope, bend = (float(chebyshev.evaluate(np.asarray(d), self.interval, [at])[0, 0]) for d in (first, second))
         return float(1 / np.sqrt(max(slope + bend, 1e-12)))
 
     def _obstacle(self, other: Sketch) -> str:
