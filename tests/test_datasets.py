@@ -50,6 +50,25 @@ def test_the_skin_networks_are_split_by_seed():
     np.testing.assert_array_equal(rows(first), rows(other))  # the same images, dealt in another way
 
 
+@pytest.mark.parametrize("name", [n for n in datasets.names() if "skin" in n])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_no_lesion_is_in_both_parts(name, seed):
+    data = datasets.load(name, seed=seed)
+    lesions = data.extra["lesion_id"]
+    assert len(data.val_labels) == 801
+    assert not set(lesions[:801]) & set(lesions[801:])
+    stored = datasets.stored(name)
+    where = {image: i for i, image in enumerate(stored["image_id"])}
+    rows = [where[image] for image in data.extra["image_id"]]
+    np.testing.assert_array_equal(stored["logits"][rows], np.concatenate([data.val_logits, data.test_logits]))
+    np.testing.assert_array_equal(stored["lesion_id"][rows], lesions)
+
+
+def test_a_data_set_is_shown_in_one_line():
+    assert repr(datasets.load()).count("\n") == 0
+    assert len(repr(datasets.load())) < 120
+
+
 def test_a_split_of_its_own_does_not_depend_on_the_seed():
     a, b = (datasets.load("lenet5-mnist-s0", seed=seed) for seed in (0, 1))
     np.testing.assert_array_equal(a.val_logits, b.val_logits)

@@ -36,6 +36,12 @@ class Dataset:
     config: dict[str, Any]  # how it was trained, and its measured figures
     extra: dict[str, NDArray[Any]]  # mean MC-dropout probabilities, image and lesion numbers, where there are any
 
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}: {len(self.val_labels)} validation and {len(self.test_labels)} test samples, "
+            f"{len(self.class_names)} classes)"
+        )
+
 
 def names() -> list[str]:
     """Names of the data sets that can be loaded here.
@@ -50,11 +56,14 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     """Load one data set.
 
     The skin-lesion networks have no validation part of their own: as in the paper, a fifth of their
-    test images (801 of 4006), drawn at random with ``seed``, serves as one.
+    test images (801 of 4006), drawn at random with ``seed``, serves as one. All images of a lesion are in the same
+    part, so that no test image shows a lesion that the map was fitted on.
 
     >>> skin = load("resnet200-skin-lesionsplit-s0")
-    >>> skin.val_logits.shape, skin.test_logits.shape, skin.class_names[4]
-    ((801, 7), (3205, 7), 'mel')
+    >>> skin
+    Dataset('resnet200-skin-lesionsplit-s0': 801 validation and 3205 test samples, 7 classes)
+    >>> skin.val_logits.shape, skin.class_names[4]
+    ((801, 7), 'mel')
     """
     arrays = stored(name)
     logits, labels = arrays.pop("logits"), arrays.pop("labels")
@@ -63,8 +72,7 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     if "val_logits" in arrays:
         val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels")
         return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
-    order = np.random.default_rng(seed).permutation(len(labels))
-    val, test = order[: len(labels) // 5], order[len(labels) // 5 :]
+    val, test = _divided(arrays["lesion_id"], len(labels) // 5, seed)
     extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
     return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
 
@@ -88,6 +96,20 @@ def stored(name: str) -> dict[str, NDArray[Any]]:
             if key in arrays:
                 arrays[key] = arrays[key].astype(np.int64)
     return arrays
+
+
+def _divided(groups: NDArray[Any], size: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide rows into a first part of ``size`` and the rest, both in random order, no group in both."""
+    rng = np.random.default_rng(seed)
+    _, group = np.unique(groups, return_inverse=True)
+    count = np.bincount(group)
+    first, left = np.zeros(len(count), dtype=bool), size
+    for g in rng.permutation(len(count)):  # groups of one row fill what larger ones leave
+        if count[g] <= left:
+            first[g], left = True, left - count[g]
+    rows = rng.permutation(len(groups))
+    chosen = first[group[rows]]
+    return rows[chosen], rows[~chosen]
 
 
 def path_of(name: str) -> Path:
