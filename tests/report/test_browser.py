@@ -341,3 +341,37 @@ def test_it_fits_every_screen_and_paper(browser, page, tmp_path, name, width, sc
         colours = len(set(image.convert("RGB").resize((200, 1000)).get_flattened_data()))
     assert colours > 50  # charts are drawn
     assert (max(corner) < 60) == (name == "dark")
+
+
+@pytest.mark.parametrize("window", [390, 800, 1400])
+@pytest.mark.parametrize("paper", [718, 740], ids=["A4", "Letter"])  # pixels between the margins
+def test_printed_from_any_window_nothing_is_cut_or_covered(browser, page, window, paper):
+    """Charts are sized before the page has its width on paper, and nothing tells them later."""
+    deaf = "window.ResizeObserver = class { observe() {} unobserve() {} disconnect() {} };"
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": deaf})
+    try:
+        opened(browser, page, window)
+        browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        size = {"width": paper, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= paper
+        boxes = browser.execute_script(
+            """
+            return [...document.querySelectorAll("canvas")].map((canvas) => {
+              const figure = canvas.closest("figure");
+              const box = (e) => { const { left, top, right, bottom } = e.getBoundingClientRect(); return { left, top, right, bottom }; };
+              return [canvas, figure, figure.querySelector("figcaption")].map(box);
+            });
+            """
+        )
+        assert len(boxes) == 3
+        for canvas, figure, caption in boxes:
+            assert figure["left"] - 1 <= canvas["left"]
+            assert canvas["right"] <= figure["right"] + 1 <= paper + 1
+            assert canvas["right"] - canvas["left"] > 0.9 * (figure["right"] - figure["left"])
+            assert canvas["bottom"] <= caption["top"] + 1
+            assert 150 < canvas["bottom"] - canvas["top"] < 400
+            assert caption["bottom"] <= figure["bottom"] + 1
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)

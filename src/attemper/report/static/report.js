@@ -292,20 +292,24 @@
   });
   prefersDark.addEventListener("change", () => { nameToggle(); paint(); });
 
-  // On paper: light, and charts as wide as the page.
+  // On paper: light, and charts in a size of their own. What the window measures now is not the page: the style sheet
+  // fits them into it.
+  const PAPER = [[reliabilityChart, 420, 300], [temperatureChart, 420, 300], [referralChart, 720, 300]];
   let before;
-  const resize = () => [reliabilityChart, temperatureChart, referralChart].forEach((chart) => chart.resize());
+  const sharp = (ratio) => PAPER.forEach(([chart]) => { chart.options.devicePixelRatio = ratio; });
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
+    sharp(3);
     paint();
-    resize();
+    PAPER.forEach(([chart, width, height]) => chart.resize(width, height));
   });
   addEventListener("afterprint", () => {
     if (before === undefined) delete root.dataset.theme;
     else root.dataset.theme = before;
+    sharp(undefined);
     paint();
-    resize();
+    PAPER.forEach(([chart]) => chart.resize());
   });
 
   nameToggle();
