@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import namedtuple
 from dataclasses import replace
 
@@ -642,3 +643,25 @@ def test_torch_tensors_are_drawn_as_arrays_are(fitted):
     ax = Figure().subplots()
     plots.risk_coverage(ax, {"torch": curve}, chosen=0.5)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [20, 10])
+
+
+def test_a_notebook_shows_what_is_drawn(tmp_path):
+    """A real kernel of Jupyter: the picture is below the cell, wherever in the cell it was drawn."""
+    import nbclient
+    import nbformat
+
+    cell = """
+import numpy as np
+from attemper import metrics, plots
+rng = np.random.default_rng(0)
+p = rng.dirichlet(np.ones(3), 200)
+[ax] = plots.new_axes()
+plots.reliability_diagram(ax, metrics.reliability(p, p.argmax(axis=1)))
+done = True
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Jupyter's own packages
+        nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}}).execute()
+    kinds = [set(output.get("data", ())) for output in notebook.cells[0].outputs]
+    assert sum("image/png" in kind for kind in kinds) == 1

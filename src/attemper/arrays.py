@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import array_api_compat
@@ -33,6 +33,7 @@ __all__ = [
     "masks_as_inf",
     "numbered",
     "on_gpu",
+    "one_line",
     "reject_masked",
     "reshaping",
     "to_numpy",
@@ -362,6 +363,25 @@ def to_numpy(array: Any) -> NDArray[Any]:
     if result.dtype.kind in "fV" and result.dtype.itemsize < 4:  # float16; bfloat16 of ml_dtypes is kind V
         return result.astype(np.float32)
     return result
+
+
+def one_line(thing: Any) -> str:
+    """Show a dataclass or named tuple in one line: of arrays and long lists the shape alone.
+
+    Use it as ``__repr__``.
+    """
+    names = [f.name for f in fields(thing)] if is_dataclass(thing) else thing._fields
+    shown = (f"{name}={_brief_value(getattr(thing, name))}" for name in names)
+    return f"{type(thing).__name__}({', '.join(shown)})"
+
+
+def _brief_value(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is not None and math.prod(shape) > 4:
+        return f"<array of shape {tuple(int(n) for n in shape)}>"
+    if isinstance(value, tuple | list | dict) and len(value) > 8 and not hasattr(value, "_fields"):
+        return f"<{type(value).__name__} of {len(value)}>"
+    return repr(value)
 
 
 def on_gpu(array: Any) -> bool:

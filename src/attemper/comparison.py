@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import to_numpy
+from attemper.arrays import one_line, to_numpy
 from attemper.calibrators import METHODS
 from attemper.calibrators.base import Calibrator
 from attemper.errors import AttemperError, AttemperWarning, InputError, option
@@ -27,9 +27,11 @@ LARGE = ("matrix", "dirichlet")
 MOST_CLASSES = 50
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Row:
     """One method's result in `compare`; ``failure`` says why there is none."""
+
+    __repr__ = one_line
 
     method: str
     seconds: float = 0.0
@@ -49,6 +51,9 @@ class Comparison:
     rows: tuple[Row, ...]
     recommended: str  # name of a method
     reason: str  # in a sentence
+
+    def __repr__(self) -> str:
+        return f"Comparison({len(self.rows)} rows, recommended={self.recommended!r})"
 
 
 def compare(

@@ -34,6 +34,7 @@ from attemper.arrays import (
     masks_as_inf,
     numbered,
     on_gpu,
+    one_line,
     to_numpy,
 )
 from attemper.errors import InputError, option, setting
@@ -63,7 +64,7 @@ class Chunk(NamedTuple):
     w: Floats | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scores:
     """Validated scores of N samples over K classes, with labels and weights.
 
@@ -79,6 +80,8 @@ class Scores:
     attemper.errors.InputError: logits: row 1, column 1 is NaN; every logit must be a number \
 (-inf marks a class that is masked out). Mend or drop that row.
     """
+
+    __repr__ = one_line
 
     values: Any
     kind: Kind

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attemper.arrays import one_line
 from attemper.documents import Fields, read_document, write_document
 from attemper.errors import FileError, InputError, setting
 from attemper.kernels import attended, chebyshev, noisy
@@ -49,7 +50,7 @@ LOG_ODDS = chebyshev.Interval(float(np.log(1e-5 / (1 - 1e-5))), float(np.log(0.9
 ODDS: Floats = np.exp(chebyshev.nodes(40, LOG_ODDS))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sketch:
     """The sums of the temperature family over a data set, at Chebyshev nodes in log T.
 
@@ -62,6 +63,8 @@ class Sketch:
     >>> (a + b).n_samples
     3
     """
+
+    __repr__ = one_line
 
     n_samples: int  # seen; what they weigh is told by the sums
     n_classes: int

@@ -360,8 +360,8 @@ def test_printed_from_any_window_nothing_is_cut_or_covered(browser, page, window
             """
             return [...document.querySelectorAll("canvas")].map((canvas) => {
               const figure = canvas.closest("figure");
-              const box = (e) => { const { left, top, right, bottom } = e.getBoundingClientRect(); return { left, top, right, bottom }; };
-              return [canvas, figure, figure.querySelector("figcaption")].map(box);
+              const parts = [canvas, figure, figure.querySelector("figcaption")];
+              return parts.map((part) => part.getBoundingClientRect().toJSON());
             });
             """
         )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.special import betaincinv, log_softmax
 
-from attemper.arrays import to_numpy
+from attemper.arrays import one_line, to_numpy
 from attemper.calibrators.shrunken import ShrunkenFit
 from attemper.documents import Fields
 from attemper.errors import FileError
@@ -49,6 +49,8 @@ class Confusions(NamedTuple):
     columns are there, in order. With more, only the 20 most likely ones of each row; what is missing of a row is spread
     evenly over the others.
     """
+
+    __repr__ = one_line
 
     columns: NDArray[np.int64]  # K×m
     mean: Floats  # K×m, posterior means

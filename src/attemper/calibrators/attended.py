@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attemper.arrays import one_line
 from attemper.calibrators.outcome import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.temperature import FLAT, _evaluator, advice
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 
 class ThetaPath(NamedTuple):
     """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
+
+    __repr__ = one_line
 
     theta: Floats
     temperature: Floats  # T(θ), the global minimum of the attended loss

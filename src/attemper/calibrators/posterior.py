@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaln, expit, logit
 
+from attemper.arrays import one_line
 from attemper.calibrators.annotators import Annotators
 from attemper.errors import InputError
 from attemper.kernels import chebyshev
@@ -67,6 +68,8 @@ class Explanation(NamedTuple):
 
 class Posterior(NamedTuple):
     """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
+
+    __repr__ = one_line
 
     temperature: Floats
     temperature_weight: Floats  # probability of each

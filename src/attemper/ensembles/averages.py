@@ -14,7 +14,7 @@ import array_api_compat
 import numpy as np
 import scipy.special
 
-from attemper.arrays import as_matrix, to_numpy
+from attemper.arrays import as_matrix, one_line, to_numpy
 from attemper.errors import InputError
 
 __all__ = ["EnsemblePrediction", "Outputs", "Running", "average", "check_outputs", "joined"]
@@ -28,7 +28,7 @@ ROOM = 1e-2  # by which probabilities in half precision may miss the sum of 1
 BOTTOM = -1e30  # stands for −inf where −inf − −inf would be NaN; within single precision
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EnsemblePrediction:
     """What several passes say together, in the array type of the input, in single precision or better.
 
@@ -49,6 +49,8 @@ class EnsemblePrediction:
     labels : N, optional
         If they came along.
     """
+
+    __repr__ = one_line
 
     probs: Any
     log_probs: Any

@@ -9,6 +9,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.arrays import one_line
 from attemper.errors import InputError
 from attemper.maps.base import Map
 from attemper.maps.scale import MixtureMap, ScaleMap
@@ -52,7 +53,7 @@ PLAIN = ScaleMap(1.0)
 MAX_LOOP = 128  # classes; beyond, a loop takes several times as long as BLAS
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AffineMap(Map):
     """softmax(W x + b), x being the centred logits; it may change the arg max.
 
@@ -63,6 +64,8 @@ class AffineMap(Map):
     >>> AffineMap(np.array([1.0, 0.5]), np.array([0.0, 1.0])).apply(np.array([[2.0, 0.0]])).round(3)
     array([[0.622, 0.378]])
     """
+
+    __repr__ = one_line
 
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]

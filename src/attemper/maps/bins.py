@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import keep_first, to_numpy, widest
+from attemper.arrays import keep_first, one_line, to_numpy, widest
 from attemper.errors import InputError
 from attemper.maps.base import Map
 
@@ -24,7 +24,7 @@ def softmax(h: Any, xp: Any) -> Any:
     return e / xp.sum(e, axis=1, keepdims=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BinMap(Map):
     """f_k(p_k), p being the softmax, rows normalised; f_k is a step function or piecewise linear.
 
@@ -50,6 +50,8 @@ class BinMap(Map):
     array([[0.8, 0.2],
            [0.3, 0.7]])
     """
+
+    __repr__ = one_line
 
     sizes: NDArray[np.int64]
     knots: NDArray[np.float64]

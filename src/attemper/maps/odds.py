@@ -9,6 +9,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.arrays import one_line
 from attemper.errors import InputError
 from attemper.maps.base import Map
 
@@ -35,7 +36,7 @@ def log_odds(h: Any, xp: Any) -> Any:
     return xp.where(is_top, of_top, of_others)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OddsMap(Map):
     """Log-odds_k = a_k log p_k − b_k log(1 − p_k) + c_k, p being the softmax; σ of it, rows normalised.
 
@@ -45,6 +46,8 @@ class OddsMap(Map):
     >>> OddsMap(np.array([0.5, 0.5]), np.array([0.5, 0.5]), np.zeros(2)).apply(np.array([[2.0, 0.0]])).round(3)
     array([[0.731, 0.269]])
     """
+
+    __repr__ = one_line
 
     a: NDArray[np.float64]
     b: NDArray[np.float64]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats, as_matrix, as_weights, to_numpy
+from attemper.arrays import Floats, as_matrix, as_weights, one_line, to_numpy
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate, around_area, around_mean, effective, too_few
@@ -33,12 +33,14 @@ Thresholds = ArrayLike | Literal["paper"] | None
 PAPER = np.arange(21) / 20  # 0, 0.05, … 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReferralCurve:
     """What happens at each threshold, from the lowest up: `referral_curve` gives it.
 
     All but ``threshold`` are shares of weight.
     """
+
+    __repr__ = one_line
 
     threshold: Floats
     correct_decided: Floats  # of the correctly classified samples, those decided; falls

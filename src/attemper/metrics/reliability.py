@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats
+from attemper.arrays import Floats, one_line
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import check_level
 from attemper.metrics.intervals import wilson
@@ -25,12 +25,14 @@ Binning = Literal["width", "mass"]
 Kind = Literal["top", "classwise", "full"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reliability:
     """Bins (lo, hi] of confidence; arrays have one entry per bin, one row per class if class-wise.
 
     `reliability` gives it. An empty bin has weight 0 and NaN for the rest.
     """
+
+    __repr__ = one_line
 
     edges: Floats  # one more than bins
     weight: Floats  # of the samples in the bin

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.arrays import Floats
+from attemper.arrays import Floats, one_line
 from attemper.errors import InputError, setting
-from attemper.metrics.bootstrap import Statistic, estimate
+from attemper.metrics.bootstrap import Estimate, Statistic, estimate
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import mean_of
@@ -35,12 +35,14 @@ __all__ = [
 PerClass = float | Sequence[float] | ArrayLike
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RiskCoverage:
     """Coverage and risk at each threshold, from the lowest up: `risk_coverage_curve` gives it.
 
     Some sample is decided at each threshold.
     """
+
+    __repr__ = one_line
 
     threshold: Floats
     coverage: Floats  # share of weight that is decided; falls from 1

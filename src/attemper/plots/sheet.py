@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,9 +30,10 @@ WIDEST = 24  # characters of a legend that has two columns
 
 
 def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: float = 2.7) -> list[Axes]:
-    """Return fresh Axes, row by row, on a Figure that pyplot does not know.
+    """Return fresh Axes, row by row, on a Figure of their own.
 
-    Labels are small, as fits the printed size: ``width`` inches for the Figure, ``height`` for each row.
+    Labels are small, as fits the printed size: ``width`` inches for the Figure, ``height`` for each row. In a notebook
+    the Figure is shown below the cell; elsewhere pyplot does not know it, so that nothing has to be closed.
 
     Examples
     --------
@@ -45,11 +47,23 @@ def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: 
     for name, value in (("columns", columns), ("rows", rows), ("width", width), ("height", height)):
         if not 0 < value <= 1000:
             raise InputError(f"{name}={value!r}: must be positive, and at most 1000")
-    figure = Figure(figsize=(width, rows * height), layout="constrained")
+    if _in_notebook():
+        from matplotlib import pyplot
+
+        figure = pyplot.figure(figsize=(width, rows * height), layout="constrained")
+    else:
+        figure = Figure(figsize=(width, rows * height), layout="constrained")
     axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for ax in axes:
         make_small(ax)
     return axes
+
+
+def _in_notebook() -> bool:
+    """Return whether this runs in a kernel of Jupyter, whose inline backend shows the figures of pyplot."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
 
 
 def make_small(ax: Axes) -> None:
