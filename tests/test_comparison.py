@@ -161,7 +161,7 @@ def test_bad_input_is_told():
 def test_a_matrix_is_left_out_by_default_where_it_would_have_too_many_parameters():
     val, test = scores(60, 51), scores(60, 51, seed=1)
     rows = {row.method: row for row in compare(val, test, interval=0.5).rows}
-    assert "2601 parameters; name it" in rows["matrix"].failure
+    assert "2601 parameters; to include it use methods" in rows["matrix"].failure
     assert rows["dirichlet"].failure
     assert rows["vector"].metrics is not None
 

@@ -264,7 +264,7 @@ def test_constants_that_are_inputs(ir):
 @pytest.mark.parametrize(
     "net, m, why",
     [
-        (models.mlp(), MAPS["mixture"], "a mixture of temperatures.*--no-fold"),
+        (models.mlp(), MAPS["mixture"], "a mixture of temperatures.*fold=False"),
         (models.mlp(), MAPS["dirichlet"], "takes log-probabilities"),
         (models.mlp(None), MAPS["scale"], "what the output holds would have to change"),
     ],

@@ -50,12 +50,13 @@ class Confusions(NamedTuple):
     evenly over the others.
     """
 
-    __repr__ = one_line
-
     columns: NDArray[np.int64]  # K×m
     mean: Floats  # K×m, posterior means
     low: Floats  # K×m, credible intervals
     high: Floats
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
     @property
     def matrix(self) -> Floats:

@@ -27,12 +27,13 @@ Floats = NDArray[np.float64]
 class ThetaPath(NamedTuple):
     """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
 
-    __repr__ = one_line
-
     theta: Floats
     temperature: Floats  # T(θ), the global minimum of the attended loss
     nll: Floats  # mean validation NLL at T(θ), by which θ is tuned
     error: Floats  # bound on the error of log T(θ)
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 class AttendedTemperatureScaling(StreamingCalibrator):

@@ -69,12 +69,13 @@ class Explanation(NamedTuple):
 class Posterior(NamedTuple):
     """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
 
-    __repr__ = one_line
-
     temperature: Floats
     temperature_weight: Floats  # probability of each
     noise: Floats  # rates: e_a for noisy labels, e_m for clean ones
     noise_weight: Floats  # probability of each
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import Floats, one_line
 from attemper.errors import InputError, setting
-from attemper.metrics.bootstrap import Estimate, Statistic, estimate
+from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import mean_of
