@@ -171,7 +171,6 @@ class Dask(Given):
                         threads_per_worker=1,
                         dashboard_address="127.0.0.1:0",
                         processes=True,
-                        silence_logs=False,
                         env=env,
                     )
                 )
