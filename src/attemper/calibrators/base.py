@@ -307,14 +307,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _scores_of(self, X: Any) -> Scores:
         """Check what is to be predicted."""
         self._column_names(X, reset=False)
+        scores: Scores = X
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != self.n_features_in_:
                 self._reject_columns(shape[1])
-            X = self._make_scores(X)
-        if X.n_classes != self.n_features_in_:
-            self._reject_columns(X.n_classes)
-        return X
+            scores = self._make_scores(X)
+        if scores.n_classes != self.n_features_in_:
+            self._reject_columns(scores.n_classes)
+        return scores
 
     def _column_names(self, X: Any, *, reset: bool) -> None:
         """Remember the column names of a table, or compare them with those of the fit."""

@@ -148,7 +148,7 @@ class Binned:
             size = len(tables) * n_bins
             labels = self.p.draw_labels(rng, count)
             found = [np.bincount(np.take_along_axis(cells, y[:, None], 1)[:, 0], w, minlength=size) for y in labels]
-            right = np.stack(found, axis=1).reshape(len(tables), n_bins, count)
+            right = np.stack(found, axis=1).reshape(len(tables), n_bins, count).astype(np.float64)
         for (weight, confidence, _), hits in zip(tables, right):
             yield np.stack(np.broadcast_arrays(weight[:, None], confidence[:, None], hits))
 

@@ -141,6 +141,7 @@ def _short(weight: float) -> str:
 
 
 def _in_words(error: float | Estimate) -> str:
-    if isinstance(error, Estimate) and error.has_interval:
-        return f"ECE {100 * error.value:.1f} % ({100 * error.low:.1f}–{100 * error.high:.1f})"
-    return f"ECE {100 * float(getattr(error, 'value', error)):.1f} %"
+    if not isinstance(error, Estimate):
+        return f"ECE {100 * error:.1f} %"
+    ends = f" ({100 * error.low:.1f}–{100 * error.high:.1f})" if error.has_interval else ""
+    return f"ECE {100 * error.value:.1f} %{ends}"

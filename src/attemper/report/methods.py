@@ -192,7 +192,7 @@ def _ece(confidence: Floats, right: NDArray[np.bool_], reason: str) -> Statistic
         parts = []
         for first in range(0, count, size):
             outcome = rng.random((min(size, count - first), n)) < confidence
-            parts.append(np.abs(adding @ ((outcome - confidence) * w).T).sum(axis=0) / w.sum())
+            parts.append(np.abs(np.asarray(adding @ ((outcome - confidence) * w).T)).sum(axis=0) / w.sum())
         return np.concatenate(parts)
 
     return Statistic(value, None, reason, drawn)

@@ -71,9 +71,9 @@ def bare(temperature: float) -> str:
 
 def triple(value: float | Estimate) -> list[float]:
     """Return value, low and high, or the value alone where there is no interval."""
-    return (
-        list(value) if isinstance(value, Estimate) and value.has_interval else [float(getattr(value, "value", value))]
-    )
+    if not isinstance(value, Estimate):
+        return [float(value)]
+    return list(value) if value.has_interval else [value.value]
 
 
 def share(part: float, total: float, interval: float, scale: float = 1.0) -> list[float] | None:

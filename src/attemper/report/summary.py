@@ -179,7 +179,7 @@ def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> d
         if one is not None and not isinstance(found["brier"], Estimate):  # no interval yet
             found = dict(estimates(one, w, interval, seed))
         metrics = {name: triple(found[name]) for name in SHOWN}
-        reasons = {name: found[name].note for name in SHOWN if getattr(found[name], "note", "")}
+        reasons = {name: value.note for name in SHOWN if isinstance(value := found[name], Estimate) and value.note}
         ece = found["ece"]
         chance = [ece.chance, ece.p_value] if isinstance(ece, Estimate) else None
     measured = None if one is None else area(one, w, interval, seed)

@@ -308,10 +308,12 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if calibrator.floor is None:
             reject_impossible(h, columns, self.estimator if estimator is None else estimator, response)
         if calibrator.input == "logits" or not (h == UNSEEN).any():
-            return calibrator.fit(h, columns, w)
+            calibrator.fit(h, columns, w)
+            return calibrator
         kind, floor = calibrator.input, calibrator.floor
         calibrator.set_params(input="logits", floor=None).fit(logits_of_seen(h, floor), columns, w)
-        return calibrator.set_params(input=kind, floor=floor)
+        calibrator.set_params(input=kind, floor=floor)
+        return calibrator
 
     def _calibrator(self, kind: Kind) -> Calibrator:
         """Return an unfitted calibrator for scores of this kind."""
