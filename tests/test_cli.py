@@ -29,7 +29,8 @@ from attemper import (
     metrics,
 )
 from attemper.calibrators import METHODS
-from attemper.cli import main
+from attemper.cli import main, output
+from attemper.comparison import compare
 from attemper.errors import InputError, MissingExtraError
 from attemper.files import open_scores
 from attemper.sketch import ALL_PARTS
@@ -1045,3 +1046,20 @@ def test_a_sketch_of_sketches_keeps_what_is_asked_for(good, bad, val):
 
 def test_the_state_of_a_drift_test_is_no_input(bad, fitted):
     assert "give --state another name" in bad("drift", "m.json", "val.npz", "--state", "val.npz")
+
+
+@pytest.mark.parametrize("width", [80, 100, 150, 200])
+def test_a_comparison_fits_the_terminal(capsys, monkeypatch, width):
+    data = attemper.datasets.load()
+    val, test = (
+        Scores.from_logits(*pair) for pair in ((data.val_logits, data.val_labels), (data.test_logits, data.test_labels))
+    )
+    result = compare(val, test, ["ts", "structured", "histogram"])
+    monkeypatch.setattr(output, "out", output.PlainConsole(width=width, highlight=False))
+    output.print_comparison(result, 0.95)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= width
+    assert "…" not in printed
+    for name in ("uncalibrated", "ts", "structured", "histogram", "accuracy", "NLL", "ECE", "changed", "1.958"):
+        assert name in printed
+    assert ("Brier" in printed) == (width >= 150)

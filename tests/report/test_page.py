@@ -4,12 +4,14 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
+from attemper.comparison import compare
 from attemper.report import render, summarise, write_report
 from attemper.report.page import HERE, embedded
 from attemper.scores import Scores
@@ -170,3 +172,23 @@ def test_the_library_is_the_one_it_says():
     assert hashlib.sha256(library).hexdigest() in readme
     assert b"Chart.js v4.6.1" in library
     assert "MIT" in (HERE / "static" / "chart.LICENSE.md").read_text()
+
+
+@pytest.mark.parametrize("recommended", ["bayes", "vector"])
+def test_the_page_opens_on_what_it_recommends(skin, recommended):
+    val, test, names = skin
+    found = compare(val, test, ["bayes", "vector"])
+    summary = summarise(val, test, classes=names, comparison=replace(found, recommended=recommended))
+    page = render(summary)
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.S)[1])
+    label = re.search(r'data-t-out="label">(.*?)<', page)[1]
+    if recommended == "bayes":
+        assert data["temperature"]["chosen"] is None
+        assert label == f"T = {data['temperature']['labels'][data['temperature']['start']]}"
+    else:
+        assert data["temperature"]["chosen"] == "vector"
+        assert label == "vector scaling"
+    ece = data["temperature"]["states"][data["temperature"]["start"]]["ece"]
+    if recommended == "vector":
+        ece = data["temperature"]["methods"]["vector"]["ece"]
+    assert re.search(r'data-t-out="ece">(.*?)<', page)[1] == f"{100 * ece:.1f}"

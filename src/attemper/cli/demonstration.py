@@ -47,7 +47,8 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         with atomic(folder / f"{name}.npz") as stream:
             np.savez_compressed(stream, **arrays)
     result = compared(val, test, None, interval=0.95, seed=seed)
-    calibrator = METHODS["bayes"].for_labels(noisy=False).fit(val)
+    best = "bayes" if result.recommended == "none" else result.recommended
+    calibrator = METHODS[best].for_labels(noisy=False).fit(val)
     calibrator.save(folder / "attemper.json")
     probs = calibrator.predict_proba(data.test_logits)
     write_probs(
@@ -81,14 +82,14 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     c = data.config
     out.print(
         f"{c['arch']} on {c['dataset']} lesions (HAM10000), {len(data.class_names)} classes: fitted on {len(val)} "
-        f"samples, judged on {len(test)} others.",
+        f"samples, evaluated on {len(test)} others.",
         markup=False,
     )
     out.print()
     print_comparison(result, 0.95)
     out.print()
     out.print(f"Wrote to {folder}/: {', '.join(written)}", markup=False)
-    out.print("attemper.json, the probabilities and the picture are of bayes, which changes no answer.", markup=False)
+    out.print(f"attemper.json, the probabilities and the picture are of {best}.", markup=False)
     out.print("Now with your own data: attemper compare val.npz test.npz", markup=False)
     if reported:
         out.print(f"Report, to open in a browser: {page}", markup=False)

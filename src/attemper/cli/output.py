@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 import click
 import numpy as np
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
-from rich.text import Text
 
 from attemper.comparison import Comparison
 from attemper.errors import FileError
@@ -103,33 +103,43 @@ COLUMNS = "attemper.columns"  # where a command's context keeps which columns we
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
+WIDE = 150  # columns that the table with every interval takes
+
+
 def print_comparison(result: Comparison, interval: float) -> None:
-    """Print the table of methods and the recommendation."""
-    table = Table(
-        caption=f"on the test set, with {interval:.0%} intervals; chance: ECE of perfect calibration, p: share of its "
-        "draws that reach the ECE; changed: answers other than the network's",
-        caption_justify="left",
-    )
-    table.add_column("method")
-    for title in SHOWN.values():
-        table.add_column(title, justify="right")
-    table.add_column("chance", justify="right")
-    table.add_column("changed", justify="right")
-    table.add_column("T", justify="right")
-    table.add_column("fit time", justify="right")
+    """Print the table of methods and the recommendation; what a narrow terminal has no room for is left out."""
+    wide = out.width >= WIDE
+    words = f"on the test set, with {interval:.0%} intervals. "
+    words += "chance: mean ECE of" if wide else "p: share of draws of"
+    words += " a perfectly calibrated network"
+    words += ", p: share of its draws that reach the ECE" if wide else " that reach the ECE"
+    words += ". changed: predictions other than the network's."
+    if not wide:
+        words += f" A terminal of {WIDE} columns, or --json, shows more."
+    table = Table(caption=words, caption_justify="left")
+    if not wide:
+        table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
+    table.add_column("method", no_wrap=True)
+    titles = [*SHOWN.values(), "chance"] if wide else ["accuracy", "NLL", "ECE (p)"]
+    for title in [*titles, "changed", "T", *(["fit time"] if wide else [])]:
+        table.add_column(title, justify="right", no_wrap=True)
     for row in result.rows:
-        name = "uncalibrated" if row.method == "none" else row.method
         if row.metrics is None:
-            table.add_row(name, Text(row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"))
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
-        fit_time = "" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"
         changed = "" if row.changed == 0 else f"{row.changed:.1%}"
-        figures = (number(row.metrics[m]) for m in SHOWN)
-        table.add_row(name, *figures, by_chance(row.metrics["ece"]), changed, t, fit_time)
+        if wide:
+            figures = [*(number(row.metrics[m]) for m in SHOWN), by_chance(row.metrics["ece"])]
+        else:
+            figures = [alone(row.metrics["accuracy"]), number(row.metrics["nll"], 3), with_p(row.metrics["ece"])]
+        fit_time = ["" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"] if wide else []
+        table.add_row("uncalibrated" if row.method == "none" else row.method, *figures, changed, t, *fit_time)
     out.print(table)
     print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
     for row in result.rows:
+        if row.metrics is None:
+            why = row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"
+            out.print(f"{row.method}: {why}", markup=False)
         for note in row.notes:
             err.print(f"warning: {note}", markup=False)
     out.print(result.reason, markup=False)
@@ -152,13 +162,23 @@ def comparison_json(result: Comparison) -> dict[str, Any]:
     return {"rows": rows, "recommended": result.recommended, "reason": result.reason}
 
 
-def number(value: float | Estimate) -> str:
+def number(value: float | Estimate, digits: int = 4) -> str:
     """Write a figure with its interval; a dash where there is none, with the reason in `print_reasons`."""
-    if isinstance(value, Estimate):
-        return (
-            f"{value.value:.4f} ({value.low:.4f}–{value.high:.4f})" if value.has_interval else f"{value.value:.4f} (–)"
-        )
-    return f"{value:.4f}"
+    if not isinstance(value, Estimate):
+        return f"{value:.{digits}f}"
+    ends = f"{value.low:.{digits}f}–{value.high:.{digits}f}" if value.has_interval else "–"
+    return f"{value.value:.{digits}f} ({ends})"
+
+
+def alone(value: float | Estimate) -> str:
+    """Write a figure without its interval."""
+    return f"{value.value if isinstance(value, Estimate) else value:.4f}"
+
+
+def with_p(value: float | Estimate) -> str:
+    """Write a calibration error with its p-value."""
+    p = f" ({value.p_value:.2g})" if isinstance(value, Estimate) and value.chance is not None else ""
+    return f"{alone(value)}{p}"
 
 
 def by_chance(value: float | Estimate) -> str:

@@ -166,6 +166,9 @@ def summarise(
     summary["temperature"]["start"] = marked.get(recommended, marked.get("ts", marked["none"]))
     # What is no single temperature has tables of its own.
     summary["temperature"]["methods"] = {m: table_of(answers[m], w, interval) for m in looked_at if m not in marked}
+    # What the page opens on is what it recommends.
+    others = summary["temperature"]["methods"]
+    summary["temperature"]["chosen"] = recommended if recommended in others else None
     summary["sentences"] = tell(summary)
     return summary
 

@@ -153,8 +153,8 @@
   const threshold = find("#threshold");
   const method = find("#method");
 
-  // A method that is not one temperature, where its button was pressed; else null.
-  let chosen = null;
+  // A method that is not one temperature, where it is the recommended one or its button was pressed; else null.
+  let chosen = temperature.chosen;
   const state = () => (chosen === null ? temperature.states[Number(slider.value)] : temperature.methods[chosen]);
 
   const showTemperature = () => {
