@@ -23,6 +23,7 @@ import attemper
 from attemper import (
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
+    Scores,
     Sketch,
     TemperatureScaling,
     VectorScaling,

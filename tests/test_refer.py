@@ -106,7 +106,8 @@ def test_a_budget_and_costs_use_all_of_val(good, files):
     assert found["test"]["referred_share"]["value"] == pytest.approx(0.25, abs=0.06)
     found = json.loads(good("--cost-refer", 1, "--cost-miss", 20, "--json"))
     assert found["policy"]["threshold"] == 0.95
-    assert found["test"]["cost"]["low"] < found["test"]["cost"]["value"] < found["test"]["cost"]["high"]
+    assert found["test"]["cost"]["low"] is None  # few errors slip through
+    assert "not referred" in found["test"]["cost"]["note"]
     text = good("--cost-refer", 1, "--cost-miss", '"quoted"=2,bcc=3,🩺 mel=50,nv=1', "--classes", "names.txt")
     assert "decide when the expected cost of a miss is below 1" in text
     assert "Cost a sample" in text
