@@ -22,11 +22,11 @@ from attemper import (
     InputError,
     Sketch,
 )
-from attemper.engines import merged, sketch_sharded
+from attemper.engines import merged, pools, sketch_sharded
 from attemper.files import open_scores
 
 from data import draw
-from sharding import Shuffled, break_shard, clusters, same
+from sharding import Shuffled, break_shard, clusters, same, send_half_a_result
 
 # Losses
 
@@ -222,6 +222,19 @@ def test_after_an_error_nothing_more_is_begun(shards):
     with Counting(1) as executor, pytest.raises(FileError, match=r"s0\.npz"):
         sketch_sharded(shards, engine=executor, workers=5)
     assert Counting.begun < len(shards)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes have no such numbers there")
+def test_a_worker_that_is_killed_while_it_sends_leaves_no_one_waiting(tmp_path):
+    pool = pools.Processes(1)
+    pool.executor.submit(send_half_a_result, str(tmp_path / "begun"))
+    end = time.monotonic() + 600
+    while not (tmp_path / "begun").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    reader = pool.executor._executor_manager_thread
+    pool.close(at_once=True)
+    reader.join(600)
+    assert not reader.is_alive()
 
 
 def lives(pid):

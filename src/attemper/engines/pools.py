@@ -132,9 +132,13 @@ class Processes(Given):
     def close(self, *, at_once: bool) -> None:
         """Wait for the processes to end, or kill them: an interrupt need not wait for half a shard."""
         processes = list((self.executor._processes or {}).values()) if at_once else []
+        results: Any = self.executor._result_queue
         self.executor.shutdown(wait=not at_once, cancel_futures=True)
         for process in processes:
             process.kill()
+        if processes and results is not None:
+            # One that is killed while it sends leaves half a result, and its reader would wait for the rest for ever.
+            results._writer.close()
 
 
 class Dask(Given):
