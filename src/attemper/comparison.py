@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 
 LARGE = ("matrix", "dirichlet")
 MOST_CLASSES = 50
+NEGLIGIBLE = 1e-3  # nats: methods of one family differ by less, and so closely that their difference is certain
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +137,8 @@ def _row(
 def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
     """Name the method to use, and say why in a sentence.
 
-    It is the one with the least test NLL; but bayes, where it cannot be told apart from that one. A method that gives
+    It is the one with the least test NLL; but bayes, where it is within 0.001 nats of that one or cannot be told apart
+    from it. A method that gives
     a label the probability zero has an infinite NLL and is out.
     """
     w = np.ones(len(test)) if test.weights is None else test.weights
@@ -158,7 +160,7 @@ def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
         return " and ".join(([", ".join(names[:-1])] if names[:-1] else []) + names[-1:])
 
     others = sorted((m for m in losses if m != best), key=behind)
-    level = [m for m in others if behind(m)[0] <= behind(m)[1]]
+    level = [m for m in others if behind(m)[0] <= max(behind(m)[1], NEGLIGIBLE)]
     value = f"its test NLL of {float(w @ losses[best]):.4f} is the lowest"
     name = named([best])
     if not others:

@@ -55,9 +55,9 @@ def names() -> list[str]:
 def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     """Load one data set.
 
-    The skin-lesion networks have no validation part of their own: as in the paper, a fifth of their
-    test images (801 of 4006), drawn at random with ``seed``, serves as one. All images of a lesion are in the same
-    part, so that no test image shows a lesion that the map was fitted on.
+    The skin-lesion networks have no validation part of their own: as in the paper, a fifth of their test images (801 of
+    4006), drawn at random with ``seed``, serves as one. It has a fifth of each class, and all images of a lesion are in
+    the same part, so that no test image shows a lesion that the map was fitted on.
 
     >>> skin = load("resnet200-skin-lesionsplit-s0")
     >>> skin
@@ -72,7 +72,7 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     if "val_logits" in arrays:
         val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels")
         return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
-    val, test = _divided(arrays["lesion_id"], len(labels) // 5, seed)
+    val, test = _divided(arrays["lesion_id"], labels, len(labels) // 5, seed)
     extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
     return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
 
@@ -98,15 +98,20 @@ def stored(name: str) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _divided(groups: NDArray[Any], size: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide rows into a first part of ``size`` and the rest, both in random order, no group in both."""
+def _divided(
+    groups: NDArray[Any], labels: NDArray[np.int64], size: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Divide rows into a first part of ``size`` and the rest, both in random order: no group in both, classes alike."""
     rng = np.random.default_rng(seed)
-    _, group = np.unique(groups, return_inverse=True)
-    count = np.bincount(group)
-    first, left = np.zeros(len(count), dtype=bool), size
+    _, start, group, count = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    exact = np.bincount(labels) * size / len(labels)
+    left = np.floor(exact).astype(np.int64)  # rows that a class still has to give
+    left[np.argsort(left - exact)[: size - left.sum()]] += 1
+    first = np.zeros(len(count), dtype=bool)
     for g in rng.permutation(len(count)):  # groups of one row fill what larger ones leave
-        if count[g] <= left:
-            first[g], left = True, left - count[g]
+        k = labels[start[g]]
+        if count[g] <= left[k]:
+            first[g], left[k] = True, left[k] - count[g]
     rows = rng.permutation(len(groups))
     chosen = first[group[rows]]
     return rows[chosen], rows[~chosen]

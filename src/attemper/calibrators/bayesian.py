@@ -187,7 +187,7 @@ class BayesianTemperatureScaling(StreamingCalibrator):
                 for k, j, mean, low, high in self._worst_confusions()
             ]
         if self.floor_ > 0.0005:
-            lines.append(f"the network is lost in {self.floor_:.1%} of cases, which stays in the prediction")
+            lines.append(f"adds a {self.floor_:.1%} chance of a uniform guess to every prediction")
         return lines
 
     @property
