@@ -294,7 +294,7 @@ class BayesianTemperatureScaling(StreamingCalibrator):
 
         def excess(t: float, p: float) -> float:
             rates = [min(t / max(share, 1e-9), 0.999) for share in wrong]
-            below = float(anywhere @ model.noise_below(rates[0], e))
+            below = float(anywhere @ model.noise_below_with_floor(rates[0], e))
             for rate, below_end in zip(rates, below_ends):
                 below += float(below_end(np.clip(logit(max(rate, 1e-300)), ends[0], ends[-1])))
             return below + float(laws[:, 0] @ betainc(laws[:, 1], laws[:, 2], t)) - p
