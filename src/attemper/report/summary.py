@@ -89,7 +89,7 @@ def summarise(
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> summary = summarise(val, test, classes=data.class_names, methods=["ts"])
     >>> print(summary["sentences"]["says"][0])
-    The network was right in 76.3 % of 3\u202f205 test samples (95 % interval 74.8 to 77.7).
+    The network was right in 75.5 % of 3\u202f205 test samples (95 % interval 74.0 to 77.0).
     """
     check_level(interval)
     if not 0 < catch <= 1:
