@@ -64,6 +64,7 @@ def write_what_pages_speak_of(data):
     """Write the files that commands of the docs name, beside val.npz, test.npz and model.onnx."""
     rng = np.random.default_rng(0)
     Path("names.txt").write_text("akiec bcc bkl df mel nv vasc".replace(" ", "\n"))
+    np.savez("march.npz", logits=data.test_logits, labels=data.test_labels)
     for name in ("today", "hospital_a"):
         np.savez(f"{name}.npz", logits=data.val_logits, labels=data.val_labels)
     attemper.TemperatureScaling().fit(data.val_logits, data.val_labels).save("net.attemper.json")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import attemper
 from attemper import (
     AttemperError,
-    AttemperWarning,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     EdgeWarning,
@@ -289,16 +288,18 @@ def test_every_temperature_brings_its_interval(tmp_path):
         assert 1.05 < test.tolerance < 1.6
         assert test.tolerance == DriftTest(calibrator, tolerance=1.0).tolerance
     assert DriftTest(VectorScaling().fit(h, y), tolerance=1.0).tolerance == 1.0
+
+
+def test_a_temperature_that_is_hardly_known_is_refused():
+    few = TemperatureScaling().fit([[1.0, 0.0], [0.0, 2.0], [1.5, 0.0]], [0, 1, 1])
+    h, _ = draw(50, 4)
     with pytest.warns(EdgeWarning):
         perfect = TemperatureScaling().fit(h, h.argmax(axis=1))
-    assert perfect.temperature_interval_ is None
-    assert DriftTest(perfect).tolerance == 1.1
-
-
-def test_a_temperature_that_is_hardly_known_is_reported():
-    with pytest.warns(AttemperWarning, match="more labels"):
-        test = DriftTest(TemperatureScaling().fit([[1.0, 0.0], [0.0, 2.0], [1.5, 0.0]], [0, 1, 1]))
-    assert test.tolerance == 10
+    for unknown in (few, perfect):
+        with pytest.raises(InputError, match="more labels"):
+            DriftTest(unknown)
+        assert DriftTest(unknown.map_).tolerance == 1.1
+    assert len(few.describe()[0]) < 60
 
 
 def test_what_the_tolerance_hides_is_in_points_of_confidence():
@@ -335,6 +336,11 @@ def test_copies_of_a_case_count_once():
     assert apart.n_samples == 1500
     with pytest.raises(InputError, match=r"\(1500,\)"):
         DriftTest(2.0).update(h, y, clusters=case)
+    fresh = DriftTest(2.0)
+    for ids, why in (([None] * 3, "row 0 is None"), ([1.0, np.nan, 2.0], "row 1 is nan"), ([1, "a", 2], "together")):
+        with pytest.raises(InputError, match=why):
+            fresh.update(h[:3], y[:3], clusters=np.array(ids, dtype=object))
+    assert fresh.tolerated_points is None
 
 
 def test_an_impossible_label_in_a_cluster():
@@ -389,6 +395,16 @@ class TestExchangeability:
         assert part.p_value == pytest.approx(whole.p_value)
         assert part.n_samples == whole.n_samples == 700
         assert type(load_test(tmp_path / "e.json")) is ExchangeabilityTest
+
+    def test_data_of_the_same_seed_are_no_drift(self):
+        alarms = 0
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            h = np.tile([0.0, 1.0], (600, 1))  # all scores tie, so that the draws alone decide
+            u = rng.random(400)
+            y = np.concatenate([rng.integers(0, 2, 200), (u < 0.5).astype(int)])
+            alarms += ExchangeabilityTest(1.0, h[:200], y[:200], seed=seed).update(h[200:], y[200:]).alarm
+        assert alarms <= 4
 
     def test_more_likely_labels_are_drift_too(self):
         h, y = draw(1500, 4)

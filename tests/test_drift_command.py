@@ -116,7 +116,9 @@ def test_against_a_reference(run, tmp_path):
         "m.json", "day.npz", "bad.npz", "--reference", "val.npy", "--reference-labels", "val-labels.npy", "--json"
     )
     assert json.loads(same[1])["alarm_at"] == found["alarm_at"]
+    np.savez("val2.npz", logits=3 * h[:1000], labels=y[:1000])
     for args, why in [
+        (["--reference", "val2.npz", "--state", "d.json"], "another --reference"),
         (["--state", "d.json"], "no --reference"),
         (["--reference-labels", "val-labels.npy"], "add --reference"),
         (["--reference", "val.npz", "--tolerance", "1.2"], "--tolerance"),
@@ -125,6 +127,9 @@ def test_against_a_reference(run, tmp_path):
         code, out, err = run("m.json", "good.npz", *args)
         assert (code, out) == (2, "")
         assert why in err
+    code, _, err = run("m.json", "val.npz", "--reference", "val.npz")
+    assert code == 2
+    assert "val.npz" in err
 
 
 def test_errors_leave_the_state_alone(run, tmp_path):

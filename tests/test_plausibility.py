@@ -249,9 +249,9 @@ def test_commands_warn_once_for_each_input_and_keep_stdout_clean(run, line):
         assert "input=" not in text
 
 
-def test_the_flag_that_is_advised_gives_the_right_result(run):
-    np.savez("probs.npz", probs=softmax(draw(400, 5, seed=1)[0]), labels=Y)
-    run("apply map.json probs.npz --probs -o p.npz")
+def test_the_logarithms_that_are_advised_give_the_right_result(run):
+    np.savez("probs.npz", logits=np.log(softmax(draw(400, 5, seed=1)[0])), labels=Y)
+    run("apply map.json probs.npz -o p.npz")
     np.testing.assert_allclose(np.load("p.npz")["probs"], TS.predict_proba(draw(400, 5, seed=1)[0]), rtol=1e-6)
 
 

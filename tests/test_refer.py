@@ -124,9 +124,10 @@ def test_costs_may_choose_the_prediction(good, files, tmp_path):
     assert "another class than the most probable" in text
 
 
-def test_ties_start_from_the_samples_that_fitted_the_map(good, files):
+def test_ties_start_from_the_samples_that_fitted_the_map(good, files, tmp_path):
     binned = ("--max-miss", 0.2, "--method", "histogram", "--json")
     assert not any("tied" in note for note in json.loads(good(*binned, "--save-map", "m.json"))["policy"]["notes"])
+    save(tmp_path, "val", 600, 2)  # samples that the map has not seen
     # The map of another part: all of VAL chooses, and nothing else is there to start from.
     notes = json.loads(good("--max-miss", 0.2, "--map", "m.json", "--json"))["policy"]["notes"]
     assert any("tied" in note and "without --map" in note for note in notes)

@@ -206,7 +206,7 @@ def test_only_chunks_of_the_rows_that_count_are_read():
     scores = token_scores(logits, labels, mask=counts)
     base = Counting(scores.values.base)
     watched = Scores.from_logits(SelectedRows(base, scores.values.index), scores.labels)
-    assert base.all == counts.sum()
+    assert counts.sum() <= base.all <= counts.sum() + 4096 + 64  # the first ones again, for the look at accuracy
     TemperatureScaling().fit(watched)
     Sketch.of(watched, parts=())
     assert base.most <= 2 * (1 << 17) // 512 < counts.sum() / 2

@@ -443,9 +443,11 @@ def masks_as_inf(h: Any) -> Any:
     xp = array_api_compat.array_namespace(h)
     if not bool(xp.any(h <= MASKS[-1])):
         return h
-    found = h == MASKS[0]
-    for mask in MASKS[1:]:
-        found = found | (h == mask)
+    least = float(xp.finfo(h.dtype).min)
+    found = xp.zeros_like(h, dtype=xp.bool)
+    for mask in MASKS:
+        if mask >= least:
+            found = found | (h == mask)
     found = found & (xp.max(h, axis=1, keepdims=True) > h / 2)
     return xp.where(found, xp.full_like(h, -math.inf), h)
 

@@ -113,7 +113,7 @@ def test_a_shard_without_weight_is_no_error_but_all_are(tmp_path):
 BROKEN = [
     ("corrupt", FileError, r"s3\.npz: cannot be read as"),
     ("no bytes", FileError, r"s3\.npz: the file is empty \(0 bytes\)"),
-    ("no rows", InputError, r"s3\.npz: no rows.*--skip-empty"),
+    ("no rows", InputError, r"s3\.npz: no rows.*skip_empty"),
     ("classes", InputError, r"s3\.npz: 8 classes, but .*s\d\.npz has 4"),
     ("vocabulary", InputError, r"s3\.npz: labels: row 7 has label 4"),
     ("absent", FileError, r"s3\.npz: there is no such file"),

@@ -92,7 +92,7 @@ def test_export_in_words(good, cli):
     assert "folded into the layer that gives 'logits': no node more" in text
     assert "of NumPy" in text
     assert "inserted after 'logits'" in good("export ts.json model.onnx -o out.onnx --no-fold")
-    assert "not compared with NumPy: check=False" in good("export ts.json model.onnx -o out.onnx --no-check")
+    assert "not compared with NumPy: --no-check" in good("export ts.json model.onnx -o out.onnx --no-check")
     assert "the map alone: logits → probabilities" in good("export ts.json -o out.onnx")
     assert "'calibrated_probs' holds probabilities" in good(
         "export ts.json model.onnx -o out.onnx --add --logits logits"

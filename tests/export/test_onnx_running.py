@@ -46,15 +46,15 @@ def refused(folder, net, why, m=SCALE, **settings):
     """Export a model that fails when it is run: an error, nothing is written; check=False writes it."""
     with pytest.raises(InputError, match=why) as caught:
         onnx_calibrate(net, m, folder / "out.onnx", **settings)
-    assert "--no-check" in str(caught.value)
+    assert "check=False" in str(caught.value)
     assert not list(folder.iterdir())
     made = onnx_calibrate(net, m, folder / "out.onnx", check=False)
     assert made.output.is_file()
-    assert "--no-check" in made.ran.why_not
+    assert "check=False" in made.ran.why_not
 
 
 def test_a_model_that_never_ends_is_stopped(tmp_path):
-    refused(tmp_path, endless(), r"more than 3 s.*--check-timeout", check_timeout=3)
+    refused(tmp_path, endless(), r"more than 3 s.*check_timeout", check_timeout=3)
 
 
 @pytest.mark.parametrize("rank", [1, 3])
@@ -165,7 +165,7 @@ def greedy(kind):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 @pytest.mark.parametrize("kind", ["constant", "from data", "broadcast"])
 def test_a_model_that_would_take_all_memory_is_stopped(tmp_path, kind):
-    refused(tmp_path, greedy(kind), r"more than 1\.0 GiB of memory.*--check-memory", check_memory=1, check_timeout=600)
+    refused(tmp_path, greedy(kind), r"more than 1\.0 GiB of memory.*check_memory", check_memory=1, check_timeout=600)
 
 
 @pytest.mark.parametrize("value", [0, -1, np.nan, np.inf])
@@ -199,7 +199,7 @@ def test_a_crash_is_an_error(tmp_path, monkeypatch):
     script = tmp_path / "crash.py"
     script.write_text("import os\nos.abort()\n")
     monkeypatch.setattr(running.onnx_child, "__file__", str(script))
-    with pytest.raises(InputError, match=r"crashed \(exit status -6\).*--no-check"):
+    with pytest.raises(InputError, match=r"crashed \(exit status -6\).*check=False"):
         onnx_calibrate(models.mlp(), SCALE)
 
 

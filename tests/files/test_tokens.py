@@ -119,7 +119,7 @@ def test_a_column_of_lists(tmp_path, data):
         ({"columns": [1, 2], "labels_are": "tokens", "ignore_index": -100}, r"position \d \(row \d+\) has token"),
         ({"logits_key": "fortran", "ignore_index": -100}, "stored column after column"),
         ({"logits_key": "nan", "ignore_index": -100}, r"logits: sequence 2, position 1 \(row 11\), column 3 is NaN"),
-        ({"ignore_index": -100, "need_labels": False}, "labels are needed for that"),
+        ({"ignore_index": -100, "need_labels": False}, "needs labels"),
     ],
 )
 def test_errors(tmp_path, told, message):

@@ -174,15 +174,15 @@ def test_the_library_is_the_one_it_says():
     assert "MIT" in (HERE / "static" / "chart.LICENSE.md").read_text()
 
 
-@pytest.mark.parametrize("recommended", ["bayes", "vector"])
+@pytest.mark.parametrize("recommended", ["ts", "vector"])
 def test_the_page_opens_on_what_it_recommends(skin, recommended):
     val, test, names = skin
-    found = compare(val, test, ["bayes", "vector"])
+    found = compare(val, test, ["ts", "vector"])
     summary = summarise(val, test, classes=names, comparison=replace(found, recommended=recommended))
     page = render(summary)
     data = json.loads(re.search(r'id="data">(.*?)</script>', page, flags=re.S)[1])
     label = re.search(r'data-t-out="label">(.*?)<', page)[1]
-    if recommended == "bayes":
+    if recommended == "ts":
         assert data["temperature"]["chosen"] is None
         assert label == f"T = {data['temperature']['labels'][data['temperature']['start']]}"
     else:

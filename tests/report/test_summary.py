@@ -264,7 +264,7 @@ def test_rare_classes_share_a_row():
     assert groups.names[0] == "c29"
     assert groups.names[-1] == "all others (10 classes)"
     assert (groups.of_class[:10] == 20).all()
-    said = methods.said(ScaleMap(1.0), Scores.from_logits(np.eye(30)[labels], labels))
+    said = methods.said(ScaleMap(1.0), Scores.from_logits(2 * np.eye(30)[labels], labels))
     found = counts(said, np.ones(len(labels)), groups.of_class[labels], len(groups))
     assert [row[-1] for row in found["right"]] == [435, *range(29, 9, -1), 45]
 

@@ -6,6 +6,7 @@ predicting is applying the map.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -31,7 +32,8 @@ from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
 
 __all__ = ["Calibrator", "TemperatureCalibrator"]
 
-MAX_LOG_T_STD = 3.0  # beyond this the samples leave T open, and no interval is given
+MAX_LOG_T_STD = 100.0  # beyond this the samples leave T wholly open
+SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T says nothing to a reader
 
 
 class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -352,23 +354,23 @@ class TemperatureCalibrator(Calibrator):
 
     def describe(self) -> list[str]:
         """Return a readable summary."""
-        if self.temperature_interval_ is None:
+        known = self.known_within()
+        if self.temperature_interval_ is None or known is None or known > SHOWN_FACTOR:
             return [f"T = {self.temperature_:.4g}"]
         low, high = self.temperature_interval_
         return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})"]
 
     def known_within(self) -> float | None:
-        """Return the factor by which the ends of the interval of T differ from T."""
-        if self.temperature_interval_ is None:
-            return None
+        """Return the factor by which the ends of the interval of T differ from T; infinite where no T was best."""
+        if self.temperature_interval_ is None:  # files of ts and ats that are older than intervals have none
+            return None if self.fit_report_.edge is None else math.inf
         low, high = self.temperature_interval_
         return max(self.temperature_ / low, high / self.temperature_)
 
     def _set_interval(self, log_t_std: float) -> None:
         """Set the 95 % interval of T, normal in log T."""
-        if log_t_std < MAX_LOG_T_STD:
-            factor = float(np.exp(1.959964 * log_t_std))
-            self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
+        factor = float(np.exp(1.959964 * min(log_t_std, MAX_LOG_T_STD)))
+        self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
 
     def _check_range_of(self, sketch: Sketch) -> None:
         """Refuse a sketch that does not cover the range that was asked for."""

@@ -40,8 +40,8 @@ Test = DriftTest | ExchangeabilityTest
     "--reference",
     type=INPUT,
     metavar="VAL",
-    help="Test instead whether new data are like those of this labelled file (a conformal test, which assumes nothing "
-    "about the map). It is read like INPUT, with the same options.",
+    help="Test instead whether new data are like those of this labelled file, which should not have fitted the map (a "
+    "conformal test). It is read like INPUT, with the same options.",
 )
 @click.option(
     "--reference-labels",
@@ -78,7 +78,7 @@ def drift(
     attemper drift net.attemper.json new.npz
     attemper drift net.attemper.json today.parquet --state drift.json
     attemper drift net.attemper.json 'march/*.npz' --alpha 0.01 --json
-    attemper drift net.attemper.json today.npz --reference val.npz --state like-val.json
+    attemper drift net.attemper.json today.npz --reference march.npz --state like-march.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
     if reference_labels is not None and reference is None:
@@ -93,6 +93,9 @@ def drift(
             raise InputError("--tolerance: a test against a --reference has none; leave it out")
         read_reference = read | {"labels": None if reference_labels is None else [reference_labels]}
         fresh = ExchangeabilityTest(fitted.calibrator, read_files(reference, read_reference, fitted).load(), **given)
+        fitted.warn_of(reference)
+        fresh.reference = tuple(digests([reference], (), state))
+        fresh.sources = fresh.reference  # which are no news either
     test = continued(fresh, map_file, state, given)
     files = read_files(inputs, read, fitted)
     fitted.warn_of(inputs)
@@ -151,6 +154,9 @@ def continued(fresh: Test, map_file: str, state: str | None, given: dict[str, fl
     of_same = ("input", "floor", "classes", "n_classes")
     if test.map.to_dict() != fresh.map.to_dict() or any(getattr(test, a) != getattr(fresh, a) for a in of_same):
         raise InputError(f"{state}: the state of a test of another map than {map_file}; use a new --state")
+    of_same_reference = ("reference", "n_reference")
+    if any(getattr(test, a, None) != getattr(fresh, a, None) for a in of_same_reference):
+        raise InputError(f"{state}: the state of a test against another --reference; use that one, or a new --state")
     for name, value in given.items():
         began = getattr(test, f"requested_{name}" if name == "tolerance" else name)
         if began != value:

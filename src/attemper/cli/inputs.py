@@ -45,7 +45,10 @@ class Fitted(NamedTuple):
         if fitted.input == "logits":
             for option in ("probs", "floor"):
                 if read[option]:
-                    raise InputError(f"--{option}: {path} was fitted on logits; leave the option out, and pass logits")
+                    raise InputError(
+                        f"--{option}: {path} was fitted on logits; pass logits, such as the logarithms of the "
+                        "probabilities, and leave the option out"
+                    )
         if fitted.floor is not None and read["floor"] not in (None, fitted.floor):
             raise InputError(
                 f"--floor {read['floor']:g}: {path} was fitted with a floor of {fitted.floor:g}; leave the option out"

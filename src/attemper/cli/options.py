@@ -268,7 +268,7 @@ param_option = click.option(
     help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; more than once for several.",
 )
 interval_option = click.option(
-    "--interval", type=float, default=0.95, show_default=True, help="Level of the bootstrap intervals."
+    "--interval", type=float, default=0.95, show_default=True, help="Level of the intervals."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
 t_range_option = click.option(

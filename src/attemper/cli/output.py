@@ -103,7 +103,7 @@ COLUMNS = "attemper.columns"  # where a command's context keeps which columns we
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
-WIDE = 150  # columns that the table with every interval takes
+WIDE = 170  # columns that the table with every interval takes
 
 
 def print_comparison(result: Comparison, interval: float) -> None:

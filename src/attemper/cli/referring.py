@@ -178,7 +178,10 @@ def refer(
         raise InputError(f"--fit-share {fit_share}: must lie between 0 and 1, such as 0.5")
     fitted = Fitted.load(map_file) if map_file else None
     if fitted is not None:
-        check_unseen(fitted, val)
+        if max_miss is None:
+            fitted.warn_of(val)
+        else:
+            check_unseen(fitted, val)
         fitted.warn_of(test)
     scores, judged, names = load_pair(val, test, read_val, read, fitted)
     warn_of_shared_rows(scores, judged)

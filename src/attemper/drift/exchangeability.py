@@ -25,6 +25,7 @@ __all__ = ["ExchangeabilityTest"]
 # that does not grow. The bins must not depend on the data.
 BIN = 0.02
 N_BINS = 4001
+STREAM = 0x617474
 
 
 class ExchangeabilityTest(SequentialTest):
@@ -40,8 +41,8 @@ class ExchangeabilityTest(SequentialTest):
     deployed : Calibrator, Map or float
         A fitted calibrator; or a map or a temperature for logits.
     X, y : arrays of shape (n_samples, n_classes) and (n_samples,), or a Scores
-        The reference: labelled samples, drawn as the new ones will be. Samples that fitted the map fit it a little
-        better than new ones; that matters for maps with many parameters, not for a temperature.
+        The reference: labelled samples, drawn as the new ones will be. They should not have fitted the map: samples
+        that did fit it better than new ones do, which matters for matrices and binned maps, hardly for a temperature.
     alpha : float
         Probability of a false alarm, over all time.
     seed : int
@@ -72,6 +73,7 @@ class ExchangeabilityTest(SequentialTest):
 
     seed: int
     n_reference: int
+    reference: tuple[str, ...]  # hashes of the reference files, where they are known
     _counts: Labels  # of samples in each bin of the score, reference and new
 
     def __init__(
@@ -89,6 +91,7 @@ class ExchangeabilityTest(SequentialTest):
         if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
             raise InputError(f"seed={seed!r}: expected a whole number that is not negative")
         self.seed = int(seed)
+        self.reference = ()
         self._counts = np.zeros(N_BINS, dtype=np.int64)
 
     def describe(self) -> list[str]:
@@ -115,7 +118,9 @@ class ExchangeabilityTest(SequentialTest):
         bins = _bins(log_p, y)
         # As many numbers as samples were drawn before, so that batches make no difference.
         drawn = int(self._counts.sum()) - self.n_reference
-        u = np.random.Generator(np.random.PCG64(self.seed).advance(drawn)).random(len(y))
+        # A stream of its own: data that were simulated with default_rng(seed) must not repeat it.
+        bits = np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(STREAM,)))
+        u = np.random.Generator(bits.advance(drawn)).random(len(y))
         p = conformal_p_values(bins, self._counts, u)
         self._counts = self._counts + np.bincount(bins, minlength=N_BINS)
         return log_bets(p), np.zeros(0, dtype=np.int64)
@@ -125,6 +130,7 @@ class ExchangeabilityTest(SequentialTest):
         return {
             "seed": self.seed,
             "n_reference": self.n_reference,
+            "reference": list(self.reference),
             "bins": occupied.tolist(),
             "counts": self._counts[occupied].tolist(),
         }
@@ -134,6 +140,7 @@ class ExchangeabilityTest(SequentialTest):
         new = cls.__new__(cls)
         new._begin(found, content.number("alpha"), content.integer("seed"))
         new.n_reference = content.integer("n_reference")
+        new.reference = tuple(map(str, content.items("reference")))
         bins, counts = content.array("bins", (-1,)), content.array("counts", (-1,))
         fits = bins.shape == counts.shape and ((bins >= 0) & (bins < N_BINS) & (bins == np.floor(bins))).all()
         if not fits or not ((counts >= 1) & (counts == np.floor(counts)) & (counts < 2**53)).all():

@@ -8,7 +8,6 @@ alarm is at most ``alpha``. The proof is in docs/drift.md.
 from __future__ import annotations
 
 import math
-import warnings
 from numbers import Real
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +18,7 @@ from attemper.arrays import Floats, Labels
 from attemper.calibrators import Calibrator
 from attemper.documents import Fields
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import AttemperWarning, FileError, InputError, setting
+from attemper.errors import FileError, InputError, option, setting
 from attemper.kernels.drift import average_by_cluster, best_factor, log_factors, log_ratios, top_confidence
 from attemper.maps import Map, ScaleMap
 
@@ -101,13 +100,13 @@ class DriftTest(SequentialTest):
         known = deployed.known_within() if isinstance(deployed, Calibrator) else None
         if known is not None:
             if known > MAX_TOLERANCE:
-                warnings.warn(
-                    f"DriftTest: the interval of the map's temperature reaches a factor of {known:.3g}, so hardly any "
-                    "drift can be found. Fit the map on more labels.",
-                    AttemperWarning,
-                    stacklevel=2,
+                by_bayes = option("with BayesianTemperatureScaling", "with --method bayes")
+                exact = option(" To take its T for exact pass its map_.", "")
+                raise InputError(
+                    f"the temperature of this map is known only within a factor of {known:.3g}, so no test of it is "
+                    f"valid. Fit it on more labels, or {by_bayes}.{exact}"
                 )
-            self.tolerance = max(self.tolerance, min(known, MAX_TOLERANCE))
+            self.tolerance = max(self.tolerance, known)
         self._confidence = np.zeros(4)
 
     def update(self, X: Any, y: Any = None, *, clusters: Any = None) -> Self:
@@ -122,15 +121,13 @@ class DriftTest(SequentialTest):
             each label once.
         clusters : array of shape (n_samples,), optional
             Which samples are the same case (patient, lesion, document). A case with m samples counts once: each of its
-            log-ratios has weight 1/m, whatever the samples have in common. Pass all samples of a case in one call;
-            ``n_samples`` and ``alarm_at`` then count cases.
+            log-ratios has weight 1/m, whatever the samples have in common, as long as m does not depend on the labels.
+            Pass all samples of a case in one call; ``n_samples`` and ``alarm_at`` then count cases.
         """
         if clusters is None:
             return super().update(X, y)
         scores, labels = self._read(X, y)
-        ids = np.asarray(clusters)
-        if ids.shape != (len(scores),):
-            raise InputError(f"clusters: expected one per row, shape ({len(scores)},); got shape {ids.shape}")
+        ids = _checked_clusters(clusters, len(scores))
         before = self._confidence
         found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
         ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)
@@ -235,3 +232,16 @@ class DriftTest(SequentialTest):
         kept = content.content.get("confidence")
         new._confidence = None if kept is None else content.array("confidence", (4,))
         return new
+
+
+def _checked_clusters(clusters: Any, n: int) -> NDArray[Any]:
+    """Return which case each row is of: text or numbers, none missing."""
+    ids = np.asarray(clusters)
+    if ids.shape != (n,):
+        raise InputError(f"clusters: expected one per row, shape ({n},); got shape {ids.shape}")
+    items = ids.tolist()
+    odd = next((i for i, item in enumerate(items) if not isinstance(item, str | int | float) or item != item), None)
+    if odd is not None or (ids.dtype == object and len(set(map(type, items))) > 1):
+        where = "numbers and text together" if odd is None else f"row {odd} is {items[odd]!r}"
+        raise InputError(f"clusters: {where}; expected a name or a number for each row")
+    return ids.astype(str) if ids.dtype == object else ids
