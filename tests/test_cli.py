@@ -1064,3 +1064,11 @@ def test_a_comparison_fits_the_terminal(capsys, monkeypatch, width):
     for name in ("uncalibrated", "ts", "structured", "histogram", "accuracy", "NLL", "ECE", "changed", "1.974"):
         assert name in printed
     assert ("Brier" in printed) == (width >= 170)
+
+
+def test_spaces_and_letters_of_any_script_are_printed_as_they_are():
+    for text in ("2\u202f000", "a\u00a0b", "क्\u200dष", "emoji 👩🏽\u200d⚕️", "全角\u3000"):
+        assert output.visible(text) == text
+    for text in ("\x1b[2J", "a\nb", "a\u2028b", "a\u202eb", "\ud800", "\x7f", "\x9b"):
+        assert output.visible(text).isascii()
+        assert len(output.visible(text)) > len(text)

@@ -400,7 +400,7 @@ class TestExchangeability:
         alarms = 0
         for seed in range(20):
             rng = np.random.default_rng(seed)
-            h = np.tile([0.0, 1.0], (600, 1))  # all scores tie, so that the draws alone decide
+            h = np.tile([0.0, 2.0], (600, 1))  # all scores tie, so that the draws alone decide
             u = rng.random(400)
             y = np.concatenate([rng.integers(0, 2, 200), (u < 0.5).astype(int)])
             alarms += ExchangeabilityTest(1.0, h[:200], y[:200], seed=seed).update(h[200:], y[200:]).alarm

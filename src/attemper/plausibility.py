@@ -46,11 +46,12 @@ def warn_of_probs(logits: Any) -> None:
         rows = max(1, CHUNK_ELEMENTS // n_classes)
     warn(
         "logits: every row is ≥ 0 and sums to 1, so these look like probabilities. They are used as logits, as asked. "
-        f"If they are probabilities, {option(PROBS, 'use --probs')}.",
+        f"If they are probabilities, {option(PROBS, PROBS_FLAG)}.",
         ProbabilitiesAsLogitsWarning,
     )
 
 
+PROBS_FLAG = "use --probs; for a map that was fitted on logits write their logarithms, np.log(probs), which are logits"
 PROBS = (
     'use input="probs" or Scores.from_probs; for a calibrator that was fitted on logits pass their logarithms, '
     "np.log(probs)"

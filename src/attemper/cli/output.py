@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -31,11 +32,17 @@ def visible(text: str) -> str:
     >>> visible(f"a{chr(27)}[2Jb") == "a" + chr(92) + "x1b[2Jb"
     True
     """
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+def _shown(character: str) -> str:
+    """Escape controls, line breaks, lone surrogates and turns of the direction of writing; keep spaces and joiners."""
+    if character in TURNING or unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs"):
+        return character.encode("unicode_escape").decode()
+    return character
+
+
+TURNING = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)}
 
 
 class PlainConsole(Console):
