@@ -16,6 +16,7 @@ from attemper.calibrators.base import Calibrator
 from attemper.errors import AttemperError, AttemperWarning, InputError, option
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate, evaluate
+from attemper.metrics.intervals import LEAST_ERRORS, around_mean, effective, too_few
 from attemper.overlap import warn_of_shared_rows
 from attemper.scores import Scores
 
@@ -25,6 +26,8 @@ Floats = NDArray[np.float64]
 
 LARGE = ("matrix", "dirichlet")
 MOST_CLASSES = 50
+LEVEL = 0.95  # of the interval of a difference
+WHY_BAYES = "changes no answer, says how uncertain T is, and stays finite with few or wrong labels"
 NEGLIGIBLE = 1e-3  # nats: methods of one family differ by less, and so closely that their difference is certain
 
 
@@ -135,46 +138,57 @@ def _row(
 
 
 def _recommend(rows: Sequence[Row], test: Scores) -> tuple[str, str]:
-    """Name the method to use, and say why in a sentence.
+    """Name the method to use, and give the reason in a sentence.
 
-    It is the one with the least test NLL; but bayes, where it is within 0.001 nats of that one or cannot be told apart
-    from it. A method that gives
-    a label the probability zero has an infinite NLL and is out.
+    It is the one with the least test NLL; but bayes, where it is within 0.001 nats of that one or the 95 % interval of
+    the difference includes 0. With too few errors for that interval (`too_few`), it is bayes if that was fitted. A
+    method that gives a label the probability zero has an infinite NLL and is out.
     """
+    assert test.labels is not None
     w = np.ones(len(test)) if test.weights is None else test.weights
     counts = w > 0  # weight zero times an infinite loss would be NaN
-    w = w[counts] / w.sum()
+    wrong = to_numpy(test.logits)[counts].argmax(axis=1) != test.labels[counts]
+    w = w[counts]
     losses = {row.method: row.losses[counts] for row in rows if row.losses is not None}
     infinite = [method for method in losses if np.isinf(losses[method]).any()]
     losses = {method: values for method, values in losses.items() if method not in infinite}
-    best = min(losses, key=lambda method: float(w @ losses[method]))
+    nll = {method: float(w @ values / w.sum()) for method, values in losses.items()}
+    best = min(nll, key=nll.__getitem__)
 
-    def behind(method: str) -> tuple[float, float]:
-        """NLL above that of the best, and twice its standard error."""
-        difference = losses[method] - losses[best]
-        mean = float(w @ difference)
-        return mean, 1.96 * float(np.sqrt(np.sum(w**2 * (difference - mean) ** 2)))
+    def behind(method: str) -> Estimate:
+        """NLL above that of the best."""
+        return around_mean(nll[method] - nll[best], losses[method] - losses[best], w, LEVEL)
 
     def named(methods: Sequence[str]) -> str:
         names = ["no calibration" if m == "none" else m for m in methods]
         return " and ".join(([", ".join(names[:-1])] if names[:-1] else []) + names[-1:])
 
-    others = sorted((m for m in losses if m != best), key=behind)
-    level = [m for m in others if behind(m)[0] <= max(behind(m)[1], NEGLIGIBLE)]
-    value = f"its test NLL of {float(w @ losses[best]):.4f} is the lowest"
+    def shown(found: Estimate) -> str:
+        limits = f" ({100 * LEVEL:g} % interval {found.low:.4f} to {found.high:.4f})" if found.has_interval else ""
+        return f"{found.value:.4f}{limits}"
+
+    others = sorted((m for m in nll if m != best), key=nll.__getitem__)
+    value = f"its test NLL of {nll[best]:.4f} is the lowest"
     name = named([best])
     if not others:
         return best, f"Use {name}: nothing else {'has a finite test NLL' if infinite else 'could be fitted'}."
-    gap, spread = behind(others[0])
+    if too_few(effective(w[wrong])):
+        few = f"there are too few errors on these {len(test)} samples to tell the methods apart ({LEAST_ERRORS} needed)"
+        if "bayes" in nll:
+            return "bayes", f"Use bayes: {few}, and bayes {WHY_BAYES}."
+        return best, f"Use {name}: {value}, but {few}."
+    gaps = {method: behind(method) for method in others}
+    level = [m for m, gap in gaps.items() if gap.value <= NEGLIGIBLE or not gap.low > 0]
     if "bayes" in level or (best == "bayes" and level):
         rivals = named([m for m in [best, *level] if m != "bayes"])
         return "bayes", (
             f"Use bayes: on these {len(test)} samples its test NLL cannot be told apart from that of {rivals}, and it "
-            "changes no answer, says how uncertain T is, and stays finite with few or wrong labels."
+            f"{WHY_BAYES}."
         )
+    gap = shown(gaps[others[0]])
     if level:
         return best, (
             f"Use {name}: {value}, though on these {len(test)} samples it cannot be told apart from that of "
-            f"{named(level)} (difference to {named(others[:1])}: {gap:.4f} ± {spread:.4f})."
+            f"{named(level)}; the difference to {named(others[:1])} is {gap}."
         )
-    return best, f"Use {name}: {value}, {gap:.4f} ± {spread:.4f} below that of {named(others[:1])}, the next."
+    return best, f"Use {name}: {value}, {gap} below that of {named(others[:1])}, the next."

@@ -1,7 +1,8 @@
 """Intervals in closed form: of a share, of a mean, of an area; and the reason where there is none.
 
 A weighted sample counts as one independent sample whose weight is known: weights that differ widen an interval, the
-unit of the weights does not matter (Kish 1965).
+unit of the weights does not matter (Kish 1965). In two places weights count as repeats instead, and their unit matters:
+the debiased ECE (value and interval), and the Clopper–Pearson intervals of referral outcomes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
 # Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should:
 # docs/coverage.md.
 LEAST_ERRORS = 20
+NO_SPREAD = "no interval: the samples do not differ, so they do not show how far the value varies"
 
 
 class _Triple(NamedTuple):
@@ -111,15 +113,15 @@ def effective(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
 
 
-def too_few(errors: float, what: str = "errors") -> str:
+def too_few(errors: float, what: str = "errors", least: int = LEAST_ERRORS) -> str:
     """Give the reason for no interval; empty where there are enough errors.
 
     >>> too_few(3), too_few(20)
     ('too few errors for an interval: 3, and 20 are needed', '')
     """
-    if errors >= LEAST_ERRORS - 1e-9:
+    if errors >= least - 1e-9:
         return ""
-    return f"too few {what} for an interval: {errors:.4g}, and {LEAST_ERRORS} are needed"
+    return f"too few {what} for an interval: {errors:.4g}, and {least} are needed"
 
 
 def wilson(right: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
@@ -148,7 +150,8 @@ def around_mean(value: float, influence: Floats, weights: Floats, interval: floa
 
     Of a mean, that is the distance of a sample from it. Losses are skewed, and `skewed` allows for that.
     """
-    return skewed(value, *_spread(influence, weights), interval)
+    error, skewness = _spread(influence, weights)
+    return skewed(value, error, skewness, interval) if error > 0 else Estimate.without(value, NO_SPREAD)
 
 
 def around_area(value: float, influence: Floats, weights: Floats, interval: float) -> Estimate:
@@ -160,7 +163,10 @@ def around_area(value: float, influence: Floats, weights: Floats, interval: floa
         return Estimate.without(
             value, "no interval for an area of 0 or 1: confidence separates right from wrong answers"
         )
-    half = quantile(interval) * _spread(influence, weights)[0] / (value * (1 - value))
+    error = _spread(influence, weights)[0]
+    if error == 0:
+        return Estimate.without(value, NO_SPREAD)
+    half = quantile(interval) * error / (value * (1 - value))
     return Estimate(value, float(expit(logit(value) - half)), float(expit(logit(value) + half)))
 
 
@@ -186,6 +192,7 @@ def _spread(influence: Floats, weights: Floats) -> tuple[float, float]:
     a, n = weights / weights.sum(), effective(weights)
     d = influence - a @ influence
     variance = float(a**2 @ d**2)
-    if n <= 1 or variance == 0:
+    # Of samples that do not differ rounding is left.
+    if n <= 1 or variance <= (1e-14 * np.abs(influence).max()) ** 2:
         return 0.0, 0.0
     return math.sqrt(variance * n / (n - 1)), float(a**3 @ d**3) / variance**1.5

@@ -90,15 +90,18 @@ class Predictions:
         """Number of wrong predictions; the effective one (Kish) where they have weights."""
         return effective(self.weights[self.top[1] == 0])
 
-    def draw_labels(self, rng: np.random.Generator, count: int) -> Iterator[Labels]:
-        """Draw a label for each sample from its probabilities, ``count`` times."""
-        reached = np.cumsum(self.probs, axis=1, dtype=np.float64)
-        rows = np.arange(len(self))
-        # One ascending list for all rows: row i goes from i to i + 1.
-        line = (rows[:, None] + reached / reached[:, -1:]).ravel()
-        for _ in range(count):
-            place = np.searchsorted(line, rows + rng.random(len(self)), side="right")
-            yield np.minimum(place - rows * self.n_classes, self.n_classes - 1)
+    def draw_labels(self, rng: np.random.Generator, count: int) -> Labels:
+        """Draw a label for each sample from its probabilities, ``count`` times: count×N, a chunk of rows at a time."""
+        uniform = rng.random((count, len(self)))
+        labels = np.empty(uniform.shape, dtype=np.int64)
+        for chunk in row_chunks(len(self), self.n_classes):
+            reached = np.cumsum(self.probs[chunk], axis=1, dtype=np.float64)
+            rows = np.arange(len(reached))
+            # One ascending list for all rows: row i goes from i to i + 1.
+            line = (rows[:, None] + reached / reached[:, -1:]).ravel()
+            place = np.searchsorted(line, rows + uniform[:, chunk], side="right")
+            labels[:, chunk] = np.minimum(place - rows * self.n_classes, self.n_classes - 1)
+        return labels
 
     def of_class(self, k: int) -> tuple[Floats, Floats]:
         """Probability of class k, and 1 where it is the label."""

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from attemper.arrays import Floats, as_matrix, as_weights, one_line, to_numpy
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
-from attemper.metrics.intervals import Estimate, around_area, around_mean, effective, too_few
+from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions
 
 __all__ = [
@@ -31,6 +31,8 @@ __all__ = [
 Thresholds = ArrayLike | Literal["paper"] | None
 
 PAPER = np.arange(21) / 20  # 0, 0.05, … 1
+# The few errors that two methods order differently decide a difference: docs/coverage.md.
+LEAST_ERRORS_OF_DIFFERENCE = 80
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,8 +163,8 @@ def referral_area_difference(
 ) -> float | Estimate:
     """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
 
-    The interval is that of the difference itself, so that what both share leaves it. Parameters as in `referral_area`;
-    ``log_probs`` speaks of both.
+    The interval is that of the difference itself, so that what both share leaves it; it needs 80 errors, as few of them
+    differ in order. Parameters as in `referral_area`; ``log_probs`` applies to both.
 
     Examples
     --------
@@ -179,9 +181,12 @@ def referral_area_difference(
     one, two = (_Area(a, thresholds) for a in (answers, other))
 
     def limits(value: float, w: Floats, interval: float) -> Estimate:
-        return around_mean(value, one.influence(w) - two.influence(w), w, interval)
+        influence = one.influence(w) - two.influence(w)
+        # Both order the samples alike, and so any others that have these confidences.
+        return around_mean(value, influence, w, interval) if influence.any() else Estimate(value, value, value)
 
-    statistic = Statistic(lambda w: one.value(w) - two.value(w), limits, answers.reason or other.reason)
+    reason = answers.reason(LEAST_ERRORS_OF_DIFFERENCE) or other.reason(LEAST_ERRORS_OF_DIFFERENCE)
+    statistic = Statistic(lambda w: one.value(w) - two.value(w), limits, reason)
     return estimate(statistic, answers.weights, interval, n_resamples, seed)
 
 
@@ -224,11 +229,11 @@ class Answers:
             )
         return cls(confidence, np.unique(key, return_inverse=True)[1], right > 0, p.weights)
 
-    @property
-    def reason(self) -> str:
-        """Why an area has no interval; empty if there are enough right and wrong predictions."""
-        kinds = ((~self.right, "errors"), (self.right, "right predictions"))
-        return next((note for rows, what in kinds if (note := too_few(effective(self.weights[rows]), what))), "")
+    def reason(self, errors: int = LEAST_ERRORS) -> str:
+        """Why an area has no interval; empty if there are as many errors, and enough right predictions."""
+        kinds = ((~self.right, "errors", errors), (self.right, "right predictions", LEAST_ERRORS))
+        found = (too_few(effective(self.weights[rows]), what, least) for rows, what, least in kinds)
+        return next(filter(None, found), "")
 
     def referred(self, thresholds: Floats) -> tuple[Floats, Floats]:
         """Weight of the right and of the wrong answers up to each threshold (ascending), and of all of them."""
@@ -247,7 +252,7 @@ def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statist
     def limits(value: float, w: Floats, interval: float) -> Estimate:
         return around_area(value, area.influence(w), w, interval)
 
-    return Statistic(area.value, limits, answers.reason)
+    return Statistic(area.value, limits, answers.reason())
 
 
 class _Area:

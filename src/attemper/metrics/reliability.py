@@ -8,14 +8,14 @@ from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats, one_line
+from attemper.arrays import Floats, Labels, one_line
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import check_level
 from attemper.metrics.intervals import wilson
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.predictions import Predictions, row_chunks
 
 __all__ = ["MAX_BINS", "Binned", "Binning", "Kind", "Reliability", "bin_sums", "check_bins", "reliability"]
 
@@ -135,22 +135,24 @@ class Binned:
             adding = csr_array((w, (place, np.arange(len(w)))), (n_bins, len(w)))
             right = np.asarray(adding @ (rng.random((count, len(w))) < confidence).T)[None]
         else:
-            # Cell of each sample and class; a drawn label is right in the cell of its class, and there alone.
-            shared = len(tables) == 1
-            cells = np.stack(
-                [
-                    np.searchsorted(self.edges[0 if shared else k][1:-1], c, side="left")
-                    + (0 if shared else k * n_bins)
-                    for k, (c, _) in enumerate(self.pairs())
-                ],
-                axis=1,
-            )
+            # A drawn label is right in the cell of its class, and there alone.
             size = len(tables) * n_bins
-            labels = self.p.draw_labels(rng, count)
-            found = [np.bincount(np.take_along_axis(cells, y[:, None], 1)[:, 0], w, minlength=size) for y in labels]
+            found = [np.bincount(self._cells(y), w, minlength=size) for y in self.p.draw_labels(rng, count)]
             right = np.stack(found, axis=1).reshape(len(tables), n_bins, count).astype(np.float64)
         for (weight, confidence, _), hits in zip(tables, right):
             yield np.stack(np.broadcast_arrays(weight[:, None], confidence[:, None], hits))
+
+    def _cells(self, labels: Labels) -> NDArray[np.intp]:
+        """Cell of each sample with this label: the bin of the label's probability, in the table of its class."""
+        c = np.minimum(self.p.probs[np.arange(len(labels)), labels].astype(np.float64), 1.0)
+        n_bins = self.edges.shape[1] - 1
+        table = labels if len(self.edges) > 1 else np.zeros_like(labels)
+        if (self.edges == self.edges[0]).all():
+            return np.asarray(table * n_bins + np.searchsorted(self.edges[0][1:-1], c, side="left"))
+        cells = table * n_bins
+        for rows in row_chunks(len(c), n_bins):
+            cells[rows] += (self.edges[labels[rows], 1:-1] < c[rows, None]).sum(axis=1)
+        return cells
 
     def pairs(self) -> Iterator[tuple[Floats, Floats]]:
         """Return the probabilities and outcomes of all samples; with class-wise or pooled pairs one for each class."""

@@ -34,6 +34,8 @@ __all__ = [
 
 PerClass = float | Sequence[float] | ArrayLike
 
+NO_MISS = "no interval: every error is referred, so none shows what errors that are not referred cost"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RiskCoverage:
@@ -144,7 +146,7 @@ def expected_cost(
     Parameters
     ----------
     probs, labels, log_probs, sample_weight, interval, n_resamples, seed
-        As in `nll`. The interval needs 20 errors that are not referred.
+        As in `nll`. The interval needs 20 errors, and one of them not referred.
     threshold : float or array of shape (K,)
         Confidence above which samples are decided; an array has one for each predicted class.
     cost_refer : float
@@ -200,7 +202,9 @@ def cost_of(
     r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
     right = p.top[1] > 0 if prediction is None else prediction == p.labels
     costs = np.where(refer, r, np.where(right, 0.0, m[p.labels]))
-    return mean_of(costs, too_few(effective(p.weights[~refer & ~right]), "errors that are not referred"))
+    # To need many errors that are not referred would select draws with a large cost: docs/coverage.md.
+    reason = too_few(effective(p.weights[~right])) or ("" if (~refer & ~right).any() else NO_MISS)
+    return mean_of(costs, reason)
 
 
 def _from_the_top(answers: Answers) -> Callable[[Floats], tuple[Floats, Floats]]:
