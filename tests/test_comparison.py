@@ -69,12 +69,43 @@ def test_others_that_cannot_be_told_apart():
     other = {"ts": "ats", "ats": "ts"}[result.recommended]
     assert f"Use {result.recommended}: its test NLL of " in result.reason
     assert "though on these 60 samples it cannot be told apart from that of" in result.reason
-    assert f"(difference to {other}: 0.0" in result.reason
+    assert f"difference to {other} is 0.0" in result.reason
+    assert "95 % interval -0.0" in result.reason
+
+
+@pytest.mark.parametrize("n, errors", [(1, 0), (100, 0), (100, 19), (100, 20)])
+def test_few_errors_cannot_tell_methods_apart(n, errors):
+    h, _ = draw(n, 4, t=1.0, seed=2)
+    y = h.argmax(axis=1)
+    y[:errors] = (y[:errors] + 1) % 4
+    val, test = scores(4000, t=2.0, seed=1), Scores.from_logits(h, y)
+    for methods, otherwise in ((["ts", "bayes"], "bayes"), (["ts"], None)):
+        result = compare(val, test, methods)
+        lowest = min(result.rows, key=lambda row: row.metrics["nll"].value).method
+        assert ("too few errors" in result.reason) == (errors < 20)
+        assert ("interval" in result.reason) == (errors >= 20 and result.recommended != "bayes")
+        assert "±" not in result.reason
+        if errors < 20:
+            assert f"on these {n} samples" in result.reason
+            assert result.recommended == (otherwise or lowest)
+
+
+def test_few_errors_by_weight_cannot_tell_methods_apart():
+    h, _ = draw(200, 4, seed=2)
+    y = h.argmax(axis=1)
+    y[:40] = (y[:40] + 1) % 4
+    w = np.ones(200)
+    w[:2] = 100.0  # two errors have nearly all the weight: worth 2.5
+    assert "too few errors" in compare(scores(seed=1), Scores.from_logits(h, y, sample_weight=w), ["ts"]).reason
+    w[:40] = 1.0
+    w[10:40] = 0.0
+    assert "too few errors" in compare(scores(seed=1), Scores.from_logits(h, y, sample_weight=w), ["ts"]).reason
+    assert "too few errors" not in compare(scores(seed=1), Scores.from_logits(h, y), ["ts"]).reason
 
 
 def test_no_calibration_is_named_in_words():
     val = scores(4000, t=1.0, seed=1)
-    result = compare(val, scores(60, t=1.0, seed=2), ["ts"])
+    result = compare(val, scores(200, t=1.0, seed=2), ["ts"])
     assert "no calibration" in result.reason
     assert "none" not in result.reason
 

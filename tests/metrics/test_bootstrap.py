@@ -4,10 +4,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from attemper.decisions.certificates import proportion
 from attemper.errors import InputError
 from attemper.metrics import Estimate, accuracy, brier, classwise_ece, ece, evaluate, mce, mmce, nll
 from attemper.metrics import bootstrap as module
+from attemper.metrics import predictions as predictions_module
 from attemper.metrics.bootstrap import _resamples
+from attemper.metrics.calibration import ece_of
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.reliability import Binned
 
 METRICS = [accuracy, nll, brier, ece, classwise_ece, mce, mmce]
 
@@ -84,6 +89,12 @@ def test_weights_count_as_their_effective_number():
     plain, equal = accuracy(p, y, interval=0.9), accuracy(p, y, interval=0.9, sample_weight=np.full(400, 7.0))
     assert equal == pytest.approx(plain)  # the unit does not matter
     w = np.where(np.arange(400) % 2, 9.0, 1.0)
+    # Two exceptions, where weights count as repeats.
+    options = {"norm": 2, "debiased": True, "interval": 0.9}
+    once, twice = ece(p, y, **options), ece(p, y, **options, sample_weight=np.full(400, 2.0))
+    assert twice == pytest.approx(ece(p.repeat(2, axis=0), y.repeat(2), **options))
+    assert twice.high - twice.low < once.high - once.low
+    assert proportion(20, 100, 0.9).high < proportion(10, 50, 0.9).high
     for metric in (accuracy, nll, brier):
         alike, apart = metric(p, y, interval=0.9), metric(p, y, interval=0.9, sample_weight=w)
         wider = (apart.high - apart.low) / (alike.high - alike.low)
@@ -202,6 +213,36 @@ def test_memory_is_bounded():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 80e6  # all resamples at once would be 20 MB for each array of weights, and eight at once
+
+
+@pytest.mark.parametrize("n, k, count", [(20_000, 200, 10), (300, 400, 1000)])
+def test_chance_of_classwise_errors_is_drawn_in_bounded_memory(n, k, count):
+    p, y, _ = draw(n, k)
+    statistic = ece_of(Predictions.of(p, y), "classwise")
+    tracemalloc.start()
+    drawn = statistic.drawn(np.random.default_rng(0), count, np.ones(n))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(drawn) == count
+    assert peak < 60e6  # one array of all samples and classes, or of all bins and draws, is 32 MB or 48 MB
+
+
+@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("kind", ["classwise", "full"])
+def test_drawn_labels_are_counted_in_the_bins_of_their_class(kind, binning, monkeypatch):
+    p, y, _ = draw(200, 7)
+    w = np.random.default_rng(2).integers(1, 4, 200).astype(float)
+    p = p.round(2) / p.round(2).sum(axis=1, keepdims=True)  # with ties
+    predictions = Predictions.of(p, y, w)
+    monkeypatch.setattr(predictions_module, "CHUNK_ELEMENTS", 100)
+    binned = Binned(predictions, kind, 5, binning)
+    labels = predictions.draw_labels(np.random.default_rng(4), 3)
+    assert (p[np.arange(200), labels] > 0).all()
+    drawn = list(binned.drawn(np.random.default_rng(4), 3, w))
+    for i, again in enumerate(labels):
+        other = Binned(Predictions.of(p, again, w), kind, 5, binning)
+        for table, expected in zip(drawn, other.sums(w[:, None])):
+            np.testing.assert_allclose(table[..., i], expected[..., 0], atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,18 @@ def test_few_errors_or_few_right_predictions_give_no_interval():
     assert "area of 0 or 1" in referral_area(p, [0] * 50 + [1] * 50, interval=0.9).note
 
 
+def test_a_difference_needs_more_errors_than_an_area():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.55, 0.99, size=(2, 300))
+    p, q = (np.stack([c, 1 - c], axis=1) for c in confidence)
+    for errors, enough in ((79, False), (80, True)):
+        y = (np.arange(300) < errors).astype(int)
+        assert referral_area(p, y, interval=0.9).has_interval
+        found = referral_area_difference(p, q, y, interval=0.9)
+        assert found.has_interval == enough
+        assert enough or ("79" in found.note and "80" in found.note)
+
+
 def test_difference():
     p, y, w = draw(300, 4)
     rng = np.random.default_rng(1)

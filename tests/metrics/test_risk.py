@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attemper.errors import InputError
-from attemper.metrics import Estimate, accuracy, aurc, expected_cost, referral_curve, risk_coverage_curve
+from attemper.metrics import (
+    Estimate,
+    accuracy,
+    aurc,
+    expected_cost,
+    nll,
+    referral_area,
+    referral_curve,
+    risk_coverage_curve,
+)
 
 
 def draw(n, k, seed=0, coarse=False):
@@ -109,9 +118,34 @@ def test_intervals():
     rows = [rng.integers(300, size=300) for _ in range(300)]
     spread = np.std([aurc(p[i], y[i], sample_weight=w[i]) for i in rows])
     assert found.high - found.low == pytest.approx(2 * 1.96 * spread, rel=0.2)
-    few = expected_cost(p, y, np.sort(p.max(axis=1))[-5], cost_refer=1, cost_miss=10, interval=0.9)
-    assert "not referred" in few.note
-    assert not few.has_interval
+    none = expected_cost(p, y, 1.0, cost_refer=1, cost_miss=10, interval=0.9)
+    assert "not referred" in none.note
+    assert not none.has_interval
+
+
+def test_the_cost_does_not_need_many_errors_that_are_not_referred():
+    # To ask for them prints the interval of unlucky draws alone.
+    confidence = np.concatenate([np.full(3, 0.9), np.full(17, 0.6), np.full(180, 0.95)])
+    p = np.stack([confidence, 1 - confidence], axis=1)
+    y = np.concatenate([np.ones(20, dtype=int), np.zeros(180, dtype=int)])
+    found = expected_cost(p, y, 0.8, cost_refer=1, cost_miss=10, interval=0.9)
+    assert found.value == pytest.approx((17 + 30) / 200)
+    assert 0 < found.low < found.value < found.high
+    few = expected_cost(p[1:], y[1:], 0.8, cost_refer=1, cost_miss=10, interval=0.9)
+    assert "too few errors" in few.note
+    assert "19" in few.note
+
+
+def test_no_interval_where_samples_do_not_differ():
+    p = np.tile([0.7, 0.3], (50, 1))
+    for found in (
+        aurc(p, np.ones(50, dtype=int), interval=0.9),
+        expected_cost(p, np.ones(50, dtype=int), 0.5, cost_refer=1, cost_miss=10, interval=0.9),
+        nll(p, np.ones(50, dtype=int), interval=0.9),
+        referral_area(p, np.arange(50) % 2, interval=0.9),
+    ):
+        assert not found.has_interval
+        assert "do not differ" in found.note
 
 
 @given(n=st.integers(1, 40), k=st.integers(2, 5), seed=st.integers(0, 10_000), coarse=st.booleans())

@@ -63,7 +63,8 @@ def outcome_of(
 ) -> Outcome:
     """Apply a policy to labelled samples that it was not chosen on.
 
-    Shares come with Clopper–Pearson intervals (weights count repeats), the cost with that of a mean (`expected_cost`).
+    Shares come with Clopper–Pearson intervals (weights count as repeats: their unit matters), the cost with that of a
+    mean (`expected_cost`).
     ``of`` is that of the policy's guarantee, else "decided".
 
     Examples

@@ -64,7 +64,7 @@ def ece(
     debiased : bool
         Subtract from each squared gap what chance alone adds, acc (1 − acc) / (\|B\| − 1), the
         estimator of Kumar et al. (2019); for ``norm=2``. Bins with one sample count as 0, and
-        so does a negative total. Weights count as repeats here.
+        so does a negative total. Weights count as repeats here, in the interval too: their unit matters.
     interval : float, optional
         Such as 0.95: return an `Estimate` with a bootstrap interval of the error in these
         bins, if there are 20 errors. ECE itself is too large when samples are few, and the interval is
@@ -205,7 +205,8 @@ def ece_of(
         reason = too_few(p.errors)
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        return np.concatenate([_error(binned.drawn(rng, size, w), norm, debiased) for size in _batches(count, len(w))])
+        sizes = _batches(count, max(len(w), binned.edges.size))
+        return np.concatenate([_error(binned.drawn(rng, size, w), norm, debiased) for size in sizes])
 
     limits = partial(_around_debiased, binned) if debiased else None
     return Statistic(lambda w: _error(binned.sums(w), norm, debiased), limits, reason, drawn)
@@ -254,7 +255,7 @@ def _around_debiased(binned: Binned, value: float, w: Floats, interval: float) -
 
 
 def _batches(count: int, n: int) -> Iterator[int]:
-    """Cut draws for n samples into batches that memory holds."""
+    """Cut draws of n numbers each into batches that memory holds."""
     batch = max(1, BATCH_ELEMENTS // n)
     return (min(batch, count - first) for first in range(0, count, batch))
 
