@@ -238,7 +238,8 @@ def test_drawn_labels_are_counted_in_the_bins_of_their_class(kind, binning, monk
     binned = Binned(predictions, kind, 5, binning)
     labels = predictions.draw_labels(np.random.default_rng(4), 3)
     assert (p[np.arange(200), labels] > 0).all()
-    drawn = list(binned.drawn(np.random.default_rng(4), 3, w))
+    tables = [table[..., 0] for table in binned.sums(w[:, None])]
+    drawn = list(binned.drawn(np.random.default_rng(4), 3, w, tables))
     for i, again in enumerate(labels):
         other = Binned(Predictions.of(p, again, w), kind, 5, binning)
         for table, expected in zip(drawn, other.sums(w[:, None])):

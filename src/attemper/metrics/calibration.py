@@ -206,7 +206,8 @@ def ece_of(
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         sizes = _batches(count, max(len(w), binned.edges.size))
-        return np.concatenate([_error(binned.drawn(rng, size, w), norm, debiased) for size in sizes])
+        tables = [table[..., 0] for table in binned.sums(w[:, None])]
+        return np.concatenate([_error(binned.drawn(rng, size, w, tables), norm, debiased) for size in sizes])
 
     limits = partial(_around_debiased, binned) if debiased else None
     return Statistic(lambda w: _error(binned.sums(w), norm, debiased), limits, reason, drawn)

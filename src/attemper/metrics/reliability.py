@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -125,10 +125,9 @@ class Binned:
             for (confidence, right), edges in zip(self.pairs(), self.edges):
                 yield bin_sums(confidence, right, edges, w)
 
-    def drawn(self, rng: np.random.Generator, count: int, w: Floats) -> Iterator[Floats]:
-        """Return the same sums of weights N with labels drawn from the predictions, ``count`` times."""
+    def drawn(self, rng: np.random.Generator, count: int, w: Floats, tables: Sequence[Floats]) -> Iterator[Floats]:
+        """Return the sums of weights N, ``tables``, with labels drawn from the predictions, ``count`` times."""
         n_bins = self.edges.shape[1] - 1
-        tables = [table[..., 0] for table in self.sums(w[:, None])]
         if self.kind == "top":
             confidence = self.p.top[0]
             place = np.searchsorted(self.edges[0][1:-1], confidence, side="left")
@@ -149,7 +148,7 @@ class Binned:
         table = labels if len(self.edges) > 1 else np.zeros_like(labels)
         if (self.edges == self.edges[0]).all():
             return np.asarray(table * n_bins + np.searchsorted(self.edges[0][1:-1], c, side="left"))
-        cells = table * n_bins
+        cells: NDArray[np.intp] = table * n_bins
         for rows in row_chunks(len(c), n_bins):
             cells[rows] += (self.edges[labels[rows], 1:-1] < c[rows, None]).sum(axis=1)
         return cells
