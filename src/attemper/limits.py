@@ -10,7 +10,7 @@ import os
 
 from attemper.errors import FileError, InputError
 
-__all__ = ["MAX_CLASSES", "check_json", "check_memory"]
+__all__ = ["MAX_CLASSES", "check_classes", "check_json", "check_memory"]
 
 VARIABLE = "ATTEMPER_MAX_BYTES"
 DEFAULT_MAX_BYTES = 512 << 20
@@ -35,6 +35,12 @@ ATTEMPER_MAX_BYTES=2147483648.
             f"{what} would take {needed} bytes of memory, but the file has {size} bytes, and the limit for such a file "
             f"is {limit}. If you trust the file, set the environment variable {VARIABLE}={needed}."
         )
+
+
+def check_classes(n_classes: int, path: object) -> None:
+    """Refuse more classes than there are anywhere; call it before the rows are decoded."""
+    if n_classes > MAX_CLASSES:
+        raise InputError(f"{path}: {n_classes} columns of logits; expected at most {MAX_CLASSES}, one per class")
 
 
 def check_json(text: bytes, what: str) -> None:

@@ -173,8 +173,10 @@ def parquet_of(path: Path, columns: dict) -> None:
     pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
 
 
-def one_long_list(n: int) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array([0, n], pa.int32()), pa.array(np.zeros(n, np.uint8)))
+def one_long_list(n: int, dtype: str = "u1", more_rows: int = 0) -> pa.Array:
+    """Write n zeros in the first row, and one in each of the others."""
+    ends = np.concatenate([[0], n + np.arange(more_rows + 1)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), pa.array(np.zeros(n + more_rows, dtype)))
 
 
 def one_long_name(n: int) -> pa.Array:
@@ -192,7 +194,23 @@ BOMBS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "list.parquet": (
         lambda p: parquet_of(p, {"logits": one_long_list(10**8), "label": [0]}),
         "read",
-        "1600000.*ATTEMPER_MAX_BYTES",
+        "100000000 columns",
+    ),
+    # Small enough for the limit of memory in the footer.
+    "doubles.parquet": (
+        lambda p: parquet_of(p, {"logits": one_long_list(2 * 10**7, "f8"), "label": [0]}),
+        "read",
+        "20000000 columns",
+    ),
+    "first.parquet": (
+        lambda p: parquet_of(p, {"logits": one_long_list(2 * 10**7, "f8", 999), "label": np.zeros(1000, np.int8)}),
+        "read",
+        "20000000 columns",
+    ),
+    "lists.parquet": (
+        lambda p: parquet_of(p, {"logits": one_long_list(3 * 10**7, "f8", 999), "label": np.zeros(1000, np.int8)}),
+        "read",
+        "ATTEMPER_MAX_BYTES=720",
     ),
     "rows.parquet": (
         lambda p: parquet_of(p, {name: np.zeros(5 * 10**7, np.int8) for name in ("a", "b", "label")}),

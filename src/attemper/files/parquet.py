@@ -23,13 +23,15 @@ from attemper.files.table import (
     reject_sequences,
 )
 from attemper.files.writing import Layout, ProbRows
-from attemper.limits import check_memory
+from attemper.limits import check_classes, check_memory
 from attemper.places import Place, Remote
 
 __all__ = ["ParquetReader", "write_parquet"]
 
 # Column chunks are read through a buffer of this size instead of whole.
 BUFFER_BYTES = 1 << 16
+# Memory per number in a list while a single row is decoded: the number, its levels, and copies as buffers grow.
+LIST_BYTES = 24
 
 
 class ParquetReader:
@@ -61,8 +63,9 @@ class ParquetReader:
             else:
                 self.columns = None
                 self._label, self._weight = label_and_weight(path, names, keys)
-                # Beside each number, its place in the list.
-                self._check_memory(file, sum(16 * chunk.num_values for chunk in self._chunks(file, self._list)))
+                n_values = sum(chunk.num_values for chunk in self._chunks(file, self._list))
+                check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
+                self._check_memory(file, LIST_BYTES * n_values)
                 self.n_classes = self._list_length(file)
         self._check_types()
 
@@ -138,7 +141,7 @@ class ParquetReader:
         for batch in self._batches(file, [self._list or ""], 1):
             with parsing(self.path, "parquet"):
                 first = batch.column(0)[0]
-            if first.as_py() is None:
+            if not first.is_valid:
                 raise self._null(self._list or "", 0)
             return len(first)
         return 0

@@ -21,7 +21,7 @@ from attemper.files.parquet import ParquetReader
 from attemper.files.reading import Block, Keys, Reader, listed, number_from
 from attemper.files.safetensors import read_safetensors
 from attemper.files.table import RowNumbers, column_order
-from attemper.limits import MAX_CLASSES
+from attemper.limits import check_classes
 from attemper.places import Place, Remote, place
 from attemper.scores import Scores
 from attemper.tokens import LabelsAre
@@ -359,8 +359,7 @@ def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
             f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one score save "
             f"both columns, {both}."
         )
-    if reader.n_classes > MAX_CLASSES:
-        raise InputError(f"{path}: {reader.n_classes} columns of logits; expected at most {MAX_CLASSES}, one per class")
+    check_classes(reader.n_classes, path)
     return reader
 
 
