@@ -9,6 +9,7 @@ import pytest
 from attemper import AttemperWarning, Scores, TemperatureScaling
 from attemper.cli import main
 from attemper.comparison import compare
+from attemper.errors import InputError
 from attemper.files import open_scores
 from attemper.files.table import column_order
 from attemper.overlap import same_samples, shared_rows
@@ -293,6 +294,9 @@ def test_rows_that_are_equal_by_chance_are_not_shared():
         ("patient_id", np.random.default_rng(0).permutation(300)),
         ("Index", np.random.default_rng(0).permutation(300)),
         ("target", np.arange(300) % 4),
+        ("case", np.random.default_rng(0).permutation(300)),
+        ("patient", 100_000 + np.random.default_rng(0).permutation(300)),
+        ("nr", np.arange(300)[::-1]),
     ],
 )
 def test_a_column_of_ids_is_no_class(good, bad, sets, tmp_path, name, ids, form):
@@ -314,6 +318,35 @@ def test_ids_beside_columns_with_a_prefix(good, sets, tmp_path):
     (h, y), _ = sets
     save_csv(tmp_path / "a.csv", h, y, NAMES, prefix="z_", extra=[("sample_id", np.arange(300))])
     assert good("evaluate a.csv --logits-key z_ --json")["columns"] == {"a.csv": [f"z_{name}" for name in NAMES]}
+
+
+def test_the_advice_about_a_column_of_ids_can_be_followed(good, bad, sets, tmp_path):
+    (h, y), _ = sets
+    ids = [("case", np.random.default_rng(0).permutation(300))]
+    save_csv(tmp_path / "a.csv", h, y, NAMES, prefix="z_", extra=ids)
+    assert "--logits-key z_" in bad("evaluate a.csv")
+    good("evaluate a.csv --logits-key z_")
+    with pytest.raises(InputError, match=r"logits_key='z_'.*labels_key or weights_key.*classes="):
+        open_scores(tmp_path / "a.csv").load()
+    save_csv(tmp_path / "b.csv", h, y, NAMES, extra=ids)  # no prefix in common
+    message = bad("evaluate b.csv")
+    assert "Remove the column" in message
+    assert "'logit_cat'" in message
+    assert open_scores(tmp_path / "b.csv", classes=["case", *NAMES]).load().n_classes == 5
+
+
+def test_whole_numbers_that_differ_may_be_logits(tmp_path):
+    rng = np.random.default_rng(0)
+    h, y = np.column_stack([rng.permutation(30) for _ in range(3)]), rng.integers(3, size=30)
+    save_csv(tmp_path / "a.csv", h, y, ["a", "b", "c"])
+    assert len(open_scores(tmp_path / "a.csv").load()) == 30
+    masked = h.astype(float)
+    masked[y != 0, 0] = -np.inf  # no fraction
+    save_csv(tmp_path / "a.csv", masked, y, ["a", "b", "c"])
+    assert len(open_scores(tmp_path / "a.csv").load()) == 30
+    few = np.column_stack([[3, 1, 2], [0.5, 1.5, 2.5]])
+    save_csv(tmp_path / "a.csv", few, [0, 1, 0], ["a", "b"])
+    assert len(open_scores(tmp_path / "a.csv").load()) == 3
 
 
 def test_whole_numbers_may_be_logits(tmp_path):

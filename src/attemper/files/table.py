@@ -39,7 +39,7 @@ BESIDE = re.compile(
     r"y_true|labels|predictions|weight|weights|sample_weight"
 )
 # So many different numbers that only ascend do so by accident in less than one column of a million.
-ENOUGH_TO_ASCEND = 10
+ENOUGH_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,9 @@ class RowNumbers:
         self._steps = np.zeros(len(names), dtype=np.int64)  # from a number to a larger one
         self._whole = np.ones(len(names), dtype=bool)
         self._ascends = np.ones(len(names), dtype=bool)
+        self._differs = np.ones(len(names), dtype=bool)  # no number stands twice in a block
+        self._fractions = False  # there are logits that are not whole numbers
+        self._most_rows = 0  # in a block
         self._last: NDArray[Any] | None = None
 
     def look(self, values: NDArray[Any]) -> None:
@@ -140,7 +143,12 @@ class RowNumbers:
         left = np.flatnonzero(self._whole)
         values = values[:, left]
         with np.errstate(invalid="ignore"):
-            self._whole[left] = (np.isfinite(values) & (values == np.floor(values))).all(axis=0)
+            finite, whole = np.isfinite(values), values == np.floor(values)
+            self._whole[left] = (finite & whole).all(axis=0)
+            self._fractions = self._fractions or bool((finite & ~whole).any())
+            in_order = np.sort(values[:, self._differs[left]], axis=0)
+            self._differs[left[self._differs[left]]] = (in_order[1:] != in_order[:-1]).all(axis=0)
+            self._most_rows = max(self._most_rows, len(values))
             if self._last is not None:
                 values = np.concatenate([self._last[None, left], values])
             self._ascends[left] &= (values[1:] >= values[:-1]).all(axis=0)
@@ -152,19 +160,36 @@ class RowNumbers:
         """Refuse a column that is not for logits, once all rows went by."""
         if self._last is None:
             return
-        for k in np.flatnonzero(self._whole).tolist():
+        found = {k: why for k in np.flatnonzero(self._whole).tolist() if (why := self._why_not(k))}
+        for k, why in found.items():
             name = self._names[k]
-            if self._ascends[k] and self._steps[k] + 1 >= ENOUGH_TO_ASCEND:
-                why = "whole numbers that only ascend, as row numbers and ids do"
-            elif BESIDE.fullmatch(name.strip().lower()):
-                why = "whole numbers alone under a name that is not one of a class"
-            else:
-                continue
+            others = [other for j, other in enumerate(self._names) if j not in found]
             raise InputError(
-                f"{self._path}: column {name!r} holds {why}, so it is not taken as logits. Use --logits-key PREFIX to "
-                "take the columns whose names begin with PREFIX, --labels-key or --weights-key if it holds labels or "
-                "weights, or remove the column."
+                f"{self._path}: column {name!r} holds {why}, so it is not taken as logits. Remove the column, or "
+                f"{_how_to_select(others, name)}. Use {option('labels_key', '--labels-key')} or "
+                f"{option('weights_key', '--weights-key')} if it holds labels or weights, and "
+                f"{option('classes=[…]', '--classes A,B,…')} with the names of all columns if it is a class."
             )
+
+    def _why_not(self, k: int) -> str | None:
+        """Describe what a column of whole numbers holds instead of logits; None if it may hold logits."""
+        if self._ascends[k] and self._steps[k] + 1 >= ENOUGH_ROWS:
+            return "whole numbers that only ascend, as row numbers and ids do"
+        if self._differs[k] and self._fractions and self._most_rows >= ENOUGH_ROWS:
+            return "whole numbers that are all different, as ids are, while other columns have decimals"
+        if BESIDE.fullmatch(self._names[k].strip().lower()):
+            return "whole numbers alone under a name that is not one of a class"
+        return None
+
+
+def _how_to_select(columns: Sequence[str], without: str) -> str:
+    """Give the option that selects these columns but not the other one, or what makes it possible."""
+    prefix = columns[0][: _common(columns)] if len(columns) > 1 else ""
+    if prefix and not without.startswith(prefix):
+        return f"select the columns of logits with {setting('logits_key', prefix)}"
+    example = f", such as {'logit_' + columns[0]!r}," if columns else ""
+    by = option("logits_key='logit_'", "--logits-key logit_")
+    return f"rename the columns of logits to begin alike{example} and use {by}"
 
 
 def column_order(columns: Sequence[str], classes: Sequence[str]) -> list[int] | None:
