@@ -564,7 +564,7 @@ def damaged(tmp_path, val, fitted):
     [
         ("fit none.npz", "none.npz: there is no such file"),
         ("fit none*.npz", "none*.npz: no file matches this pattern"),
-        ("fit data.pkl", "data.pkl: the ending says the format; expected one of .csv, .npy, .npz"),
+        ("fit data.pkl", "data.pkl: unsupported extension '.pkl'; use one of .csv, .npy, .npz"),
         ("fit val.npz --logits-key z", "val.npz: holds no array 'z'; it holds 'logits', 'labels'. Use --logits-key"),
         ("fit nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),
         ("evaluate nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),
@@ -600,7 +600,7 @@ def damaged(tmp_path, val, fitted):
         ("evaluate wide.npz --map m.json", "wide.npz: 8 columns of logits, but m.json was fitted for 4"),
         ("compare val.npz wide.npz", "VAL has 4 classes, TEST has 8"),
         ("compare val.npz reversed.npz --methods ts,magic", "method 'magic' is unknown; known are ts, ats, bayes"),
-        ("apply m.json val.npz -o p.pkl", "p.pkl: the ending says the format"),
+        ("apply m.json val.npz -o p.pkl", "p.pkl: unsupported extension '.pkl'"),
         ("apply m.json val.npz -o none/p.npz", "none/p.npz: the folder none does not exist"),
         ("fit val.npz -o none/m.json", "none/m.json: the folder none does not exist"),
         ("sketch val.npz -o none/s.json", "none/s.json: the folder none does not exist"),

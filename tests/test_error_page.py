@@ -166,7 +166,7 @@ PROVOKED = {
     "A small file that needs gigabytes": small_file_of_many_zeros,
     "An .npy file by itself": lone_npy,
     "A pattern without files": lambda: open_scores("val-*.npz"),
-    "An ending that is not known": lambda: open_scores("val.pt"),
+    "An unsupported extension": lambda: open_scores("val.pt"),
     "A package that is missing": parquet_without_pyarrow,
     "A map of a newer version": map_of_the_future,
     "A sketch where a map was meant": sketch_loaded_as_map,

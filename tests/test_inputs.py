@@ -118,6 +118,17 @@ def test_labels_are_the_same_in_every_command(good, tmp_path, sets):
     assert found == [found[0]] * 4
 
 
+def test_errors_in_python_name_no_flag(tmp_path, sets):
+    (h, y), _ = sets
+    save_csv(tmp_path / "a.csv", h, y, NAMES)
+    with pytest.raises(InputError, match="logits_key") as few:
+        open_scores(tmp_path / "a.csv", classes=["a", "b"])
+    with pytest.raises(InputError, match="labels_are='numbers'") as numbers:
+        open_scores(tmp_path / "val.npz", classes=["1", "2", "3", "4"]).load()
+    for error in (few, numbers):
+        assert "--" not in str(error.value)
+
+
 def test_numbers_as_names_are_names(tmp_path):
     h, y = draw(50, 3, seed=0)
     np.savez(tmp_path / "a.npz", logits=h, labels=10 * (y + 1))

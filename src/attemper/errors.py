@@ -11,7 +11,7 @@ import importlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -35,6 +35,7 @@ __all__ = [
     "option",
     "require",
     "setting",
+    "unsupported_extension",
     "warn",
 ]
 
@@ -158,6 +159,16 @@ def setting(name: str, value: object) -> str:
     """
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
     return option(f"{name}={value!r}", f"--{name.replace('_', '-')} {shown}")
+
+
+def unsupported_extension(path: object, suffix: str, extensions: Iterable[str]) -> FileError:
+    """Name the extensions that a file may have.
+
+    >>> unsupported_extension("val.pkl", ".pkl", [".csv", ".npz"])
+    FileError("val.pkl: unsupported extension '.pkl'; use one of .csv, .npz")
+    """
+    what = f"unsupported extension {suffix!r}" if suffix else "no extension"
+    return FileError(f"{path}: {what}; use one of {', '.join(extensions)}")
 
 
 def names_flags() -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attemper.errors import FileError
+from attemper.errors import unsupported_extension
 from attemper.files.csv import write_csv
 from attemper.files.npy import write_npy
 from attemper.files.npz import write_npz
@@ -29,7 +29,7 @@ _WRITERS = {
 def write_probs(
     path: str | os.PathLike[str], rows: Iterable[ProbRows], *, classes: Sequence[Any] | None = None
 ) -> None:
-    """Write probabilities in the format that the file's ending names.
+    """Write probabilities in the format of the file's extension.
 
     Parameters
     ----------
@@ -59,6 +59,6 @@ def write_probs(
     path = local(path)
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
-        raise FileError(f"{path}: the ending says the format; expected one of {', '.join(_WRITERS)}")
+        raise unsupported_extension(path, path.suffix, _WRITERS)
     pieces, layout = laid_out(rows, classes)
     write(path, pieces, layout)

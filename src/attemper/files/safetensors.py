@@ -81,7 +81,7 @@ class SafetensorsSource:
             ):
                 if 0 <= start <= stop <= self.size - self._data:
                     return dtype, tuple(shape), start, stop
-        raise self._damaged(f"what it says about {key!r} does not fit the file's {self.size} bytes")
+        raise self._damaged(f"its header for {key!r} does not fit the file's {self.size} bytes")
 
     def _damaged(self, why: str) -> FileError:
         return FileError(f"{self.path}: not a whole safetensors file, perhaps truncated: {why}. Write it again.")

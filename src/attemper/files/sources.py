@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.arrays import RowName, as_names
-from attemper.errors import AttemperWarning, FileError, InputError, collected_warnings, option, setting, warn
+from attemper.errors import (
+    AttemperWarning,
+    FileError,
+    InputError,
+    collected_warnings,
+    option,
+    setting,
+    unsupported_extension,
+    warn,
+)
 from attemper.files.choosing import EVERYTHING, Choice, name_of
 from attemper.files.csv import CsvReader
 from attemper.files.npy import read_npy
@@ -194,7 +203,7 @@ class ScoreFiles:
                 raise InputError(
                     f"labels: {name(row)} is {labels[row][:60]!r}, which is not among the classes "
                     f"{listed(self.classes or ())}. Names that are numbers make labels names; if labels are column "
-                    "numbers, use --labels-are numbers (labels_are='numbers')."
+                    f"numbers, use {setting('labels_are', 'numbers')}."
                 )
 
 
@@ -300,8 +309,9 @@ def _with_classes(files: ScoreFiles, names: tuple[str, ...]) -> ScoreFiles:
         if len(names) != files.n_classes and files.columns is not None:
             raise InputError(
                 f"classes: {len(names)} names for {files.n_classes} columns of logits, {listed(files.columns)}. Use "
-                "--logits-key PREFIX to take the columns whose names begin with PREFIX, --labels-key and --weights-key "
-                "for labels and weights."
+                f"{setting('logits_key', 'PREFIX')} to take the columns whose names begin with PREFIX, "
+                f"{option('labels_key', '--labels-key')} and {option('weights_key', '--weights-key')} for labels and "
+                "weights."
             )
         as_names(names, files.n_classes)
         if files.columns is not None:
@@ -311,8 +321,8 @@ def _with_classes(files: ScoreFiles, names: tuple[str, ...]) -> ScoreFiles:
     if order is not None and files.choice.columns is not None:
         if order != sorted(order):
             raise InputError(
-                f"{path}: --columns takes {listed(files.columns or ())}, but the classes are {listed(names)}; expected "
-                "the same order"
+                f"{path}: {option('columns', '--columns')} takes {listed(files.columns or ())}, but the classes are "
+                f"{listed(names)}; expected the same order"
             )
         order = None
     return replace(
@@ -349,9 +359,9 @@ def paired(
 def _reader(path: Place, keys: Keys, labels: Place | None) -> Reader:
     for file, endings in ((path, _READERS), (labels, (".npy",))):
         if file is not None and file.suffix.lower() not in endings:
-            # A directory without an ending is better called a directory.
-            what = "a directory; give the files in it" if file.is_dir() else "the ending says the format"
-            raise FileError(f"{file}: {what}; expected one of {', '.join(endings)}")
+            if file.is_dir():
+                raise FileError(f"{file}: a directory; give the files in it, {', '.join(endings)}")
+            raise unsupported_extension(file, file.suffix, endings)
     reader = _READERS[path.suffix.lower()](path, keys, labels)
     if reader.n_classes < 2 and reader.n_rows != 0:
         what, both = ("probabilities", "1 - p and p") if keys.probs else ("logits", "0 and z")

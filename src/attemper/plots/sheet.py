@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attemper.documents import atomic
-from attemper.errors import FileError, InputError, InputTypeError, require
+from attemper.errors import InputError, InputTypeError, require, unsupported_extension
 from attemper.plots.styles import KEY, LEGEND
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def save(path: str | os.PathLike[str], drawn: Figure | Axes, *, dpi: float = 200
 
 
 def check_format(path: str | os.PathLike[str]) -> str:
-    """Return the format that the ending tells."""
+    """Return the format of the file's extension."""
     form = Path(path).suffix.lower().lstrip(".")
     if form not in SILENT:
-        raise FileError(f"{path}: the ending says the format; expected one of .{', .'.join(SILENT)}")
+        raise unsupported_extension(path, Path(path).suffix, (f".{known}" for known in SILENT))
     return form
 
 
