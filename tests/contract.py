@@ -404,7 +404,7 @@ def check_finite_masks(calibrator):
     masked[np.arange(200), y] = False
     fitted = clone(calibrator).fit(np.where(masked, -np.inf, h), y)
     p = fitted.predict_proba(np.where(masked, -np.inf, h))
-    for mask in (-1e4, -65504.0, -1e9):
+    for mask in (-1e4, -65504.0, -1e9, h - 1e4, h - 1e9, -1e25, -1e30):
         x = np.where(masked, mask, h)
         other = clone(calibrator).fit(x, y)
         same(other.predict_proba(x), p)

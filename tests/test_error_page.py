@@ -143,7 +143,7 @@ PROVOKED = {
     "Fewer labels than logits": lambda: fit(LOGITS, [0, 1]),
     "No labels at all": lambda: TemperatureScaling().fit(LOGITS),
     "A logit that is NaN": lambda: fit(changed(LOGITS, (1, 2), np.nan)),
-    "A mask of -1e31": lambda: fit(changed(LOGITS, (0, 1), -1e31)),
+    "A logit of 1e31": lambda: fit(changed(LOGITS, (0, 1), 1e31)),
     "A masked class that is the label": lambda: fit(changed(LOGITS, (1, 1), -np.inf)),
     "One column for two classes": lambda: fit(LOGITS[:, :1], [0, 1, 1]),
     "Logits of tokens": lambda: fit(np.zeros((2, 5, 3)), np.zeros((2, 5))),

@@ -95,6 +95,9 @@ def test_the_computation_stays_as_asked():
         np.tile([[0.0, 0.995]], (1, 1)),  # one score z of two classes, as it is served
         np.where(np.arange(400)[:, None] == 399, H, P),
         np.where(P < 0.1, -np.inf, P),
+        np.eye(3),
+        [[1, 0, 0]],
+        [[0, 1]],
     ],
 )
 def test_logits_bring_no_warning(logits):
@@ -123,7 +126,10 @@ def test_labels_that_do_not_belong_to_the_rows_or_columns():
         (H, np.roll(Y, 1)),
     ):
         for use in (Scores.from_logits, Sketch.of):
-            with pytest.warns(ChanceAccuracyWarning, match=r"order of the classes.*label belongs to its row"):
+            with pytest.warns(
+                ChanceAccuracyWarning,
+                match=r"no more often than by chance.*order of the classes.*label belongs to its row",
+            ):
                 use(logits, labels)
     with pytest.warns(ChanceAccuracyWarning):
         Scores.from_probs(softmax(h), shuffled)

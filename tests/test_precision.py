@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from attemper import HistogramBinning, InputError, IsotonicCalibration, TemperatureScaling
-from attemper.arrays import MASKS, log_probs, masks_as_inf
+from attemper import HistogramBinning, InputError, IsotonicCalibration, Scores, TemperatureScaling
+from attemper.arrays import log_probs
 from attemper.export import map_to_onnx, to_torch
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
 
@@ -167,16 +167,70 @@ def test_the_arg_max_of_probabilities_stays(dtype, m, floor):
 # Masks
 
 
-def test_finite_masks_are_those_of_other_peoples_code():
-    for mask in (-1e4, -65504.0, -1e9, -1e12, np.float32(-1e9), float(np.asarray(-1e4, dtype=ml_dtypes.bfloat16))):
-        for dtype in (np.float32, np.float64):
-            h = np.array([[3.0, mask, 1.0], [mask, mask, mask], [mask, mask + 1e3, 2 * mask]], dtype=dtype)
-            read = masks_as_inf(h)
-            assert np.isneginf(read).tolist() == [[False, True, False], [False] * 3, [False] * 3]
-    scattered = -np.geomspace(9000, 1e12, 5000)[1:-1]  # as naive Bayes has them
-    h = np.column_stack([np.zeros_like(scattered), scattered])
-    assert masks_as_inf(h[~np.isin(scattered, MASKS)]) is not None
-    assert not np.isneginf(masks_as_inf(h[~np.isin(scattered, MASKS)])).any()
+MASKS = (-1e4, -32768.0, -5e4, -65504.0, -(2.0**31), -1e9, -1e12, -1e25, -1e30, float(np.finfo(np.float32).min))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("additive", [False, True])
+def test_finite_masks_are_those_of_other_peoples_code(mask, dtype, additive):
+    h, y = draw(300, 4, scale=4.0)
+    where = np.random.default_rng(0).random(h.shape) < 0.3
+    where[np.arange(300), y] = False
+    where[7] = False
+    if dtype is np.float16:
+        mask = max(mask, -65504.0 if not additive else -65000.0)
+    x = np.where(where, mask + h if additive else mask, h).astype(dtype)
+    x[7] = max(mask, -1e25)  # nothing is masked where everything would be
+    found = Scores.from_logits(x, y)
+    np.testing.assert_array_equal(np.isneginf(found.rows(slice(None))), where)
+    assert found.masked
+    if dtype is not ml_dtypes.bfloat16:
+        np.testing.assert_array_equal(np.isneginf(Scores.from_logits(torch.from_numpy(x)).logits.numpy()), where)
+    for rows in (slice(0, 1), slice(1, 2), slice(3, 7)):  # a part alone is as in the whole
+        np.testing.assert_array_equal(np.isneginf(Scores.from_logits(x[rows]).rows(slice(None))), where[rows])
+
+
+SIZES = -np.geomspace(1, 1e12, 5000)
+Z = np.random.default_rng(0).normal(size=(1000, 4))
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [
+        np.round(3 * Z) * 1000,
+        np.round(3 * Z) * 1e4,
+        1000 * Z,
+        1e4 * Z[:, :2],
+        1e9 * Z,
+        -np.abs(1e6 * Z),
+        np.column_stack([np.zeros_like(SIZES), SIZES]),  # as naive Bayes has them
+        np.where(np.arange(4) == 1, -1e4 * np.arange(1, 1001)[:, None], Z),
+        Z - 1e9,
+        np.full((5, 3), -1e4),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logits_of_every_size_are_no_masks(logits, dtype):
+    found = Scores.from_logits(logits.astype(dtype))
+    assert not found.masked
+    np.testing.assert_array_equal(found.logits, logits.astype(dtype))
+
+
+def test_masks_do_not_depend_on_chunks(monkeypatch):
+    h = np.round(3 * Z) * 1e4
+    monkeypatch.setattr("attemper.scores.CHUNK_ELEMENTS", 4)  # some rows alone look like masked ones
+    assert not Scores.from_logits(h).masked
+    assert any(Scores.from_logits(row[None]).masked for row in h)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_logit_that_is_too_large_is_named(dtype):
+    h = np.array([[1.0, 2.0], [-1e30, 3.0], [1e30, 2.0]], dtype=dtype)
+    if dtype is np.float64:
+        h *= 1.1
+    with pytest.raises(InputError, match=r"row 1, column 0 is -1.*e\+30.*logits\[logits < -1e29\] = -np\.inf"):
+        Scores.from_logits(h)
 
 
 def test_a_label_that_is_masked_is_refused_with_the_number():

@@ -1,11 +1,11 @@
-"""Arrays of any library, checked and brought to NumPy; errors name the row and how to mend it."""
+"""Arrays of any library, checked and brought to NumPy; errors name the row and how to fix it."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from attemper.errors import InputError, InputTypeError, option, setting
 
 __all__ = [
     "CHUNK_ELEMENTS",
-    "MASKS",
+    "MASKS_FROM",
     "Floats",
     "Labels",
     "RowName",
@@ -28,6 +28,7 @@ __all__ = [
     "as_names",
     "as_numbers",
     "as_weights",
+    "has_finite_masks",
     "keep_first",
     "log_probs",
     "masks_as_inf",
@@ -47,22 +48,10 @@ CHUNK_ELEMENTS = 1 << 17
 MAX_WEIGHT = 1e12
 
 
-def _to_bfloat16(value: float) -> float:
-    bits = int(np.float32(value).view(np.uint32))
-    return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
-
-
-# Finite numbers that stand for −inf in other people's code: powers of ten and the lowest number of float16. In every
-# type they are rounded to, as an array may have been in another before.
-MASKS = tuple(
-    sorted(
-        {
-            rounded
-            for mask in (-65504.0, *(-(10.0**k) for k in range(4, 21)))
-            for rounded in (mask, float(np.float32(mask)), _to_bfloat16(mask))
-        }
-    )
-)
+# Finite numbers that stand for −inf in other people's code are below this: −1e4 in bfloat16 is −9984, and z − 1e4 may
+# be above −1e4. They are further below the logits than this many times the range of the logits, or of the masks.
+MASKS_FROM = -9000.0
+GAP = 10.0
 
 DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
 
@@ -197,7 +186,7 @@ def as_numbers(values: Any, what: str) -> Any:
         if "complex" in str(values.dtype):
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if "bool" in str(values.dtype):
-            raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
+            raise InputError(f"{what}: expected floating-point numbers, got dtype {values.dtype}")
     else:
         try:
             values = np.asarray(values)
@@ -211,7 +200,7 @@ def as_numbers(values: Any, what: str) -> Any:
         if values.dtype.kind == "c":
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
-            raise InputError(f"{what}: dtype {values.dtype} came; expected floating-point numbers")
+            raise InputError(f"{what}: expected floating-point numbers, got dtype {values.dtype}")
     return values
 
 
@@ -322,7 +311,7 @@ def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
     try:
         w = np.asarray(to_numpy(weights) if _is_foreign(weights) else weights)
         if w.dtype.kind == "c":
-            raise TypeError("complex numbers came")
+            raise TypeError("got complex numbers")
         w = w.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"sample_weight: {error}; expected one number per row") from None
@@ -351,7 +340,7 @@ def to_numpy(array: Any) -> NDArray[Any]:
         try:
             array = array.detach().cpu()
         except NotImplementedError as error:  # on the meta device
-            raise InputTypeError(f"a tensor that holds no numbers came: {error}") from None
+            raise InputTypeError(f"got a tensor that holds no numbers: {error}") from None
         result = (array.float() if "bfloat16" in str(array.dtype) else array).numpy()
     elif array_api_compat.is_cupy_array(array):
         result = array.get()
@@ -428,28 +417,62 @@ def log_probs(p: Any, floor: float | None) -> Any:
         h = xp.where((p < float(xp.finfo(p.dtype).smallest_normal)) | (h < low), xp.full_like(h, low), h)
     # Neighbours may have the same logarithm, or rounding may turn their order.
     top = xp.argmax(p, axis=1, keepdims=True)
+    if bool(xp.all(xp.argmax(h, axis=1, keepdims=True) == top)):
+        return h
     h = xp.where(_columns(h, top, xp) == top, xp.max(h, axis=1, keepdims=True), h)
     return keep_first(h, top, xp)
 
 
+def has_finite_masks(parts: Iterable[Any]) -> bool:
+    """Whether the numbers ≤ −9000 of these logits are masks, such as −1e4, −65504, −1e9 or z − 1e9.
+
+    They are if a wide gap lies between them and the logits, so that naive Bayes, whose logits are of every size, has
+    none: from the largest logit of a row down to a mask it is more than ten times the range of all logits, and of all
+    masks, and 10 at least. Parts of an array are counted as one. Rows with nothing above −9000 have no masks.
+
+    >>> has_finite_masks([np.array([[2.0, 1.0, -1e9], [5.0, -3.0 - 1e9, 2.0 - 1e9]])])
+    True
+    >>> has_finite_masks([1e4 * np.array([[2.0, 1.0, -1.0], [0.0, -3.0, 0.0]])])
+    False
+    """
+    logits, masks, gap = (math.inf, -math.inf), (math.inf, -math.inf), math.inf
+    for part in parts:
+        xp = array_api_compat.array_namespace(part)
+        h = _floating(part, xp)
+        found = _below(h, xp)
+        infinite = xp.full_like(h, math.inf)
+        highest_mask = xp.max(xp.where(found, h, -infinite), axis=1)
+        top = xp.max(xp.where(h > MASKS_FROM, h, xp.full_like(h, MASKS_FROM)), axis=1)
+        distance = xp.astype(top, widest(h, xp)) - xp.astype(highest_mask, widest(h, xp))
+        gap = min(gap, float(xp.min(distance)))
+        masks = _range(masks, xp.where(found, h, infinite), highest_mask, xp)
+        logit = h > MASKS_FROM
+        logits = _range(logits, xp.where(logit, h, infinite), xp.where(logit, h, -infinite), xp)
+    return masks[0] <= masks[1] and gap > GAP * max(logits[1] - logits[0], masks[1] - masks[0], 1.0)
+
+
 def masks_as_inf(h: Any) -> Any:
-    """Logits with −inf where one is exactly a number that is customary as a mask, −1e4, −65504, −1e9 and the like.
+    """Logits with −inf for finite masks, where `has_finite_masks` found some.
 
-    The row's largest must be above half of it: where a row is −1e4 everywhere, nothing is masked.
-
-    >>> masks_as_inf(np.array([[2.0, 1.0, -1e9], [-1e4, -1e4, -1e4], [0.0, -9999.0, -12345.0]])).tolist()
-    [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0], [0.0, -9999.0, -12345.0]]
+    >>> masks_as_inf(np.array([[2.0, 1.0, -1e9], [-1e4, -1e4, -1e4]])).tolist()
+    [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0]]
     """
     xp = array_api_compat.array_namespace(h)
-    if not bool(xp.any(h <= MASKS[-1])):
-        return h
-    least = float(xp.finfo(h.dtype).min)
-    found = xp.zeros_like(h, dtype=xp.bool)
-    for mask in MASKS:
-        if mask >= least:
-            found = found | (h == mask)
-    found = found & (xp.max(h, axis=1, keepdims=True) > h / 2)
-    return xp.where(found, xp.full_like(h, -math.inf), h)
+    h = _floating(h, xp)
+    return xp.where(_below(h, xp), xp.full_like(h, -math.inf), h)
+
+
+def _below(h: Any, xp: Any) -> Any:
+    """Which numbers may be finite masks."""
+    return (h <= MASKS_FROM) & (h > -math.inf) & (xp.max(h, axis=1, keepdims=True) > MASKS_FROM)
+
+
+def _range(so_far: tuple[float, float], low: Any, high: Any, xp: Any) -> tuple[float, float]:
+    return min(so_far[0], float(xp.min(low))), max(so_far[1], float(xp.max(high)))
+
+
+def _floating(h: Any, xp: Any) -> Any:
+    return h if "float" in str(h.dtype) else xp.astype(h, widest(h, xp))
 
 
 def widest(array: Any, xp: Any) -> Any:

@@ -33,17 +33,23 @@ def room_of_sums(n_classes: int) -> float:
 
 
 def warn_of_probs(logits: Any) -> None:
-    """Warn where every row of these logits is ≥ 0 and sums to 1. Logarithms of probabilities are logits."""
+    """Warn where every row of these logits is ≥ 0 and sums to 1, and some number lies between 0 and 1.
+
+    Logarithms of probabilities are logits.
+    """
     n, n_classes = logits.shape
     # The fewer the rows, the closer to 1 they must sum, or some logits would do so by chance.
     room = max(2**-7 if "16" in str(logits.dtype) else 0.0, min(room_of_sums(n_classes), 1e-6 ** (1 / n)))
-    rows, first = FIRST_ROWS, 0
+    rows, first, between = FIRST_ROWS, 0, False
     while first < n:
         h = to_numpy(logits[first : min(first + rows, n), :])
         if not (h.min() >= 0 and np.abs(h.sum(axis=1, dtype=np.float64) - 1).max() <= room):
             return
+        between = between or bool(((h > 0) & (h < 1)).any())
         first += rows
         rows = max(1, CHUNK_ELEMENTS // n_classes)
+    if not between:
+        return
     warn(
         "logits: every row is ≥ 0 and sums to 1, so these look like probabilities. They are used as logits, as asked. "
         f"If they are probabilities, {option(PROBS, PROBS_FLAG)}.",
@@ -85,7 +91,7 @@ def _warn_of_chance(where: str, correct: float, e: float, possible: float, s: fl
     if above <= 2 * s and above + 3 * s < SKILL * (possible - e):
         warn(
             f"{where}: {correct:.1%} of the labels have the largest logit of their row, and {e:.1%} would by chance: "
-            "the predictions do not agree with these labels. Check that the columns are in the order of the classes "
-            f"({option('classes=', '--classes')}), and that each label belongs to its row.",
+            "predictions and labels agree no more often than by chance. Check that the columns are in the order of the "
+            f"classes ({option('classes=', '--classes')}), and that each label belongs to its row.",
             ChanceAccuracyWarning,
         )

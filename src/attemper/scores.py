@@ -1,7 +1,7 @@
 """Scores: what a classifier said, and what was true; validated once, never guessed.
 
 The caller says whether the numbers are logits or probabilities. Whatever array
-they came in (NumPy, torch on any device, JAX, …) stays where it is; only one
+holds them (NumPy, torch on any device, JAX, …) stays where it is; only one
 chunk at a time is brought to NumPy, so memory is bounded by the chunk. Logits on a
 GPU are scanned there, and the temperature family is fitted there.
 """
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper.arrays import (
     CHUNK_ELEMENTS,
-    MASKS,
+    MASKS_FROM,
     Floats,
     Labels,
     RowName,
@@ -30,6 +30,7 @@ from attemper.arrays import (
     as_labels,
     as_matrix,
     as_weights,
+    has_finite_masks,
     log_probs,
     masks_as_inf,
     numbered,
@@ -78,7 +79,7 @@ class Scores:
     >>> Scores.from_logits([[2.0, 1.0], [0.0, float("nan")]], [0, 1])
     Traceback (most recent call last):
     attemper.errors.InputError: logits: row 1, column 1 is NaN; every logit must be a number \
-(-inf marks a class that is masked out). Mend or drop that row.
+(-inf marks a class that is masked out). Fix or drop that row.
     """
 
     __repr__ = one_line
@@ -90,6 +91,7 @@ class Scores:
     bound: float  # no finite logit is larger in magnitude
     masked: bool  # some logits are −inf, or finite masks, which are read as −inf
     floor: float | None = None  # what probabilities of exactly zero stand for
+    finite_masks: bool = False  # some of `values` are, and are read as −inf
     device: Any = None  # logits on a GPU: an `attemper.gpu.DeviceRows` of them
 
     @classmethod
@@ -154,8 +156,8 @@ class Scores:
         if kind == "logits" and on_gpu(values):
             scores = scores._scan_on_gpu(name)
         else:
-            bound, masked = scores._scan(name)
-            scores = replace(scores, bound=bound, masked=masked)
+            bound, masked, finite_masks = scores._scan(name)
+            scores = replace(scores, bound=bound, masked=masked, finite_masks=finite_masks)
         if kind == "logits":
             warn_of_probs(values)
         if y is not None:
@@ -178,15 +180,15 @@ class Scores:
 
     @property
     def logits(self) -> Any:
-        """The logits, in the array they came in; of probabilities the logarithms, in double precision."""
+        """The logits, in the array that was passed; of probabilities the logarithms, in double precision."""
         values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
         if self.kind == "probs":
             return log_probs(values, self.floor)
-        return masks_as_inf(values) if self.masked else values
+        return masks_as_inf(values) if self.finite_masks else values
 
     @property
     def dtype(self) -> Any:
-        """Type of predictions: that of the array that came in; None where it holds whole numbers."""
+        """Type of predictions: that of the array that was passed; None where it holds whole numbers."""
         dtype = self.values.dtype
         return dtype if "float" in str(dtype) else None
 
@@ -247,7 +249,7 @@ class Scores:
         values = to_numpy(self.values[part, :])
         if self.kind == "probs":
             return np.asarray(log_probs(values, self.floor))
-        return np.asarray(masks_as_inf(values)) if self.masked else values
+        return np.asarray(masks_as_inf(values)) if self.finite_masks else values
 
     def _chunks(self, start: int, stop: int, dtype: type[np.floating[Any]] | None, elements: int) -> Iterator[Chunk]:
         assert self.labels is not None
@@ -281,7 +283,7 @@ class Scores:
         some = values if isinstance(values, SelectedRows) else None
         logits, index = (values, None) if some is None else (some.base, some.index)
         rows = DeviceRows.of(logits, self.labels, self.weights, index)
-        if float(rows.found.lowest.amin()) <= MASKS[-1]:
+        if float(rows.found.lowest.amin()) <= MASKS_FROM and self._has_finite_masks():
             logits = masks_as_inf(logits)
             values = logits if some is None else SelectedRows(logits, some.index)
             rows = DeviceRows.of(logits, self.labels, self.weights, index)
@@ -290,24 +292,35 @@ class Scores:
             self._scan(name)  # says what is wrong
         return replace(self, values=values, bound=bound, masked=rows.odd, device=rows)
 
-    def _scan(self, name: RowName) -> tuple[float, bool]:
-        """Largest finite |logit| and whether any is −inf; an error for what cannot be used."""
+    def _has_finite_masks(self) -> bool:
+        """Look at all rows, as chunks alone might differ."""
+        on_device = on_gpu(self.values)
+        rows = max(1, (BLOCK_ELEMENTS if on_device else CHUNK_ELEMENTS) // self.n_classes)
+        parts = (self.values[first : min(first + rows, len(self)), :] for first in range(0, len(self), rows))
+        if on_device:
+            return has_finite_masks(part.gathered() if isinstance(part, SelectedRows) else part for part in parts)
+        return has_finite_masks(to_numpy(part) for part in parts)
+
+    def _scan(self, name: RowName) -> tuple[float, bool, bool]:
+        """Largest finite |logit|, whether any is −inf, and by a finite mask; an error for what cannot be used."""
         bound, masked = 0.0, False
+        finite_masks: bool | None = None  # not looked for yet
         rows = max(1, CHUNK_ELEMENTS // self.n_classes)
         for first in range(0, len(self), rows):
             part = slice(first, min(first + rows, len(self)))
             values = to_numpy(self.values[part, :])
             labels = None if self.labels is None else self.labels[part]
             called = _shifted(name, first)
+            h = values
             low, high = float(values.min()), float(values.max())
             if self.kind == "probs":
                 h = _checked_log_probs(values, self.floor, called)
                 low, high = float(h.min()), float(h.max())
             elif not np.isfinite(low) or not np.isfinite(high):
-                h = values
                 _reject_bad_logits(h, called)
-            if self.kind == "logits" and low <= MASKS[-1]:
-                h = masks_as_inf(values)
+            if self.kind == "logits" and low <= MASKS_FROM:
+                finite_masks = self._has_finite_masks() if finite_masks is None else finite_masks
+                h = masks_as_inf(values) if finite_masks else values
                 low = float(h.min())
             if low == -np.inf:
                 masked = True
@@ -316,17 +329,17 @@ class Scores:
                 high = float(h[np.isfinite(h)].max())
             bound = max(bound, abs(low), abs(high))
             if bound > LARGEST:
-                row, column = np.argwhere(np.abs(np.where(np.isfinite(values), values, 0)) > LARGEST)[0]
+                row, column = np.argwhere(np.abs(np.where(np.isfinite(h), h, 0), dtype=np.float64) > LARGEST)[0]
                 raise InputError(
-                    f"logits: {called(row)}, column {column} is {values[row, column]:.3g}; larger than "
-                    f"{LARGEST:g} is no logit. To mask a class out use -inf: logits[logits < -1e30] = -inf."
+                    f"logits: {called(row)}, column {column} is {h[row, column]:.3g}; expected at most {LARGEST:g} in "
+                    "magnitude. For a class that is masked out use -inf: logits[logits < -1e29] = -np.inf."
                 )
         if 0 < bound < 1 / LARGEST:
             raise InputError(
                 f"logits: none is larger than {bound:.3g} in magnitude, so all classes are as likely in every row; "
                 "multiply them by a constant first"
             )
-        return bound, masked
+        return bound, masked, bool(finite_masks)
 
 
 def _threads() -> int:
@@ -353,7 +366,7 @@ def _reject_bad_logits(h: NDArray[Any], name: RowName) -> None:
         what = "NaN" if np.isnan(h[row, column]) else "infinity"
         raise InputError(
             f"logits: {name(row)}, column {column} is {what}; every logit must be a number "
-            "(-inf marks a class that is masked out). Mend or drop that row."
+            "(-inf marks a class that is masked out). Fix or drop that row."
         )
 
 
@@ -377,7 +390,7 @@ def _reject_masked_rows(
         value = values[hit[0], label]
         raise InputError(
             f"logits: {row}, column {label} is {value:g} (a masked class), but that is the row's own label. "
-            "Mend the mask or drop that row."
+            "Fix the mask or drop that row."
         )
 
 

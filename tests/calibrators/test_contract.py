@@ -105,7 +105,7 @@ def test_any_floats_fit_or_are_told(calibrator, h, seed, w):
         try:
             fitted = calibrator.fit(h, y, None if w is None else w[: len(h)])
         except AttemperError as error:
-            assert not np.isfinite(h).all() or "sample_weight" in str(error) or "-65504 (a masked class)" in str(error)
+            assert not np.isfinite(h).all() or "sample_weight" in str(error) or "(a masked class)" in str(error)
             return
         p = fitted.predict_proba(h)
     assert np.isfinite(p).all()

@@ -408,3 +408,13 @@ def test_a_sample_tells_less_where_its_true_class_stays_in_doubt():
     np.testing.assert_allclose(told[0], 1, atol=1e-3)
     assert told[1].max() < 1
     assert told[1].mean() < 0.6
+
+
+def test_logits_hugely_below_the_others_are_named():
+    h, y = draw(200, 5, scale=3.0)
+    rng = np.random.default_rng(0)
+    low = rng.random(h.shape) < 0.4
+    low[np.arange(200), y] = False
+    h = np.where(low, -(10.0 ** rng.uniform(2, 12, h.shape)), h)  # of every size, so none is a mask
+    with pytest.raises(InputError, match=r"StructuredScaling .*e\+11 in magnitude.* use -inf"):
+        StructuredScaling().fit(h, y)

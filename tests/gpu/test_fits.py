@@ -57,10 +57,11 @@ def test_a_sketch_is_that_of_numpy(device, dtype, weighted):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_finite_masks_are_masks(device, dtype):
+@pytest.mark.parametrize("mask", [-1e4, -5e4, -65504.0])
+def test_finite_masks_are_masks(device, dtype, mask):
     h, y = draw_masked(60, 5)
     infinite = torch.tensor(h).to(dtype)
-    finite = infinite.masked_fill(infinite == -torch.inf, -1e4)
+    finite = infinite.masked_fill(infinite == -torch.inf, mask)
     some = Scores.from_logits(finite, y)
     assert some.masked
     assert some.bound == Scores.from_logits(infinite, y).bound
@@ -152,7 +153,7 @@ def test_where_no_temperature_is_best_the_edge_is_taken(device):
     assert TemperatureScaling().fit(torch.tensor(flat), flat.argmin(axis=1)).temperature_ == 1.0
 
 
-@pytest.mark.parametrize("place, value", [((7, 2), np.nan), ((7, 2), np.inf), ((7, 2), 1e31), ((7, 2), -1e31)])
+@pytest.mark.parametrize("place, value", [((7, 2), np.nan), ((7, 2), np.inf), ((7, 2), 1e31)])
 def test_the_errors_are_those_of_numpy(device, place, value):
     h, y = draw(40, 5)
     h[place] = value

@@ -86,7 +86,14 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._begin(scores.n_classes, X)
         self._warn_of_order()
         with one_blas_thread():
-            self._solve_scores(scores)
+            try:
+                self._solve_scores(scores)
+            except np.linalg.LinAlgError as error:
+                raise InputError(
+                    f"logits: {type(self).__name__} expected logits of about one size, got some as large as "
+                    f"{scores.bound:.3g} in magnitude ({error}). For classes that are masked out use -inf, such as "
+                    "logits[logits < -1e4] = -np.inf."
+                ) from None
         return self
 
     def fit_sketch(self, sketch: Sketch) -> Self:

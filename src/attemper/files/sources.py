@@ -131,11 +131,12 @@ class ScoreFiles:
             return first
         return replace(
             first,
-            values=np.concatenate([piece.values for piece in pieces]),
+            values=np.concatenate([piece.logits if piece.finite_masks else piece.values for piece in pieces]),
             labels=_joined([piece.labels for piece in pieces]),
             weights=_joined([piece.weights for piece in pieces]),
             bound=max(piece.bound for piece in pieces),
             masked=any(piece.masked for piece in pieces),
+            finite_masks=False,
         )
 
     # NaN and infinity are looked for and reported by Scores; numpy need not warn on the way.
