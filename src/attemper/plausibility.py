@@ -17,6 +17,7 @@ from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning,
 __all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_sketched_chance"]
 
 FIRST_ROWS = 64  # hardly any logits look like probabilities for so long, so that a fit does not wait for the rest
+FIRST_ELEMENTS = 1 << 14  # one row of a large vocabulary is enough to see a negative logit
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 
 
@@ -40,7 +41,7 @@ def warn_of_probs(logits: Any) -> None:
     n, n_classes = logits.shape
     # The fewer the rows, the closer to 1 they must sum, or some logits would do so by chance.
     room = max(2**-7 if "16" in str(logits.dtype) else 0.0, min(room_of_sums(n_classes), 1e-6 ** (1 / n)))
-    rows, first, between = FIRST_ROWS, 0, False
+    rows, first, between = max(1, min(FIRST_ROWS, FIRST_ELEMENTS // n_classes)), 0, False
     while first < n:
         h = to_numpy(logits[first : min(first + rows, n), :])
         if not (h.min() >= 0 and np.abs(h.sum(axis=1, dtype=np.float64) - 1).max() <= room):
