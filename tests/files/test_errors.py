@@ -65,7 +65,7 @@ def test_paths(tmp_path, good):
     fails("given twice", [good, tmp_path / "*.npz"], kind=FileError)
     fails("cannot be read", str(tmp_path / "nul\0.npz"), kind=FileError)
     (tmp_path / "a.pkl").touch()
-    fails(r"expected one of \.csv, \.npy, \.npz, \.parquet, \.safetensors", tmp_path / "a.pkl", kind=FileError)
+    fails(r"use one of \.csv, \.npy, \.npz, \.parquet, \.safetensors", tmp_path / "a.pkl", kind=FileError)
 
 
 def test_permission(good, monkeypatch):
@@ -111,7 +111,7 @@ def test_labels_in_files_of_their_own(tmp_path, good):
     fails("has no labels; add labels='labels.npy'", x, kind=FileError)
     fails("1 files of logits, but 2 files of labels", x, labels=[y, x])
     fails(r"so no weights; save .* as \.npz", x, labels=y, weights_key="w")
-    fails(r"good\.npz: .* expected one of \.npy", x, labels=good)
+    fails(r"good\.npz: .* use one of \.npy", x, labels=good)
     fails("labels of a table are one of its columns", text(tmp_path, "a,b\n1,2\n"), labels=y)
     np.save(y, LABELS[:5])
     fails(r"y\.npy: 'labels' has shape \(5,\); expected one entry per row of logits, shape \(6,\)", x, labels=y)

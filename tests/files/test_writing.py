@@ -138,7 +138,7 @@ def test_what_cannot_be_written(tmp_path, rows):
             write_probs(tmp_path / name, *args, **kwargs)
         assert not list(tmp_path.iterdir())
 
-    fails(r"expected one of \.csv, \.npy", [rows], kind=FileError, name="a.txt")
+    fails(r"use one of \.csv, \.npy", [rows], kind=FileError, name="a.txt")
     fails("cannot be written there", [rows], kind=FileError, name="no/folder/a.npz")
     fails("no rows to write", [])
     fails("got shape", [ProbRows(rows.probs[0])])
