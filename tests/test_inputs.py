@@ -278,8 +278,63 @@ def test_rows_that_are_in_both_sets():
     with pytest.warns(AttemperWarning, match=r"30 of 330 test samples \(9\.1%\)"):
         compare(single, mixed, ["ts"], interval=None)
     assert same_samples(val, Scores.from_logits(h, (y + 1) % 4))
-    assert not same_samples(val, Scores.from_logits(h[::-1], y[::-1]))
+    assert same_samples(val, Scores.from_logits(h[::-1], y[::-1]))
+    assert not same_samples(single, mixed)
     assert shared_rows(val, Scores.from_probs(softmax(h), y)) == 0
+
+
+def in_precision(values, precision):
+    if precision == "bfloat16":
+        return pytest.importorskip("torch").tensor(values).bfloat16()
+    return values.astype(precision)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "float16", "bfloat16"])
+def test_rows_in_another_precision(precision):
+    (h, y), (h2, y2) = draw(400, 4, seed=1), draw(300, 4, seed=2)
+    h, h2 = (np.where(a > 3, 0.0, a) for a in (h, h2))  # zeros of either sign
+    val, both = Scores.from_logits(h, y), np.concatenate([h2, -0.0 + h[:30]])
+    test = Scores.from_logits(in_precision(both, precision), np.concatenate([y2, y[:30]]))
+    assert shared_rows(val, test) == shared_rows(test, val) == 30
+    assert not same_samples(val, test)
+    copy = Scores.from_logits(in_precision(h, precision), y)
+    assert same_samples(val, copy)
+    assert same_samples(copy, val)
+    if precision == "float32":
+        assert same_samples(val, Scores.from_logits(copy.values.astype(np.float64), y))  # in double precision again
+    p = softmax(8 * h).astype("float32" if precision == "bfloat16" else precision)  # some are subnormal
+    best = h.argmax(axis=1)
+    assert same_samples(Scores.from_probs(softmax(8 * h), best), Scores.from_probs(p, best))
+
+
+@pytest.mark.parametrize("change", ["float32", "permuted", "nearly"])
+def test_a_copy_of_the_validation_set_is_refused(bad, cli, sets, tmp_path, change):
+    (h, y), (h2, y2) = sets
+    if change == "float32":
+        h = h.astype(np.float32)
+    else:
+        order = np.random.default_rng(0).permutation(len(y))
+        h, y = h[order], y[order]
+    if change == "nearly":
+        h[0], y[0] = h2[0], y2[0]
+    np.savez(tmp_path / "copy.npz", logits=h, labels=y)
+    for command in ("compare --methods ts", "report --methods ts", "refer --budget 0.2"):
+        assert "VAL and TEST are the same samples" in bad(command, "val.npz copy.npz")
+    np.savez(
+        tmp_path / "half.npz", logits=np.concatenate([h[:100], h2[:100]]), labels=np.concatenate([y[:100], y2[:100]])
+    )
+    code, _, err = cli("compare --methods ts val.npz half.npz")
+    assert code == 0
+    assert "of 200 test samples" in err
+
+
+def test_rounding_makes_twins_that_are_not_shared_rows():
+    rng = np.random.default_rng(0)
+    p = 0.25 + 0.01 * rng.random((4000, 1))  # 41 different numbers in half precision
+    rows, y = np.concatenate([p, 1 - p], axis=1), rng.integers(2, size=4000)
+    val, test = Scores.from_probs(rows[:2000], y[:2000]), Scores.from_probs(rows[2000:].astype(np.float16), y[2000:])
+    assert shared_rows(val, test) == shared_rows(test, val) == 0
+    assert not same_samples(val, test)
 
 
 def test_rows_that_are_equal_by_chance_are_not_shared():

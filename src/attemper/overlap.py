@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,17 @@ from attemper.scores import Scores
 __all__ = ["same_samples", "shared_rows", "warn_of_shared_rows"]
 
 
-def same_samples(one: Scores, other: Scores) -> bool:
-    """Whether both hold the same rows in the same order, and that is not by chance."""
-    if one.values.shape != other.values.shape:
-        return False
-    if not all(np.array_equal(a, b) for a, b in zip(_chunks(one), _chunks(other))):
-        return False
-    return np.array_equal(one.labels, other.labels) or shared_rows(one, other) > 0  # type: ignore[arg-type]
+# A test set with this share of rows that are validation rows too is a copy, perhaps in another order.
+COPIED_SHARE = 0.99
+
+
+def same_samples(val: Scores, test: Scores) -> bool:
+    """Whether all rows of ``test``, or nearly all, are rows of ``val`` in any order, and that is not by chance."""
+    if val.values.shape == test.values.shape and np.array_equal(val.labels, test.labels):  # type: ignore[arg-type]
+        precision = _coarser(val, test)
+        if all(np.array_equal(a, b) for a, b in zip(_chunks(val, precision), _chunks(test, precision))):
+            return True
+    return shared_rows(val, test) >= COPIED_SHARE * len(test)
 
 
 def shared_rows(val: Scores, test: Scores) -> int:
@@ -36,8 +41,9 @@ def shared_rows(val: Scores, test: Scores) -> int:
     """
     if val.kind != test.kind or val.n_classes != test.n_classes:
         return 0
-    known, counts = np.unique(_hashes(val), return_counts=True)
-    shared = int(np.isin(_hashes(test), known).sum())
+    precision = _coarser(val, test)
+    known, counts = np.unique(_hashes(val, precision), return_counts=True)
+    shared = int(np.isin(_hashes(test, precision), known).sum())
     by_chance = len(test) * counts[counts > 1].sum() / len(val)
     return shared if shared > 2 * by_chance else 0
 
@@ -55,12 +61,28 @@ def warn_of_shared_rows(val: Scores, test: Scores) -> None:
         )
 
 
-def _hashes(scores: Scores) -> NDArray[np.int64]:
-    return np.fromiter((hash(row.tobytes()) for chunk in _chunks(scores) for row in chunk), np.int64, len(scores))
+def _coarser(*sets: Scores) -> str:
+    """Name the precision that all sets can be rounded to: that of the coarsest, and single precision at most."""
+    types = [str(scores.values.dtype) for scores in sets]
+    return next((name for name in ("bfloat16", "float16") if any(name in kind for kind in types)), "float32")
 
 
-def _chunks(scores: Scores) -> Iterator[NDArray[np.float64]]:
-    """Values in double precision, where all precisions compare; -0.0 is 0.0."""
+def _hashes(scores: Scores, precision: str) -> NDArray[np.int64]:
+    rows = (row for chunk in _chunks(scores, precision) for row in chunk)
+    return np.fromiter((hash(row.tobytes()) for row in rows), np.int64, len(scores))
+
+
+def _chunks(scores: Scores, precision: str) -> Iterator[NDArray[np.floating[Any]]]:
+    """Values rounded to a precision, so that copies in other precisions compare; -0.0 is 0.0."""
     rows = max(1, CHUNK_ELEMENTS // scores.n_classes)
     for first in range(0, len(scores), rows):
-        yield to_numpy(scores.values[first : first + rows, :]).astype(np.float64) + 0.0
+        values = to_numpy(scores.values[first : first + rows, :])
+        with np.errstate(over="ignore", under="ignore"):
+            if precision == "float16":
+                yield values.astype(np.float16) + np.float16(0)
+                continue
+            single = values.astype(np.float32) + np.float32(0)
+        if precision == "bfloat16":  # the upper half of the bits, rounded to even
+            bits = single.view(np.uint32)
+            single = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+        yield single
