@@ -201,3 +201,5 @@ def test_scores_are_no_probabilities(metric):
     for scores in (Scores.from_logits([[2.0, 0.0]], [0]), Scores.from_probs([[0.9, 0.1]], [0])):
         with pytest.raises(InputTypeError, match=r"got a Scores.*predict_proba\(scores\) and scores\.labels"):
             metric(scores, scores.labels)
+        with pytest.raises(InputTypeError, match=r"got a Scores.*predict_proba\(scores\) and scores\.labels"):
+            metric(scores)

@@ -15,7 +15,7 @@ from attemper.arrays import Floats
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic, estimate
 from attemper.metrics.intervals import Estimate, quantile, too_few
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.predictions import Predictions, metric
 from attemper.metrics.reliability import Binned, Binning, Kind
 
 __all__ = ["classwise_ece", "ece", "mce", "mmce"]
@@ -27,6 +27,7 @@ NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides
 NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 
+@metric
 def ece(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -96,6 +97,7 @@ def ece(
     return estimate(statistic, p.weights, interval, n_resamples, seed)
 
 
+@metric
 def mce(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -122,6 +124,7 @@ def mce(
     return estimate(ece_of(p, "top", n_bins, binning, "max"), p.weights, interval, n_resamples, seed)
 
 
+@metric
 def classwise_ece(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -147,6 +150,7 @@ def classwise_ece(
     return estimate(ece_of(p, "classwise", n_bins, binning, norm), p.weights, interval, n_resamples, seed)
 
 
+@metric
 def mmce(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,

@@ -9,12 +9,13 @@ from numpy.typing import ArrayLike
 from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.calibration import ece_of, mmce_of
 from attemper.metrics.intervals import Estimate
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.predictions import Predictions, metric
 from attemper.metrics.proper import accuracy_of, brier_of, nll_of
 
 __all__ = ["evaluate"]
 
 
+@metric
 def evaluate(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,

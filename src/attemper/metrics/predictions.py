@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +16,32 @@ from attemper.metrics.intervals import effective
 from attemper.plausibility import SUMS, room_of_sums
 from attemper.scores import Scores
 
-__all__ = ["Predictions"]
+__all__ = ["Predictions", "metric"]
 
 # Room for float16 and bfloat16, and for probabilities written with three decimals.
 ROOM = 1e-3
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def metric(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a metric refuse a `Scores`, also where labels are left out, as it holds them already."""
+
+    @wraps(function)
+    def checked(*args: P.args, **more: P.kwargs) -> R:
+        _reject_scores(*args, *more.values())
+        return function(*args, **more)
+
+    return checked
+
+
+def _reject_scores(*values: Any) -> None:
+    if any(isinstance(value, Scores) for value in values):
+        raise InputTypeError(
+            "probabilities: expected an N×K array, got a Scores. Use calibrator.predict_proba(scores) and "
+            "scores.labels; without a calibrator ScaleMap(1.0).apply(scores.logits)."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +66,8 @@ class Predictions:
         log_probs: bool = False,
     ) -> Predictions:
         """Check probabilities (or their logarithms) against their labels."""
+        _reject_scores(probs)
         what = "log-probabilities" if log_probs else "probabilities"
-        if isinstance(probs, Scores):
-            raise InputTypeError(
-                f"{what}: expected an N×K array, got a Scores. Use calibrator.predict_proba(scores) and scores.labels; "
-                "without a calibrator ScaleMap(1.0).apply(scores.logits)."
-            )
         values = to_numpy(as_matrix(probs, what))
         if values.dtype.kind != "f":
             values = values.astype(np.float64)

@@ -10,13 +10,14 @@ from numpy.typing import ArrayLike
 from attemper.arrays import Floats
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate, around_mean, around_share, effective, too_few
-from attemper.metrics.predictions import Predictions, row_chunks
+from attemper.metrics.predictions import Predictions, metric, row_chunks
 
 __all__ = ["accuracy", "brier", "mean_of", "nll", "share_of"]
 
 INFINITE = "no interval for an infinite mean: a label has probability 0"
 
 
+@metric
 def nll(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -63,6 +64,7 @@ def nll(
     return estimate(nll_of(p), p.weights, interval, n_resamples, seed)
 
 
+@metric
 def brier(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -92,6 +94,7 @@ def brier(
     return estimate(brier_of(p), p.weights, interval, n_resamples, seed)
 
 
+@metric
 def accuracy(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,

@@ -16,8 +16,8 @@ from scipy.sparse import csr_array
 from attemper.arrays import Floats, as_matrix, as_weights, one_line, to_numpy
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
-from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.intervals import Estimate, LEAST_ERRORS, around_area, around_mean, effective, too_few
+from attemper.metrics.predictions import Predictions, metric
 
 __all__ = [
     "Answers",
@@ -51,6 +51,7 @@ class ReferralCurve:
     error_rate_decided: Floats  # of the samples decided, those misclassified; NaN where none is decided
 
 
+@metric
 def referral_curve(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -100,6 +101,7 @@ def referral_curve(
     return ReferralCurve(t, above[0] / total[0], below[1] / total[1], below.sum(axis=0) / total.sum(), rate)
 
 
+@metric
 def referral_area(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -149,6 +151,7 @@ def referral_area(
     return estimate(referral_area_of(answers, thresholds), answers.weights, interval, n_resamples, seed)
 
 
+@metric
 def referral_area_difference(
     probs: ArrayLike | Any,
     other_probs: ArrayLike | Any,

@@ -15,7 +15,7 @@ from attemper.arrays import Floats, Labels, one_line
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import check_level
 from attemper.metrics.intervals import wilson
-from attemper.metrics.predictions import Predictions, row_chunks
+from attemper.metrics.predictions import Predictions, metric, row_chunks
 
 __all__ = ["MAX_BINS", "Binned", "Binning", "Kind", "Reliability", "bin_sums", "check_bins", "reliability"]
 
@@ -42,6 +42,7 @@ class Reliability:
     high: Floats
 
 
+@metric
 def reliability(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,

@@ -16,7 +16,7 @@ from attemper.arrays import Floats, one_line
 from attemper.errors import InputError, setting
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.predictions import Predictions, metric
 from attemper.metrics.proper import mean_of
 from attemper.metrics.referral import Answers, adding
 
@@ -51,6 +51,7 @@ class RiskCoverage:
     risk: Floats  # of what is decided, the share that is wrong
 
 
+@metric
 def risk_coverage_curve(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -94,6 +95,7 @@ def risk_coverage_curve(
     return RiskCoverage(threshold, decided / decided[0], wrong / decided)
 
 
+@metric
 def aurc(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -126,6 +128,7 @@ def aurc(
     return estimate(aurc_of(answers), answers.weights, interval, n_resamples, seed)
 
 
+@metric
 def expected_cost(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
