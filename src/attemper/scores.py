@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
+import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -263,18 +264,28 @@ class Scores:
 
     def _warn_of_chance(self) -> None:
         """Warn where labels and predictions seem to have nothing to do with each other."""
-
-        def counts(chunk: Chunk) -> NDArray[Any]:
-            w = np.ones(len(chunk.y)) if chunk.w is None else chunk.w
-            right = chunk.h[np.arange(len(w)), chunk.y] == chunk.h.max(axis=1)
-            predictions = np.where(right, chunk.y, chunk.h.argmax(axis=1))  # where several tie the label is one of them
-            shares = (np.bincount(classes, w, self.n_classes) for classes in (chunk.y, predictions))
-            return np.concatenate([[w @ right, w.sum(), w @ w], *shares])
-
-        right, weight, squares, *shares = self.total(counts)
+        assert self.labels is not None
+        y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
+        top = self._tops()
+        right = top == y
+        weight = float(w.sum())
         if weight > 0:
-            labels, predictions = np.split(np.array(shares), 2)
-            warn_of_chance(right / weight, labels, predictions, weight**2 / squares)
+            labels, predictions = (np.bincount(classes, w, self.n_classes).astype(np.float64) for classes in (y, top))
+            warn_of_chance(float(w @ right) / weight, labels, predictions, weight**2 / float(w @ w))
+
+    def _tops(self) -> Labels:
+        """Return the class with the largest logit of each row: the label, where it is one of several."""
+        assert self.labels is not None
+        if self.device is not None:  # where the logits are; only the classes travel
+            h = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
+            y = array_api_compat.array_namespace(h).asarray(self.labels, device=h.device)
+            is_label = h.gather(1, y[:, None])[:, 0] == h.amax(dim=1)
+            return np.asarray(y.where(is_label, h.argmax(dim=1)).cpu().numpy())
+        found = []
+        for chunk in self._chunks(0, len(self), None, CHUNK_ELEMENTS):
+            is_label = chunk.h[np.arange(len(chunk.y)), chunk.y] == chunk.h.max(axis=1)
+            found.append(np.where(is_label, chunk.y, chunk.h.argmax(axis=1)))
+        return np.concatenate(found)
 
     def _scan_on_gpu(self, name: RowName) -> Scores:
         from attemper.gpu import DeviceRows

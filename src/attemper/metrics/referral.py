@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from attemper.arrays import Floats, as_matrix, as_weights, one_line, to_numpy
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
-from attemper.metrics.intervals import Estimate, LEAST_ERRORS, around_area, around_mean, effective, too_few
+from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
 from attemper.metrics.predictions import Predictions, metric
 
 __all__ = [
