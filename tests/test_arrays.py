@@ -39,8 +39,8 @@ MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
         (MATRIX + 1j, "Complex data not supported"),
         (torch.tensor(MATRIX + 1j), "Complex data not supported"),
         (jnp.asarray(MATRIX + 1j), "Complex data not supported"),
-        (MATRIX.astype("m8[s]"), r"dtype timedelta64\[s\] came; expected floating-point numbers"),
-        (np.zeros((2, 2), dtype=[("a", "f4")]), "dtype .* came; expected floating-point numbers"),
+        (MATRIX.astype("m8[s]"), r"expected floating-point numbers, got dtype timedelta64\[s\]"),
+        (np.zeros((2, 2), dtype=[("a", "f4")]), "expected floating-point numbers, got dtype "),
         (
             np.ma.masked_array(MATRIX, mask=MATRIX < 0),
             r"got a masked array with row 0, column \d masked.*\.filled\(-np\.inf\)",
@@ -257,7 +257,7 @@ def test_lists_of_names_that_make_no_sense(classes, why):
         ([0, 0, 0], "all weights are zero"),
         (["a", "b", "c"], "expected one number per row"),
         ([1, None, object()], "expected one number per row"),
-        (np.ones(3) * 1j, "complex numbers came; expected one number per row"),
+        (np.ones(3) * 1j, "got complex numbers; expected one number per row"),
     ],
 )
 def test_weights_that_cannot_be_used(weights, why):
