@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, to_numpy
+from attemper.arrays import CHUNK_ELEMENTS, Floats, SelectedRows, to_numpy
 from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
 
 __all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_sketched_chance"]
@@ -43,7 +43,10 @@ def warn_of_probs(logits: Any) -> None:
     room = max(2**-7 if "16" in str(logits.dtype) else 0.0, min(room_of_sums(n_classes), 1e-6 ** (1 / n)))
     rows, first, between = max(1, min(FIRST_ROWS, FIRST_ELEMENTS // n_classes)), 0, False
     while first < n:
-        h = to_numpy(logits[first : min(first + rows, n), :])
+        part = logits[first : min(first + rows, n), :]
+        if not isinstance(part, SelectedRows) and bool((part < 0).any()):  # seen where it is: no copy from a GPU
+            return
+        h = to_numpy(part)
         if not (h.min() >= 0 and np.abs(h.sum(axis=1, dtype=np.float64) - 1).max() <= room):
             return
         between = between or bool(((h > 0) & (h < 1)).any())

@@ -267,11 +267,16 @@ class Scores:
         assert self.labels is not None
         y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
         top = self._tops()
-        right = top == y
         weight = float(w.sum())
         if weight > 0:
-            labels, predictions = (np.bincount(classes, w, self.n_classes).astype(np.float64) for classes in (y, top))
-            warn_of_chance(float(w @ right) / weight, labels, predictions, weight**2 / float(w @ w))
+            _, seen = np.unique(np.concatenate([y, top]), return_inverse=True)  # few of many classes
+            labels, predictions = (
+                np.bincount(part, w, int(seen.max()) + 1).astype(np.float64)
+                for part in (seen[: len(y)], seen[len(y) :])
+            )
+            warn_of_chance(
+                float((w * (top == y)).sum()) / weight, labels, predictions, weight**2 / float((w * w).sum())
+            )
 
     def _tops(self) -> Labels:
         """Return the class with the largest logit of each row: the label, where it is one of several."""
