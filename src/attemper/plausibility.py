@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, SelectedRows, to_numpy
+from attemper.arrays import CHUNK_ELEMENTS, Floats, SelectedRows, on_gpu, to_numpy
 from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
 
 __all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_sketched_chance"]
@@ -44,7 +44,7 @@ def warn_of_probs(logits: Any) -> None:
     rows, first, between = max(1, min(FIRST_ROWS, FIRST_ELEMENTS // n_classes)), 0, False
     while first < n:
         part = logits[first : min(first + rows, n), :]
-        if not isinstance(part, SelectedRows) and bool((part < 0).any()):  # seen where it is: no copy from a GPU
+        if on_gpu(logits) and bool((_tensor(part) < 0).any()):  # seen where it is: nothing is copied from a GPU
             return
         h = to_numpy(part)
         if not (h.min() >= 0 and np.abs(h.sum(axis=1, dtype=np.float64) - 1).max() <= room):
@@ -59,6 +59,10 @@ def warn_of_probs(logits: Any) -> None:
         f"If they are probabilities, {option(PROBS, PROBS_FLAG)}.",
         ProbabilitiesAsLogitsWarning,
     )
+
+
+def _tensor(rows: Any) -> Any:
+    return rows.gathered() if isinstance(rows, SelectedRows) else rows
 
 
 PROBS_FLAG = "use --probs; for a map that was fitted on logits write their logarithms, np.log(probs), which are logits"
