@@ -543,7 +543,7 @@ def damaged(tmp_path, val, fitted):
     np.savez(tmp_path / "range.npz", logits=h, labels=np.where(np.arange(200) == 5, 4, y))
     np.savez(tmp_path / "pickled.npz", logits=h, labels=np.array([None] * 200, dtype=object))
     np.savez(tmp_path / "empty.npz", logits=h[:0], labels=y[:0])
-    np.savez(tmp_path / "reversed.npz", logits=h[::-1], labels=y[::-1])
+    np.savez(tmp_path / "others.npz", logits=h[::-1] + 0.5 * h, labels=y[::-1])
     np.savez(tmp_path / "wide.npz", logits=np.c_[h, h], labels=y)
     whole = (tmp_path / "val.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
@@ -599,7 +599,7 @@ def damaged(tmp_path, val, fitted):
         ("apply m.json wide.npz -o p.npz", "wide.npz: 8 columns of logits, but m.json was fitted for 4 classes"),
         ("evaluate wide.npz --map m.json", "wide.npz: 8 columns of logits, but m.json was fitted for 4"),
         ("compare val.npz wide.npz", "VAL has 4 classes, TEST has 8"),
-        ("compare val.npz reversed.npz --methods ts,magic", "method 'magic' is unknown; known are ts, ats, bayes"),
+        ("compare val.npz others.npz --methods ts,magic", "method 'magic' is unknown; known are ts, ats, bayes"),
         ("apply m.json val.npz -o p.pkl", "p.pkl: unsupported extension '.pkl'"),
         ("apply m.json val.npz -o none/p.npz", "none/p.npz: the folder none does not exist"),
         ("fit val.npz -o none/m.json", "none/m.json: the folder none does not exist"),

@@ -106,8 +106,8 @@ def test_a_budget_and_costs_use_all_of_val(good, files):
     assert found["test"]["referred_share"]["value"] == pytest.approx(0.25, abs=0.06)
     found = json.loads(good("--cost-refer", 1, "--cost-miss", 20, "--json"))
     assert found["policy"]["threshold"] == 0.95
-    assert found["test"]["cost"]["low"] is None  # few errors slip through
-    assert "not referred" in found["test"]["cost"]["note"]
+    cost = found["test"]["cost"]
+    assert cost["low"] < cost["value"] < cost["high"]
     text = good("--cost-refer", 1, "--cost-miss", '"quoted"=2,bcc=3,🩺 mel=50,nv=1', "--classes", "names.txt")
     assert "decide when the expected cost of a miss is below 1" in text
     assert "Cost a sample" in text
@@ -260,8 +260,8 @@ def test_a_map_does_not_choose_on_what_it_was_fitted_on(bad, good, tmp_path):
     save(tmp_path, "val", 300, 0)
     save(tmp_path, "test", 200, 1)
     good("--max-miss", "0.2", "--save-map", "m.json")
-    for asked in (["--max-miss", "0.2"], ["--budget", "0.2"]):
-        assert "val.npz: m.json was fitted on this file" in bad(*asked, "--map", "m.json")
+    assert "val.npz: m.json was fitted on this file" in bad("--max-miss", "0.2", "--map", "m.json")
+    good("--budget", "0.2", "--map", "m.json")  # which promises nothing; it warns
     (tmp_path / "val.npz").rename(tmp_path / "other.npz")
     (tmp_path / "val.npz").symlink_to(tmp_path / "other.npz")
     assert "val.npz: m.json was fitted on this file" in bad("--max-miss", "0.2", "--map", "m.json")
