@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attemper.files import open_scores, reading
+from attemper.files.parquet_footer import column_chunks
 from attemper.scores import Scores
 
 
@@ -258,3 +259,40 @@ def test_optional_packages_are_imported_only_when_needed():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_footer_of_a_parquet_file_is_read_as_arrow_reads_it(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {"label": ["cat", "dog", "eel"] * 40, "x": rng.random(120), "h": [[1.0, 2.0, 3.0]] * 120}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=50, compression="zstd")
+    metadata = pq.ParquetFile(tmp_path / "a.parquet").metadata
+    with (tmp_path / "a.parquet").open("rb") as stream:
+        found = column_chunks(stream)
+    parts = [metadata.row_group(g).column(c) for g in range(3) for c in range(3)]
+    assert found == [(part.path_in_schema, part.num_values, part.total_uncompressed_size) for part in parts]
+
+
+def test_a_damaged_footer_of_parquet_is_an_error_not_an_abort(tmp_path):
+    """In a child: Arrow would end the process where the description of a part is missing."""
+    program = """
+import sys
+from attemper import AttemperError
+from attemper.files import open_scores
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+rng = np.random.default_rng(0)
+pq.write_table(pa.table({"label": ["a", "b"] * 20, "u": rng.random(40), "v": rng.random(40)}), "a.parquet")
+data = open("a.parquet", "rb").read()
+start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+for at in range(start, start + 400):
+    for bit in range(8):
+        open("b.parquet", "wb").write(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+        try:
+            open_scores("b.parquet", classes=["a", "b"])
+        except AttemperError:
+            pass
+print("alive")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "alive\n", done.stderr[-500:]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attemper.documents import atomic
 from attemper.errors import InputError, option, require
+from attemper.files.parquet_footer import ColumnChunk, column_chunks
 from attemper.files.reading import Block, Keys, checked_file, parsing, rows_per_block
 from attemper.files.table import (
     LABEL,
@@ -59,13 +60,13 @@ class ParquetReader:
                 chosen = choose_columns(path, names, keys)
                 self.columns, self._label, self._weight = chosen.logits, chosen.label, chosen.weight
                 self.n_classes = len(chosen.logits)
-                self._check_memory(file, 8 * self.n_rows * self.n_classes)
+                self._check_memory(8 * self.n_rows * self.n_classes)
             else:
                 self.columns = None
                 self._label, self._weight = label_and_weight(path, names, keys)
-                n_values = sum(chunk.num_values for chunk in self._chunks(file, self._list))
+                n_values = sum(chunk.num_values for chunk in self._chunks(self._list))
                 check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
-                self._check_memory(file, LIST_BYTES * n_values)
+                self._check_memory(LIST_BYTES * n_values)
                 self.n_classes = self._list_length(file)
         self._check_types()
 
@@ -99,21 +100,19 @@ class ParquetReader:
             finally:
                 file.close()
 
-    def _check_memory(self, file: Any, needed: int) -> None:
+    def _check_memory(self, needed: int) -> None:
         """Refuse what a few bytes repeat too often: the footer tells how many values there are, and how long names."""
         if self._label is not None:
-            needed += sum(chunk.total_uncompressed_size for chunk in self._chunks(file, self._label))
+            needed += sum(chunk.uncompressed for chunk in self._chunks(self._label))
             if self._is_text(self._types[self._label]):
                 self._text = [self._label]
         check_memory(needed, self._size, f"{self.path}: its content")
 
-    def _chunks(self, file: Any, name: str) -> Iterator[Any]:
-        """Give what the footer tells about the parts of a column, one in each row group."""
-        with parsing(self.path, "parquet"):
-            paths = [column.path for column in file.schema]
-            numbers = [i for i, path in enumerate(paths) if path == name or path.startswith(f"{name}.")]
-            groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-            yield from [group.column(i) for group in groups for i in numbers]
+    def _chunks(self, name: str) -> list[ColumnChunk]:
+        """Return what the footer tells about the parts of a column, one in each row group."""
+        with parsing(self.path, "parquet"), self.path.open("rb") as stream:
+            found = column_chunks(stream) or []
+        return [chunk for chunk in found if chunk.path == name or chunk.path.startswith(f"{name}.")]
 
     def _is_text(self, kind: Any) -> bool:
         return bool(self._pa.types.is_string(kind) or self._pa.types.is_large_string(kind))
