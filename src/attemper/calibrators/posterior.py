@@ -7,12 +7,12 @@ is as likely. With ``labels="clean"`` the observed label has probability
 
     (1 − e_m) S_y(T) + e_m / K.
 
-With ``labels="noisy"`` annotators err besides, at a rate e_a, in one of two ways that the data weigh:
+With ``labels="noisy"`` annotators also err, at a rate e_a, in one of two ways that the data weigh:
 
     anywhere          (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
     among the similar (1 − e_a) S_y(T) + e_a S_y(3T)
 
-With ``noise="classwise"`` a third way is weighed besides: annotators who confuse certain classes with others, by a
+With ``noise="classwise"`` a third way is also weighed: annotators who confuse certain classes with others, by a
 transition matrix that is estimated with partial pooling (`attemper.kernels.transition`).
 
 The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
