@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attemper.documents import atomic
+from attemper._json import atomic
 from attemper.errors import FileError
 from experiments.zoo.recipes import differences
 from experiments.zoo.training import Run

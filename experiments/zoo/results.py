@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from attemper.documents import atomic
+from attemper._json import atomic
 from attemper.errors import FileError
-from attemper.files.reading import parsing
+from attemper.io.reading import parsing
 from attemper.metrics import accuracy, ece, nll
 from experiments.zoo.evaluation import held_out_outputs
 from experiments.zoo.recipes import differences
@@ -99,9 +99,9 @@ def _rounded(values: NDArray[np.float32], resolution: float) -> NDArray[np.float
 def _measured(log_probs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict[str, float]:
     probs = np.exp(log_probs)
     return {
-        "accuracy": float(accuracy(probs, labels)),
-        "nll": float(nll(log_probs, labels, log_probs=True)),
-        "ece15": float(ece(probs, labels, n_bins=15)),
+        "accuracy": float(accuracy(labels, probs)),
+        "nll": float(nll(labels, log_probs, input="log_probs")),
+        "ece15": float(ece(labels, probs, n_bins=15)),
     }
 
 

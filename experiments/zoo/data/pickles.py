@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper._paths import opened
 from attemper.errors import FileError
-from attemper.files.reading import opened, parsing
+from attemper.io.reading import parsing
 
 
 class _StoredType:

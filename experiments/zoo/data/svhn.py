@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attemper._paths import checked_file
 from attemper.errors import FileError
-from attemper.files.reading import checked_file, listed, parsing
+from attemper.io.reading import listed, parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from attemper.reproduce.wrong_labels import KINDS, most_confused, spoil
+from experiments.reproduce.wrong_labels import KINDS, most_confused, spoil
 
 from data import draw
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from attemper.ensembles import average
 from attemper.errors import FileError, InputError
-from attemper.reproduce import networks, paper
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import about
-from attemper.reproduce.pages import Page, beside, gather, spread, summary, table
-from attemper.reproduce.recipes import TITLES, fit, judge
+from attemper.torch import average
+from experiments.reproduce import networks, paper
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import about
+from experiments.reproduce.pages import Page, beside, gather, spread, summary, table
+from experiments.reproduce.recipes import TITLES, fit, judge
 
 __all__ = ["STUDY", "table3"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attemper.reproduce import PAGES, paper
+from experiments.reproduce import PAGES, paper
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "claims.md").read_text()
 
 NETWORKS = {
@@ -94,7 +94,9 @@ def test_every_claim_has_a_verdict_a_command_and_the_same_verdict_twice():
     assert dict(titles) == summary
     assert list(summary) == [str(i) for i in range(1, len(summary) + 1)]
     for i in range(1, len(summary) + 1):
-        commands = re.findall(r"`(attemper reproduce [\w ]+|make bench|tests/contract.py)`", section(i))
+        commands = re.findall(
+            r"`(python -m experiments.reproduce [\w ]+|make bench|src/attemper/testing.py)`", section(i)
+        )
         assert commands, i
         for command in commands:
             if command.startswith("attemper"):

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attemper.arrays import Floats, Labels, as_labels, as_matrix, to_numpy
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import as_matrix, to_numpy
+from attemper.data.labels import as_labels
+from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import nll
-from attemper.scores import Scores
 
 __all__ = [
     "Run",

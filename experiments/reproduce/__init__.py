@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attemper.documents import atomic
+from attemper._json import atomic
 from attemper.errors import FileError, InputError
-from attemper.reproduce import consistency, figures, networks, noise, size, skin, table1, table3
-from attemper.reproduce.journal import Row, Settings, Study, rows_of, versions
-from attemper.reproduce.pages import Page, filled
+from experiments.reproduce import consistency, figures, networks, noise, size, skin, table1, table3
+from experiments.reproduce.journal import Row, Settings, Study, rows_of, versions
+from experiments.reproduce.pages import Page, filled
 
 __all__ = ["PAGES", "reproduce"]
 

@@ -8,13 +8,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.reproduce import figures, networks
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import about
-from attemper.reproduce.pages import Page, gather, spread, summary, table
-from attemper.reproduce.recipes import TITLES, fit, judge
-from attemper.reproduce.table1 import MANY
-from attemper.reproduce.wrong_labels import KINDS, most_confused, spoil
+from experiments.reproduce import figures, networks
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import about
+from experiments.reproduce.pages import Page, gather, spread, summary, table
+from experiments.reproduce.recipes import TITLES, fit, judge
+from experiments.reproduce.table1 import MANY
+from experiments.reproduce.wrong_labels import KINDS, most_confused, spoil
 
 __all__ = ["NETWORKS", "STUDY", "noise"]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper.errors import require
-from attemper.plots.styles import STYLES
-from attemper.reproduce.journal import Row
-from attemper.reproduce.networks import about
-from attemper.reproduce.pages import Floats
-from attemper.reproduce.recipes import TITLES
+from attemper.plots.styles import styled
+from experiments.reproduce.journal import Row
+from experiments.reproduce.networks import about
+from experiments.reproduce.pages import Floats
+from experiments.reproduce.recipes import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,7 @@ def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str
     areas = {(r["network"], r["method"], r["measure"]): r["value"] for r in rows if r["what"] == "interval"}
     for ax, name in zip(axes[0], networks):
         for i, method in enumerate(methods):
-            style = {**STYLES[method].line, "marker": STYLES[method].marker or "x"}
+            style = {**styled([method])[method].line, "marker": styled([method])[method].marker or "x"}
             both = [areas[name, method, measure] for measure in ("area_paper", "area")]
             label = f"{TITLES[method]} ({both[0]:.3f}, {both[1]:.3f})"
             # Each thinner than the one below it, so that curves that coincide are all seen.
@@ -127,7 +127,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     std = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
     bars = None if method == "none" else [np.minimum(std, 0.5 * mean), std]  # a logarithmic axis has no zero
     size: dict[str, Any] = {"linewidth": 1.1, "markersize": 3, "zorder": 2} | LARGER.get(method, {})
-    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **STYLES[method].line)
+    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **styled([method])[method].line)
 
 
 def _frame(ax: Axes, values: Sequence[Floats]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from attemper import TemperatureScaling
 from attemper.errors import InputError
-from attemper.reproduce.published import (
+from experiments.reproduce.published import (
     attended_loss,
     lbfgs,
     mean_nll,

@@ -1,7 +1,7 @@
 """The paper's numbers, checked against its tables at places that a slip of the pen would move."""
 
-from attemper.reproduce import paper
-from attemper.reproduce.paper import Network, Score
+from experiments.reproduce import paper
+from experiments.reproduce.paper import Network, Score
 
 
 def test_all_rows_are_there():

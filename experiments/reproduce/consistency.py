@@ -9,11 +9,11 @@ import numpy as np
 from scipy.special import softmax
 
 from attemper.calibrators import AttendedTemperatureScaling, TemperatureScaling
-from attemper.reproduce import networks
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import about
-from attemper.reproduce.noise import NETWORKS
-from attemper.reproduce.pages import Page, gather, spread, summary, table
+from experiments.reproduce import networks
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import about
+from experiments.reproduce.noise import NETWORKS
+from experiments.reproduce.pages import Page, gather, spread, summary, table
 
 __all__ = ["STUDY", "consistency"]
 

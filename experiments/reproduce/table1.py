@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from attemper.reproduce import networks, paper
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import about
-from attemper.reproduce.pages import Floats, Page, beside, gather, spread, summary, table
-from attemper.reproduce.recipes import ALL, TITLES, fit, judge
+from experiments.reproduce import networks, paper
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import about
+from experiments.reproduce.pages import Floats, Page, beside, gather, spread, summary, table
+from experiments.reproduce.recipes import ALL, TITLES, fit, judge
 
 __all__ = ["STUDY", "table1", "table2"]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attemper.reproduce import figures, networks
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import about
-from attemper.reproduce.noise import METHODS, NETWORKS
-from attemper.reproduce.pages import Page, gather, spread, summary, table
-from attemper.reproduce.recipes import TITLES, fit, judge
+from experiments.reproduce import figures, networks
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import about
+from experiments.reproduce.noise import METHODS, NETWORKS
+from experiments.reproduce.pages import Page, gather, spread, summary, table
+from experiments.reproduce.recipes import TITLES, fit, judge
 
 __all__ = ["STUDY", "size"]
 

@@ -10,28 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy
 import scipy
 import sklearn
+from joblib.externals.loky import ProcessPoolExecutor
 from threadpoolctl import threadpool_limits
 
 import attemper
-from attemper.documents import atomic
+from attemper._json import atomic
 from attemper.errors import AttemperError, FileError
-from attemper.reproduce import networks
+from experiments.reproduce import networks
 
 __all__ = ["Job", "Row", "Settings", "Study", "rows_of", "versions"]
 
@@ -157,9 +157,9 @@ def _telling(path: Path) -> Iterator[None]:
 def fingerprint(study: Study, jobs: Sequence[Job], settings: Settings) -> dict[str, Any]:
     """Tell what rows depend on: code, data, settings, libraries."""
     source = hashlib.sha256()
-    package = Path(attemper.__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        source.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    for package in (Path(attemper.__file__).parent, Path(__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            source.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
     needed = sorted({name for job in jobs for name in job.needs})
     return {
         "format": FORMAT,
@@ -184,10 +184,7 @@ def _worked(run: Callable[..., list[Row]], jobs: Sequence[Job], workers: int) ->
             for job in jobs:
                 yield job, _done(run, job)
         return
-    # Fresh processes: forking one that has threads (of the progress bar, of BLAS) may hang.
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)), mp_context=multiprocessing.get_context("spawn"), initializer=_prepare
-    )
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), initializer=_prepare, initargs=(os.getpid(),))
     waiting = {}
     try:
         waiting = {pool.submit(_done, run, job): job for job in jobs}
@@ -196,18 +193,14 @@ def _worked(run: Callable[..., list[Row]], jobs: Sequence[Job], workers: int) ->
             for future in finished:
                 yield waiting[future], future.result()
                 del waiting[future]
-    except BrokenProcessPool:
+    except BrokenExecutor:
         raise AttemperError(
             "a worker process was killed, perhaps for want of memory; what is finished is kept, and the same command "
             "goes on from there (in less memory with --workers 1)"
         ) from None
     finally:
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        if waiting:  # an error or an interrupt: nobody wants what is still being computed
-            for process in processes:
-                process.terminate()
-        pool.shutdown(wait=True)
+        # After an error or an interrupt nobody wants what is still being computed.
+        pool.shutdown(kill_workers=bool(waiting))
 
 
 def _done(run: Callable[..., list[Row]], job: Job) -> list[Row]:
@@ -217,15 +210,15 @@ def _done(run: Callable[..., list[Row]], job: Job) -> list[Row]:
         raise type(error)(f"{job.key}: {error}") from error
 
 
-def _prepare() -> None:
-    """Make a worker process one of one thread, which ends when the process that began it is gone."""
+def _prepare(parent: int) -> None:
+    """Make a worker process one of one thread, which leaves Ctrl-C to the process that began it and ends with it."""
     os.environ["ATTEMPER_THREADS"] = "1"
     threadpool_limits(1)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _follow(sentinel: int) -> None:
-    wait_for([sentinel])
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
     os._exit(1)

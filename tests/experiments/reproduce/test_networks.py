@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attemper import FileError, datasets
-from attemper.reproduce import networks
-from attemper.reproduce.networks import about, load, split, split_rows
+from experiments.reproduce import networks
+from experiments.reproduce.networks import about, load, split, split_rows
 
 RANDOM, LESION = "resnet200-skin-randomsplit-s0", "resnet200-skin-lesionsplit-s0"
 

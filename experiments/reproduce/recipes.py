@@ -20,13 +20,13 @@ from attemper.calibrators.base import Calibrator
 from attemper.errors import AttemperWarning
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import accuracy, brier, ece, nll
-from attemper.reproduce.networks import Part
-from attemper.reproduce.published import (
+from attemper.sketch import DEFAULT_T_RANGE
+from experiments.reproduce.networks import Part
+from experiments.reproduce.published import (
     published_best_temperature,
     published_temperature,
     published_tuned_temperature,
 )
-from attemper.sketch import DEFAULT_T_RANGE
 
 __all__ = ["TITLES", "Fitted", "fit", "judge"]
 
@@ -65,7 +65,7 @@ def fit(method: str, val: Part, *, noisy: bool = False) -> Fitted:
     """Fit a method of the tables; ``noisy`` tells those that can use it that labels may be wrong.
 
     The range of T for plain temperature scaling is that of the other methods, so that it has an answer where there is
-    no finite optimum. ``…-run`` is what the authors' notebook does (`attemper.reproduce.published`).
+    no finite optimum. ``…-run`` is what the authors' notebook does (`experiments.reproduce.published`).
     """
     if method == "none":
         return Fitted(ScaleMap(1.0))
@@ -92,9 +92,9 @@ def _calibrator(method: str, labels: Any) -> Calibrator:
         case "ts" | "best":
             return TemperatureScaling(t_range=DEFAULT_T_RANGE)
         case "ats":
-            return AttendedTemperatureScaling()
+            return AttendedTemperatureScaling(t_range=DEFAULT_T_RANGE, fallback=False)  # as the paper has it
         case "ats-code":
-            return AttendedTemperatureScaling(loss="reference")
+            return AttendedTemperatureScaling(loss="reference", t_range=DEFAULT_T_RANGE, fallback=False)
         case "vector":
             return VectorScaling(centring="none")
         case "matrix":
@@ -118,8 +118,8 @@ def judge(found: Map, test: Part) -> dict[str, float]:
     log_p = found.log_apply(test.logits.astype(np.float64))
     p = np.exp(log_p)
     return {
-        "accuracy": 100 * float(accuracy(p, test.labels)),  # type: ignore[arg-type]
-        "nll": float(nll(log_p, test.labels, log_probs=True)),  # type: ignore[arg-type]
-        "ece": 100 * float(ece(p, test.labels)),  # type: ignore[arg-type]
-        "brier": float(brier(p, test.labels)),  # type: ignore[arg-type]
+        "accuracy": 100 * float(accuracy(test.labels, p)),
+        "nll": float(nll(test.labels, log_p, input="log_probs")),
+        "ece": 100 * float(ece(test.labels, p)),
+        "brier": float(brier(test.labels, p)),
     }

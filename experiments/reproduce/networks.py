@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from attemper import datasets
 from attemper.errors import FileError
-from attemper.reproduce import paper
+from experiments.reproduce import paper
 
 __all__ = [
     "About",

@@ -9,11 +9,11 @@ import numpy as np
 
 from attemper.metrics import ece, nll
 from attemper.metrics.referral import referral_area, referral_area_difference, referral_curve
-from attemper.reproduce import figures, networks, paper
-from attemper.reproduce.journal import Job, Row, Settings, Study
-from attemper.reproduce.networks import Part, about
-from attemper.reproduce.pages import Floats, Page, beside, gather, spread, summary, table
-from attemper.reproduce.recipes import TITLES, Fitted, fit, judge
+from experiments.reproduce import figures, networks, paper
+from experiments.reproduce.journal import Job, Row, Settings, Study
+from experiments.reproduce.networks import Part, about
+from experiments.reproduce.pages import Floats, Page, beside, gather, spread, summary, table
+from experiments.reproduce.recipes import TITLES, Fitted, fit, judge
 
 __all__ = ["NETWORKS", "STUDY", "referral", "table4"]
 
@@ -64,8 +64,8 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
         **judge(found.map, test),
         "temperature": found.temperature,
         "theta": found.theta,
-        "area_paper": float(referral_area(log_p, test.labels, log_probs=True, thresholds="paper")),  # type: ignore[arg-type]
-        "area": float(referral_area(log_p, test.labels, log_probs=True)),  # type: ignore[arg-type]
+        "area_paper": float(referral_area(test.labels, log_p, input="log_probs", thresholds="paper")),
+        "area": float(referral_area(test.labels, log_p, input="log_probs")),
         "confidence_right": float(confidence[right].mean()),
         "confidence_wrong": float(confidence[~right].mean()),
     }
@@ -74,16 +74,16 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
 def _intervals(log_p: dict[str, Any], test: Part, seed: int) -> list[Row]:
     """95 % intervals, of values and of gains over the network as it is."""
     rows = []
-    told: dict[str, Any] = {"interval": 0.95, "seed": seed, "log_probs": True}
+    told: dict[str, Any] = {"confidence_level": 0.95, "seed": seed, "input": "log_probs"}
     for method, lp in log_p.items():
         estimates = {
-            "nll": nll(lp, test.labels, **told),
-            "ece": ece(np.exp(lp), test.labels, interval=0.95, seed=seed),
+            "nll": nll(test.labels, lp, **told),
+            "ece": ece(test.labels, np.exp(lp), confidence_level=0.95, seed=seed),
         }
         for measure, thresholds in (("area_paper", "paper"), ("area", None)):
-            estimates[measure] = referral_area(lp, test.labels, thresholds=thresholds, **told)
+            estimates[measure] = referral_area(test.labels, lp, thresholds=thresholds, **told)
             estimates[f"{measure}_gain"] = referral_area_difference(
-                lp, log_p["none"], test.labels, thresholds=thresholds, **told
+                test.labels, lp, log_p["none"], thresholds=thresholds, **told
             )
         for measure, e in estimates.items():
             factor = 100 if measure == "ece" else 1
@@ -101,7 +101,7 @@ def _curves(log_p: dict[str, Any], test: Part) -> list[Row]:
         confidence = np.exp(log_p[method].max(axis=1))
         many = np.unique([0.0, *np.quantile(confidence, np.linspace(0, 1, 201)), 1.0])
         for what, thresholds in (("curve, 21", "paper"), ("curve", many)):
-            curve = referral_curve(log_p[method], test.labels, log_probs=True, thresholds=thresholds)
+            curve = referral_curve(test.labels, log_p[method], input="log_probs", thresholds=thresholds)
             rows += [
                 {"what": what, "method": method, "threshold": t, "correct_decided": c, "errors_referred": e}
                 for t, c, e in zip(

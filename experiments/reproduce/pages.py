@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.documents import atomic
-from attemper.files.csv import text_cell
-from attemper.reproduce.journal import Row
+from attemper._json import atomic
+from attemper.io.csv import text_cell
+from experiments.reproduce.journal import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ class Page:
         text = filled(name, self.tables | {key: str(value) for key, value in about.items()})
         content = {"page": name, **about, **self.summary}
         files = {
-            f"{name}.md": f"{text}\n*`attemper reproduce {name}` writes this page.*\n".encode(),
+            f"{name}.md": f"{text}\n*`python -m experiments.reproduce {name}` writes this page.*\n".encode(),
             f"{name}.csv": as_csv(self.rows).encode(),
             f"{name}.json": (json.dumps(_plain(content), indent=1, ensure_ascii=False) + "\n").encode(),
         }
