@@ -1,6 +1,12 @@
 """attemper makes a classifier's confidence mean what it says."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from attemper import datasets, metrics
+from attemper._version import __version__
 from attemper.calibrators import (
     BBQ,
     AttendedTemperatureScaling,
@@ -17,12 +23,15 @@ from attemper.calibrators import (
     StructuredScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
     load,
 )
+from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import (
     AttemperError,
     AttemperWarning,
     ChanceAccuracyWarning,
+    ConvergenceWarning,
     EdgeWarning,
     FileError,
     InputError,
@@ -32,11 +41,16 @@ from attemper.errors import (
     ProbabilitiesAsLogitsWarning,
 )
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
-from attemper.scores import Scores
 from attemper.sketch import Sketch
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from attemper import comparison, decisions, drift, export, plots, report, sharded, testing, tokens
+    from attemper import io as io
+    from attemper import torch as torch
+    from attemper.comparison import compare
+    from attemper.fitting import fit_source
 
+# Not `io` and `torch`: after `from attemper import *` they would hide the modules of these names.
 __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "AffineMap",
     "AttemperError",
@@ -48,6 +62,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "BinMap",
     "CalibratedClassifier",
     "ChanceAccuracyWarning",
+    "ConvergenceWarning",
     "DirichletCalibration",
     "EdgeWarning",
     "EnsembleTemperatureScaling",
@@ -57,6 +72,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "InputError",
     "InputTypeError",
     "IsotonicCalibration",
+    "LabelledScores",
     "MatrixScaling",
     "MissingExtraError",
     "MixtureMap",
@@ -70,7 +86,53 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "StructuredScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbers",
+    "__version__",
+    "compare",
+    "comparison",
     "datasets",
+    "decisions",
+    "drift",
+    "export",
+    "fit_source",
     "load",
     "metrics",
+    "plots",
+    "report",
+    "sharded",
+    "testing",
+    "tokens",
 ]
+
+# Loaded when first asked for, so that `import attemper` stays light: the module, or the module of the name.
+LAZY = {
+    **{
+        name: name
+        for name in (
+            "comparison",
+            "decisions",
+            "drift",
+            "export",
+            "io",
+            "plots",
+            "report",
+            "sharded",
+            "testing",
+            "tokens",
+            "torch",
+        )
+    },
+    "compare": "comparison",
+    "fit_source": "fitting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{LAZY[name]}")
+    return module if LAZY[name] == name else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -25,7 +25,7 @@ DEMO = "resnet200-skin-lesionsplit-s0"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Logits and labels of one network, by `load`: a validation part to fit on, a test part to judge by."""
+    """Logits and labels of one network, by `load`: a validation part to fit on, a test part to evaluate on."""
 
     name: str
     val_logits: NDArray[np.float32]
@@ -78,13 +78,13 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
 
 
 def stored(name: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file of ``data/`` as they are; the data card tells what they hold.
+    """Return the arrays of a file of ``data/`` as they are; the data card describes them.
 
     >>> sorted(stored("resnet200-skin-lesionsplit-s0"))
     ['class_names', 'config', 'image_id', 'labels', 'lesion_id', 'logits']
     """
     path = path_of(name)
-    from attemper.files.reading import parsing  # here, so that `import attemper` need not load every format
+    from attemper.io.reading import parsing  # here, so that `import attemper` need not load every format
 
     with parsing(path, "a data set of attemper"):
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
@@ -135,6 +135,6 @@ def path_of(name: str) -> Path:
 
 
 def _folders() -> list[Path]:
-    told = os.environ.get("ATTEMPER_DATA")
+    folder = os.environ.get("ATTEMPER_DATA")
     beside = Path(__file__).parents[2] / "data"  # a checkout of the repository
-    return [f for f in (BUNDLED, Path(told) if told else beside) if f.is_dir()]
+    return [f for f in (BUNDLED, Path(folder) if folder else beside) if f.is_dir()]

@@ -22,6 +22,7 @@ __all__ = [
     "AttemperError",
     "AttemperWarning",
     "ChanceAccuracyWarning",
+    "ConvergenceWarning",
     "EdgeWarning",
     "FileError",
     "InputError",
@@ -47,7 +48,7 @@ _collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", d
 
 
 class AttemperError(ValueError):
-    """What came, where it was, what was expected and how to mend it.
+    """What was expected, what was passed and where, and how to fix it.
 
     Passwords and signatures in addresses are never repeated.
 
@@ -97,6 +98,10 @@ class AttemperWarning(UserWarning):
 
 class EdgeWarning(AttemperWarning):
     """The best temperature lies on the edge of the range, or at none at all."""
+
+
+class ConvergenceWarning(AttemperWarning, sklearn.exceptions.ConvergenceWarning):  # type: ignore[misc]
+    """A fit stopped before its result was as exact as asked for."""
 
 
 class ProbabilitiesAsLogitsWarning(AttemperWarning):

@@ -4,50 +4,94 @@ Every loss of the family is a sum over samples of a function of one number, β =
 One pass over the data evaluates those sums at 64 Chebyshev nodes in log T; the sums
 are then known at every T. Two sketches add, in any order: parts of a data set, files,
 machines, hospitals that may not share their patients.
+
+The nodes cover the temperatures that suit the scale of the logits. Sketches of other ranges add too: on the
+temperatures that they have in common or, where these are few, on all of them. There each is continued beyond its own
+range, with its limits as T → 0 and T → ∞, and the error that this may leave is part of every certificate.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.interpolate import barycentric_interpolate
 
-from attemper.arrays import one_line
-from attemper.documents import Fields, read_document, write_document
-from attemper.errors import FileError, InputError, setting
-from attemper.kernels import attended, chebyshev, noisy
-from attemper.kernels.softmax import rest, split
-from attemper.plausibility import warn_of_sketched_chance
-from attemper.scores import Chunk, Scores
+from attemper._checks import whole
+from attemper._json import Fields, read_document, write_document
+from attemper._typing import Floats
+from attemper.data.arrays import one_line
+from attemper.data.plausibility import warn_of_sketched_chance
+from attemper.data.scale import DEFAULT_T_RANGE, logit_scale, nearest_unit
+from attemper.data.scores import LabelledScores, Scores
+from attemper.errors import FileError, InputError, option, setting
+from attemper.kernels import chebyshev
+from attemper.kernels.blas import one_blas_thread
+from attemper.kernels.ladder import resolving_nodes
+from attemper.kernels.noisy import SOFTENING
+from attemper.kernels.table import Node
 
 __all__ = [
     "DEFAULT_THETAS",
     "DEFAULT_T_RANGE",
     "LOG_ODDS",
     "MIN_SAMPLES",
+    "TERMS",
+    "Focused",
     "Part",
     "Sketch",
+    "Term",
     "check_thetas",
+    "enough_nodes",
+    "focused",
     "log_range",
 ]
 
-Floats = NDArray[np.float64]
-Part = Literal["attended", "reference", "uniform", "similar"]
-ALL_PARTS: tuple[Part, ...] = ("attended", "reference", "uniform", "similar")
-
-DEFAULT_T_RANGE = (0.05, 20.0)
 DEFAULT_THETAS: Floats = np.arange(1, 101) / 1000.0
-MAX_NODES, MAX_THETAS = 1024, 10_001
+MAX_NODES, MAX_THETAS, MAX_RANGES = 1024, 10_001, 64
+MAX_LOG_UNIT = 70.0  # units lie within 1e±30
+FEW_SAMPLES = 2048  # that show which temperatures matter
+MAX_TAIL = 1e-2  # nats that the nodes of a focused sketch may leave open
 SINGLE = 1e-8  # share of a sum that single precision may leave open: rounding errors average out over many logits
+SUMS = (
+    "n_samples",
+    "weight",
+    "correct",
+    "confidence",
+    "nll",
+    "rounding",
+    "log_unit",
+)  # what adds up, beside the tables
 MIN_SAMPLES = 100  # a sketch of fewer, sent away, comes close to telling about single samples
 
 # Odds ε/(1 − ε) of a label being noise, at Chebyshev nodes in their logarithm: ε from 1e-5 to 0.98.
 LOG_ODDS = chebyshev.Interval(float(np.log(1e-5 / (1 - 1e-5))), float(np.log(0.98 / 0.02)))
 ODDS: Floats = np.exp(chebyshev.nodes(40, LOG_ODDS))
+
+
+class Term(NamedTuple):
+    """A table of a sketch: nodes × columns."""
+
+    name: str
+    width: Callable[[Floats], int]  # columns, for a θ grid
+    kernel: Callable[[Node], Any]  # the columns at one node, on NumPy and on a GPU
+
+
+# A new table is a line here.
+TERMS = (
+    Term("attended", len, lambda node: node.attended()),  # the paper's terms of Eq. (8), by θ-bin
+    Term("reference", len, lambda node: node.attended(reference=True)),  # those of the authors' code
+    Term("uniform", lambda _: len(ODDS), lambda node: node.noisy(node.log_uniform)),  # Σ log(S_y + r/K)
+    Term("similar", lambda _: len(ODDS), lambda node: node.noisy(node.log_label(SOFTENING))),  # Σ log(S_y + r S_y(3T))
+)
+Part = str
+"""Name of a table of a sketch."""
+ALL_PARTS: tuple[Part, ...] = tuple(term.name for term in TERMS)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,15 +114,15 @@ class Sketch:
     n_classes: int
     weight: float  # sum of the sample weights, of a stream that forgets: of what is left of them
     correct: float  # weight of the samples whose label has the largest logit
-    confidence: float  # sum of the largest probabilities at T = 1
+    confidence: float  # sum of the largest probabilities at T = unit
     t_range: tuple[float, float]
     thetas: Floats  # the θ grid, ascending
     nll: Floats  # (nodes,)
-    attended: Floats | None  # (nodes, θ-bins): the paper's terms of Eq. (8)
-    reference: Floats | None  # (nodes, θ-bins): the terms of the authors' code
-    uniform: Floats | None  # (nodes, odds): Σ log(S_y + r/K)
-    similar: Floats | None  # (nodes, odds): Σ log(S_y + r S_y(3T))
+    tables: dict[str, Floats]  # those of `TERMS` that were asked for, by name
     rounding: float = 0.0  # by how much sums may be off that were made in single precision, on a GPU
+    log_unit: float = 0.0  # weighted sum of the logarithms of each part's unit
+    ends: dict[str, Floats] | None = None  # of each table, "nll" included: T · sum as T → 0, and the sum as T → ∞
+    by_range: tuple[Sketch, ...] = ()  # the sums of each range, where this is the sum of sketches of different ones
 
     @classmethod
     def of(
@@ -88,50 +132,63 @@ class Sketch:
         *,
         sample_weight: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
-        t_range: tuple[float, float] = DEFAULT_T_RANGE,
+        t_range: tuple[float, float] | None = None,
         n_nodes: int = 64,
         thetas: ArrayLike | None = None,
         parts: Sequence[Part] = ALL_PARTS,
+        unit: float | None = None,
+        addable: bool = True,
     ) -> Sketch:
         """Sketch one data set in one pass.
 
         Parameters
         ----------
         logits, labels : arrays, or a `Scores` for ``logits`` alone
-        t_range : the temperatures that the sketch can tell about
+        t_range : the temperatures that the sketch covers; by default (0.05, 20), or a range that suits the scale of the
+            logits (`attemper.data.scale`)
         n_nodes : 64 give log T to 1e-7 or better on every real network tried
         thetas : the θ grid for attended temperature scaling; 0.001, 0.002, … 0.1 by default
         parts : which sums to keep; leave some out to save time and space
+        unit : the T that counts as 1; by default the one of the scale of the logits: 1 unless that is unusual
+        addable : whether sketches of other ranges may be added to it, which takes a little longer
         """
         if isinstance(logits, Scores):
             if any(more is not None for more in (labels, sample_weight, classes)):
-                raise InputError("a Scores brings its own labels, weights and classes; give no others beside it")
+                raise InputError("a Scores has its own labels, weights and classes; pass no others")
             scores = logits
         else:
             scores = Scores.from_logits(logits, labels, sample_weight=sample_weight, classes=classes)
-        if scores.labels is None:
-            raise InputError("labels: a sketch needs them; give one label per row of logits")
+        if not isinstance(scores, LabelledScores):
+            raise InputError("labels: a sketch needs them; pass one label per row of logits")
+        if t_range is None or unit is None:
+            scale = logit_scale(scores)
+            t_range, unit = scale.t_range if t_range is None else t_range, scale.unit if unit is None else unit
         interval = log_range(t_range)
-        if not isinstance(n_nodes, int | np.integer) or not 8 <= n_nodes <= MAX_NODES:
-            raise InputError(f"n_nodes={n_nodes}: must be a whole number between 8 and {MAX_NODES}")
+        whole("n_nodes", n_nodes, at_least=8, at_most=MAX_NODES)
         grid = check_thetas(DEFAULT_THETAS if thetas is None else thetas)
         unknown = set(parts) - set(ALL_PARTS)
         if unknown:
-            raise InputError(f"parts: {sorted(unknown)} unknown; known are {list(ALL_PARTS)}")
+            raise InputError(f"parts: expected some of {list(ALL_PARTS)}, got {sorted(unknown)}")
+        terms = [term for term in TERMS if term.name in parts]
+        backend, largest = scores.backend, scores.bound or 1.0
         betas = np.exp(-chebyshev.nodes(n_nodes, interval))
-        if scores.device is None:
-            total = scores.total(lambda chunk: _tabulate(chunk, scores.masked, betas, grid, parts))
-        else:
-            from attemper.gpu import tabulate
+        limits = np.array([1e20 / largest, max(1e-9 / largest, 1e-31)])  # as T → 0 and as T → ∞
+        columns = np.cumsum([2, 1, *(term.width(grid) for term in terms)])
+        names, kernels = ["nll", *(term.name for term in terms)], [term.kernel for term in terms]
 
-            total = tabulate(scores.device, betas, grid, parts, ODDS)
-        single = scores.device is not None and not scores.device.double
-        blocks: dict[str, Floats | None] = dict.fromkeys(ALL_PARTS)
-        column = 3
-        for part, width in _widths(len(grid)).items():
-            if part in parts:
-                blocks[part] = total[:, column : column + width]
-                column += width
+        def by_name(total: Floats) -> dict[str, Floats]:
+            named = {name: total[:, a:b] for name, a, b in zip(names, columns, columns[1:])}
+            return named | {"nll": total[:, 2]}
+
+        with one_blas_thread():  # beside our own
+            total = backend.table(betas, grid, ODDS, unit, kernels)
+            ends = None
+            if addable:  # in double precision, whose range is wide enough
+                ends = by_name(backend.exactly().table(limits, grid, ODDS, unit, kernels))
+                for end in ends.values():
+                    end[0] /= limits[0]
+        tables = by_name(total)
+        nll = tables.pop("nll")
         return cls(
             n_samples=len(scores),
             n_classes=scores.n_classes,
@@ -140,15 +197,22 @@ class Sketch:
             confidence=float(total[0, 1]),
             t_range=(float(t_range[0]), float(t_range[1])),
             thetas=grid,
-            nll=total[:, 2],
-            rounding=SINGLE * float(np.abs(total[:, 2]).max()) if single else 0.0,
-            **blocks,
+            nll=nll,
+            tables=tables,
+            rounding=0.0 if backend.exact else SINGLE * float(np.abs(nll).max()),
+            log_unit=scores.total_weight * float(np.log(unit)),
+            ends=ends,
         )
 
     @property
     def interval(self) -> chebyshev.Interval:
         """The range of log T."""
         return log_range(self.t_range)
+
+    @property
+    def unit(self) -> float:
+        """The T that counts as 1: a power of 1000, or 35 times one; 1 unless the logits are on an unusual scale."""
+        return 1.0 if self.log_unit == 0 else nearest_unit(self.log_unit / self.weight)
 
     @property
     def perfect(self) -> bool:
@@ -181,16 +245,17 @@ class Sketch:
         """Say what keeps two sketches from being added; empty if nothing does."""
         if self.n_classes != other.n_classes:
             return f"{self.n_classes} and {other.n_classes} classes"
-        if len(self.nll) != len(other.nll):
-            return f"{len(self.nll)} and {len(other.nll)} nodes"
-        if self.t_range != other.t_range:
-            return f"temperature ranges {self.t_range} and {other.t_range}"
+        counts = [len(sketch._ranges[0].nll) for sketch in (self, other)]
+        if counts[0] != counts[1]:
+            return f"{counts[0]} and {counts[1]} nodes"
         if not np.array_equal(self.thetas, other.thetas):
             return "different θ grids"
-        for part in ALL_PARTS:
-            if (getattr(self, part) is None) != (getattr(other, part) is None):
-                return f"only one of them has the {part!r} part"
-        return ""
+        only = set(self.tables) ^ set(other.tables)
+        if only:
+            return f"only one of them has the {min(only)!r} part"
+        every = (*self._ranges, *other._ranges)
+        limits = all(sketch.ends is not None for sketch in every)
+        return "" if limits or _common_range(every)[1] else f"temperature ranges {self.t_range} and {other.t_range}"
 
     def check_addable(self, other: Sketch) -> None:
         """Refuse a sketch that cannot be added to this one."""
@@ -198,7 +263,7 @@ class Sketch:
         if obstacle:
             raise InputError(
                 f"these sketches cannot be added: {obstacle}. Make both with the same settings "
-                "(t_range, n_nodes, thetas, parts)."
+                f"({option('t_range, n_nodes, thetas, parts', '--t-range, --methods')})."
             )
 
     def __add__(self, other: Sketch) -> Sketch:
@@ -206,17 +271,60 @@ class Sketch:
         if not isinstance(other, Sketch):
             return NotImplemented
         self.check_addable(other)
-        grown = {
-            f.name: getattr(self, f.name) + getattr(other, f.name)
-            for f in fields(self)
-            if f.name not in ("n_classes", "t_range", "thetas") and getattr(self, f.name) is not None
-        }
-        return replace(self, **grown)
+        found: dict[tuple[float, float], Sketch] = {}
+        for part in (*self._ranges, *other._ranges):
+            before = found.get(part.t_range)
+            found[part.t_range] = part if before is None else before._plus(part)
+        if len(found) == 1:
+            return found.popitem()[1]
+        parts = tuple(found[t_range] for t_range in sorted(found))
+        t_range, within = _common_range(parts)
+        n_nodes = len(parts[0].nll)
+        if not within:  # as close to each other as those of the parts
+            density = n_nodes / min(part.interval.length for part in parts)
+            n_nodes = min(int(np.ceil(density * log_range(t_range).length)), MAX_NODES)
+        return replace(reduce(Sketch._plus, (part._over(t_range, n_nodes) for part in parts)), by_range=parts)
+
+    @property
+    def _ranges(self) -> tuple[Sketch, ...]:
+        return self.by_range or (self,)
+
+    def _plus(self, other: Sketch) -> Sketch:
+        """Add a sketch of the same nodes."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
+        ends = None
+        if self.ends is not None and other.ends is not None:
+            ends = {name: end + other.ends[name] for name, end in self.ends.items()}
+        tables = {name: table + other.tables[name] for name, table in self.tables.items()}
+        return replace(self, tables=tables, ends=ends, **sums)
+
+    def _over(self, t_range: tuple[float, float], n_nodes: int) -> Sketch:
+        """Bring it to other nodes."""
+        u = chebyshev.nodes(n_nodes, log_range(t_range))
+        beyond = (u < self.interval.low) | (u > self.interval.high)
+
+        def at_nodes(name: str, table: Floats, degree: int) -> Floats:
+            values = chebyshev.basis(len(table), self.interval, u) @ table
+            if beyond.any():
+                assert self.ends is not None  # checked before sketches are added
+                continued = _continued(table, self.interval, self.ends[name], np.exp(u), degree)
+                values[beyond] = continued[beyond]
+            return np.asarray(values)
+
+        nll, rougher = (at_nodes("nll", self.nll, degree) for degree in (6, 4))
+        tables = {name: at_nodes(name, table, 6) for name, table in self.tables.items()}
+        # Certificates take an error for one that changes from node to node. This one is as smooth as the sums are.
+        error = float(np.abs(nll - rougher).max()) * log_range(t_range).length / n_nodes
+        return replace(self, t_range=t_range, nll=nll, tables=tables, rounding=self.rounding + error, by_range=())
 
     def only(self, parts: Sequence[Part]) -> Sketch:
         """Leave out all other parts."""
-        left_out: dict[str, Any] = {part: None for part in ALL_PARTS if part not in parts}
-        return replace(self, **left_out)
+        return replace(
+            self,
+            tables={name: table for name, table in self.tables.items() if name in parts},
+            ends=None if self.ends is None else {k: end for k, end in self.ends.items() if k in ("nll", *parts)},
+            by_range=tuple(part.only(parts) for part in self.by_range),
+        )
 
     def scaled(self, factor: float) -> Sketch:
         """Sketch of the same data, every weight multiplied; ``n_samples`` still counts the samples seen.
@@ -226,33 +334,46 @@ class Sketch:
         """
         if not 0 <= factor < np.inf:
             raise InputError(f"factor={factor}: must be a number that is not negative")
-        kept = ("n_samples", "n_classes", "t_range", "thetas")
+        sums = {name: factor * getattr(self, name) for name in SUMS if name != "n_samples"}
         return replace(
             self,
-            **{
-                f.name: factor * value
-                for f in fields(self)
-                if f.name not in kept and (value := getattr(self, f.name)) is not None
-            },
+            tables={name: factor * table for name, table in self.tables.items()},
+            ends=None if self.ends is None else {name: factor * end for name, end in self.ends.items()},
+            by_range=tuple(part.scaled(factor) for part in self.by_range),
+            **sums,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain lists and numbers."""
-        return {
-            f.name: value.tolist() if isinstance(value, np.ndarray) else value
-            for f in fields(self)
-            if (value := getattr(self, f.name)) is not None
-        }
+        later = ("tables", "rounding", "log_unit", "ends", "by_range")
+        content = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in later}
+        content |= {**self.tables, "rounding": self.rounding, "log_unit": self.log_unit}
+        if self.ends is not None:
+            content["ends"] = {name: end.tolist() for name, end in self.ends.items()}
+        if self.by_range:
+            content["by_range"] = [part.to_dict() for part in self.by_range]
+        return {k: value.tolist() if isinstance(value, np.ndarray) else value for k, value in content.items()}
 
     @classmethod
     def from_fields(cls, content: Fields) -> Sketch:
         """Read back what `to_dict` gave; everything is checked."""
+        if "by_range" in content:
+            given = content.items("by_range")
+            if not 2 <= len(given) <= MAX_RANGES or any(
+                not isinstance(part, dict) or "by_range" in part for part in given
+            ):
+                raise FileError(f"{content.where}: by_range: expected 2 to {MAX_RANGES} sketches, each of one range")
+            parts = [cls.from_fields(Fields(part, f"{content.where}: by_range {i}")) for i, part in enumerate(given)]
+            return reduce(Sketch.__add__, parts)
         t_range = content.array("t_range", (2,))
         thetas = check_thetas(content.array("thetas", (-1,)))
         nll = content.array("nll", (-1,))
         m = len(nll)
-        widths = _widths(len(thetas))
-        blocks = {p: content.array(p, (m, widths[p])) if p in content else None for p in ALL_PARTS}
+        names = {t.name: t.width(thetas) for t in TERMS if t.name in content}
+        ends = None
+        if "ends" in content:
+            limits = content.fields("ends")
+            ends = {"nll": limits.array("nll", (2,))} | {k: limits.array(k, (2, n)) for k, n in names.items()}
         sketch = cls(
             n_samples=content.integer("n_samples"),
             n_classes=content.integer("n_classes"),
@@ -262,8 +383,10 @@ class Sketch:
             t_range=(float(t_range[0]), float(t_range[1])),
             thetas=thetas,
             nll=nll,
+            tables={name: content.array(name, (m, width)) for name, width in names.items()},
             rounding=content.number("rounding") if "rounding" in content else 0.0,
-            **blocks,
+            log_unit=content.number("log_unit") if "log_unit" in content else 0.0,
+            ends=ends,
         )
         log_range(sketch.t_range)
         slack = 1e-9 * abs(sketch.weight)
@@ -276,6 +399,7 @@ class Sketch:
             and 0 < sketch.confidence <= sketch.weight + slack
             and (nll >= -slack).all()
             and sketch.rounding >= 0
+            and abs(sketch.log_unit) <= MAX_LOG_UNIT * sketch.weight
         ):
             raise FileError(f"{content.where}: its numbers contradict each other; not a sketch")
         return sketch
@@ -293,6 +417,65 @@ class Sketch:
             raise FileError(f"{path}: {error}") from None
         warn_of_sketched_chance(str(path), sketch.correct / sketch.weight, sketch.n_classes, sketch.n_samples)
         return sketch
+
+
+class Focused(NamedTuple):
+    """What `focused` made."""
+
+    sketch: Sketch  # of all samples, over the temperatures that matter
+    sample: Sketch  # of some of them, over the whole range
+
+
+def focused(
+    scores: LabelledScores,
+    window: Callable[[Sketch], tuple[float, float]],
+    *,
+    t_range: tuple[float, float] | None = None,
+    parts: Sequence[Part] = ALL_PARTS,
+) -> Focused:
+    """Sketch many samples over those temperatures alone that matter, where a few nodes are as exact as 64.
+
+    Parameters
+    ----------
+    window : function
+        Temperatures between which all that matters of a sketch lies, such as where a posterior is not zero. It is
+        called with sketches of more and more samples. If what matters for all samples is not inside of what matters for
+        some of them, the sketch is of the whole range.
+    """
+    few = scores.sample(FEW_SAMPLES)
+    sketch_of = partial(Sketch.of, parts=parts, addable=False)
+    if few.total_weight == 0:
+        few = scores
+    sample = sketch_of(few, t_range=t_range, n_nodes=64 if few is scores else 40)
+    if few is scores:
+        return Focused(sample, sample)
+    sketch_of = partial(sketch_of, unit=sample.unit)
+    low, high = sample.t_range
+    near = window(sample)
+    for part in (scores.sample(8 * FEW_SAMPLES), scores):
+        if part is not scores and near[1] < 2 * near[0]:
+            continue  # narrow enough
+        sketch = sketch_of(part, t_range=near, n_nodes=enough_nodes(near))
+        inner = window(sketch)
+        if not ((near[0] == low or inner[0] > near[0]) and (near[1] == high or inner[1] < near[1])):
+            return Focused(sketch_of(scores, t_range=(low, high)), sample)
+        if part is scores:
+            break
+        near = inner
+    if _tail(sketch) > MAX_TAIL:
+        sketch = sketch_of(scores, t_range=near)
+    return Focused(sketch, sample)
+
+
+def enough_nodes(t_range: tuple[float, float]) -> int:
+    """Return how many nodes are as exact over this range as 64 are over the default one, or more exact."""
+    return max(10, min(resolving_nodes(log_range(t_range).length / 2), 64))
+
+
+def _tail(sketch: Sketch) -> float:
+    """Nats that the nodes may leave open, at most."""
+    tables = [sketch.nll[:, None], *sketch.tables.values()]
+    return 2 * max(float(chebyshev.tail(chebyshev.coefficients(table))[0].max()) for table in tables)
 
 
 def check_thetas(thetas: ArrayLike) -> Floats:
@@ -321,41 +504,35 @@ def log_range(t_range: Sequence[float]) -> chebyshev.Interval:
     return chebyshev.Interval(float(np.log(low)), float(np.log(high)))
 
 
-def _widths(thetas: int) -> dict[Part, int]:
-    return {"attended": thetas, "reference": thetas, "uniform": len(ODDS), "similar": len(ODDS)}
+def _common_range(sketches: Sequence[Sketch]) -> tuple[tuple[float, float], bool]:
+    """Range of temperatures of a sum, and whether all sketches cover it.
+
+    It is what they have in common, unless that is less than half of the shortest range.
+    """
+    lows, highs = zip(*(sketch.t_range for sketch in sketches))
+    low, high = max(lows), min(highs)
+    shortest = min(sketch.interval.length for sketch in sketches)
+    if low < high and np.log(high / low) >= shortest / 2:
+        return (low, high), True
+    return (min(lows), max(highs)), False
 
 
-def _tabulate(chunk: Chunk, masked: bool, betas: Floats, thetas: Floats, parts: Sequence[Part]) -> Floats:
-    """Columns (correct weight, confidence, NLL, θ-bins …, odds …), one row for each node, for one chunk."""
-    rows = split(chunk.h, masked)
-    y, w = chunk.y, chunk.w
-    gap = rows.gap(y)
+def _continued(table: Floats, interval: chebyshev.Interval, ends: Floats, t: Floats, degree: int) -> Floats:
+    """Continue sums beyond the temperatures that they are known at.
 
-    def add(values: Any) -> float:
-        return float(np.sum(values) if w is None else w @ values)
+    As T → 0 they grow as 1/T, so that T · sum is smooth in T; as T → ∞ the sum is smooth in 1/T. A polynomial goes
+    through the limit and through values within a factor of four of the end.
+    """
+    c = chebyshev.coefficients(table)
+    low, high = np.exp(interval.low), np.exp(interval.high)
+    x = chebyshev.nodes(degree, chebyshev.Interval(1.0, 4.0))
 
-    buffer = np.empty_like(rows.d)
-    correct, confidence, gap_sum = add(gap == 0), add(1 / (1 + rest(rows, 1.0, buffer)[1])), add(gap)
-    found = {
-        part: attended.pairs(rows, y, w, thetas, reference=part == "reference")
-        for part in ("attended", "reference")
-        if part in parts
-    }
-    possible = rows.d.shape[1] if rows.possible is None else rows.possible
-    log_uniform = np.full(len(y), -np.log(possible))
-    table = []
-    for beta in betas:
-        _, total = rest(rows, beta, buffer)
-        log_z = np.log1p(total)
-        line: list[Any] = [[correct, confidence, add(log_z) - beta * gap_sum]]
-        for part, these in found.items():
-            line.append(attended.terms(rows, y, w, these, beta, total, reference=part == "reference"))
-        log_s = beta * gap - log_z
-        if "uniform" in parts:
-            line.append(noisy.log_likelihood(log_s, log_uniform, w, ODDS))
-        if "similar" in parts:
-            soft = beta / noisy.SOFTENING
-            log_soft = soft * gap - np.log1p(rest(rows, soft, buffer)[1])
-            line.append(noisy.log_likelihood(log_s, log_soft, w, ODDS))
-        table.append(np.concatenate(line))
-    return np.array(table)
+    def through(limit: Floats, values: Floats, at: Floats) -> Floats:
+        return np.asarray(barycentric_interpolate(np.append(0.0, x), np.concatenate([limit[None], values]), at))
+
+    column = (-1, *[1] * (table.ndim - 1))
+    below = (low * x).reshape(column) * chebyshev.evaluate(c, interval, np.log(low * x))
+    above = chebyshev.evaluate(c, interval, np.log(high / x))
+    small = through(ends[0], below, np.minimum(t / low, 1)) / t.reshape(column)
+    large = through(ends[1], above, np.minimum(high / t, 1))
+    return np.where((t < low).reshape(column), small, large)

@@ -12,10 +12,11 @@ import array_api_compat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.arrays import Labels, RowName, as_numbers, to_numpy
-from attemper.errors import InputError
-from attemper.scores import Scores
-from attemper.sequences import Rows, as_mask, one_for_each, position_name
+from attemper._typing import Labels
+from attemper.data.arrays import RowName, as_numbers, to_numpy
+from attemper.data.scores import Scores
+from attemper.data.sequences import Rows, as_mask, one_for_each, position_name
+from attemper.errors import InputError, option
 
 __all__ = ["LabelsAre", "check_options", "option_labels", "option_scores", "token_scores"]
 
@@ -37,11 +38,11 @@ def token_scores(
     Parameters
     ----------
     logits : array of shape (B, L, V), or (N, V)
-        What the model said at each position, in any array library, on any device.
+        What the model returned at each position, in any array library, on any device.
     labels : array of shape (B, L), or (N,)
         The token that each position should have given. They are not shifted.
     input_ids : array of shape (B, L)
-        In place of ``labels``: the tokens that the model read. Position t is judged by the token at t + 1, so
+        In place of ``labels``: the tokens that the model read. Position t is compared with the token at t + 1, so
         the last position of a sequence does not count.
     mask : array of the same shape, of 0 and 1
         Which positions count. With ``input_ids`` it is the attention mask, and a position counts if it and
@@ -59,10 +60,9 @@ def token_scores(
     array([3, 2, 0])
     """
     if (labels is None) == (input_ids is None):
-        which = "both came" if labels is not None else "neither came"
         raise InputError(
-            f"labels and input_ids: {which}. Give labels, one for each position, or input_ids, from which the "
-            "label of each position is the token after it."
+            f"expected labels or input_ids, got {'both' if labels is not None else 'neither'}. Pass labels, one for "
+            "each position, or input_ids, from which the label of each position is the token after it."
         )
     rows = Rows.of(logits)
     shape = rows.shape
@@ -132,7 +132,7 @@ def option_scores(
     logits = as_numbers(logits, "logits")
     shape = tuple(logits.shape)
     if len(shape) not in (2, 3):
-        raise InputError(f"logits: shape {shape} came; expected (N, V), or (B, L, V) with positions")
+        raise InputError(f"logits: expected shape (N, V), or (B, L, V) with positions, got {shape}")
     columns = check_options(options, shape[-1])
     n = shape[0]
     place: tuple[NDArray[np.int64], ...] = (np.arange(n)[:, None],)
@@ -144,8 +144,7 @@ def option_scores(
     name: RowName = (lambda i: f"sequence {i}") if len(shape) == 3 else (lambda i: f"row {i}")
     y = None
     if labels is not None:
-        told = _whole_numbers(labels, "labels", (n,))
-        y = option_labels(told, columns, labels_are, name)
+        y = option_labels(_whole_numbers(labels, "labels", (n,)), columns, labels_are, name)
     return Scores.from_logits(_entries(logits, (*place, columns[None, :])), y, sample_weight=sample_weight, name=name)
 
 
@@ -156,14 +155,14 @@ def check_options(options: Any, n_tokens: int | None = None) -> Labels:
     array([317, 418, 356])
     """
     if isinstance(options, set | frozenset | dict):
-        raise InputError(f"options: a {type(options).__name__} came, which has no order; give a list of token ids")
+        raise InputError(f"options: expected a list of token ids, got a {type(options).__name__}, which has no order")
     columns = np.asarray(to_numpy(options) if array_api_compat.is_array_api_obj(options) else list(options))
     if columns.ndim != 1 or len(columns) < 2 or columns.dtype.kind not in "iu":
-        raise InputError(f"options: {options!r} came; expected two or more token ids, such as [317, 418, 356, 423]")
+        raise InputError(f"options: expected two or more token ids, such as [317, 418, 356, 423], got {options!r}")
     ids: list[int] = columns.tolist()
     for i, token in enumerate(ids):
         if token in ids[:i]:
-            raise InputError(f"options: token {token} stands there twice; every option needs a token of its own")
+            raise InputError(f"options: expected every token once, got {token} twice")
         if token < 0 or (n_tokens is not None and token >= n_tokens):
             until = "" if n_tokens is None else f", and the vocabulary has {n_tokens} tokens"
             raise InputError(f"options: token {token} is outside the vocabulary: ids count from 0{until}")
@@ -180,7 +179,8 @@ def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: 
         bad = np.flatnonzero((labels < 0) | (labels >= len(options)))
         if bad.size:
             label = labels[bad[0]]
-            hint = " It is the token of one: say that labels are tokens." if label in options else ""
+            use = option("labels_are='tokens'", "--labels-are tokens")
+            hint = f" It is the token of one: use {use}." if label in options else ""
             raise InputError(
                 f"labels: {name(bad[0])} has label {label}, but there are {len(options)} options, so labels run from 0 "
                 f"to {len(options) - 1}.{hint}"
@@ -201,7 +201,7 @@ def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: 
 def _whole_numbers(values: Any, what: str, shape: tuple[int, ...]) -> Labels:
     y = one_for_each(values, what, shape)
     if y.dtype.kind not in "iuf" or not bool((np.isfinite(y) & (y == np.floor(y))).all()):
-        raise InputError(f"{what}: dtype {y.dtype} came, or numbers that are not whole; expected whole ones")
+        raise InputError(f"{what}: expected whole numbers, got dtype {y.dtype}, or numbers that are not whole")
     return np.asarray(y, dtype=np.int64)
 
 
@@ -209,7 +209,7 @@ def _check_vocabulary(y: Labels, kept: Labels, rows: Rows, what: str, *, shifted
     bad = np.flatnonzero((y < 0) | (y >= rows.width))
     if bad.size:
         label, place = y[bad[0]], position_name(kept + shifted, rows.length)(bad[0])
-        hint = f" To leave such positions out say ignore_index={label}." if label < 0 else ""
+        hint = f" To leave such positions out use ignore_index={label}." if label < 0 else ""
         raise InputError(
             f"{what}: {place} has label {label}, but there are {rows.width} columns of logits, so labels run from 0 to "
             f"{rows.width - 1}.{hint}"
@@ -218,7 +218,7 @@ def _check_vocabulary(y: Labels, kept: Labels, rows: Rows, what: str, *, shifted
 
 def _answer_positions(positions: Any, mask: Any, b: int, length: int) -> Labels:
     if positions is not None and mask is not None:
-        raise InputError("positions and mask: both came; the mask only tells the last real position, so give one")
+        raise InputError("expected positions or mask, got both; the mask only marks the last real position")
     if positions is None and mask is None:
         return np.full(b, length - 1, dtype=np.int64)
     if positions is None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 
-from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling
+from attemper._json import read_document
 from attemper.calibrators.annotators import Confusions
-from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.bayesian import BayesianTemperatureScaling
-from attemper.calibrators.bbq import BBQ
-from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration
-from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling
-from attemper.calibrators.outcome import FitReport
-from attemper.calibrators.platt import BetaCalibration, PlattScaling
+from attemper.calibrators.estimator import fitted, recipe
+from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.posterior import Posterior
 from attemper.calibrators.provenance import Provenance
-from attemper.calibrators.structured import StructuredScaling
-from attemper.calibrators.temperature import TemperatureScaling
-from attemper.calibrators.wrapper import CalibratedClassifier
-from attemper.documents import read_document
+from attemper.calibrators.registry import METHODS, method_title
+
+# Their order is that of `METHODS`: the order of lists, tables and the command line.
+from attemper.calibrators.temperature import TemperatureScaling  # isort: skip
+from attemper.calibrators.attended import AttendedTemperatureScaling, ThetaPath  # isort: skip
+from attemper.calibrators.bayesian import BayesianTemperatureScaling  # isort: skip
+from attemper.calibrators.structured import StructuredScaling  # isort: skip
+from attemper.calibrators.ensemble_temperature import EnsembleTemperatureScaling  # isort: skip
+from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, VectorScaling  # isort: skip
+from attemper.calibrators.platt import BetaCalibration, PlattScaling  # isort: skip
+from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration  # isort: skip
+from attemper.calibrators.bbq import BBQ  # isort: skip
+from attemper.calibrators.venn_abers import VennAbers  # isort: skip
+from attemper.calibrators.wrapper import CalibratedClassifier  # isort: skip
 from attemper.errors import FileError
 
 __all__ = [
@@ -44,28 +50,12 @@ __all__ = [
     "TemperatureScaling",
     "ThetaPath",
     "VectorScaling",
+    "VennAbers",
+    "fitted",
     "load",
+    "method_title",
+    "recipe",
 ]
-
-METHODS: dict[str, type[Calibrator]] = {
-    cls.method: cls
-    for cls in (
-        TemperatureScaling,
-        AttendedTemperatureScaling,
-        BayesianTemperatureScaling,
-        StructuredScaling,
-        EnsembleTemperatureScaling,
-        VectorScaling,
-        MatrixScaling,
-        DirichletCalibration,
-        PlattScaling,
-        BetaCalibration,
-        HistogramBinning,
-        IsotonicCalibration,
-        BBQ,
-    )
-}
-"""Every method by its name on the command line: ``METHODS["ts"]`` is `TemperatureScaling`."""
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -80,5 +70,12 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     content = read_document(path, "calibrator")
     method = content.text("method")
     if method not in METHODS:
-        raise FileError(f"{path}: the method {method!r} is unknown to this version of attemper")
+        package = content.content.get("package")
+        known = isinstance(package, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", package) is not None
+        use = (
+            f"It was fitted with the package {package!r}; install it if you trust it"
+            if known
+            else "Use a newer attemper"
+        )
+        raise FileError(f"{path}: the method {method!r} is unknown; known are {', '.join(METHODS)}. {use}.")
     return METHODS[method].from_fields(content)

@@ -7,48 +7,47 @@ and on log-probabilities (Dirichlet calibration). They differ in W, in x, and in
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from numbers import Real
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import to_numpy
+from attemper._checks import number, one_of
+from attemper._json import Fields
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.outcome import FitReport, judge
-from attemper.calibrators.temperature import least_nll
-from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError, option
-from attemper.kernels import nll, regression
+from attemper.calibrators.estimator import recipe
+from attemper.calibrators.fit_report import FitReport
+from attemper.calibrators.style import PURPLE, Style
+from attemper.calibrators.temperature import best_temperature
+from attemper.data.arrays import to_numpy
+from attemper.data.scores import LabelledScores
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.kernels import regression
 from attemper.kernels.regression import Params
 from attemper.maps import AffineMap
 from attemper.maps.affine import CENTRINGS, Centring, centred
-from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE
 
-__all__ = ["DirichletCalibration", "MatrixScaling", "Towards", "VectorScaling"]
+__all__ = ["DirichletCalibration", "MatrixScaling", "PriorMean", "VectorScaling"]
 
-Towards = Literal["identity", "temperature", "zero"]
+PriorMean = Literal["identity", "temperature", "zero"]
 
-# Fewer samples than this for each parameter are few.
-FEW = 10
+FEW = 10  # samples per parameter below which the message calls them few; a rule of thumb, not benchmarked
+MOST_CLASSES = 50  # beyond, `compare` would spend minutes on K² parameters; a limit of time, not benchmarked
 
 
+@recipe
 class AffineCalibrator(Calibrator):
     """Base of the recipes that end in softmax(W x + b)."""
 
     diagonal: ClassVar[bool] = False
+    renamed_params: ClassVar = Calibrator.renamed_params | {"towards": "prior_mean", "intercept": "bias_penalty"}
 
-    l2: float
-    intercept: float
-    towards: Towards
-    map_: AffineMap
-    weight_: NDArray[np.float64]
-    bias_: NDArray[np.float64]
+    l2: float = 0.0
+    bias_penalty: float = 0.0
+    prior_mean: PriorMean = "identity"
 
     def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
+        """Return the fitted values as plain numbers."""
         scale = self.weight_ if self.diagonal else np.diag(self.weight_)
         found = {
             "scale_low": float(scale.min()),
@@ -62,7 +61,7 @@ class AffineCalibrator(Calibrator):
         return super().summary() | found
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
+        """Return a readable summary, line by line."""
         found = self.summary()
         lines = [f"scales {found['scale_low']:.3g} to {found['scale_high']:.3g}"]
         lines += [f"biases {found['bias_low']:.3g} to {found['bias_high']:.3g}"]
@@ -71,23 +70,18 @@ class AffineCalibrator(Calibrator):
         return [*lines, *super().describe()]
 
     def _check_parameters(self) -> None:
-        for name in ("l2", "off_diagonal", "intercept"):
-            value = getattr(self, name, 0.0)
-            if not (isinstance(value, Real) and 0 <= float(value) <= 1e12):
-                raise InputError(f"{name}={value!r}: expected a number from 0 (no penalty) to 1e12")
-        if self.towards not in get_args(Towards):
-            raise InputError(f"towards={self.towards!r}: expected 'identity', 'temperature' or 'zero'")
-        if self._centring() not in CENTRINGS:
-            raise InputError(f"centring={self._centring()!r}: expected one of {', '.join(map(repr, CENTRINGS))}")
+        for name in ("l2", "off_diagonal", "bias_penalty"):
+            number(name, getattr(self, name, 0.0), 0, 1e12, expected="a number from 0 (no penalty) to 1e12")
+        one_of("prior_mean", self.prior_mean, get_args(PriorMean))
+        one_of("centring", self._centring(), CENTRINGS)
 
     def _centring(self) -> Centring:
         return getattr(self, "centring", "log_probs")
 
-    def _solve_scores(self, scores: Scores) -> None:
-        assert scores.labels is not None
+    def _solve_scores(self, scores: LabelledScores) -> None:
         h = to_numpy(scores.logits).astype(np.float64, copy=False)
-        beta = _best_beta(scores)
-        pull = {"identity": 1.0, "temperature": beta, "zero": 0.0}[self.towards]
+        beta = best_temperature(scores).beta
+        pull = {"identity": 1.0, "temperature": beta, "zero": 0.0}[self.prior_mean]
         kept = _possible_somewhere(h, scores)
         k = int(kept.sum())
         some = h if kept.all() else h[:, kept]
@@ -102,23 +96,20 @@ class AffineCalibrator(Calibrator):
         )
         # Of a class that is masked in every row nothing is known: it stays as it was, and the others do not heed it.
         self.weight_, self.bias_ = self._multiple(pull, scores.n_classes)
-        self.weight_[kept if self.diagonal else np.ix_(kept, kept)] = found.weight.reshape((k,) * self.weight_.ndim)
-        self.bias_[kept] = found.bias
+        self.weight_[kept if self.diagonal else np.ix_(kept, kept)] = found.at.weight.reshape((k,) * self.weight_.ndim)
+        self.bias_[kept] = found.at.bias
         self.map_ = AffineMap(self.weight_, self.bias_, self._centring())
-        value, changed = judge(self.map_, scores)
-        self.fit_report_ = FitReport(
+        self.fit_report_ = FitReport.of(
+            self.map_,
+            scores,
             converged=found.converged and found.attained,
-            error=found.gap,
-            edge=None,
-            nll=value,
-            n_samples=len(scores),
-            passes=found.iterations + found.products,
+            objective_gap=found.error,
+            n_iter=found.n_iter + found.products,
             message=self._message(found, scores, kept),
             gradient_norm=found.gradient_norm,
-            changed=changed,
         )
         if not self.fit_report_.converged:
-            kind = AttemperWarning if found.attained else EdgeWarning
+            kind = ConvergenceWarning if found.attained else EdgeWarning
             warnings.warn(f"{type(self).__name__}: {self.fit_report_.message}. {advice()}", kind, stacklevel=3)
 
     def _multiple(self, scale: float, n_classes: int) -> Params:
@@ -129,13 +120,13 @@ class AffineCalibrator(Calibrator):
     def _penalty(self, n_classes: int) -> Params:
         """λ of the kernel, which has a factor of ½ that penalties here do not."""
         k = n_classes
-        bias = np.full(k, 2 * self.l2 + 2 * self.intercept / k)
+        bias = np.full(k, 2 * self.l2 + 2 * self.bias_penalty / k)
         if self.diagonal:
             return Params(np.full(k, 2.0 * self.l2), bias)
         off = 2 * getattr(self, "off_diagonal", 0.0) / max(k * (k - 1), 1)
         return Params(2 * self.l2 + off * (1 - np.eye(k)), bias)
 
-    def _message(self, found: regression.Solution, scores: Scores, kept: NDArray[np.bool_]) -> str:
+    def _message(self, found: regression.Solution, scores: LabelledScores, kept: NDArray[np.bool_]) -> str:
         k = int(kept.sum())
         parts = []
         if not found.attained:
@@ -144,14 +135,13 @@ class AffineCalibrator(Calibrator):
             parts.append("converged")
         else:
             parts.append("did NOT converge")
-        parts.append(f"{found.iterations} Newton steps, gradient norm {found.gradient_norm:.0e}")
+        parts.append(f"{found.n_iter} Newton steps, gradient norm {found.gradient_norm:.0e}")
         count = 2 * k if self.diagonal else k * (k + 1)
         if len(scores) < FEW * count:
             parts.append(f"only {len(scores)} samples for {count} parameters")
         return "; ".join(parts)
 
-    def _why_endless(self, scores: Scores, kept: NDArray[np.bool_]) -> str:
-        assert scores.labels is not None
+    def _why_endless(self, scores: LabelledScores, kept: NDArray[np.bool_]) -> str:
         absent = kept & (np.bincount(scores.labels, scores.weights, minlength=scores.n_classes) == 0)
         if not absent.any():
             return "some labels can be separated from the others, so the NLL only falls as W grows"
@@ -159,17 +149,18 @@ class AffineCalibrator(Calibrator):
         shown = ", ".join(map(str, names[:5])) + (", …" if len(names) > 5 else "")
         return f"no label is of class {shown}, so the NLL only falls as it is ruled out"
 
-    def _fitted_from_fields(self, content: Fields) -> None:
+    def _check_stored(self, content: Fields) -> None:
         if not isinstance(self.map_, AffineMap) or (self.map_.weight.ndim == 1) != self.diagonal:
             raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
         self.weight_, self.bias_ = self.map_.weight, self.map_.bias
 
 
+@recipe
 class VectorScaling(AffineCalibrator):
     """Give every class a scale and a bias of its own: softmax(v ∘ x + b) (Guo et al. 2017).
 
     It may change the prediction. With 2 K parameters it wants some ten labels of every class; with fewer, set ``l2``
-    and ``towards="temperature"``.
+    and ``prior_mean="temperature"``.
 
     Parameters
     ----------
@@ -178,11 +169,11 @@ class VectorScaling(AffineCalibrator):
         "none": the logits as they are, Eq. (9) to the letter. "log_probs": the logarithms of the probabilities.
     l2 : float
         Weight of the penalty Σ (v − v₀)² + Σ b², added to the mean NLL.
-    intercept : float
+    bias_penalty : float
         Weight of the mean of b².
-    towards : "identity", "temperature" or "zero"
+    prior_mean : "identity", "temperature" or "zero"
         v₀: one, the best single 1/T, or zero. Without ``l2`` it has no effect on probabilities.
-    input, floor, classes
+    input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -207,33 +198,20 @@ class VectorScaling(AffineCalibrator):
     """
 
     method = "vector"
+    title = "vector scaling"
+    style = Style(PURPLE, (0, (3, 1)), "<", "||||")
     diagonal = True
 
-    def __init__(
-        self,
-        *,
-        centring: Centring = "mean",
-        l2: float = 0.0,
-        intercept: float = 0.0,
-        towards: Towards = "identity",
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.centring = centring
-        self.l2 = l2
-        self.intercept = intercept
-        self.towards = towards
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    centring: Centring = "mean"
 
 
+@recipe
 class MatrixScaling(AffineCalibrator):
     """Let every class depend on the logits of all: softmax(W x + b) (Guo et al. 2017, Eq. 9).
 
     It may change the prediction. With K (K + 1) parameters it does harm unless labels are many times as many, or
-    penalties are set. Without any, the labels can often be separated, and there is no finite optimum: that is told.
+    penalties are set. Without any, the labels can often be separated, and there is no finite optimum; a warning
+    reports that.
 
     Parameters
     ----------
@@ -242,12 +220,12 @@ class MatrixScaling(AffineCalibrator):
         "none": the logits as they are, Eq. (9) to the letter. "log_probs": the logarithms of the probabilities.
     l2 : float
         Weight of the penalty Σ (W − W₀)² + Σ b², added to the mean NLL.
-    off_diagonal, intercept : float
+    off_diagonal, bias_penalty : float
         Weights of the mean of the squares off the diagonal of W, and of the mean of b² (ODIR, Kull et al. 2019).
-    towards : "identity", "temperature" or "zero"
+    prior_mean : "identity", "temperature" or "zero"
         W₀: the identity, the identity times the best single 1/T, or zero. Without ``l2`` it has no effect on
         probabilities, only on which of the many equivalent W is given: the nearest.
-    input, floor, classes
+    input, zeros_as, classes
         As for `VectorScaling`.
 
     Attributes
@@ -272,29 +250,15 @@ class MatrixScaling(AffineCalibrator):
     """
 
     method = "matrix"
+    title = "matrix scaling"
+    style = Style(PURPLE, (0, (6, 1.5)), ">", "++++")
+    max_classes = MOST_CLASSES
 
-    def __init__(
-        self,
-        *,
-        centring: Centring = "mean",
-        l2: float = 0.0,
-        off_diagonal: float = 0.0,
-        intercept: float = 0.0,
-        towards: Towards = "identity",
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.centring = centring
-        self.l2 = l2
-        self.off_diagonal = off_diagonal
-        self.intercept = intercept
-        self.towards = towards
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    centring: Centring = "mean"
+    off_diagonal: float = 0.0
 
 
+@recipe
 class DirichletCalibration(AffineCalibrator):
     """softmax(W log p + b), with penalties off the diagonal and on b (Kull et al. 2019).
 
@@ -303,15 +267,15 @@ class DirichletCalibration(AffineCalibrator):
 
     Parameters
     ----------
-    off_diagonal, intercept : float
+    off_diagonal, bias_penalty : float
         λ and μ of the paper: weights of the mean of the squares off the diagonal of W, and of the mean of b², added to
         the mean NLL. The paper tunes both for every data set; so does `GridSearchCV` with ``scoring="neg_log_loss"``.
         The defaults do well for ten classes or fewer; a hundred want λ = 1000, and thousands of labels.
     l2 : float
         Weight of the penalty Σ (W − W₀)² + Σ b², the paper's alternative.
-    towards : "identity", "temperature" or "zero"
+    prior_mean : "identity", "temperature" or "zero"
         W₀, as for `MatrixScaling`.
-    input, floor, classes
+    input, zeros_as, classes
         As for `VectorScaling`. Logits are brought to log-probabilities first.
 
     Attributes
@@ -329,51 +293,29 @@ class DirichletCalibration(AffineCalibrator):
     >>> rng = np.random.default_rng(0)
     >>> probs = rng.dirichlet([0.3, 0.3, 0.3], size=4000)
     >>> labels = (0.5 * np.log(probs) + [0, 0, 1] + rng.gumbel(size=probs.shape)).argmax(axis=1)
-    >>> found = DirichletCalibration(off_diagonal=0.01, intercept=0.01, input="probs", floor=1e-8).fit(probs, labels)
-    >>> np.diag(found.weight_).round(1)
+    >>> dirichlet = DirichletCalibration(off_diagonal=0.01, bias_penalty=0.01, input="probs", zeros_as=1e-8)
+    >>> np.diag(dirichlet.fit(probs, labels).weight_).round(1)
     array([0.5, 0.5, 0.5])
     """
 
     method = "dirichlet"
+    title = "Dirichlet calibration"
+    style = Style(PURPLE, (0, (6, 1.5, 1, 1.5)), "P", "oooo")
+    max_classes = MOST_CLASSES
 
-    def __init__(
-        self,
-        *,
-        off_diagonal: float = 10.0,
-        intercept: float = 0.1,
-        l2: float = 0.0,
-        towards: Towards = "identity",
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.off_diagonal = off_diagonal
-        self.intercept = intercept
-        self.l2 = l2
-        self.towards = towards
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    off_diagonal: float = 10.0
+    bias_penalty: float = 0.1
 
 
 def advice() -> str:
     """Name a penalty where there is no finite optimum."""
-    penalty = option("l2=0.1, towards='temperature'", "-p l2=0.1 -p towards=temperature")
-    return f"A penalty gives a finite answer that moves less with the labels: {penalty}"
+    penalty = option("l2=0.1, prior_mean='temperature'", "-p l2=0.1 -p prior_mean=temperature")
+    return f"A penalty makes the optimum finite and less sensitive to single labels. Use {penalty}"
 
 
-def _possible_somewhere(h: NDArray[np.float64], scores: Scores) -> NDArray[np.bool_]:
+def _possible_somewhere(h: NDArray[np.float64], scores: LabelledScores) -> NDArray[np.bool_]:
     """Tell for each class whether any sample leaves it open."""
     if not scores.masked:
         return np.ones(scores.n_classes, dtype=np.bool_)
     rows = h if scores.weights is None else h[scores.weights > 0]
     return np.asarray(np.isfinite(rows).any(axis=0))
-
-
-def _best_beta(scores: Scores) -> float:
-    """1/T of temperature scaling, with the edge of its range where there is no best T."""
-    found = least_nll(scores)
-    if isinstance(found, nll.Minimum):
-        return float(found.beta)
-    low, high = DEFAULT_T_RANGE
-    return {"low": 1 / low, "high": 1 / high, "flat": 1.0}[found]

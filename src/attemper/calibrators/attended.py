@@ -2,49 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from attemper.arrays import one_line
-from attemper.calibrators.outcome import FitReport
+from attemper._checks import one_of
+from attemper._json import Dims
+from attemper._typing import Floats
+from attemper.calibrators.estimator import fitted, recipe
+from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.calibrators.temperature import FLAT, _evaluator, advice
-from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, InputError, option, setting
+from attemper.calibrators.style import ORANGE, Style
+from attemper.calibrators.temperature import FLAT, _evaluator, advice, best_temperature
+from attemper.data.arrays import one_line
+from attemper.data.scale import DEFAULT_T_RANGE, logit_scale
+from attemper.data.scores import LabelledScores
+from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError, option, setting
 from attemper.kernels import attended, chebyshev
 from attemper.maps import ScaleMap
-from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, check_thetas, log_range
+from attemper.sketch import Part, Sketch, check_thetas, enough_nodes, log_range
 
 __all__ = ["AttendedTemperatureScaling", "ThetaPath"]
 
-Floats = NDArray[np.float64]
+CHANCE = 1.0  # nats in all that a fit of one parameter gains by chance: half on its own data, half is lost on others
+
+
+Column = Annotated[Floats, Dims(1)]
 
 
 class ThetaPath(NamedTuple):
     """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
 
-    theta: Floats
-    temperature: Floats  # T(θ), the global minimum of the attended loss
-    nll: Floats  # mean validation NLL at T(θ), by which θ is tuned
-    error: Floats  # bound on the error of log T(θ)
+    theta: Column
+    temperature: Column  # T(θ), the global minimum of the attended loss
+    nll: Column  # mean validation NLL at T(θ), by which θ is tuned
+    error: Column  # bound on the error of log T(θ)
 
     def __repr__(self) -> str:
         return one_line(self)
 
 
+@recipe
 class AttendedTemperatureScaling(StreamingCalibrator):
     """One temperature, fitted with the attended loss of Mozafari et al. (arXiv 1810.11586).
 
     Each sample also attends to the classes that it could almost belong to: those with a
-    probability of at least θ at T = 1. The whole θ path comes from one table.
+    probability of at least θ at T = 1 (for logits on an unusual scale, at the T that counts as 1 there). The whole θ
+    path comes from one table.
 
     Tuned on enough clean labels it lands on the temperature of `TemperatureScaling`; its gain is
     with few or noisy labels for accurate, over-confident networks, where the bounded θ keeps T
-    from running away. It cannot help a network that needs T < 1.
+    from running away. It cannot help a network that needs T < 1, and a loss that is not proper moves a classifier that
+    is calibrated: there it falls back on temperature scaling, or on T = 1.
 
     Parameters
     ----------
@@ -55,9 +66,15 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         temperature scaling: above every S_k the attended loss is the NLL.)
     loss : "paper" or "reference"
         Eq. (8), or the loss of the authors' published code, which differs (`docs/paper-map.md`).
-    t_range : (low, high)
-        The loss is not convex; its global minimum within this range is taken.
-    half_life, input, floor, classes
+    t_range : (low, high), optional
+        The loss is not convex; its global minimum within this range is taken. By default (0.05, 20), or a range that
+        suits the scale of the logits.
+    fallback : bool
+        Do no harm: where the validation NLL is above that of T = 1 by more than chance (one nat in all), take the T of
+        temperature scaling, or T = 1 where that gains nothing beyond chance. A warning reports it, and ``theta_`` is 1,
+        at which no sample attends to another class. False leaves the T of the paper's method. A ``theta`` that you
+        choose is never replaced.
+    half_life, input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -82,53 +99,42 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     """
 
     method = "ats"
+    title = "attended temperature scaling"
+    style = Style(ORANGE, "-.", "^", "\\\\\\\\")
+    sketch_tables = ("attended",)
 
-    def __init__(
-        self,
-        *,
-        theta: float | None = None,
-        theta_grid: ArrayLike | None = None,
-        loss: Literal["paper", "reference"] = "paper",
-        t_range: tuple[float, float] = DEFAULT_T_RANGE,
-        half_life: float | None = None,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.theta = theta
-        self.theta_grid = theta_grid
-        self.loss = loss
-        self.t_range = t_range
-        self.half_life = half_life
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    stored = (*StreamingCalibrator.stored, "theta_", "path_")
 
-    theta_: float
-    path_: ThetaPath
+    theta: float | None = None
+    theta_grid: ArrayLike | None = None
+    loss: Literal["paper", "reference"] = "paper"
+    t_range: tuple[float, float] | None = None
+    fallback: bool = True
+    theta_: float = fitted()
+    path_: ThetaPath = fitted()
 
     def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
+        """Return the fitted values as plain numbers."""
         return super().summary() | {"theta": self.theta_, "loss": self.loss}
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
+        """Return a readable summary, line by line."""
         return [*super().describe(), f"θ = {self.theta_:g}"]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.loss not in ("paper", "reference"):
-            raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'")
+        one_of("loss", self.loss, ("paper", "reference"))
         if self.theta is not None and len(check_thetas(self.theta)) != 1:
             raise InputError(
                 f"{setting('theta', self.theta)}: one number is expected; a grid to tune on goes into theta_grid"
             )
         if self.theta_grid is not None:
             check_thetas(self.theta_grid)
-        log_range(self.t_range)
+        if self.t_range is not None:
+            log_range(self.t_range)
 
     def sketch_parts(self) -> tuple[Part, ...]:
-        """Return the parts of a sketch that this recipe needs."""
+        """Return the tables of a sketch that this fit needs in addition to the NLL."""
         return ("reference",) if self.loss == "reference" else ("attended",)
 
     def _sketch_settings(self) -> dict[str, Any]:
@@ -138,19 +144,23 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     def _grid(self) -> ArrayLike | None:
         return self.theta if self.theta is not None else self.theta_grid
 
-    def _solve_scores(self, scores: Scores) -> None:
+    def _solve_scores(self, scores: LabelledScores) -> None:
 
-        def sketch(of: Scores, t_range: tuple[float, float], n_nodes: int) -> Sketch:
-            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, thetas=self._grid, parts=self.sketch_parts())
+        unit, whole = logit_scale(scores)
+        if self.t_range is not None:
+            whole = (float(self.t_range[0]), float(self.t_range[1]))
+        settings: dict[str, Any] = {"thetas": self._grid, "parts": self.sketch_parts(), "unit": unit, "addable": False}
 
-        whole = (float(self.t_range[0]), float(self.t_range[1]))
+        def sketch(of: LabelledScores, t_range: tuple[float, float], n_nodes: int) -> Sketch:
+            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, **settings)
+
         part = scores.sample(512)
         if len(scores) < 2048:
             self._finish(sketch(scores, whole, 64), whole, scores)
             return
         # The sample shows where the losses of all θ have their minima; there, fewer nodes are as exact.
         near = _neighbourhood(sketch(part, whole, 32), self.loss)
-        table = sketch(scores, near, min(64, 12 + round(8 * np.log(near[1] / near[0]))))
+        table = sketch(scores, near, enough_nodes(near))
         best = _minima(table, self.loss)
         inside = (best.edge == 0) | (np.where(best.edge < 0, near[0], near[1]) == np.where(best.edge < 0, *whole))
         if not inside.all():
@@ -165,7 +175,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             raise InputError("theta_grid: this sketch was made for another grid; make it with Sketch.of(..., thetas=…)")
         self._finish(sketch, sketch.t_range)
 
-    def _finish(self, sketch: Sketch, whole: tuple[float, float], scores: Scores | None = None) -> None:
+    def _finish(self, sketch: Sketch, whole: tuple[float, float], scores: LabelledScores | None = None) -> None:
         best = _minima(sketch, self.loss)
         value = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
         path = ThetaPath(sketch.thetas, np.exp(best.at), value / sketch.weight, best.error)
@@ -184,71 +194,122 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         self.theta_ = float(sketch.thetas[chosen])
         t = float(np.exp(best.at[chosen]))
         edge: Literal["low", "high"] | None = None
-        message = (
-            f"global minimum of a table of {len(sketch.nll)} nodes; T is known to {best.error[chosen]:.0e} relative"
-        )
+        error, nll = float(best.error[chosen]), float(value[chosen] / sketch.weight)
+        message = f"global minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
         if sketch.flat:
             message = FLAT
         if best.edge[chosen]:
             edge = "low" if best.edge[chosen] < 0 else "high"
             t = whole[edge == "high"]
+            if sketch.perfect and self.t_range is None:
+                t = float(np.clip(DEFAULT_T_RANGE[0] * sketch.unit, *whole))
             message = f"the attended loss has its minimum at T = {t:g}, the edge of the range"
-            self._warn(
-                f"{message} {whole}. Widen {option('t_range', '--t-range')} if the logits are on an unusual scale. "
-                f"{advice()}",
-                EdgeWarning,
-                stacklevel=4,
-            )
-        self.temperature_ = t
-        self.map_ = ScaleMap(1 / t)
-        if edge is None and not sketch.flat:
-            self._set_interval(sketch.log_t_std(t))
-        nll = float(value[chosen] / sketch.weight)
-        error = float(best.error[chosen])
+        doubts = [] if sketch.flat or edge is not None else self._doubts(sketch)
+        alone = None if sketch.flat else _uncalibrated(sketch, scores, self.t_range)
+        if alone is not None and nll > alone.nll * (1 + 1e-9):
+            harm = f"the validation NLL of {nll:.4f} at T = {t:.4g} is above {alone.nll:.4f} at T = {alone.t:g}"
+            if self.fallback and self.theta is None and sketch.weight * (nll - alone.nll) > CHANCE:
+                self._fall_back([harm, *doubts], alone, sketch, scores)
+                return
+            doubts = [harm, *doubts]
+        self._set(_At(t, nll, sketch.log_t_std(t)), has_interval=edge is None and not sketch.flat)
         ok = edge is None and error < 1e-3
-        doubts = [] if sketch.flat or edge is not None else self._doubts(nll, _nll_uncalibrated(sketch, scores), sketch)
-        self.fit_report_ = FitReport(ok, error, edge, nll, sketch.n_samples, 1, "; ".join([message, *doubts]))
-        if doubts:
-            instead = option("TemperatureScaling or BayesianTemperatureScaling", "--method ts or --method bayes")
-            self._warn(f"{'; '.join(doubts)}. Use {instead}.", AttemperWarning, stacklevel=4)
-        elif edge is None and not ok:
-            self._warn(f"{message}.", AttemperWarning, stacklevel=4)
+        self.fit_report_ = FitReport(
+            converged=ok,
+            log_t_error=error,
+            edge=edge,
+            nll=nll,
+            n_samples=sketch.n_samples,
+            message="; ".join([message, *doubts]),
+        )
+        if edge is not None:
+            hint = f"Widen {option('t_range', '--t-range')} if the logits are on an unusual scale. {advice()}"
+            reason = f"{message} ({whole[0]:g}, {whole[1]:g})"
+            self._warn(f"{'; '.join([reason, *doubts])}. {hint}", EdgeWarning, stacklevel=4)
+        elif doubts:
+            self._warn(f"{'; '.join(doubts)}. {_instead()}", AttemperWarning, stacklevel=4)
+        elif not ok:
+            self._warn(f"{message}.", ConvergenceWarning, stacklevel=4)
 
-    def _doubts(self, nll: float, uncalibrated: float | None, sketch: Sketch) -> list[str]:
-        """Reasons why this temperature may do harm."""
-        doubts = []
-        if uncalibrated is not None and nll > uncalibrated * (1 + 1e-9):
-            doubts.append(
-                f"the validation NLL of {nll:.4f} at T = {self.temperature_:.4g} is above {uncalibrated:.4f} at T = 1"
-            )
+    def _set(self, at: _At, *, has_interval: bool = True) -> None:
+        self.temperature_ = at.t
+        self.map_ = ScaleMap(1 / at.t)
+        if has_interval:
+            self._set_interval(at.log_t_std)
+
+    def _doubts(self, sketch: Sketch) -> list[str]:
+        """Tell whether the best θ may lie outside the grid."""
         low, high = float(sketch.thetas[0]), float(sketch.thetas[-1])
         # Beyond 0 and 1 there is nothing to look for.
         if self.theta is None and 0 < self.theta_ < 1 and low < high and self.theta_ in (low, high):
-            doubts.append(f"θ = {self.theta_:g} is the end of its grid ({low:g} … {high:g})")
-        return doubts
+            return [f"θ = {self.theta_:g} is the end of its grid ({low:g} … {high:g})"]
+        return []
 
-    def _fitted_to_dict(self) -> dict[str, Any]:
-        path = {name: column.tolist() for name, column in self.path_._asdict().items()}
-        return super()._fitted_to_dict() | {"theta": self.theta_, "path": path}
+    def _fall_back(self, doubts: list[str], alone: _At, sketch: Sketch, scores: LabelledScores | None) -> None:
+        """Take the θ above every S_k, which leaves temperature scaling; or T = 1 where that gains nothing."""
+        plain, error = _temperature_scaling(sketch, scores, self.t_range)
+        if plain is not None and sketch.weight * (alone.nll - plain.nll) > CHANCE:
+            found, taken = plain, f"fell back on temperature scaling: T = {plain.t:.4g}"
+        else:
+            found, error, taken = alone, 0.0, f"fell back on T = {alone.t:g}, since temperature scaling gains nothing"
+            if alone.t == 1:
+                taken = "the classifier is better left alone: T = 1"
+        self.theta_ = 1.0
+        self._set(found)
+        self.fit_report_ = FitReport(
+            log_t_error=error,
+            nll=found.nll,
+            n_samples=sketch.n_samples,
+            message="; ".join([*doubts, taken]),
+            left_alone=found.t == 1,
+        )
+        self._warn(f"{self.fit_report_.message}. {_instead()}", AttemperWarning, stacklevel=5)
 
-    def _fitted_from_fields(self, content: Fields) -> None:
-        super()._fitted_from_fields(content)
-        self.theta_ = content.number("theta")
-        path = content.fields("path")
-        self.path_ = ThetaPath(*(path.array(name, (-1,)) for name in ThetaPath._fields))
+
+class _At(NamedTuple):
+    """A temperature, its mean validation NLL and the standard deviation of log T there."""
+
+    t: float
+    nll: float
+    log_t_std: float
 
 
-def _nll_uncalibrated(sketch: Sketch, scores: Scores | None) -> float | None:
-    """Mean NLL at T = 1; None where neither the table nor the data can tell."""
-    if sketch.interval.low <= 0 <= sketch.interval.high:
-        return sketch.mean_nll(1.0)
-    return None if scores is None else float(_evaluator(scores, np.float64)(1.0)[0])
+def _instead() -> str:
+    return f"Use {option('TemperatureScaling or BayesianTemperatureScaling', '--method ts or --method bayes')}."
+
+
+def _at(t: float, sketch: Sketch, scores: LabelledScores | None) -> _At | None:
+    """Look at one temperature; None where neither the table nor the data can tell."""
+    if sketch.t_range[0] <= t <= sketch.t_range[1]:
+        return _At(t, sketch.mean_nll(t), sketch.log_t_std(t))
+    if scores is None:
+        return None
+    nll, _, curvature = _evaluator(scores)(1 / t)
+    return _At(t, float(nll), float(t / np.sqrt(max(scores.total_weight * curvature, 1e-12 * t**2))))
+
+
+def _uncalibrated(sketch: Sketch, scores: LabelledScores | None, t_range: tuple[float, float] | None) -> _At | None:
+    """T = 1, or the T that counts as 1 for logits on an unusual scale: the one with the lower NLL, within the range."""
+    low, high = t_range or (0.0, np.inf)
+    known = [at for t in {1.0, sketch.unit} if low <= t <= high and (at := _at(t, sketch, scores)) is not None]
+    return min(known, key=lambda at: at.nll, default=None)
+
+
+def _temperature_scaling(
+    sketch: Sketch, scores: LabelledScores | None, t_range: tuple[float, float] | None
+) -> tuple[_At | None, float]:
+    """T with the least NLL, and the bound of the error of log T; None where no finite T is best."""
+    if scores is not None:
+        best = best_temperature(scores, t_range)
+        return None if best.minimum is None else _at(
+            best.t, sketch, scores
+        ), 0.0 if best.minimum is None else best.minimum.error
+    found = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
+    return None if found.edge[0] else _at(float(np.exp(found.at[0])), sketch, None), float(found.error[0])
 
 
 def _losses(sketch: Sketch, loss: str) -> Floats:
-    by_bin = sketch.reference if loss == "reference" else sketch.attended
-    assert by_bin is not None
-    return attended.theta_path(sketch.nll, by_bin)
+    return attended.theta_path(sketch.nll, sketch.tables["reference" if loss == "reference" else "attended"])
 
 
 def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
@@ -256,13 +317,13 @@ def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
     best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval, sketch.rounding)
     if sketch.flat:
         one = np.clip(np.zeros_like(best.at), *sketch.interval)
-        return best._replace(at=one, error=np.zeros_like(one), edge=np.zeros_like(best.edge))
+        return replace(best, at=one, error=np.zeros_like(one), edge=np.zeros_like(best.edge))
     if not sketch.perfect:
         return best
     # Where no sample attends to another class either, the loss only falls as T → 0.
     endless = (losses == sketch.nll[:, None]).all(axis=0)
     at = np.where(endless, sketch.interval.low, best.at)
-    return best._replace(at=at, edge=np.where(endless, -1, best.edge).astype(np.int8))
+    return replace(best, at=at, edge=np.where(endless, -1, best.edge).astype(np.int8))
 
 
 def _neighbourhood(sketch: Sketch, loss: str) -> tuple[float, float]:

@@ -6,38 +6,52 @@ predicting is applying the map.
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
-from attemper.arrays import as_names, to_numpy
-from attemper.blas import one_blas_thread
-from attemper.calibrators.outcome import FitReport
+from attemper._checks import one_of
+from attemper._json import Fields, from_fields, to_fields, values_of, write_document
+from attemper._limits import MAX_CLASSES
+from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
+from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.provenance import Provenance
-from attemper.documents import Fields, write_document
+from attemper.calibrators.registry import METHODS
+from attemper.calibrators.style import Style
+from attemper.data.arrays import on_gpu, to_numpy
+from attemper.data.labels import as_names
+from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
-from attemper.limits import MAX_CLASSES
-from attemper.maps import Map, ScaleMap, map_from_fields
-from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch
+from attemper.kernels.blas import one_blas_thread
+from attemper.maps import Map, map_from_fields
+from attemper.sketch import Part, Sketch
 
-__all__ = ["Calibrator", "TemperatureCalibrator"]
-
-MAX_LOG_T_STD = 100.0  # beyond this the samples leave T wholly open
-SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T says nothing to a reader
+__all__ = ["Calibrator"]
 
 
-class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@recipe
+class Calibrator(ShownEstimator):
     """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
+
+    To write one, make a class with `recipe` that has a ``method`` and a ``title``, and sets ``map_`` and
+    ``fit_report_`` in ``_solve_scores``. `attemper.testing.check_calibrator` checks it.
+
+    Parameters
+    ----------
+    input : "logits" or "probs"
+        What X holds. It is never guessed.
+    zeros_as : float, optional
+        For probabilities: the value that zeros are read as, such as 1e-8, if they come from rounding. By default a
+        zero means that the class is impossible.
+    classes : sequence of names, optional
+        Names of the columns, if labels are names.
 
     Attributes
     ----------
@@ -59,16 +73,31 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     method: ClassVar[str]  # the name on the command line and in files
+    stored: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file keeps in addition to the map, as annotated
+    title: ClassVar[str] = ""  # the name for readers
+    style: ClassVar[Style | None] = None  # how plots draw it; None: one that is left
+    sketch_tables: ClassVar[tuple[Part, ...] | None] = None  # enough for a fit, with the NLL; None: rows are needed
+    max_classes: ClassVar[int | None] = None  # `compare` leaves it out beyond, unless it is named
+    knows_noise: ClassVar[bool] = False  # has parameters ``labels`` and ``noise``, for labels that may be wrong
+    keeps_arg_max: ClassVar[bool] = False  # never changes the predicted class
+    ranks_only: ClassVar[bool] = False  # uses no more of a probability than its rank or bin, so a zero is no problem
+    renamed_params: ClassVar[dict[str, str]] = {"floor": "zeros_as"}  # since 0.1
 
-    input: Literal["logits", "probs"]
-    floor: float | None
-    classes: Sequence[Any] | None
-    map_: Map
-    fit_report_: FitReport
-    provenance_: Provenance  # only if it was saved with one
-    classes_: Any
-    n_features_in_: int
-    sketch_: Sketch  # after `fit_sketch`, where a sketch is enough
+    input: Literal["logits", "probs"] = "logits"
+    zeros_as: float | None = None
+    classes: Sequence[Any] | None = None
+    map_: Map = fitted()
+    fit_report_: FitReport = fitted()
+    provenance_: Provenance = fitted()  # only if it was loaded from a file that has one
+    classes_: Any = fitted()
+    n_features_in_: int = fitted()
+    sketch_: Sketch = fitted()  # after `fit_sketch`, where a sketch is enough
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "method" in vars(cls):
+            cls.title = vars(cls).get("title") or cls.method
+            METHODS.register(cls)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on validation data.
@@ -78,12 +107,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array of shape (n_samples, n_classes)
             Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`.
         y : array of shape (n_samples,)
-            Column numbers, or names if ``classes`` was told.
+            Column numbers, or names if ``classes`` has them.
         sample_weight : array of shape (n_samples,), optional
             How often each row counts: weight 2 is the row twice.
         """
         scores = self._scores(X, y, sample_weight)
-        self._begin(scores.n_classes, X)
+        self._reset_fitted_state(scores.n_classes, X)
         self._warn_of_order()
         with one_blas_thread():
             try:
@@ -94,6 +123,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"{scores.bound:.3g} in magnitude ({error}). For classes that are masked out use -inf, such as "
                     "logits[logits < -1e4] = -np.inf."
                 ) from None
+        if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
+            message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
+            self.fit_report_ = replace(self.fit_report_, message=message)
         return self
 
     def fit_sketch(self, sketch: Sketch) -> Self:
@@ -101,7 +133,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(sketch, Sketch):
             raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
         self._check_parts(sketch)
-        self._begin(sketch.n_classes, None)
+        self._reset_fitted_state(sketch.n_classes, None)
         with one_blas_thread():
             self._solve_sketch(sketch)
         self.sketch_ = sketch
@@ -112,22 +144,22 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parts = self.sketch_parts()
         if parts is None:
             raise InputError(f"{type(self).__name__} cannot be fitted from a sketch: it needs the logits themselves")
-        missing = [part for part in parts if getattr(sketch, part) is None]
+        missing = [part for part in parts if part not in sketch.tables]
         if missing:
             raise InputError(
                 f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
                 "again from the data with "
-                + option(f"Sketch.of(..., parts=[{missing[0]!r}])", f"attemper sketch --for {self.method}")
+                + option(f"Sketch.of(..., parts=[{missing[0]!r}])", f"attemper sketch --methods {self.method}")
             )
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities, in the array type, device and precision of ``X``."""
-        scores = self._fitted()._scores_of(X)
+        scores = self._check_is_fitted()._scores_of(X)
         return self.map_.apply(scores.logits, dtype=scores.dtype)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
-        scores = self._fitted()._scores_of(X)
+        scores = self._check_is_fitted()._scores_of(X)
         return self.map_.log_apply(scores.logits, dtype=scores.dtype)
 
     def predict(self, X: Any) -> Any:
@@ -135,7 +167,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         It is the one that the classifier gave before, unless the map is one that may change it.
         """
-        h = self._fitted()._scores_of(X).logits
+        h = self._check_is_fitted()._scores_of(X).logits
         value = h if self.map_.keeps_arg_max else self.map_.apply(h)
         if self.classes is None:
             return array_api_compat.array_namespace(value).argmax(value, axis=1)
@@ -144,25 +176,20 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:
         """Return a calibrator for labels of this quality; most recipes know no difference."""
-        if cls.knows_noise():
-            told = {"labels": "noisy" if noisy else "clean"} | ({} if noise is None else {"noise": noise})
-            parameters = told | parameters
+        if cls.knows_noise:
+            quality = {"labels": "noisy" if noisy else "clean"} | ({} if noise is None else {"noise": noise})
+            parameters = quality | parameters
         return cls(**parameters)
 
-    @classmethod
-    def knows_noise(cls) -> bool:
-        """Tell whether the recipe has an answer to labels that are wrong."""
-        return "labels" in cls._get_param_names()
-
     def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
+        """Return the fitted values as plain numbers."""
         return {} if self.map_.keeps_arg_max else {"changed": self.fit_report_.changed}
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
+        """Return a readable summary, line by line."""
         if self.map_.keeps_arg_max:
             return []
-        return [f"changes the answer in {self.fit_report_.changed:.2%} of the validation samples"]
+        return [f"changes the prediction in {self.fit_report_.changed:.2%} of the validation samples"]
 
     def known_within(self) -> float | None:
         """Return the factor within which the data fix the overall temperature; None where that is unknown."""
@@ -171,25 +198,27 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str], *, provenance: Provenance | None = None) -> None:
         """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`.
 
-        The same data give the same bytes, unless ``provenance`` tells a date.
+        The same data give the same bytes, unless ``provenance`` has a date.
         """
-        self._fitted()
-        if provenance is not None:
-            self.provenance_ = provenance
+        self._check_is_fitted()
+        provenance = provenance or getattr(self, "provenance_", None)
         names = self.classes_.tolist() if self.classes is not None else None
         content = {
             "method": self.method,
             "n_classes": int(self.n_features_in_),
             "input": self.input,
-            "floor": self.floor,
+            "zeros_as": self.zeros_as,
             "classes": names,
             "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
             "map": self.map_.to_dict(),
-            "report": asdict(self.fit_report_),
+            "report": to_fields(self.fit_report_),
             "fitted": self._fitted_to_dict(),
         }
-        if hasattr(self, "provenance_"):
-            content["provenance"] = self.provenance_.to_dict()
+        if provenance is not None:
+            content["provenance"] = to_fields(provenance)
+        package = METHODS.package_of(type(self))
+        if package is not None:
+            content["package"] = package
         if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
             raise InputError("classes: only text and numbers can be saved as class names")
         write_document(path, "calibrator", content)
@@ -205,84 +234,111 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names = content.items("classes")
             if len(names) != n_classes or any(not isinstance(n, str | int | float) for n in names):
                 raise FileError(f"{content.where}: the field 'classes' must hold {n_classes} names")
-        kind = content.text("input")
+        kind: Any = content.text("input")
         if kind not in ("logits", "probs"):
             raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
-        floor = None if content.content.get("floor") is None else content.number("floor")
-        if floor is not None and not (kind == "probs" and 0 < floor < 1):
+        field = "zeros_as" if "zeros_as" in content else "floor"  # as files of 0.1 call it
+        zeros_as = None if content.content.get(field) is None else content.number(field)
+        if zeros_as is not None and not (kind == "probs" and 0 < zeros_as < 1):
             raise FileError(
-                f"{content.where}: a floor of {floor} for {kind}; only probabilities have one, within 0 and 1"
+                f"{content.where}: zeros_as is {zeros_as} for {kind}; only probabilities take one, between 0 and 1"
             )
-        params = content.fields("params").content
+        params = cls._current_params(content.fields("params").content)
         unknown = set(params) - set(cls.own_params())
         if unknown:
             raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
         params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
-        new = cls(**params, input=kind, floor=floor, classes=names)
+        new = cls(**params, input=kind, zeros_as=zeros_as, classes=names)
         try:
-            new._begin(n_classes, None)
+            new._reset_fitted_state(n_classes, None)
         except InputError as error:
             raise FileError(f"{content.where}: {error}") from None
         new.map_ = map_from_fields(content.fields("map"))
         if new.map_.n_classes not in (None, n_classes):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
-        new.fit_report_ = FitReport.from_fields(content.fields("report"))
+        new.fit_report_ = from_fields(FitReport, cls._current_report(content.fields("report")))
         new._fitted_from_fields(content.fields("fitted"))
         if "provenance" in content:
-            new.provenance_ = Provenance.from_fields(content.fields("provenance"))
+            new.provenance_ = from_fields(Provenance, content.fields("provenance"))
         return new
 
-    # What a recipe must say for itself.
+    # What a recipe may or must define.
 
     def sketch_parts(self) -> tuple[Part, ...] | None:
-        """Return the parts of a sketch that this recipe needs beside the NLL; None: a sketch is not enough."""
-        return None
+        """Return the tables of a sketch that this fit needs in addition to the NLL; None: a sketch is not enough."""
+        return self.sketch_tables
 
     def _check_parameters(self) -> None:
-        """Reject parameters that make no sense."""
+        """Refuse parameters that make no sense."""
 
-    def _solve_scores(self, scores: Scores) -> None:
+    @classmethod
+    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters of a file under their present names and values."""
+        params = {cls.renamed_params.get(name, name): value for name, value in params.items()}
+        if (
+            cls.knows_noise
+            and params.get("labels", "clean") == "clean"
+            and params.get("noise") in ("uniform", "classwise")
+        ):
+            del params["noise"]  # had no effect, and was allowed, before 0.2
+        return params
+
+    @classmethod
+    def _current_report(cls, content: Fields) -> Fields:
+        """Return the report of a file under present names; those of 0.1 have one error."""
+        if "error" not in content:
+            return content
+        error = "objective_gap" if cls.sketch_tables is None else "log_t_error"
+        return Fields(content.content | {error: content.content["error"]}, content.where)
+
+    def _solve_scores(self, scores: LabelledScores) -> None:
         raise NotImplementedError
 
     def _solve_sketch(self, sketch: Sketch) -> None:
         raise NotImplementedError
 
     def _fitted_to_dict(self) -> dict[str, Any]:
-        return {}
+        return to_fields(self, self.stored)
 
     def _fitted_from_fields(self, content: Fields) -> None:
         """Read back what `_fitted_to_dict` gave."""
+        self.__dict__.update(values_of(type(self), content, self.stored))
+        self._check_stored(content)
+
+    def _check_stored(self, content: Fields) -> None:
+        """Reject what does not fit the map in the same file."""
 
     # What they share.
 
-    def _scores(self, X: Any, y: Any, sample_weight: Any) -> Scores:
-        if self.input not in ("logits", "probs"):
-            raise InputError(f"input={self.input!r}: expected 'logits' or 'probs'")
+    def _scores(self, X: Any, y: Any, sample_weight: Any) -> LabelledScores:
+        one_of("input", self.input, ("logits", "probs"))
         if isinstance(X, Scores):
-            if X.labels is None:
+            if not isinstance(X, LabelledScores):
                 raise InputError("labels: these Scores hold none; a fit needs them")
             if y is not None or sample_weight is not None:
                 raise InputError("a Scores brings its own labels and weights; give no others as well")
-            if X.kind != self.input:
-                raise InputError(f"these Scores hold {X.kind}, but input={self.input!r}")
+            if X.input != self.input:
+                raise InputError(f"these Scores hold {X.input}, but input={self.input!r}")
             return X
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        return self._make_scores(X, y, sample_weight=sample_weight, classes=self.classes)
+        return labelled(self._make_scores(X, y, sample_weight=sample_weight, classes=self.classes))
 
     def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
         if self.input == "probs":
-            return Scores.from_probs(X, y, floor=self.floor, **more)
-        if self.floor is not None:
+            scores: Scores = Scores.from_probs(X, y, zeros_as=self.zeros_as, **more)
+            return scores
+        if self.zeros_as is not None:
             raise InputError(
-                f"{setting('floor', self.floor)}: only probabilities have a floor; "
+                f"{setting('zeros_as', self.zeros_as)}: only probabilities take zeros_as; "
                 f"""use {option("input='probs'", "--probs")}"""
             )
-        return Scores.from_logits(X, y, **more)
+        logits: Scores = Scores.from_logits(X, y, **more)
+        return logits
 
-    def _begin(self, n_classes: int, X: Any) -> None:
+    def _reset_fitted_state(self, n_classes: int, X: Any) -> None:
         names = None if self.classes is None else as_names(self.classes, n_classes)
         self._check_parameters()
         for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
@@ -302,10 +358,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def own_params(cls) -> list[str]:
-        """Parameters beside those that all calibrators share."""
-        return [name for name in cls._get_param_names() if name not in ("input", "floor", "classes")]
+        """Return the parameters that not all calibrators share."""
+        return [name for name in cls._get_param_names() if name not in ("input", "zeros_as", "classes")]
 
-    def _fitted(self) -> Self:
+    def _check_is_fitted(self) -> Self:
         if not hasattr(self, "map_"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with validation logits and "
@@ -337,85 +393,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except ValueError as error:
             raise InputError(str(error)) from None
 
+    def _fitted_facts(self) -> list[str]:
+        return [*self.describe(), self.fit_report_.message] if hasattr(self, "map_") else []
+
     def _reject_columns(self, count: int) -> None:
         raise InputError(
             f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
             "input: one column per class"
-        )
-
-
-class TemperatureCalibrator(Calibrator):
-    """Base of the recipes whose answer is about one temperature. A sketch is enough for them."""
-
-    temperature_: float
-    temperature_interval_: tuple[float, float] | None = None
-
-    def sketch_parts(self) -> tuple[Part, ...] | None:
-        """Return the parts of a sketch that this recipe needs beside the NLL."""
-        return ()
-
-    def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
-        interval = self.temperature_interval_
-        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
-
-    def describe(self) -> list[str]:
-        """Return a readable summary."""
-        known = self.known_within()
-        if self.temperature_interval_ is None or known is None or known > SHOWN_FACTOR:
-            return [f"T = {self.temperature_:.4g}"]
-        low, high = self.temperature_interval_
-        return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})"]
-
-    def known_within(self) -> float | None:
-        """Return the factor by which the ends of the interval of T differ from T; infinite where no T was best."""
-        if self.temperature_interval_ is None:  # files of ts and ats that are older than intervals have none
-            return None if self.fit_report_.edge is None else math.inf
-        low, high = self.temperature_interval_
-        return max(self.temperature_ / low, high / self.temperature_)
-
-    def _set_interval(self, log_t_std: float) -> None:
-        """Set the 95 % interval of T, normal in log T."""
-        factor = float(np.exp(1.959964 * min(log_t_std, MAX_LOG_T_STD)))
-        self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
-
-    def _check_range_of(self, sketch: Sketch) -> None:
-        """Refuse a sketch that does not cover the range that was asked for."""
-        asked = tuple(float(t) for t in getattr(self, "t_range", DEFAULT_T_RANGE))
-        if asked not in (DEFAULT_T_RANGE, sketch.t_range):
-            raise InputError(
-                f"{setting('t_range', asked)}, but this sketch covers {sketch.t_range}; make it with "
-                f"{option('Sketch.of(..., t_range=…)', 'attemper sketch --t-range')}"
-            )
-
-    def _fitted_to_dict(self) -> dict[str, Any]:
-        interval = self.temperature_interval_
-        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
-
-    def _fitted_from_fields(self, content: Fields) -> None:
-        self.temperature_ = content.number("temperature")
-        if self.temperature_ <= 0:
-            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
-        low, high = self._temperatures_of_map(content)
-        if not low <= self.temperature_ <= high:
-            self._reject_fitted(content, f"a temperature of {self.temperature_:g}", f"{low:.6g} to {high:.6g}")
-        if content.content.get("temperature_interval") is not None:  # older files of ts and ats have none
-            low, high = content.array("temperature_interval", (2,)).tolist()
-            if not 0 < low <= high:
-                raise FileError(f"{content.where}: a temperature_interval of {low} … {high}; expected positive ends")
-            self.temperature_interval_ = (low, high)
-
-    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
-        """Return the range that the fitted temperature lies in if the map is its own."""
-        if not isinstance(self.map_, ScaleMap):
-            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
-        return (1 - 1e-9) / self.map_.beta, (1 + 1e-9) / self.map_.beta
-
-    @staticmethod
-    def _reject_fitted(content: Fields, stored: str, of_map: str) -> None:
-        raise FileError(
-            f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
-            "again"
         )
 
 

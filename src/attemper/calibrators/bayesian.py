@@ -5,40 +5,83 @@ The model, its priors and its posterior are in `attemper.calibrators.posterior`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
-from numbers import Real
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
-from scipy.optimize import brentq
-from scipy.special import betainc, expit, logit
+from scipy.special import expit
 
-from attemper.calibrators.annotators import Annotators, Confusions
-from attemper.calibrators.outcome import FitReport
-from attemper.calibrators.posterior import GRID, Explanation, Model, Posterior
+from attemper._checks import fraction, one_of
+from attemper._json import Fields, Formerly
+from attemper._typing import Floats
+from attemper.calibrators.annotators import Confusions
+from attemper.calibrators.base import Calibrator
+from attemper.calibrators.estimator import fitted, recipe
+from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
+from attemper.calibrators.fit_report import FitReport
+from attemper.calibrators.label_noise import LabelNoise, label_noise, noise_lines, noise_summary
+from attemper.calibrators.posterior import GRID, Model, Posterior
+from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError, option
-from attemper.kernels import chebyshev, noisy, quadrature
+from attemper.calibrators.style import BLUE, Style
+from attemper.data.arrays import to_numpy
+from attemper.data.scores import LabelledScores
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.kernels import chebyshev, quadrature
+from attemper.kernels.channel import Channel
+from attemper.kernels.shrinkage import ScalePrior
 from attemper.maps import MixtureMap
-from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE, Part, Sketch, log_range
+from attemper.sketch import Part, Sketch, focused, log_range
 
 __all__ = ["BayesianTemperatureScaling"]
 
-Floats = NDArray[np.float64]
 
-# Where annotators may confuse classes, errors among the similar are in this share of cases the network's own softness.
-OWN = 0.2
-ENOUGH = 0.02  # error of log T that a table may leave
+MAX_LOG_T_ERROR = 0.02  # that a table may leave; a limit by reason, no benchmark chose it
+MAX_ELEMENTS = 1 << 17  # of logits that are enough to see how often each class is predicted
+MUCH = 0.02  # nats a sample by which biases would have to lower the NLL to be worth a line
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
+Explained = tuple[Explanation, float, float, float]  # and what `Model.given_true_classes` takes
 
-class BayesianTemperatureScaling(StreamingCalibrator):
+
+@recipe
+class LabelModelCalibrator(StreamingCalibrator):
+    """A recipe with the priors of `Model` as parameters. docs/bayesian.md has the sets that chose the defaults."""
+
+    labels: Literal["clean", "noisy"] = "clean"
+    noise: Literal["auto", "uniform", "classwise"] = "auto"
+    prior_centre: float = 0.15
+    prior_slope: float = 0.125
+    prior_scale: float = 0.4
+    prior_df: float = 4.0
+    floor_probability: float = 0.1
+    floor_shape: tuple[float, float] = (0.25, 20.0)
+    similar_probability: float = 0.1
+    similar_shape: float = 4.0
+
+    def model(self) -> Model:
+        """Return the priors, from which a sketch gives the joint posterior again."""
+        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
+
+    @classmethod
+    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
+        # Before 0.2 there was one more, and None was the default of those for errors among similar classes.
+        gone = {"classwise_probability"} | {
+            k for k in ("similar_probability", "similar_shape") if params.get(k) is None
+        }
+        return super()._current_params({k: v for k, v in params.items() if k not in gone})
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        one_of("noise", self.noise, ("auto", "uniform", "classwise"))
+        one_of("labels", self.labels, ("clean", "noisy"))
+        check_noise_is_wanted(self.labels, self.noise)
+        self.model().check()
+
+
+@recipe
+class BayesianTemperatureScaling(LabelModelCalibrator):
     """Average over all temperatures (and rates of wrong labels) that the labels leave possible.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.
@@ -48,25 +91,23 @@ class BayesianTemperatureScaling(StreamingCalibrator):
     labels : "clean" or "noisy"
         Whether validation labels may be wrong. The data alone cannot tell a network that fails now and
         then from annotators that do, so it must be said.
-    noise : "uniform" or "classwise"
-        ``labels="noisy"``: whether errors fall anywhere (or among similar classes), or may also be confusions of
-        certain classes with others, as people make them. The latter takes longer, and the logits themselves: a
-        sketch is not enough.
-    t_range : (low, high)
-        Temperatures considered.
+    noise : "auto", "uniform" or "classwise"
+        ``labels="noisy"``: how labels go wrong. "auto" weighs errors that fall anywhere, errors among similar classes
+        and confusions of certain classes with others by their evidence, with class biases of the network in the model,
+        so that a biased classifier is not taken for bad labels. That needs the logits themselves; from a sketch "auto"
+        is "uniform", which leaves biases and confusions out. "classwise" takes confusions for granted.
+    t_range : (low, high), optional
+        Temperatures considered; by default those that suit the scale of the logits.
     prior_centre, prior_slope, prior_scale, prior_df : float
         log T ~ Student-t(df) around centre + slope · logit(mean confidence), with that scale.
     floor_probability, floor_shape : float, (float, float)
         Probability that the network has a floor of its own, and the Beta law of its height.
     similar_probability, similar_shape : float, float
         ``labels="noisy"``: prior probability that errors fall among similar classes rather than anywhere, and b of
-        the Beta(1, b) law of their rate. By default 0.1 and 4; 0.5 and 1 with ``noise="classwise"``, which says that
-        annotators are people, who err where a case is hard.
-    classwise_probability : float
-        ``noise="classwise"``: prior probability that errors depend on the class.
-    level : float
+        the Beta(1, b) law of their rate.
+    credible_level : float
         Level of the credible intervals.
-    half_life, input, floor, classes
+    half_life, input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -75,15 +116,17 @@ class BayesianTemperatureScaling(StreamingCalibrator):
         Posterior median and credible interval of T.
     noise_rate_, noise_interval_ : float, (float, float)
         Share of labels that are noise: posterior mean and credible interval; zero for clean labels. A noise label
-        is drawn at random and right by chance once in K times; with ``noise="classwise"`` only wrong labels count.
-    floor_ : float
-        The network's own floor, as it stays in the prediction.
+        is drawn at random and right by chance once in K times; of confusions only wrong labels count.
+    uniform_mass_ : float
+        Probability of a uniform guess, which stays in the prediction: the network's own floor.
     similar_, classwise_ : float
         Posterior probability that the errors, if there are any, fall among similar classes; that they depend on the
         class.
     confusions_ : Confusions or None
-        ``noise="classwise"``: the transition matrix, posterior means and credible intervals: row k says how samples
-        whose true class is k are labelled.
+        The transition matrix, posterior means and credible intervals: row k is how samples whose true class is k are
+        labelled. None where confusions were not considered.
+    bias_gain_ : float or None
+        Nats a sample, roughly, by which class biases would lower the NLL further; `StructuredScaling` fits them.
     posterior_ : Posterior
     map_ : MixtureMap
     fit_report_, sketch_, classes_, n_features_in_
@@ -103,246 +146,159 @@ class BayesianTemperatureScaling(StreamingCalibrator):
     """
 
     method = "bayes"
+    title = "Bayesian temperature scaling"
+    style = Style(BLUE, "-", "o", "....")
+    sketch_tables = ("uniform",)
+    knows_noise = True
+    renamed_params: ClassVar = Calibrator.renamed_params | {"level": "credible_level"}
 
-    def __init__(
-        self,
-        *,
-        labels: Literal["clean", "noisy"] = "clean",
-        noise: Literal["uniform", "classwise"] = "uniform",
-        t_range: tuple[float, float] = DEFAULT_T_RANGE,
-        prior_centre: float = 0.15,
-        prior_slope: float = 0.125,
-        prior_scale: float = 0.4,
-        prior_df: float = 4.0,
-        floor_probability: float = 0.1,
-        floor_shape: tuple[float, float] = (0.25, 20.0),
-        similar_probability: float | None = None,
-        similar_shape: float | None = None,
-        classwise_probability: float = 0.5,
-        level: float = 0.95,
-        half_life: float | None = None,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.labels = labels
-        self.noise = noise
-        self.t_range = t_range
-        self.prior_centre = prior_centre
-        self.prior_slope = prior_slope
-        self.prior_scale = prior_scale
-        self.prior_df = prior_df
-        self.floor_probability = floor_probability
-        self.floor_shape = floor_shape
-        self.similar_probability = similar_probability
-        self.similar_shape = similar_shape
-        self.classwise_probability = classwise_probability
-        self.level = level
-        self.half_life = half_life
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    t_range: tuple[float, float] | None = None
+    credible_level: float = 0.95
 
-    temperature_interval_: tuple[float, float]
-    noise_rate_: float
-    noise_interval_: tuple[float, float]
-    floor_: float
-    similar_: float
-    classwise_: float
-    confusions_: Confusions | None
-    posterior_: Posterior
+    stored = (
+        *StreamingCalibrator.stored,
+        *("noise_rate_", "noise_interval_", "uniform_mass_", "similar_", "classwise_", "confusions_", "posterior_"),
+        "bias_gain_",
+    )
+
+    temperature_interval_: tuple[float, float] = fitted()
+    noise_rate_: float = fitted()
+    noise_interval_: tuple[float, float] = fitted()
+    uniform_mass_: Annotated[float, Formerly("floor")] = fitted()
+    similar_: float = fitted()
+    classwise_: float = fitted()
+    confusions_: Confusions | None = fitted()
+    posterior_: Posterior = fitted()
+    bias_gain_: float | None = fitted()
 
     def sketch_parts(self) -> tuple[Part, ...] | None:
-        """Return the parts of a sketch that this recipe needs; None for ``noise="classwise"``, which needs more."""
-        if self._by_class:
+        """Return the tables of a sketch that this fit needs; None for ``noise="classwise"``, which needs the rows."""
+        if self.labels == "noisy" and self.noise == "classwise":
             return None
+        return self._parts()
+
+    def _parts(self) -> tuple[Part, ...]:
         return ("uniform", "similar") if self.labels == "noisy" else ("uniform",)
 
     def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
-        return super().summary() | {
-            "labels": self.labels,
-            "noise_rate": self.noise_rate_,
-            "noise_interval": list(self.noise_interval_),
-            "floor": self.floor_,
-            "similar": self.similar_,
-            "classwise": self.classwise_,
-            "confusions": [
-                {"true": k, "label": j, "mean": mean, "low": low, "high": high}
-                for k, j, mean, low, high in self._worst_confusions()
-            ],
-        }
+        """Return the fitted values as plain numbers."""
+        return super().summary() | noise_summary(self) | {"similar": self.similar_}
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
-        low, high = self.temperature_interval_
-        lines = [f"T = {self.temperature_:.4g} ({self.level:.0%} credible interval {low:.4g} … {high:.4g})"]
-        if self.labels == "noisy":
-            low, high = self.noise_interval_
-            lines.append(f"noise in the labels: {self.noise_rate_:.1%} ({low:.1%} … {high:.1%})")
-        if self._by_class and self.noise_rate_ > 0.01:  # without errors it does not matter what they would depend on
-            lines.append(f"probability that the errors depend on the class: {self.classwise_:.0%}")
-            lines += [
-                f"  {mean:.1%} ({low:.1%} … {high:.1%}) of class {self.classes_[k]} are labelled {self.classes_[j]}"
-                for k, j, mean, low, high in self._worst_confusions()
-            ]
-        if self.floor_ > 0.0005:
-            lines.append(f"adds a {self.floor_:.1%} chance of a uniform guess to every prediction")
+        """Return a readable summary, line by line."""
+        lines = noise_lines(self)
+        if self.bias_gain_ is not None and self.bias_gain_ > MUCH:
+            lines.append(
+                f"class biases explain what no temperature can, {self.bias_gain_:.2g} nats a sample: use structured"
+            )
         return lines
-
-    @property
-    def _by_class(self) -> bool:
-        return self.labels == "noisy" and self.noise == "classwise"
-
-    def _worst_confusions(self) -> list[tuple[int, int, float, float, float]]:
-        return [] if self.confusions_ is None else self.confusions_.worst()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.noise not in ("uniform", "classwise"):
-            raise InputError(f"noise={self.noise!r}: expected 'uniform' or 'classwise'")
-        if self.labels not in ("clean", "noisy"):
-            raise InputError(f"labels={self.labels!r}: expected 'clean' or 'noisy'")
-        log_range(self.t_range)
-        self.model().check()
-        if not (isinstance(self.level, Real) and 0 < self.level < 1):
-            raise InputError(f"level={self.level!r}: must lie between 0 and 1, such as 0.95")
+        if self.t_range is not None:
+            log_range(self.t_range)
+        fraction("credible_level", self.credible_level)
 
-    def _solve_scores(self, scores: Scores) -> None:
-        parts: tuple[Part, ...] = ("uniform", "similar") if self.labels == "noisy" else ("uniform",)
-        sketch = Sketch.of(scores, t_range=self.t_range, parts=parts)
-        annotators = None
-        if self._by_class:
-            model = self.model()
-            log_prior = partial(model.log_prior_t, confidence=sketch.confidence / sketch.weight)
-            u, v, anywhere = model.grid(sketch)
-            at = float(np.sum([part.weight.sum(axis=1) @ u for part in anywhere]))
-            rate = float(np.sum([part.weight.sum(axis=0) @ expit(v) for part in anywhere]))
-            annotators = Annotators.fit(scores, sketch.interval, log_prior, np.exp(at), max(rate, 1e-4))
-        self._solve(sketch, annotators)
+    def _solve_scores(self, scores: LabelledScores) -> None:
+        warn_of_light_weights(scores)
+        explained = None
+        many = scores.n_classes > MAX_CLASSWISE
+        if self.labels == "noisy" and (self.noise == "classwise" or (self.noise == "auto" and not many)):
+            prior = ScalePrior(self.prior_centre, self.prior_scale, self.prior_df)
+            samples = Samples.of(scores, prior, self.prior_slope)
+            explanation = explain(samples, "noisy", self.noise, unbiased=True)
+            explained = explanation, *true_class_gap(samples, explanation), explanation.log_t_variance
+        window = partial(self._window, explained)
+        self._solve(*focused(scores, window, t_range=self.t_range, parts=self._parts()), explained)
+        self._set_bias_gain(scores, Channel(self.noise_rate_) if explained is None else explained[0].channel)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
-        self._solve(sketch, None)
-
-    def _solve(self, sketch: Sketch, annotators: Annotators | None) -> None:
         self._check_range_of(sketch)
+        self._solve(sketch, sketch, None)
+
+    def _window(self, explained: Explained | None, sketch: Sketch) -> tuple[float, float]:
+        """Temperatures that the posterior does not rule out."""
         model = self.model()
-        u, v, parts = model.grid(sketch, annotators)
+        u, _, parts = model.grid(sketch)
+        ends = _ends(u, np.sum([part.weight.sum(axis=1) for part in parts], axis=0))
+        if explained is not None:
+            ends += _ends(*model.given_true_classes(sketch, *explained[1:]))
+        return float(np.exp(min(ends))), float(np.exp(max(ends)))
+
+    def _solve(self, sketch: Sketch, whole: Sketch, explained: Explained | None) -> None:
+        """Average over the posterior; ``explained`` is an account of the labels in which the network has biases.
+
+        ``sketch`` covers the temperatures that matter, ``whole`` all of them.
+        """
+        model = self.model()
+        u, v, parts = model.grid(sketch)
         e = expit(v)
         of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
         kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-        at, weights = quadrature.gauss(u, kept, N_COMPONENTS)
-        self.floor_ = float(max(0.0, 1 - weights.sum()))
-        soft = OWN * (parts[1].weight @ e) if self._by_class else np.zeros(1)
-        if soft.sum() > 1e-4:
-            (a, wa), (b, wb) = quadrature.gauss(u, kept - soft, N_COMPONENTS), quadrature.gauss(u, soft, N_COMPONENTS)
-            at, weights = np.concatenate([a, b + np.log(noisy.SOFTENING)]), np.concatenate([wa, wb])
-        weights *= (1 - self.floor_) / weights.sum()
-        self.map_ = MixtureMap(tuple(weights.tolist()), tuple(np.exp(-at).tolist()), self.floor_)
-        tails = (1 - self.level) / 2
+        noise = LabelNoise()
+        if self.labels == "noisy":
+            noise = label_noise(model, e, parts, self.credible_level)
+        rates = e, np.sum([p.weight.sum(axis=0) for p in parts[:2] if p.has_rate_axis], axis=0)
+        nodes, weights = quadrature.gauss(u, kept, N_COMPONENTS)
+        error = model.interpolation_error(sketch, u, v, parts)
+        if explained is not None:
+            explanation, *facts = explained
+            share = 1.0 if explanation.channel.matrix is not None else explanation.biased
+            at, of_at = model.given_true_classes(sketch, *facts)
+            more, and_weights = quadrature.gauss(at, of_at * (1 - explanation.own_floor), N_COMPONENTS)
+            nodes, weights = np.concatenate([nodes, more]), np.concatenate([(1 - share) * weights, share * and_weights])
+            order = np.argsort(np.concatenate([u, at]))
+            u = np.concatenate([u, at])[order]
+            of_t = np.concatenate([(1 - share) * of_t, share * of_at])[order]
+            noise = noise.mixed(explanation, share, self.n_features_in_, self.credible_level)
+            if share > 0.5:
+                rates = explanation.law.rate, explanation.law.weight
+        self.uniform_mass_ = float(max(0.0, 1 - weights.sum()))
+        weights *= (1 - self.uniform_mass_) / weights.sum()
+        large = weights > 1e-12
+        self.map_ = MixtureMap(
+            tuple(weights[large].tolist()),
+            tuple(np.exp(-nodes[large]).tolist()),
+            max(0.0, 1 - float(weights[large].sum())),
+        )
+        self.uniform_mass_ = self.map_.uniform_mass
+        tails = (1 - self.credible_level) / 2
         low, middle, high = np.exp(quadrature.quantiles(u, of_t, [tails, 0.5, 1 - tails]))
         self.temperature_ = float(middle)
         self.temperature_interval_ = (float(low), float(high))
-        self.noise_rate_, self.noise_interval_ = 0.0, (0.0, 0.0)
-        self.similar_, self.classwise_, self.confusions_ = 0.0, 0.0, None
-        if self.labels == "noisy":
-            self._take_noise(model, u, e, parts, annotators)
-        self.posterior_ = Posterior(
-            np.exp(u), of_t, e, np.sum([p.weight.sum(axis=0) for p in parts[:2] if p.wide], axis=0)
-        )
-        self._report(sketch, u, of_t, model.interpolation_error(sketch, u, v, parts))
+        self.noise_rate_, self.noise_interval_, self.similar_, self.classwise_, self.confusions_ = noise
+        self.posterior_ = Posterior(np.exp(u), of_t, *rates)
+        self.bias_gain_ = None
+        self._report(sketch, whole, u, of_t, error)
 
-    def model(self) -> Model:
-        """Return the priors, from which a sketch gives the joint posterior again."""
-        told = {f.name: getattr(self, f.name) for f in fields(Model)}
-        told["similar_probability"], told["similar_shape"] = self._similar
-        return Model(**told)
+    def _set_bias_gain(self, scores: LabelledScores, channel: Channel) -> None:
+        """Compare how often each class is labelled with how often it is predicted, as biases would make it equal."""
+        some = scores.sample(max(200, MAX_ELEMENTS // scores.n_classes))
+        p = np.asarray(self.map_.apply(to_numpy(some.logits)), dtype=np.float64)
+        w = np.ones(len(p)) if some.weights is None else some.weights
+        if w.sum() == 0:
+            return
+        labelled = np.bincount(some.labels, w, p.shape[1]) / w.sum()
+        predicted = w @ p / w.sum()
+        if channel.matrix is not None:  # how often it would be labelled, then
+            predicted = predicted @ channel.matrix
+        predicted = (1 - channel.rate) * predicted + channel.rate / len(predicted)
+        here = labelled > 0
+        surplus = float(labelled[here] @ np.log(labelled[here] / np.maximum(predicted[here], 1e-300)))
+        self.bias_gain_ = max(0.0, surplus - 0.5 * (p.shape[1] - 1) / float(w.sum()))
 
-    @property
-    def _similar(self) -> tuple[float, float]:
-        """Prior of errors among the similar: its probability, and the shape of the law of their rate."""
-        probability, shape = (0.5, 1.0) if self.noise == "classwise" else (0.1, 4.0)
-        told, told_shape = self.similar_probability, self.similar_shape
-        return probability if told is None else told, shape if told_shape is None else told_shape
-
-    def _take_noise(
-        self, model: Model, u: Floats, e: Floats, parts: list[Explanation], annotators: Annotators | None
-    ) -> None:
-        """Split the annotators' errors from the total, by the priors."""
-        anywhere, similar = (part.weight.sum(axis=0) for part in parts[:2])
-        floor, tails = parts[0].floor, (1 - self.level) / 2
-        self.similar_ = float(similar.sum())
-        own = (e - floor) / (1 - floor)
-        wrong = (1.0, 1.0)  # shares of the noise that count
-        laws = np.zeros((0, 3))
-        if annotators is not None:  # where errors of all kinds are counted, only labels that are wrong are
-            wrong = (1 - 1 / self.n_features_in_, annotators.similar()[1])
-        self.noise_rate_ = float(wrong[0] * (anywhere @ own) + wrong[1] * (similar @ e))
-        if annotators is not None:
-            by_spread = [part.weight.sum(axis=1) for part in parts[2:]]
-            self.classwise_ = float(np.sum(by_spread))
-            mean, square, rate, laws = annotators.moments(u, by_spread)
-            self.noise_rate_ += rate
-            self._take_confusions(mean, square, anywhere, own, similar, e, annotators)
-        # The annotators' rate has a density, of which the grid has the mass of each cell: within a cell the share below
-        # is interpolated. That of errors anywhere is e itself where the network has no floor.
-        v = logit(e)
-        ends = np.append(v[0], v) + (v[1] - v[0]) * np.append(-0.5, np.full(len(v), 0.5))
-        masses = (anywhere * model.no_floor(e), similar)
-        # What is next to nothing would overflow as a slope.
-        below_ends = [PchipInterpolator(ends, np.append(0.0, np.cumsum(m * (m > 1e-200)))) for m in masses]
-
-        def excess(t: float, p: float) -> float:
-            rates = [min(t / max(share, 1e-9), 0.999) for share in wrong]
-            below = float(anywhere @ model.noise_below_with_floor(rates[0], e))
-            for rate, below_end in zip(rates, below_ends):
-                below += float(below_end(np.clip(logit(max(rate, 1e-300)), ends[0], ends[-1])))
-            return below + float(laws[:, 0] @ betainc(laws[:, 1], laws[:, 2], t)) - p
-
-        most = 0.999
-        low, high = (
-            0.0
-            if excess(0.0, p) >= 0
-            else brentq(excess, 0.0, most, args=(p,), xtol=1e-6)
-            if excess(most, p) > 0
-            else most
-            for p in (tails, 1 - tails)
-        )
-        self.noise_interval_ = (float(low), float(high))
-
-    def _take_confusions(
-        self,
-        mean: Floats,
-        square: Floats,
-        anywhere: Floats,
-        own: Floats,
-        similar: Floats,
-        e: Floats,
-        annotators: Annotators,
-    ) -> None:
-        """Average the transition matrix over all explanations."""
-        # Errors anywhere leave a label right by chance; those among the similar are as the network's own.
-        k = len(mean)
-        even = np.full((k, k), 1 / k)
-        for weight, rate, where in ((anywhere, own, even), (similar, e, annotators.similar()[0])):
-            first, second, total = float(weight @ rate), float(weight @ rate**2), float(weight.sum())
-            stay = np.eye(k)
-            mean += total * stay + first * (where - stay)
-            square += total * stay + 2 * first * stay * (where - stay) + second * (where - stay) ** 2
-        self.confusions_ = Confusions.of(mean, square, self.level)
-
-    def _report(self, sketch: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
+    def _report(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
         value = sketch.mean_nll(self.temperature_)
         spread = float(np.sqrt(of_t @ (u - of_t @ u) ** 2))
         # A log-likelihood that is off by δ everywhere at most moves the posterior mean by 2 δ standard deviations.
         error = 2 * nats * spread
-        edge = self._edge(sketch, u, of_t)
+        edge = self._edge(sketch, whole, u, of_t)
         message = (
             f"posterior on a grid of {GRID[0]} temperatures × {GRID[1]} rates; the table leaves an error of "
             f"{error:.0e} in log T, the data a standard deviation of {spread:.2g}"
         )
         if edge is not None:
-            message = f"T lies on the edge of the range {sketch.t_range}, or beyond it"
+            message = f"T lies on the edge of the range ({whole.t_range[0]:g}, {whole.t_range[1]:g}), or beyond it"
             if edge == "low" and sketch.perfect:
                 advice = "Every label is the arg max, so only the range keeps T from 0; more labels would help."
             else:
@@ -351,60 +307,57 @@ class BayesianTemperatureScaling(StreamingCalibrator):
                     f"{option('t_range', '--t-range')}; otherwise check that the labels match the logit columns."
                 )
             self._warn(f"{message}. {advice}", EdgeWarning, stacklevel=5)
-        ok = edge is None and error < ENOUGH
+        ok = edge is None and error < MAX_LOG_T_ERROR
         if edge is None and not ok:
             message += "; that is more than wanted: the labels are many, or the temperatures of the range far apart"
             if error > spread:
-                self._warn(f"{message}.", AttemperWarning, stacklevel=5)
-        self.fit_report_ = FitReport(ok, error, edge, value, sketch.n_samples, 1, message)
+                self._warn(f"{message}.", ConvergenceWarning, stacklevel=5)
+        self.fit_report_ = FitReport(
+            converged=ok, log_t_error=error, edge=edge, nll=value, n_samples=sketch.n_samples, message=message
+        )
 
-    def _edge(self, sketch: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:
+    def _edge(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:
         """Tell whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
 
         Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
         """
-        near = 0.02 * sketch.interval.length
-        if of_t[u < sketch.interval.low + near].sum() > 0.05:
+        near = 0.02 * whole.interval.length
+        if of_t[u < whole.interval.low + near].sum() > 0.05:
             return "low"
-        if of_t[u > sketch.interval.high - near].sum() > 0.05:
+        if of_t[u > whole.interval.high - near].sum() > 0.05:
             return "high"
-        beyond = int(chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval).edge[0])
+        beyond = _beyond(sketch)
+        if beyond and sketch.t_range[beyond > 0] != whole.t_range[beyond > 0]:
+            beyond = _beyond(whole)
         if beyond < 0 and not sketch.perfect:
             return "low"
         return "high" if beyond > 0 and self.labels == "clean" else None
 
-    def _fitted_to_dict(self) -> dict[str, Any]:
-        return super()._fitted_to_dict() | {
-            "noise_rate": self.noise_rate_,
-            "noise_interval": list(self.noise_interval_),
-            "floor": self.floor_,
-            "similar": self.similar_,
-            "classwise": self.classwise_,
-            "confusions": None
-            if self.confusions_ is None
-            else {n: v.tolist() for n, v in self.confusions_._asdict().items()},
-            "posterior": {name: column.tolist() for name, column in self.posterior_._asdict().items()},
-        }
-
     def _fitted_from_fields(self, content: Fields) -> None:
-        super()._fitted_from_fields(content)
-        self.noise_rate_ = content.number("noise_rate")
-        low, high = content.array("noise_interval", (2,)).tolist()
-        self.noise_interval_ = (low, high)
-        self.floor_ = content.number("floor")
+        super()._fitted_from_fields(Fields({"bias_gain": None} | content.content, content.where))  # since 0.2
+
+    def _check_stored(self, content: Fields) -> None:
+        super()._check_stored(content)
         assert isinstance(self.map_, MixtureMap)  # checked with the temperature
-        if abs(self.floor_ - self.map_.floor) > 1e-9:
-            self._reject_fitted(content, f"a floor of {self.floor_:g}", f"{self.map_.floor:g}")
-        self.similar_ = content.number("similar")
-        self.classwise_ = content.number("classwise")
-        self.confusions_ = None
-        if content.content.get("confusions") is not None:
-            self.confusions_ = Confusions.from_fields(content.fields("confusions"), self.n_features_in_)
-        posterior = content.fields("posterior")
-        self.posterior_ = Posterior(*(posterior.array(name, (-1,)) for name in Posterior._fields))
+        mass = self.uniform_mass_
+        if abs(mass - self.map_.uniform_mass) > 1e-9:
+            self._reject_fitted(content, f"a uniform_mass of {mass:g}", f"{self.map_.uniform_mass:g}")
+        if self.confusions_ is not None and not self.confusions_.fits(self.n_features_in_):
+            raise FileError(f"{content.where}: confusions: no transition matrix of {self.n_features_in_} classes")
 
     def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
         if not isinstance(self.map_, MixtureMap):
             raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
         # The components stand for the posterior, whose median is T; a skewed one may have it a little off the last.
         return 0.95 / max(self.map_.betas), 1.05 / min(self.map_.betas)
+
+
+def _ends(u: Floats, weight: Floats) -> list[float]:
+    """Return the ends of what is not impossible, and a little more."""
+    inside = np.flatnonzero(weight > 1e-13 * weight.max())
+    return [float(u[max(inside[0] - 2, 0)]), float(u[min(inside[-1] + 2, len(u) - 1)])]
+
+
+def _beyond(sketch: Sketch) -> int:
+    """−1 or +1 where the NLL has its minimum on that edge of the range; otherwise 0."""
+    return int(chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval).edge[0])

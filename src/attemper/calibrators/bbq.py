@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from attemper.calibrators.binning import BinCalibrator, Function, Tally, bin_starts
-from attemper.calibrators.one_vs_rest import OneVsRest, Problem
-from attemper.maps.bins import softmax
-from attemper.scores import Scores
+from attemper.calibrators.estimator import recipe
+from attemper.calibrators.one_vs_rest import Problem
+from attemper.calibrators.style import SKY, Style
 
 __all__ = ["BBQ"]
 
@@ -23,6 +21,7 @@ SPREAD = 10.0  # C of the paper
 NEGLIGIBLE = 1e-13
 
 
+@recipe
 class BBQ(BinCalibrator):
     r"""Bayesian binning into quantiles: an average over histograms with few and with many bins.
 
@@ -47,7 +46,7 @@ class BBQ(BinCalibrator):
 
     Parameters
     ----------
-    input, floor, classes
+    input, zeros_as, classes
         As in `TemperatureScaling`.
 
     Attributes
@@ -73,23 +72,14 @@ class BBQ(BinCalibrator):
     """
 
     method = "bbq"
+    title = "Bayesian binning"
+    style = Style(SKY, (0, (8, 2)), "d", "--")
 
-    def __init__(
-        self,
-        *,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    def _message(self, count: str) -> str:
+        return f"an average over histograms: {count} steps for each class"
 
-    def _solve_scores(self, scores: Scores) -> None:
-        def message() -> str:
-            return f"an average over histograms: {np.mean(self.map_.sizes):.3g} steps for each class"
-
-        self._finish(scores, map(_average, OneVsRest.of(scores, softmax)), False, message)
+    def _function(self, problem: Problem) -> Function:
+        return _average(problem)
 
 
 def _average(problem: Problem) -> Function:

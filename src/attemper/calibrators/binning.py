@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 
-from attemper.arrays import Floats
+from attemper._checks import one_of, whole
+from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
+from attemper.calibrators.estimator import recipe
+from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.one_vs_rest import OneVsRest, Problem
-from attemper.calibrators.outcome import FitReport, judge
-from attemper.errors import InputError
+from attemper.calibrators.style import SKY, Style
+from attemper.data.scores import LabelledScores
+from attemper.kernels.isotonic import Isotonic, isotonic
 from attemper.maps import BinMap
 from attemper.maps.bins import softmax
-from attemper.scores import Scores
 
 __all__ = ["BinCalibrator", "Function", "HistogramBinning", "IsotonicCalibration", "Tally", "bin_starts"]
 
@@ -31,16 +31,29 @@ Function = tuple[Floats, Floats]  # knots and values of one class
 class BinCalibrator(Calibrator):
     """What the recipes share that end in a `BinMap`."""
 
+    ranks_only = True
+    linear: ClassVar[bool] = False  # between knots, or steps
     map_: BinMap
 
-    def _finish(self, scores: Scores, functions: Iterable[Function], linear: bool, message: Callable[[], str]) -> None:
-        parts = [*functions]
-        knots, values = (np.concatenate(v) for v in zip(*parts))
-        self.map_ = BinMap(np.array([len(x) for x, _ in parts]), knots, values, linear)
-        nll, changed = judge(self.map_, scores)
-        self.fit_report_ = FitReport(True, 0.0, None, nll, len(scores), 1, message(), changed=changed)
+    def _solve_scores(self, scores: LabelledScores) -> None:
+        self._set_map(scores, [self._function(problem) for problem in OneVsRest.of(scores, softmax)])
+
+    def _set_map(self, scores: LabelledScores, functions: list[Function], fitted: Floats | None = None) -> None:
+        """Make the map of the functions; ``fitted`` are their values at all samples, where these are known."""
+        knots, values = (np.concatenate(v) for v in zip(*functions))
+        self.map_ = BinMap(np.array([len(x) for x, _ in functions]), knots, values, self.linear)
+        probs = None if fitted is None else self.map_.from_values(fitted, scores.rows(slice(len(scores))))
+        message = self._message(f"{np.mean(self.map_.sizes):.3g}")
+        self.fit_report_ = FitReport.of(self.map_, scores, probs, objective_gap=0.0, message=message)
+
+    def _function(self, problem: Problem) -> Function:
+        raise NotImplementedError
+
+    def _message(self, count: str) -> str:
+        raise NotImplementedError
 
 
+@recipe
 class HistogramBinning(BinCalibrator):
     """The frequency of each class among the validation samples with about the same probability.
 
@@ -53,13 +66,13 @@ class HistogramBinning(BinCalibrator):
 
     Parameters
     ----------
-    bins : "mass" or "width"
+    strategy : "quantile" or "uniform"
         Bins of as nearly as possible the same weight of samples, or of the same width. Bins of equal mass end half-way
         between neighbouring samples; samples with the same probability are never parted, so there may be fewer bins.
         A bin of equal width that holds no sample predicts the middle of the bin; so do all bins of a class about which
         no sample says anything (it is masked in all of them).
     n_bins : int
-    input, floor, classes
+    input, zeros_as, classes
         As in `TemperatureScaling`.
 
     Attributes
@@ -84,38 +97,29 @@ class HistogramBinning(BinCalibrator):
     """
 
     method = "histogram"
+    title = "histogram binning"
+    style = Style(SKY, (0, (1, 1)), "*", "..")
+    renamed_params: ClassVar = Calibrator.renamed_params | {"bins": "strategy"}
 
-    def __init__(
-        self,
-        *,
-        bins: Literal["mass", "width"] = "mass",
-        n_bins: int = 15,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.bins = bins
-        self.n_bins = n_bins
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    strategy: Literal["quantile", "uniform"] = "quantile"
+    n_bins: int = 15
 
     def _check_parameters(self) -> None:
-        if self.bins not in ("mass", "width"):
-            raise InputError(f"bins={self.bins!r}: expected 'mass' or 'width'")
-        whole = isinstance(self.n_bins, Integral) and not isinstance(self.n_bins, bool)
-        if not (whole and 1 <= self.n_bins <= MAX_BINS):
-            raise InputError(f"n_bins={self.n_bins!r}: expected a whole number from 1 to {MAX_BINS}")
+        one_of("strategy", self.strategy, ("quantile", "uniform"))
+        whole("n_bins", self.n_bins, at_most=MAX_BINS)
 
-    def _solve_scores(self, scores: Scores) -> None:
-        def message() -> str:
-            kind = "equal mass" if self.bins == "mass" else "equal width"
-            return f"counted: {np.mean(self.map_.sizes):.3g} bins of {kind} for each class"
+    @classmethod
+    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
+        params = super()._current_params(params)
+        new = {"mass": "quantile", "width": "uniform"}  # since 0.1
+        return {k: new[v] if k == "strategy" and v in list(new) else v for k, v in params.items()}
 
-        self._finish(scores, map(self._histogram, OneVsRest.of(scores, softmax)), False, message)
+    def _message(self, count: str) -> str:
+        kind = "equal mass" if self.strategy == "quantile" else "equal width"
+        return f"counted: {count} bins of {kind} for each class"
 
-    def _histogram(self, problem: Problem) -> Function:
-        if self.bins == "width" or len(problem.x) == 0:
+    def _function(self, problem: Problem) -> Function:
+        if self.strategy == "uniform" or len(problem.x) == 0:
             left = np.arange(self.n_bins) / self.n_bins
             bin_of = np.searchsorted(left, problem.x, side="right") - 1
             positive, negative = (
@@ -133,6 +137,7 @@ class HistogramBinning(BinCalibrator):
         return tally.edges[starts], _share(positive, negative)
 
 
+@recipe
 class IsotonicCalibration(BinCalibrator):
     """The rising function of each class's probability that fits the labels best in squares, rows normalised.
 
@@ -146,7 +151,7 @@ class IsotonicCalibration(BinCalibrator):
 
     Parameters
     ----------
-    input, floor, classes
+    input, zeros_as, classes
         As in `TemperatureScaling`.
 
     Attributes
@@ -170,36 +175,32 @@ class IsotonicCalibration(BinCalibrator):
     """
 
     method = "isotonic"
+    title = "isotonic regression"
+    style = Style(SKY, (0, (5, 1, 1, 1)), "h", "xx")
 
-    def __init__(
-        self,
-        *,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    linear = True
 
-    def _solve_scores(self, scores: Scores) -> None:
-        def message() -> str:
-            return f"isotonic regression: {np.mean(self.map_.sizes):.3g} knots for each class"
+    def _message(self, count: str) -> str:
+        return f"isotonic regression: {count} knots for each class"
 
-        self._finish(scores, map(_isotonic, OneVsRest.of(scores, softmax)), True, message)
+    def _solve_scores(self, scores: LabelledScores) -> None:
+        problems = OneVsRest.of(scores, softmax)
+        found = [_isotonic(problem) for problem in problems]
+        complete = all(len(function.fitted) == len(scores) for function in found)
+        fitted = np.stack([function.fitted for function in found], axis=1) if complete else None
+        self._set_map(scores, [function[:2] for function in found], fitted)
 
 
-def _isotonic(problem: Problem) -> Function:
+def _isotonic(problem: Problem) -> Isotonic:
     if len(problem.x) == 0:
-        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(
-        problem.x, problem.positive.astype(np.float64), problem.w / problem.w.max()
-    )
-    knots, values = (np.atleast_1d(v) for v in (fitted.X_thresholds_, fitted.y_thresholds_))
-    certain = values >= 1.0
-    if certain.any() and (~problem.positive & (problem.x >= knots[certain][0])).any():
-        values = np.minimum(values, ALMOST_ONE)  # of a weight so small that rounding took it for none
-    return knots, values
+        return Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]), problem.x)
+    even = problem.w.min() == problem.w.max()
+    found = isotonic(problem.x, problem.positive, None if even else problem.w / problem.w.max())
+    certain = found.values >= 1.0
+    if certain.any() and (~problem.positive & (problem.x >= found.knots[certain][0])).any():
+        # Of a weight so small that rounding took it for none.
+        found = found._replace(**{name: np.minimum(getattr(found, name), ALMOST_ONE) for name in ("values", "fitted")})
+    return found
 
 
 ALMOST_ONE = 1 - 2.0**-53

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels
-from attemper.scores import Scores
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import row_slices
+from attemper.data.scores import LabelledScores
 
 __all__ = ["Block", "OneVsRest", "Problem"]
 
@@ -46,16 +47,12 @@ class OneVsRest:
     classes: range  # of the rows: class 1 alone where K = 2
 
     @classmethod
-    def of(cls, scores: Scores, function: Callable[[Any, Any], Any]) -> OneVsRest:
+    def of(cls, scores: LabelledScores, function: Callable[[Any, Any], Any]) -> OneVsRest:
         """Apply ``function(logits, namespace)`` to the rows, and turn them into columns; N×K doubles are held."""
-        assert scores.labels is not None
         n_classes = scores.n_classes
         classes = range(1, 2) if n_classes == 2 else range(n_classes)
         x = np.empty((len(classes), len(scores)))
-        rows = max(1, CHUNK_ELEMENTS // n_classes)
-        for first in range(0, len(scores), rows):
-            part = slice(first, min(first + rows, len(scores)))
-            h = scores.rows(part).astype(np.float64)
+        for part, h in scores.chunks():
             with np.errstate(divide="ignore"):
                 value = function(h, np)
             if scores.masked:
@@ -71,17 +68,19 @@ class OneVsRest:
     def __iter__(self) -> Iterator[Problem]:
         """Give the problems one by one, each with its own samples only."""
         for k, x in zip(self.classes, self.x):
-            told = ~np.isnan(x)
-            yield Problem(x[told], self.labels[told] == k, self.weights[told])
+            known = ~np.isnan(x)
+            if known.all():
+                yield Problem(x, self.labels == k, self.weights)
+            else:
+                yield Problem(x[known], self.labels[known] == k, self.weights[known])
 
     def blocks(self) -> Iterator[Block]:
         """Give as many problems at once as stay in the cache; those without samples are left out."""
-        count = max(1, CHUNK_ELEMENTS // self.x.shape[1])
-        for first in range(0, len(self.x), count):
-            rows = np.arange(first, min(first + count, len(self.x)))
+        for part in row_slices(*self.x.shape):
+            rows = np.arange(part.start, part.stop)
             rows = rows[~np.isnan(self.x[rows]).all(axis=1)]
             if len(rows):
                 x = self.x[rows]
-                told = ~np.isnan(x)
+                known = ~np.isnan(x)
                 positive = self.labels == rows[:, None] + self.classes.start
-                yield Block(rows, np.where(told, x, 0.0), positive, np.where(told, self.weights, 0.0))
+                yield Block(rows, np.where(known, x, 0.0), positive, np.where(known, self.weights, 0.0))

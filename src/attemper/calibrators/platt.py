@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from attemper.arrays import Floats
+from attemper._checks import one_of
+from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
+from attemper.calibrators.estimator import recipe
+from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.one_vs_rest import Block, OneVsRest
-from attemper.calibrators.outcome import FitReport, judge
-from attemper.errors import AttemperWarning, InputError
+from attemper.calibrators.style import DARK, Style
+from attemper.data.scores import LabelledScores
+from attemper.errors import ConvergenceWarning
 from attemper.kernels import logistic
 from attemper.maps import OddsMap
 from attemper.maps.odds import log_odds
-from attemper.scores import Scores
 
 __all__ = ["BetaCalibration", "PlattScaling"]
 
@@ -33,10 +35,9 @@ class OddsCalibrator(Calibrator):
     slopes: ClassVar[int]  # how many each class has
 
     def _check_parameters(self) -> None:
-        if self.targets not in ("platt", "labels"):
-            raise InputError(f"targets={self.targets!r}: expected 'platt' or 'labels'")
+        one_of("targets", self.targets, ("platt", "labels"))
 
-    def _solve_scores(self, scores: Scores) -> None:
+    def _solve_scores(self, scores: LabelledScores) -> None:
         problems = OneVsRest.of(scores, log_odds)
         count, bounded = len(problems.x), self.slopes == 2
         theta = np.zeros((count, self.slopes + 1))
@@ -46,15 +47,14 @@ class OddsCalibrator(Calibrator):
             t, endless = _targets(block, self.targets, falling=not bounded)
             w = block.w / block.w.sum(axis=1, keepdims=True)
             found = logistic.minimise(self._features(block.x), t, w, bounded=bounded)
-            theta[block.rows] = found.theta
+            theta[block.rows] = found.at
             error += float(found.error.sum())
             square += float((found.gradient**2).sum())
-            steps, smoothed = max(steps, found.steps), smoothed + endless
+            steps, smoothed = max(steps, found.n_iter), smoothed + endless
         a, b, c = theta[:, 0], theta[:, -2], theta[:, -1]
         if scores.n_classes == 2:  # class 0 mirrors class 1, so that the two sum to one
             a, b, c = np.r_[b, a], np.r_[a, b], np.r_[-c, c]
         self.map_ = OddsMap(a, b, c)
-        nll, changed = judge(self.map_, scores)
         converged = error < 1e-10
         error = max(error, EPS)
         message = (
@@ -65,16 +65,23 @@ class OddsCalibrator(Calibrator):
                 f"; for {smoothed} of them the labels have no finite best curve, since a threshold separates them: "
                 "there Platt's targets were taken"
             )
-        self.fit_report_ = FitReport(
-            converged, error, None, nll, len(scores), steps, message, float(np.sqrt(square)), changed
+        self.fit_report_ = FitReport.of(
+            self.map_,
+            scores,
+            converged=converged,
+            objective_gap=error,
+            n_iter=steps,
+            message=message,
+            gradient_norm=float(np.sqrt(square)),
         )
         if not converged:
-            warnings.warn(f"{type(self).__name__}: not converged. {message}", AttemperWarning, stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: not converged. {message}", ConvergenceWarning, stacklevel=3)
 
     def _features(self, s: Floats) -> Floats:
         raise NotImplementedError
 
 
+@recipe
 class PlattScaling(OddsCalibrator):
     r"""A logistic curve of each class's log-odds, σ(a s + c), rows normalised.
 
@@ -91,7 +98,7 @@ class PlattScaling(OddsCalibrator):
         What is fitted to. Platt's (N₊+1)/(N₊+2) for samples of the class and 1/(N₋+2) for the others always have a
         finite best curve. With the labels 1 and 0 a class whose samples a threshold separates has none; there
         Platt's are taken, and the report says so.
-    input, floor, classes
+    input, zeros_as, classes
         As in `TemperatureScaling`.
 
     Attributes
@@ -120,25 +127,17 @@ class PlattScaling(OddsCalibrator):
     """
 
     method = "platt"
+    title = "Platt scaling"
+    style = Style(DARK, (0, (2, 1)), "X", "//")
     slopes = 1
 
-    def __init__(
-        self,
-        *,
-        targets: Targets = "platt",
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.targets = targets
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    targets: Targets = "platt"
 
     def _features(self, s: Floats) -> Floats:
         return s[None]
 
 
+@recipe
 class BetaCalibration(OddsCalibrator):
     r"""A beta curve of each class's probability, σ(a log p − b log(1 − p) + c), rows normalised.
 
@@ -155,7 +154,7 @@ class BetaCalibration(OddsCalibrator):
         What is fitted to: the labels, as in the paper, or the targets of `PlattScaling`, which keep away from 0
         and 1. Where a threshold separates the samples of a class from the others there is no finite
         best curve for the labels; there Platt's targets are taken, and the report says so.
-    input, floor, classes
+    input, zeros_as, classes
         As in `TemperatureScaling`.
 
     Attributes
@@ -184,20 +183,11 @@ class BetaCalibration(OddsCalibrator):
     """
 
     method = "beta"
+    title = "beta calibration"
+    style = Style(DARK, (0, (5, 1)), "p", "\\\\")
     slopes = 2
 
-    def __init__(
-        self,
-        *,
-        targets: Targets = "labels",
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.targets = targets
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    targets: Targets = "labels"
 
     def _features(self, s: Floats) -> Floats:
         t = np.log1p(np.exp(-np.abs(s)))

@@ -12,8 +12,8 @@ With ``labels="noisy"`` annotators also err, at a rate e_a, in one of two ways t
     anywhere          (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
     among the similar (1 − e_a) S_y(T) + e_a S_y(3T)
 
-With ``noise="classwise"`` a third way is also weighed: annotators who confuse certain classes with others, by a
-transition matrix that is estimated with partial pooling (`attemper.kernels.transition`).
+Where the rows are at hand, a network with class biases and annotators who confuse certain classes are also weighed
+(`attemper.calibrators.explanations`).
 
 The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
 errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a
@@ -33,28 +33,29 @@ e_a ~ Beta(1, 4). How they were chosen: docs/bayesian.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, betaln, expit, logit
 
-from attemper.arrays import one_line
-from attemper.calibrators.annotators import Annotators
+from attemper._checks import fraction, number, positive
+from attemper._json import Dims
+from attemper._typing import Floats
+from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.kernels import chebyshev
 from attemper.sketch import LOG_ODDS, Sketch
 
-__all__ = ["GRID", "Explanation", "Model", "Posterior"]
-
-Floats = NDArray[np.float64]
-
-GRID = (256, 160)  # points in log T and logit e
-CONFIDENCE = (0.01, 0.95)  # beyond, the mean confidence tells nothing more about T
-DROP = 35.0  # nats below the top at which the posterior is taken to be zero
+__all__ = ["GRID", "Model", "NoiseHypothesis", "Posterior"]
 
 
-class Explanation(NamedTuple):
+GRID = (256, 160)  # points in log T and logit e; tests/calibrators/test_bayesian.py compares with brute force
+CONFIDENCE = (0.01, 0.95)  # beyond, the mean confidence says nothing more about T (docs/bayesian.md, "The priors")
+DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^-35 is below double precision
+
+
+class NoiseHypothesis(NamedTuple):
     """One explanation of the labels: its posterior over (log T, logit e), and the floor it keeps.
 
     Labels that are clean have one with a floor of the network's own, and one without. Noisy ones have errors anywhere,
@@ -63,16 +64,19 @@ class Explanation(NamedTuple):
 
     weight: Floats
     floor: Floats
-    wide: bool  # spans the rates e; otherwise e is zero
+    has_rate_axis: bool  # spans the rates e; otherwise e is zero
+
+
+Column = Annotated[Floats, Dims(1)]
 
 
 class Posterior(NamedTuple):
     """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
 
-    temperature: Floats
-    temperature_weight: Floats  # probability of each
-    noise: Floats  # rates: e_a for noisy labels, e_m for clean ones
-    noise_weight: Floats  # probability of each
+    temperature: Column
+    temperature_weight: Column  # probability of each
+    noise: Column  # rates: e_a for noisy labels, e_m for clean ones
+    noise_weight: Column  # probability of each
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -91,39 +95,31 @@ class Model:
     floor_shape: tuple[float, float]
     similar_probability: float
     similar_shape: float
-    classwise_probability: float
 
     def check(self) -> None:
         """Reject priors that make no sense."""
-        positive = {name: getattr(self, name) for name in ("prior_scale", "prior_df", "similar_shape")}
-        shares = {
-            f"{name}_probability": getattr(self, f"{name}_probability") for name in ("floor", "similar", "classwise")
-        }
+        for name in ("prior_centre", "prior_slope"):
+            number(name, getattr(self, name), -1e300, 1e300, expected="a finite number")
+        for name in ("prior_scale", "prior_df", "similar_shape"):
+            positive(name, getattr(self, name))
+        for name in ("floor", "similar"):
+            fraction(f"{name}_probability", getattr(self, f"{name}_probability"), closed=True, such_as="0.1")
         try:
-            a, b = self.floor_shape
-            numbers = [*positive.values(), *shares.values(), self.prior_centre, self.prior_slope, a, b]
-            if not np.isfinite(np.array(numbers, dtype=np.float64)).all():
-                raise ValueError("a prior is not finite")
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the priors must be finite numbers: {error}") from None
-        for name, value in positive.items():
-            if value <= 0:
-                raise InputError(f"{name}={value}: must be positive")
-        for name, value in shares.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name}={value}: is a probability, between 0 and 1")
-        if not (a > 0 and b > 1):
-            raise InputError(f"floor_shape=({a}, {b}): expected a > 0 and b > 1")
+            _, b = (positive("floor_shape", value) for value in self.floor_shape)
+        except (TypeError, ValueError):
+            b = 0.0
+        if not b > 1:
+            raise InputError(f"floor_shape={self.floor_shape!r}: expected two numbers, a > 0 and b > 1")
 
-    def grid(self, sketch: Sketch, annotators: Annotators | None = None) -> tuple[Floats, Floats, list[Explanation]]:
+    def grid(self, sketch: Sketch) -> tuple[Floats, Floats, list[NoiseHypothesis]]:
         """Zoom in on the box of log T × logit e that holds the posterior."""
         by_t, by_e = sketch.interval, LOG_ODDS
         for _ in range(12):
             u, v = np.linspace(*by_t, GRID[0]), np.linspace(*by_e, GRID[1])
-            parts = self.log_posterior(sketch, u, v, annotators)
+            parts = self.log_posterior(sketch, u, v)
             top = max(part.weight.max() for part in parts)
             in_u = np.max([part.weight.max(axis=1) for part in parts], axis=0) > top - DROP
-            in_v = np.max([part.weight.max(axis=0) for part in parts if part.wide], axis=0) > top - DROP
+            in_v = np.max([part.weight.max(axis=0) for part in parts if part.has_rate_axis], axis=0) > top - DROP
             closer = _box(u, in_u), _box(v, in_v)
             if closer[0].length > 0.6 * by_t.length and closer[1].length > 0.6 * by_e.length:
                 break
@@ -132,45 +128,61 @@ class Model:
         total = sum(float(w.sum()) for w in weights)
         return u, v, [part._replace(weight=w / total) for part, w in zip(parts, weights)]
 
-    def log_posterior(
-        self, sketch: Sketch, u: Floats, v: Floats, annotators: Annotators | None = None
-    ) -> list[Explanation]:
+    def log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[NoiseHypothesis]:
         """Unnormalised log-posterior of each explanation on a grid."""
-        assert sketch.uniform is not None
         step = v[1] - v[0]
         at_u, at_v = (
             chebyshev.basis(len(sketch.nll), sketch.interval, u),
-            chebyshev.basis(sketch.uniform.shape[1], LOG_ODDS, v),
+            chebyshev.basis(sketch.tables["uniform"].shape[1], LOG_ODDS, v),
         )
-        prior = self.log_prior_t(u, sketch.confidence / sketch.weight)[:, None]
+        prior = self.log_prior_t(u, sketch)[:, None]
         right = -sketch.weight * np.logaddexp(0, v)  # weight · log(1 − e)
         density, floor = self.floors(v)
         with np.errstate(divide="ignore"):
-            wide = at_u @ sketch.uniform @ at_v.T + right + prior + np.log(density * step)
+            wide = at_u @ sketch.tables["uniform"] @ at_v.T + right + prior + np.log(density * step)
             if self.labels == "clean":
                 a, b = self.floor_shape
                 # No floor, or one too low for the grid.
                 below = 1 - self.floor_probability * betaincc(a, b, expit(LOG_ODDS.low))
                 none = -(at_u @ sketch.nll)[:, None] + prior + np.log(below)
-                return [Explanation(wide, floor, True), Explanation(none, np.zeros(1), False)]
-            assert sketch.similar is not None
-            c = 0.0 if annotators is None else self.classwise_probability
-            b, q = self.similar_shape, self.similar_probability * (1 - c)
+                return [NoiseHypothesis(wide, floor, True), NoiseHypothesis(none, np.zeros(1), False)]
+            b, q = self.similar_shape, self.similar_probability
             density = b * expit(v) * expit(-v) ** b
-            similar = at_u @ sketch.similar @ at_v.T + right + prior + np.log(q * density * step)
-            parts = [
-                Explanation(wide + np.log(1 - q - c) + (0.0 if annotators is None else annotators.own), floor, True),
-                Explanation(similar, np.zeros(len(v)), True),
+            similar = at_u @ sketch.tables["similar"] @ at_v.T + right + prior + np.log(q * density * step)
+            return [
+                NoiseHypothesis(wide + np.log(1 - q), floor, True),
+                NoiseHypothesis(similar, np.zeros(len(v)), True),
             ]
-            if annotators is not None:
-                own = np.array([self.mean_floor()])
-                curves = annotators.log_evidence(u)
-                parts += [Explanation(curve[:, None] + prior + np.log(c / len(curves)), own, False) for curve in curves]
-            return parts
 
-    def log_prior_t(self, u: Floats, confidence: float) -> Floats:
-        """Log-density of u = log T, up to a constant."""
-        centre = self.prior_centre + self.prior_slope * logit(np.clip(confidence, *CONFIDENCE))
+    def given_true_classes(
+        self, sketch: Sketch, gap: float, information: float, variance: float = 0.0
+    ) -> tuple[Floats, Floats]:
+        """Posterior of log T, as points and probabilities, where the true class of each sample is known on average.
+
+        ``gap`` is the mean of h_label − E[h_true class]; ``information`` is how much of a clean label each is worth;
+        ``variance`` is what not knowing the rate of errors adds to log T.
+        """
+        if variance > 0:
+            u, weight = self.given_true_classes(sketch, gap, information)
+            own = float(weight @ (u - weight @ u) ** 2)
+            information *= own / (own + variance)
+        interval = sketch.interval
+        for _ in range(12):
+            u = np.linspace(*interval, GRID[0])
+            nll = chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll + sketch.weight * gap * np.exp(-u)
+            value = self.log_prior_t(u, sketch) - information * nll
+            inside = value > value.max() - DROP
+            closer = _box(u, inside)
+            if closer.length > 0.6 * interval.length:
+                break
+            interval = closer
+        weight = np.exp(value - value.max())
+        return u, weight / weight.sum()
+
+    def log_prior_t(self, u: Floats, sketch: Sketch) -> Floats:
+        """Log-density of u = log T, up to a constant, for logits on the scale of those in the sketch."""
+        confidence = np.clip(sketch.confidence / sketch.weight, *CONFIDENCE)
+        centre = self.prior_centre + self.prior_slope * logit(confidence) + np.log(sketch.unit)
         z = (u - centre) / self.prior_scale
         return np.asarray(-(self.prior_df + 1) / 2 * np.log1p(z * z / self.prior_df))
 
@@ -184,11 +196,6 @@ class Model:
         density = 1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)
         own = p * a / (b - 1) * betainc(a + 1, b - 1, e)
         return density * jacobian, own / density
-
-    def mean_floor(self) -> float:
-        """Prior mean of e_m."""
-        a, b = self.floor_shape
-        return self.floor_probability * a / (a + b)
 
     def no_floor(self, e: Floats) -> Floats:
         """P(e_m = 0 | e): the network has no floor, and all of e is the annotators'."""
@@ -207,10 +214,10 @@ class Model:
         least = np.clip((e - t) / (1 - t), 0, 1)
         return np.asarray(c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
 
-    def interpolation_error(self, sketch: Sketch, u: Floats, v: Floats, parts: list[Explanation]) -> float:
+    def interpolation_error(self, sketch: Sketch, u: Floats, v: Floats, parts: list[NoiseHypothesis]) -> float:
         """Nats by which the interpolated log-likelihood may be off, where the posterior lies."""
         error = 0.0
-        tables = [sketch.uniform, sketch.similar if self.labels == "noisy" else None]
+        tables = [sketch.tables["uniform"], sketch.tables["similar"] if self.labels == "noisy" else None]
         for table, part in zip(tables, parts):
             if table is None:
                 table, weight = -sketch.nll[:, None], part.weight

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from attemper.blas import one_blas_thread
-from attemper.calibrators.base import TemperatureCalibrator
+from attemper.calibrators.estimator import recipe
+from attemper.calibrators.one_temperature import TemperatureCalibrator
+from attemper.data.forgetting import check_half_life, fade
 from attemper.errors import AttemperWarning, InputError
-from attemper.forgetting import check_half_life, fade
-from attemper.sketch import ALL_PARTS, DEFAULT_T_RANGE, Sketch
+from attemper.kernels.blas import one_blas_thread
+from attemper.sketch import Part, Sketch
 
 __all__ = ["StreamingCalibrator"]
 
@@ -29,23 +30,23 @@ def _a_sketch_is_enough(calibrator: StreamingCalibrator) -> bool:
     return True
 
 
+@recipe
 class StreamingCalibrator(TemperatureCalibrator):
     """Base of the recipes that a sketch is enough for: they have `partial_fit`."""
 
-    half_life: float | None
-    warned_: bool
-    stream_input_: tuple[str, float | None]
+    sketch_tables: ClassVar[tuple[Part, ...] | None] = ()
+    half_life: float | None = None
 
     @available_if(_a_sketch_is_enough)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Take in one more batch, and solve for all batches so far.
 
         The answer is that of `fit_sketch` on the sum of the batches' sketches, which is that of `fit` on all their
-        rows to the error that ``fit_report_`` tells. After `fit_sketch` the stream goes on from that sketch. `fit` and
+        rows to the error that ``fit_report_`` has. After `fit_sketch` the stream goes on from that sketch. `fit` and
         `attemper.load` leave no sketch to go on from: after them a new stream begins, with a warning.
 
-        A batch that is refused leaves everything as it was. An edge, such as a first batch without an error, is told in
-        ``fit_report_`` every time, and as a warning only once in a stream.
+        A batch that is refused leaves everything as it was. An edge, such as a first batch without an error, is in
+        ``fit_report_`` every time, and a warning only once in a stream.
 
         Parameters
         ----------
@@ -57,14 +58,14 @@ class StreamingCalibrator(TemperatureCalibrator):
         before = dict(self.__dict__)
         try:
             begins = not hasattr(self, "sketch_")
-            total = self._grown(X, y, classes, sample_weight)
+            total = self._updated_sketch(X, y, classes, sample_weight)
             if begins:
                 self._warn_of_order()
             self._check_parts(total)
             with one_blas_thread():
                 self._solve_sketch(total)
             self.sketch_ = total
-            self.stream_input_ = (self.input, self.floor)
+            self.stream_input_ = (self.input, self.zeros_as)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -88,13 +89,13 @@ class StreamingCalibrator(TemperatureCalibrator):
         >>> round(ts.temperature_), round(TemperatureScaling().fit(logits, labels).temperature_)
         (2885, 2885)
         """
-        return self.fit_sketch(sketch_with(**self._sketch_settings()))
+        return self.fit_sketch(self._first_pass(sketch_with))
 
-    def _grown(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Sketch:
+    def _updated_sketch(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Sketch:
         """Check a batch, begin anew with it, and return the sketch of all batches."""
         seen: Sketch | None = getattr(self, "sketch_", None)
         names = getattr(self, "feature_names_in_", None)
-        told = getattr(self, "warned_", False)
+        warned = getattr(self, "warned_", False)
         if seen is None and hasattr(self, "map_"):
             warnings.warn(
                 f"{type(self).__name__}: what was fitted or loaded before is not part of this stream, since no sketch "
@@ -103,11 +104,11 @@ class StreamingCalibrator(TemperatureCalibrator):
                 stacklevel=3,
             )
         elif seen is not None:
-            began = getattr(self, "stream_input_", (self.input, self.floor))
-            if began != (self.input, self.floor):
+            began = getattr(self, "stream_input_", (self.input, self.zeros_as))
+            if began != (self.input, self.zeros_as):
                 raise InputError(
-                    f"input={self.input!r}, floor={self.floor}: this stream began with input={began[0]!r}, "
-                    f"floor={began[1]}; begin another with a fresh calibrator"
+                    f"input={self.input!r}, zeros_as={self.zeros_as}: this stream began with input={began[0]!r}, "
+                    f"zeros_as={began[1]}; begin another with a fresh calibrator"
                 )
             self._column_names(X, reset=False)
             shape: tuple[int, ...] = getattr(X, "shape", ())
@@ -116,11 +117,11 @@ class StreamingCalibrator(TemperatureCalibrator):
         scores = self._scores(X, y, sample_weight)
         if seen is not None and scores.n_classes != seen.n_classes:
             self._reject_columns(scores.n_classes)
-        self._begin(scores.n_classes, X if seen is None else None)
+        self._reset_fitted_state(scores.n_classes, X if seen is None else None)
         if seen is not None and names is not None:
             self.feature_names_in_ = names
-        self._check_told(classes)
-        self.warned_ = told
+        self._check_known_classes(classes)
+        self.warned_ = warned
         if self.half_life is not None:
             faded = fade(np.ones(len(scores)) if scores.weights is None else scores.weights, self.half_life)
             scores = scores.weighted(faded.weights)
@@ -128,23 +129,30 @@ class StreamingCalibrator(TemperatureCalibrator):
         batch = Sketch.of(scores, **(self._sketch_settings() if seen is None else _settings_of(seen)))
         return batch if seen is None else seen + batch
 
+    def _first_pass(self, sketch_with: Callable[..., Sketch]) -> Sketch:
+        """Return the sketch of all data; where parts are on different scales all are sketched over one range."""
+        settings = self._sketch_settings()
+        sketch = sketch_with(**settings)
+        if not sketch.by_range:
+            return sketch
+        return sketch_with(**settings | {"t_range": sketch.t_range, "n_nodes": len(sketch.nll), "unit": sketch.unit})
+
     def _sketch_settings(self) -> dict[str, Any]:
-        """Return what `Sketch.of` is told for the first batch."""
-        t_range = getattr(self, "t_range", None) or DEFAULT_T_RANGE
-        return {"t_range": t_range, "parts": self.sketch_parts()}
+        """Return the settings of `Sketch.of` for the first batch."""
+        return {"t_range": getattr(self, "t_range", None), "parts": self.sketch_parts()}
 
     def _check_parameters(self) -> None:
         check_half_life(self.half_life)
 
-    def _check_told(self, classes: Any) -> None:
+    def _check_known_classes(self, classes: Any) -> None:
         if classes is None:
             return
         known = set(self.classes_.tolist())
         odd = [name for name in np.asarray(classes).ravel().tolist() if name not in known]
         if odd:
             raise InputError(
-                f"classes: {odd[0]!r} is not among the {len(known)} classes of this stream, one for each column. Names "
-                f"of the columns are told when the calibrator is made: {type(self).__name__}(classes=[…])."
+                f"classes: {odd[0]!r} is not among the {len(known)} classes of this stream, one for each column. For "
+                f"names of the columns use {type(self).__name__}(classes=[…])."
             )
 
     def _warn(self, message: str, category: type[AttemperWarning], stacklevel: int) -> None:
@@ -155,10 +163,12 @@ class StreamingCalibrator(TemperatureCalibrator):
 
 
 def _settings_of(sketch: Sketch) -> dict[str, Any]:
-    """Return what `Sketch.of` must be told to make one that adds to this."""
+    """Return the settings of `Sketch.of` for one that adds to this."""
+    sketch = max(sketch.by_range, key=lambda part: part.weight, default=sketch)
     return {
         "t_range": sketch.t_range,
+        "unit": sketch.unit,
         "n_nodes": len(sketch.nll),
         "thetas": sketch.thetas,
-        "parts": [part for part in ALL_PARTS if getattr(sketch, part) is not None],
+        "parts": list(sketch.tables),
     }

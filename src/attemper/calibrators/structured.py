@@ -1,58 +1,75 @@
-"""Structured scaling: as much of a matrix as the data can tell, on top of the Bayesian temperature.
+"""Structured scaling: temperature, class biases, class scales and a matrix, found together with the labels' errors.
 
 The model
 ---------
-With x the centred logits divided by the temperature T of the Bayesian fit,
+With x the centred logits at temperature T,
 
     z = x + b + s ∘ x + M x,        P(label) = Σ_k softmax(z)_k C_k,label
 
-b are biases of the classes, s changes of their scales, M the rest of the matrix. Each of the three groups has a normal
-prior around zero, whose variance is found by the evidence (`attemper.kernels.shrinkage`): a group of which the data
-tell nothing stays at zero, and what remains is the Bayesian temperature. C is how labels come about: the network's own
-floor for clean labels, and for noisy ones the annotators' errors besides, as the Bayesian fit has found them.
+b are biases of the classes, s changes of their scales, M the rest of the matrix; for two classes a curve takes the
+place of the matrix. Each group has a prior around zero whose variance is found by the evidence
+(`attemper.kernels.joint`): a group that the data do not support stays at zero. C is how labels come about: the
+network's own floor for clean labels, the annotators' errors for noisy ones (`attemper.calibrators.explanations`).
 
-In the end the fit is judged on samples held out from it (five folds; the logits themselves tell the fold, so that the
-order of samples and their repetition change nothing). If it does not beat the Bayesian temperature there, the latter is
-given; for clean labels temperature and floor are found anew from the held-out samples if that is better still.
+In the end, with 100 samples or more, the fit is compared on samples held out from it (five folds; priors and rates stay
+those of all samples; the logits themselves determine the fold, so that the order of samples and their repetition change
+nothing) with one temperature and with the classifier as it is. Where one of those is better by two standard errors, it
+is the result.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtri
 
-from attemper.arrays import to_numpy
+from attemper._checks import fraction, one_of
+from attemper._json import Fields, Formerly
+from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.bayesian import BayesianTemperatureScaling
-from attemper.calibrators.outcome import FitReport, judge
-from attemper.calibrators.shrunken import FOLDS, LEVELS, Found, ShrunkenFit
-from attemper.documents import Fields
-from attemper.errors import AttemperWarning, EdgeWarning, FileError, InputError
-from attemper.maps import AffineMap, Map, MixtureMap, map_from_fields
-from attemper.maps.affine import centred
-from attemper.scores import Scores
-from attemper.sketch import DEFAULT_T_RANGE
+from attemper.calibrators.empirical_bayes import STRUCTURES, Structure, fit_structure
+from attemper.calibrators.estimator import fitted, recipe
+from attemper.calibrators.explanations import Explanation, explain
+from attemper.calibrators.fit_report import FitReport
+from attemper.calibrators.label_noise import noise_lines, noise_summary
+from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
+from attemper.calibrators.style import GREEN, Style
+from attemper.data.scores import LabelledScores
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.kernels.channel import Channel
+from attemper.maps import AffineMap, MixtureMap, ScaleMap
+from attemper.sketch import log_range
 
 __all__ = ["StructuredScaling"]
 
-Floats = NDArray[np.float64]
+MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can support
+FOLDS = 5
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)  # of the mixture of temperatures
+NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+MAX_LOG_T_STD = 1.0
+GRADIENT = 1e-5  # per sample, at which a fit counts as converged
+HOPELESS = 100.0  # a gradient that only logits of vastly different sizes leave
+LEAST_WEIGHT = 100  # of samples, below which held-out ones cannot decide
+WORSE = 2.0  # standard errors by which a simpler map must be better to take the place of the fit
 
-MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can tell
-LEAST_SAMPLES = 20  # for each class, below which it is the same
-WORTH = 5.0  # nats on held-out samples that make a new temperature worth it
-LEAST_FLOOR = 1e-4  # labels have at least this to them, so that no single one rules
+
+class _Simple(NamedTuple):
+    """A map with at most one temperature: its log-likelihood sample by sample."""
+
+    log_t: float | None  # None: the classifier as it is
+    values: Floats
 
 
+@recipe
 class StructuredScaling(Calibrator):
-    """Class biases, class scales and a matrix on top of the Bayesian temperature, each as far as the data tell.
+    """Class biases, class scales and a matrix on top of a temperature, each shrunk to what the data support.
 
-    The method of choice for more than a few hundred labels, clean or noisy. It may change the prediction:
+    The method of choice for clean and for noisy labels, from 20 of them on. It may change the prediction:
     `fit_report_.changed` is the share of validation samples where it does. The accuracy may rise or fall a little; what
     improves is the NLL.
 
@@ -60,27 +77,39 @@ class StructuredScaling(Calibrator):
     ----------
     labels : "clean" or "noisy"
         Whether validation labels may be wrong.
-    noise : "classwise" or "uniform"
-        ``labels="noisy"``: whether annotators may confuse certain classes with others, or err anywhere.
-    level : "matrix", "scales" or "biases"
-        The most complex group allowed. With more than 200 classes, or fewer than 20 samples a class, the matrix is
-        left out.
-    t_range : (low, high)
-        Temperatures considered.
-    input, floor, classes
+    noise : "auto", "uniform" or "classwise"
+        ``labels="noisy"``: "auto" weighs errors that fall anywhere and errors that confuse certain classes with others
+        by their evidence. Name one to leave the other out.
+    structure : "matrix", "scales" or "biases"
+        The most complex group allowed. With more than 200 classes the matrix is left out. With two classes "matrix"
+        allows a curve of the log-odds, as beta calibration does.
+    t_range : (low, high), optional
+        Temperatures considered; by default all.
+    credible_level : float
+        Level of the credible intervals.
+    input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
     ----------
-    bayes_ : BayesianTemperatureScaling
-        The fit it starts from, with temperature, noise rate and confusions of the annotators.
+    temperature_, temperature_interval_ : float, (float, float)
+        The overall temperature, with its credible interval.
+    noise_rate_, noise_interval_ : float, (float, float)
+        Share of labels that are noise: posterior mean and credible interval; zero for clean labels.
+    classwise_ : float
+        Posterior probability that errors depend on the class.
+    confusions_ : Confusions or None
+        How each class is labelled, where errors may depend on the class.
+    uniform_mass_ : float
+        Probability of a uniform guess, which stays in the prediction: the network's own floor, for clean labels.
     weight_, bias_ : arrays
         What multiplies the centred logits, and what is added; before the mixture of temperatures.
-    spread_ : dict
-        Standard deviation of the prior of each group, in units of logits at temperature T; empty if the Bayesian
-        temperature is given.
-    gain_ : float
-        NLL by which it beats the Bayesian temperature on held-out validation samples; 0 if that one is given.
+    prior_std_ : dict
+        Standard deviation of the prior of each group, in units of logits at temperature T; empty if a simpler map is
+        the result.
+    heldout_gain_ : float or None
+        NLL by which it beats one temperature on held-out validation samples, below zero if it does not; 0 if a simpler
+        map is the result, None with too few samples to compare.
     map_, fit_report_, classes_, n_features_in_
 
     Examples
@@ -91,208 +120,287 @@ class StructuredScaling(Calibrator):
     >>> logits = 3 * rng.normal(size=(2000, 5))
     >>> labels = (logits / 2 + [1, 0, 0, 0, -1] + rng.gumbel(size=logits.shape)).argmax(axis=1)
     >>> fitted = StructuredScaling().fit(logits, labels)
-    >>> (fitted.bias_ - fitted.bias_.mean()).round(1), round(fitted.gain_, 2)
-    (array([ 1.,  0.,  0., -0., -1.]), 0.13)
+    >>> (fitted.bias_ - fitted.bias_.mean()).round(1), round(fitted.heldout_gain_, 1)
+    (array([ 1.,  0.,  0., -0., -1.]), 0.1)
     """
 
     method = "structured"
+    title = "structured scaling"
+    style = Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx")
+    knows_noise = True
+    renamed_params: ClassVar = Calibrator.renamed_params | {"level": "structure"}
 
-    def __init__(
-        self,
-        *,
-        labels: Literal["clean", "noisy"] = "clean",
-        noise: Literal["classwise", "uniform"] = "classwise",
-        level: Literal["matrix", "scales", "biases"] = "matrix",
-        t_range: tuple[float, float] = DEFAULT_T_RANGE,
-        input: Literal["logits", "probs"] = "logits",
-        floor: float | None = None,
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.labels = labels
-        self.noise = noise
-        self.level = level
-        self.t_range = t_range
-        self.input = input
-        self.floor = floor
-        self.classes = classes
+    labels: Literal["clean", "noisy"] = "clean"
+    noise: Literal["auto", "uniform", "classwise"] = "auto"
+    structure: Literal["matrix", "scales", "biases"] = "matrix"
+    t_range: tuple[float, float] | None = None
+    credible_level: float = 0.95
 
-    bayes_: BayesianTemperatureScaling
-    weight_: Floats
-    bias_: Floats
-    spread_: dict[str, float]
-    gain_: float
+    stored = (
+        *("temperature_", "temperature_interval_", "noise_rate_", "noise_interval_", "classwise_", "confusions_"),
+        *("uniform_mass_", "weight_", "bias_", "prior_std_", "heldout_gain_"),
+    )
 
-    @property
-    def temperature_(self) -> float:
-        """Median of the Bayesian temperature it starts from."""
-        return self.bayes_.temperature_
-
-    @property
-    def noise_rate_(self) -> float:
-        """Share of labels that are noise."""
-        return self.bayes_.noise_rate_
-
-    @property
-    def noise_interval_(self) -> tuple[float, float]:
-        """Credible interval of the noise rate."""
-        return self.bayes_.noise_interval_
-
-    @property
-    def confusions_(self) -> Confusions | None:
-        """Transition matrix of the annotators, with ``noise="classwise"``."""
-        return self.bayes_.confusions_
+    temperature_: float = fitted()
+    temperature_interval_: tuple[float, float] = fitted()
+    noise_rate_: float = fitted()
+    noise_interval_: tuple[float, float] = fitted()
+    classwise_: float = fitted()
+    confusions_: Confusions | None = fitted()
+    uniform_mass_: float = fitted()
+    weight_: Floats = fitted()
+    bias_: Floats = fitted()
+    prior_std_: Annotated[dict[str, float], Formerly("spread")] = fitted()
+    heldout_gain_: Annotated[float | None, Formerly("gain")] = fitted()
 
     def summary(self) -> dict[str, Any]:
-        """Return what was found, as plain numbers."""
-        return self.bayes_.summary() | super().summary() | {"spread": self.spread_, "gain": self.gain_}
+        """Return the fitted values as plain numbers."""
+        own = {"prior_std": self.prior_std_, "heldout_gain": self.heldout_gain_}
+        t = {"temperature": self.temperature_, "temperature_interval": list(self.temperature_interval_)}
+        return super().summary() | t | noise_summary(self) | own
 
     def describe(self) -> list[str]:
-        """Return the same in words."""
-        if not self.spread_:
-            return [
-                *self.bayes_.describe(),
-                "class structure is left out: too few samples, or no help on held-out ones",
-            ]
-        groups = ", ".join(f"{name} ± {value:.2g}" for name, value in self.spread_.items())
+        """Return a readable summary, line by line."""
+        lines = noise_lines(self)
+        if not self.prior_std_:
+            if self.map_ == ScaleMap(1.0):
+                alone = "better left alone: on held-out samples the classifier as it is, T = 1, is better than the fit"
+                return [alone, *lines[1:]]
+            return [*lines, "class structure is left out: no help on held-out samples"]
+        groups = ", ".join(f"{name} ± {value:.2g}" for name, value in self.prior_std_.items())
+        gain = self.heldout_gain_
+        held_out = "too few samples to compare with one temperature"
+        if gain is not None:
+            held_out = (
+                f"held-out NLL falls by {gain:.4f}" if gain > 0 else f"held-out NLL rises by {-gain:.4f}, by chance"
+            )
         return [
-            *self.bayes_.describe(),
-            f"on top of that {groups} (in logits); held-out NLL falls by {self.gain_:.4f}",
+            *lines,
+            f"on top of that {groups} (in logits); {held_out}",
             *super().describe(),
         ]
 
     def _check_parameters(self) -> None:
-        if self.level not in LEVELS:
-            raise InputError(f"level={self.level!r}: expected one of {', '.join(map(repr, LEVELS))}")
-        self._bayesian()._check_parameters()
+        one_of("structure", self.structure, STRUCTURES)
+        one_of("noise", self.noise, ("auto", "uniform", "classwise"))
+        one_of("labels", self.labels, ("clean", "noisy"))
+        fraction("credible_level", self.credible_level)
+        check_noise_is_wanted(self.labels, self.noise)
+        if self.t_range is not None:
+            log_range(self.t_range)
 
-    def _bayesian(self) -> BayesianTemperatureScaling:
-        return BayesianTemperatureScaling(labels=self.labels, noise=self.noise, t_range=self.t_range)
+    def _solve_scores(self, scores: LabelledScores) -> None:
+        warn_of_light_weights(scores)
+        samples = Samples.of(scores)
+        if self.t_range is not None:
+            samples = samples.within(log_range(self.t_range))
+        explanation, found = self._find(samples)
+        edge: Literal["low", "high"] | None = None
+        if self.t_range is not None and not self.t_range[0] <= found.temperature <= self.t_range[1]:
+            edge = "low" if found.temperature < self.t_range[0] else "high"
+            spread = found.fit.log_t_std
+            explanation, found = self._find(samples.at(float(np.log(np.clip(found.temperature, *self.t_range)))))
+            found = found._replace(fit=found.fit._replace(log_t_std=spread))
+        if not found.fit.gradient_norm < HOPELESS:
+            raise np.linalg.LinAlgError("the fit diverges")
+        self._set_noise(explanation)
+        self.uniform_mass_ = found.uniform_mass
+        simple = self._better_and_simpler(samples, explanation.channel, found)
+        if simple is None:
+            self._take(found)
+            self._warn_of_absent_classes(samples)
+        else:
+            self._take_simple(simple, found)
+        self._report(scores, found, edge)
 
-    def _solve_scores(self, scores: Scores) -> None:
-        assert scores.labels is not None
-        plain = Scores.from_logits(to_numpy(scores.logits), scores.labels, sample_weight=scores.weights)
-        self.bayes_ = self._bayesian().fit(plain)
-        h = to_numpy(plain.logits).astype(np.float64, copy=False)
-        y, w = scores.labels, np.ones(len(h)) if scores.weights is None else scores.weights
-        if (w == 0).any():
-            h, y, w = h[w > 0], y[w > 0], w[w > 0]
-        t = self.bayes_.temperature_
-        x = centred(h, "mean", np)
-        fit = ShrunkenFit(x / t, y, w, np.isneginf(h), self._log_channel(own=True), self._levels(w.sum()))
-        found, precisions = fit.by_evidence()
-        self.spread_ = {name: float(p**-0.5) for name, p in zip(LEVELS, precisions)}
-        mixture = self.bayes_.map_
-        assert isinstance(mixture, MixtureMap)
-        then: Map = MixtureMap(mixture.weights, tuple(b * t for b in mixture.betas), mixture.floor)
-        self.weight_, self.bias_ = found.weight / t, found.bias
-        held, gain = fit.held_out(_folds(x), found, precisions), 0.0
-        if held is not None:
-            channel = self._log_channel(own=False)
-            reference = fit.likelihood(fit.x0, then, channel)
-            gain = (fit.likelihood(held, then, channel) - reference) / w.sum()
-            if self.labels == "clean":
-                again = self._temperature_again(held, y, w, t)
-                other = (fit.likelihood(held, again, channel) - reference) / w.sum()
-                if other > gain + WORTH / w.sum():
-                    then, gain = again, other
-        self.gain_ = max(float(gain), 0.0)
-        self.map_ = AffineMap(self.weight_, self.bias_, "mean", then)
-        if self.gain_ == 0:  # nothing but the temperature is left
-            self.map_, self.spread_ = mixture, {}
-            self.weight_, self.bias_ = np.full_like(self.bias_, 1 / t), np.zeros_like(self.bias_)
-        elif absent := np.flatnonzero((np.bincount(y, w, h.shape[1]) == 0) & ~fit.masked.all(axis=0)).tolist():
+    def _find(self, samples: Samples) -> tuple[Explanation, Structure]:
+        explanation = explain(samples, self.labels, self.noise)
+        structure = self.structure
+        if samples.n_classes > MOST_CLASSES and structure == "matrix":
+            structure = "scales"
+        return explanation, fit_structure(samples, explanation, self.labels, structure, _folds(samples.x))
+
+    def _set_noise(self, explanation: Explanation) -> None:
+        k = self.n_features_in_
+        self.noise_rate_, self.noise_interval_, self.classwise_, self.confusions_ = 0.0, (0.0, 0.0), 0.0, None
+        if self.labels == "noisy":
+            self.noise_rate_ = explanation.noise_rate()
+            self.noise_interval_ = explanation.noise_interval(self.credible_level)
+            self.classwise_ = explanation.classwise
+            self.confusions_ = explanation.confusions(k, self.credible_level)
+
+    def _take(self, found: Structure) -> None:
+        fit = found.fit
+        names: tuple[str, ...] = STRUCTURES[:2] if found.weight.ndim == 1 else STRUCTURES
+        precisions = fit.precisions._asdict()
+        if found.curve is not None:
+            names = ("biases", "curve")
+        elif len(self.classes_) == 2 or self.structure == "biases":
+            names = STRUCTURES[:1]
+        self.prior_std_ = {name: float(precisions[name] ** -0.5) for name in names}
+        self.weight_, self.bias_ = found.weight, found.bias
+        then = self._mixture(1.0, fit.log_t_std)
+        self.map_ = AffineMap(found.weight, found.bias, "mean", then, found.curve, found.scale)
+        self._set_temperature(found.temperature, fit.log_t_std)
+
+    def _take_simple(self, simple: _Simple, found: Structure) -> None:
+        k = self.n_features_in_
+        self.prior_std_, self.heldout_gain_ = {}, 0.0
+        if simple.log_t is None:
+            self.uniform_mass_ = 0.0
+            self.map_ = ScaleMap(1.0)
+            self._set_temperature(1.0, found.fit.log_t_std)
+        else:
+            t = float(np.exp(simple.log_t))
+            self.map_ = self._mixture(1 / t, found.fit.log_t_std)
+            self._set_temperature(t, found.fit.log_t_std)
+        self.weight_, self.bias_ = np.full(k, 1 / self.temperature_), np.zeros(k)
+
+    def _mixture(self, beta: float, log_t_std: float) -> MixtureMap:
+        """Return an average over what the data leave open of the temperature, with the network's own floor."""
+        spread = min(log_t_std, MAX_LOG_T_STD)
+        weights = (1 - self.uniform_mass_) * NODE_WEIGHTS
+        return MixtureMap(tuple(weights.tolist()), tuple((beta * np.exp(spread * NODES)).tolist()), self.uniform_mass_)
+
+    def _set_temperature(self, t: float, log_t_std: float) -> None:
+        tails = float(np.exp(float(ndtri((1 + self.credible_level) / 2)) * min(log_t_std, 10.0)))
+        low, high = (0.0, np.inf) if self.t_range is None else self.t_range
+        self.temperature_ = float(np.clip(t, low, high))
+        self.temperature_interval_ = (max(t / tails, low), min(t * tails, high))
+
+    def _better_and_simpler(self, samples: Samples, channel: Channel, found: Structure) -> _Simple | None:
+        """Return one temperature or none at all, if that is better on held-out samples; set the gain over the first."""
+        self.heldout_gain_ = None
+        if found.held_out is None or samples.w.sum() < LEAST_WEIGHT:
+            return None
+        part = found.part
+        x, y, w = samples.x[part], samples.y[part], samples.w[part]
+        total = float(w.sum())
+        if samples.masked is not None:
+            x = np.where(samples.masked[part], -np.inf, x)
+
+        def values(log_t: float) -> Floats:
+            return channel.log_likelihood(np.maximum(x * np.exp(-log_t), -1e30), y)
+
+        low, high = found.fit.log_t - 3, found.fit.log_t + 3
+        if self.t_range is not None:
+            low, high = np.clip((low, high), *log_range(self.t_range))
+        best = minimize_scalar(
+            lambda u: -float(w @ values(u)) - samples.prior.log_density(u),
+            bounds=(low, high),
+            method="bounded",
+            options={"xatol": 1e-3},
+        )
+        one = _Simple(float(best.x), values(float(best.x)) - 1 / total)
+        as_it_is = channel if self.labels == "noisy" else Channel()  # without the floor that a map would add
+        alone = _Simple(None, as_it_is.log_likelihood(np.maximum(x, -1e30), y))
+        self.heldout_gain_ = float(w @ (found.held_out - one.values)) / total
+        worse = []
+        may_be_one = self.t_range is None or self.t_range[0] <= 1 <= self.t_range[1]
+        for simple in (one, alone) if may_be_one else (one,):
+            difference = simple.values - found.held_out
+            mean = float(w @ difference) / total
+            error = float(np.sqrt(w @ (difference - mean) ** 2)) / total
+            if mean > WORSE * error:
+                worse.append((mean, simple))
+        return max(worse, key=lambda pair: pair[0])[1] if worse else None
+
+    def _warn_of_absent_classes(self, samples: Samples) -> None:
+        k = self.n_features_in_
+        never = np.zeros(k, dtype=bool) if samples.masked is None else samples.masked.all(axis=0)
+        absent = np.flatnonzero((np.bincount(samples.y, samples.w, k) == 0) & ~never).tolist()
+        if absent:
             warnings.warn(
-                f"StructuredScaling: no label is of class {', '.join(str(self.classes_[k]) for k in absent[:5])}"
+                f"StructuredScaling: no label is of class {', '.join(str(self.classes_[i]) for i in absent[:5])}"
                 f"{' …' if len(absent) > 5 else ''}, so these classes are predicted less; "
                 "use bayes if they will occur.",
                 EdgeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-        self._report(scores, found)
 
-    def _log_channel(self, *, own: bool) -> Floats:
-        """Log-probability of each label (column) for a true class (row): annotators, and the network's own floor."""
-        k, bayes = self.n_features_in_, self.bayes_
-        anywhere = (1 - bayes.noise_rate_) * np.eye(k) + bayes.noise_rate_ / k
-        channel = anywhere if bayes.confusions_ is None else bayes.confusions_.matrix
-        floor = max(bayes.floor_, LEAST_FLOOR) if own else 0.0
-        with np.errstate(divide="ignore"):  # a label that cannot be
-            return np.asarray(np.log((1 - floor) * channel + floor / k))
-
-    def _levels(self, n_samples: float) -> int:
-        k, asked = self.n_features_in_, LEVELS.index(self.level) + 1
-        return min(asked, 2) if k > MOST_CLASSES or n_samples < LEAST_SAMPLES * k else asked
-
-    def _temperature_again(self, held: Floats, y: NDArray[np.int64], w: Floats, t: float) -> Map:
-        again = BayesianTemperatureScaling(prior_centre=self.bayes_.prior_centre - np.log(t))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", EdgeWarning)
-            return again.fit(held, y, w).map_
-
-    def _report(self, scores: Scores, found: Found) -> None:
-        value, changed = judge(self.map_, scores)
-        bayes = self.bayes_.fit_report_
-        fell_back = not self.spread_
-        message = bayes.message
-        if not fell_back and bayes.edge is None:
-            message = f"evidence in {found.rounds} rounds, gradient {found.gradient_norm:.0e} per sample; {message}"
-        self.fit_report_ = FitReport(
-            bayes.converged and (fell_back or found.converged),
-            bayes.error if fell_back else found.gap,
-            bayes.edge,
-            value,
-            len(scores),
-            found.rounds,
-            message,
-            None if fell_back else found.gradient_norm,
-            changed,
+    def _report(self, scores: LabelledScores, found: Structure, edge: Literal["low", "high"] | None) -> None:
+        norm, converged = found.fit.gradient_norm, found.fit.gradient_norm < GRADIENT
+        simple = not self.prior_std_
+        message = f"evidence in {found.fit.rounds} rounds, gradient {norm:.0e} per sample"
+        if simple:
+            message += "; on held-out samples a simpler map is better: " + self.describe()[-1]
+        self.fit_report_ = FitReport.of(
+            self.map_,
+            scores,
+            converged=simple or converged,
+            objective_gap=None if simple else found.gap,
+            edge=edge,
+            n_iter=found.fit.rounds,
+            message=message,
+            gradient_norm=None if simple else norm,
+            left_alone=self.map_ == ScaleMap(1.0),
         )
-        if not (fell_back or found.converged):
+        if edge is not None and self.t_range is not None:
+            low, high = self.t_range
             warnings.warn(
-                f"StructuredScaling: the fit stopped at a gradient of {found.gradient_norm:.1e} per sample.",
-                AttemperWarning,
+                f"StructuredScaling: T lies on the edge of the range ({low:g}, {high:g}), or beyond it; widen "
+                f"{option('t_range', '--t-range')}, or leave it out.",
+                EdgeWarning,
+                stacklevel=4,
+            )
+        if not (simple or converged):
+            warnings.warn(
+                f"StructuredScaling: the fit stopped at a gradient of {norm:.1e} per sample.",
+                ConvergenceWarning,
                 stacklevel=4,
             )
 
     def known_within(self) -> float | None:
-        """Return the factor within which the data fix the overall temperature, as `bayes_` finds it."""
-        return self.bayes_.known_within()
-
-    def _fitted_to_dict(self) -> dict[str, Any]:
-        return {
-            "bayes": self.bayes_._fitted_to_dict(),
-            "bayes_map": self.bayes_.map_.to_dict(),
-            "bayes_report": asdict(self.bayes_.fit_report_),
-            "weight": self.weight_.tolist(),
-            "bias": self.bias_.tolist(),
-            "spread": self.spread_,
-            "gain": self.gain_,
-        }
+        """Return the factor by which the ends of the interval of T differ from T."""
+        low, high = self.temperature_interval_
+        return max(self.temperature_ / low, high / self.temperature_)
 
     def _fitted_from_fields(self, content: Fields) -> None:
-        bayes = self._bayesian()
-        bayes._begin(self.n_features_in_, None)
-        bayes.map_ = map_from_fields(content.fields("bayes_map"))
-        bayes._fitted_from_fields(content.fields("bayes"))
-        bayes.fit_report_ = FitReport.from_fields(content.fields("bayes_report"))
-        self.bayes_ = bayes
+        if "bayes" in content:  # before 0.2 they hold the Bayesian fit that they started from
+            bayes = dict(content.fields("bayes").content)
+            if "floor" in bayes:
+                bayes["uniform_mass"] = bayes.pop("floor")
+            content = Fields(bayes | content.content, content.where)
+        super()._fitted_from_fields(content)
+
+    def _temperatures_of_map(self) -> tuple[float, float]:
+        """Return the range that the overall temperature lies in if the map is its own."""
+        of, scale = self.map_, 1.0
+        if isinstance(of, AffineMap):
+            own = np.diag(of.weight) if of.weight.ndim == 2 else of.weight
+            of, scale = of.then, max(float(own.mean()), 1e-300)
+        betas = of.betas if isinstance(of, MixtureMap) else (of.beta,) if isinstance(of, ScaleMap) else (1.0,)
+        return 0.999 / (scale * max(betas)), 1.001 / (scale * min(betas))
+
+    def _check_stored(self, content: Fields) -> None:
         k = self.n_features_in_
-        self.bias_ = content.array("bias", (k,))
-        self.weight_ = content.array("weight")
-        if self.weight_.shape not in ((k,), (k, k)):
-            raise FileError(f"{content.where}: the field 'weight' has shape {self.weight_.shape} for {k} classes")
+        if self.bias_.shape != (k,) or self.weight_.shape not in ((k,), (k, k)):
+            shapes = f"weight of shape {self.weight_.shape} and bias of shape {self.bias_.shape}"
+            raise FileError(f"{content.where}: {shapes} for {k} classes")
         if isinstance(self.map_, AffineMap):
             same = np.array_equal(self.weight_, self.map_.weight) and np.array_equal(self.bias_, self.map_.bias)
         else:
-            same = self.map_ == bayes.map_
+            same = isinstance(self.map_, ScaleMap | MixtureMap) and not self.prior_std_
         if not same:
             raise FileError(f"{content.where}: not those of the map in this file; fit it again")
-        spread = content.fields("spread")
-        self.spread_ = {name: spread.number(name) for name in spread.content}
-        self.gain_ = content.number("gain")
+        low, high = self._temperatures_of_map()
+        if not self.temperature_ > 0:
+            raise FileError(f"{content.where}: a temperature of {self.temperature_:g}; expected a positive one")
+        if "bayes" in content:  # before 0.2, that of a fit without class structure
+            t = float(np.clip(self.temperature_, low, high))
+            least, most = (end * t / self.temperature_ for end in self.temperature_interval_)
+            self.temperature_interval_ = (least, most)
+            self.temperature_ = t
+        if not low <= self.temperature_ <= high:
+            raise FileError(
+                f"{content.where}: a temperature of {self.temperature_:g}, but the map in this file has {low:.6g} to "
+                f"{high:.6g}; fit it again"
+            )
+        if self.confusions_ is not None and not self.confusions_.fits(k):
+            raise FileError(f"{content.where}: confusions: no transition matrix of {k} classes")
 
 
 def _folds(x: Floats) -> NDArray[np.int64]:
-    """Fold of each sample, told by its logits: the same wherever it stands, whatever the order of the classes."""
-    size = np.log(np.maximum(np.einsum("nk,nk->n", x, x), 1e-300))
-    return np.asarray(np.floor(FOLDS * (1000 * size % 1)).astype(np.int64) % FOLDS)
+    """Fold of each sample by the rank of its size: of no order of samples or classes, of no scale; equal ones agree."""
+    _, rank = np.unique(np.einsum("nk,nk->n", x, x), return_inverse=True)
+    return np.asarray(rank % FOLDS, dtype=np.int64)

@@ -16,15 +16,19 @@ from typing import NoReturn
 
 import click
 
-from attemper.cli import (  # noqa: F401 (add their commands)
-    demonstration,
-    drifting,
-    exporting,
-    inspecting,
-    referring,
-    reporting,
-    reproduction,
-    sketching,
+from attemper.cli import (  # noqa: F401 (each adds its command)
+    apply,
+    compare,
+    demo,
+    drift,
+    evaluate,
+    export,
+    fit,
+    inspect,
+    methods,
+    refer,
+    report,
+    sketch,
 )
 from attemper.cli.commands import cli
 from attemper.cli.output import err, out, unwritable, visible
@@ -33,20 +37,20 @@ from attemper.errors import AttemperError, AttemperWarning
 __all__ = ["main"]
 
 
-def main() -> NoReturn:
-    """Run the command line; every expected failure is one message and exit code 2."""
+def main(command: click.Command = cli, name: str = "attemper") -> NoReturn:
+    """Run a command; every expected failure is one message and exit code 2."""
     debug = "--debug" in sys.argv
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
+    for which in ("stdout", "stderr"):
+        stream = getattr(sys, which)
         if stream is None:  # closed by whoever started us
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
+            setattr(sys, which, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks θ or → is no reason to fail
     try:
         with warnings.catch_warnings(), ending_on_signals():
             warnings.simplefilter("always", AttemperWarning)
             warnings.showwarning = show_once()
-            code = cli.main(prog_name="attemper", standalone_mode=False)
+            code = command.main(prog_name=name, standalone_mode=False)
             with unwritable():
                 out.file.flush()
         sys.exit(code if isinstance(code, int) else 0)
@@ -106,11 +110,11 @@ def show_once() -> Callable[..., None]:
     def show(message: Warning | str, *_: object, **__: object) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            err.print(f"warning: {message}", markup=False)
+            err.print(f"warning: {message}")
 
     return show
 
 
 def fail(message: str, code: int) -> NoReturn:
-    err.print(f"attemper: {message}", markup=False)
+    err.print(f"attemper: {message}")
     sys.exit(code)

@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from attemper.calibrators import Calibrator
+from attemper._paths import as_path, expand_paths, local
+from attemper.calibrators import METHODS, Calibrator
 from attemper.cli.output import COLUMNS, err
-from attemper.engines import ENGINES
 from attemper.errors import AttemperError, FileError, InputError
-from attemper.files import expanded
-from attemper.files.reading import listed, read_lines
-from attemper.places import local, place
+from attemper.io import InputSpec
+from attemper.io.reading import listed, read_lines
+from attemper.sharded import ENGINES
 from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
@@ -29,6 +29,20 @@ OWN_OPTIONS = {
     "theta": "--theta",
     "loss": "--loss",
 }
+
+
+# Flags that had another name before version 0.2.0.
+RENAMED_FLAGS = {
+    "--floor": "--zeros-as",
+    "--interval": "--confidence-level",
+    "--for": "--methods",
+    "--of": "--miss-rate-of",
+    "--gives": "--output-kind",
+    "--level": "--guarantee-level",
+}
+
+
+MOVED_COMMANDS = {"reproduce": "`python -m experiments.reproduce`, in a clone of the repository,"}
 
 
 class InputPath(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
@@ -43,11 +57,44 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]
     name = "file"
 
 
-INPUT, OUTPUT = InputPath(), OutputPath()
+class Method(click.ParamType):  # type: ignore[type-arg]
+    """The name of a method; those of other packages are looked for only if a name is unknown."""
+
+    name = "method"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return all names, for --help."""
+        return f"[{'|'.join(METHODS)}]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Refuse a name that is unknown."""
+        if value not in METHODS:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, METHODS))}.", param, ctx)
+        return str(value)
+
+
+INPUT, OUTPUT, METHOD = InputPath(), OutputPath(), Method()
 
 
 class CheckedCommand(click.Command):
-    """A command that refuses, before any work, to write over one of its own inputs, and reports what it read."""
+    """A command with --json and --debug, that refuses, before any work, to write over one of its own inputs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for machines."),
+            click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the Python traceback of an error."),
+        ]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options; one that had another name before version 0.2.0 is an error that names the new one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            new = RENAMED_FLAGS.get(error.option_name)
+            if new is None or not any(new in parameter.opts for parameter in self.params):
+                raise
+            raise click.UsageError(f"{error.option_name} is {new} since version 0.2.0.", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check every output against every input, then run; at the end report the columns taken as logits."""
@@ -55,7 +102,7 @@ class CheckedCommand(click.Command):
         result = super().invoke(ctx)
         if not ctx.params.get("as_json"):  # which has them in the JSON
             for path, columns in ctx.meta.get(COLUMNS, {}).items():
-                err.print(f"{path}: logits are the columns {listed(columns)}", markup=False)
+                err.print(f"{path}: logits are the columns {listed(columns)}")
         return result
 
 
@@ -64,100 +111,23 @@ class Commands(click.Group):
 
     command_class = CheckedCommand
 
-
-def with_debug(command: Command) -> Command:
-    """Let a command take --debug, which `main` looks at."""
-    return click.option("--debug", is_flag=True, expose_value=False, help="Show the Python traceback of an error.")(
-        command
-    )
-
-
-def with_json(command: Command) -> Command:
-    """Let a command print JSON."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(command)
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command; one that has moved in version 0.2.0 is an error that names the new place."""
+        if args and args[0] in MOVED_COMMANDS and args[0] not in self.commands:
+            raise click.UsageError(f"{args[0]} is {MOVED_COMMANDS[args[0]]} since version 0.2.0.", ctx)
+        return super().resolve_command(ctx, args)
 
 
-def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
-    """Options that say how input files are to be read; the command gets ``read``, a dict of them.
-
-    Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
-    only where an option names them.
-    """
-    labels_default = "[default: labels; label]" if labels else "[default: none are read]"
-    options = {
-        "logits_key": click.option(
-            "--logits-key",
-            metavar="NAME",
-            help="Array or column of logits [default: logits, or probs with --probs; in a table every column but the "
-            "label's]. In a table with one column per class: what their names begin with.",
-        ),
-        "labels": click.option(
-            "--labels",
-            type=INPUT,
-            multiple=True,
-            metavar="FILE.npy",
-            help="Labels of logits in .npy; once for each input file.",
-        ),
-        "labels_key": click.option("--labels-key", metavar="NAME", help=f"Array or column of labels {labels_default}."),
-        "weights_key": click.option(
-            "--weights-key", metavar="NAME", help="Array or column of sample weights [default: none]."
-        ),
-        "probs": click.option(
-            "--probs", is_flag=True, help="The input holds probabilities, not logits. Never guessed."
-        ),
-        "floor": click.option(
-            "--floor",
-            type=float,
-            metavar="P",
-            help="With --probs: what probabilities of exactly 0 stand for, such as 1e-8.",
-        ),
-        "classes": click.option(
-            "--classes",
-            type=INPUT,
-            metavar="FILE|A,B,…",
-            help="Names of the classes in column order: a text file with one a line, or a list. Labels are then these "
-            "names, or column numbers where no name is a number itself.",
-        ),
-        "mask_key": click.option(
-            "--mask-key", metavar="NAME", help="Tokens: array of 0 and 1, which positions count [default: all]."
-        ),
-        "ignore_index": click.option(
-            "--ignore-index", type=int, metavar="N", help="Rows with this label do not count, such as -100."
-        ),
-        "next_token": click.option(
-            "--next-token",
-            is_flag=True,
-            help="Tokens: --labels-key names the input ids, and each position is judged by the next one.",
-        ),
-        "columns": click.option(
-            "--columns",
-            metavar="ID,ID,…",
-            help="Take only these columns of logits, such as the tokens of answer options; labels count within them.",
-        ),
-        "labels_are": click.option(
-            "--labels-are",
-            type=click.Choice(["names", "numbers", "options", "tokens"]),
-            help="With --classes: labels are names, or column numbers. With --columns: labels are 0, 1, … among them, "
-            "or token ids [default: options].",
-        ),
-        "skip_empty": click.option(
-            "--skip-empty", is_flag=True, help="Pass over files without rows; otherwise one is an error."
-        ),
-    }
-    if not weights:
-        # Without labels every row counts, and is written.
-        for name in ("weights_key", "classes", *(() if labels else ("mask_key", "ignore_index", "next_token"))):
-            del options[name]
+def bundled(
+    name: str, build: Callable[[dict[str, Any]], Any], options: dict[str, Command]
+) -> Callable[[Command], Command]:
+    """Add options to a command, which gets what ``build`` makes of their values as the argument ``name``."""
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def wrapped(**given: Any) -> Any:
-            read = {name: given.pop(name) for name in options}
-            read["labels"] = read["labels"] or None
-            if "classes" in read:
-                read["classes"] = class_names(read["classes"])
-            read["columns"] = column_numbers(read["columns"])
-            return command(read=read, **given)
+            values = {option: given.pop(option) for option in options}
+            return command(**{name: build(values)}, **given)
 
         for option in reversed(options.values()):
             wrapped = option(wrapped)
@@ -166,87 +136,128 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
     return decorate
 
 
-def spreading(command: Command) -> Command:
-    """Options that say who works on the files; the command gets ``spread``, a dict of those that were told."""
-    options = {
-        "workers": click.option(
-            "--workers",
-            type=int,
-            metavar="N",
-            help="Work on N files at a time, each in a process of its own [default: 1].",
-        ),
-        "engine": click.option(
-            "--engine",
-            type=click.Choice(ENGINES),
-            help="Who works on the files [default: serial; processes with --workers]. dask and ray start workers on "
-            "this machine unless --scheduler tells a cluster.",
-        ),
-        "scheduler": click.option(
-            "--scheduler", metavar="ADDRESS", help="The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."
-        ),
-        "retries": click.option(
-            "--retries",
-            type=int,
-            metavar="N",
-            help="Try a file again, up to N times, when its worker was lost [default: 0].",
-        ),
-        "resume": click.option(
-            "--resume",
-            is_flag=True,
-            help="Go on after a failure: use what OUTPUT.shards/ keeps of the files that were finished.",
-        ),
-    }
+def _options(**about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]) -> dict[str, Command]:
+    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more."""
+    found = {}
+    for name, (metavar, text, *more) in about.items():
+        kind: dict[str, Any] = {"is_flag": True} if metavar is None else {"metavar": metavar}
+        found[name] = click.option("--" + name.replace("_", "-"), name, help=text, **kind, **(more[0] if more else {}))
+    return found
 
-    @functools.wraps(command)
-    def wrapped(**given: Any) -> Any:
-        told = {name: given.pop(name) for name in options}
-        # Zero is told, and an error; None and False are not told.
-        spread = {name: value for name, value in told.items() if value is not None and value is not False}
-        return command(spread=spread, **given)
 
-    for option in reversed(options.values()):
-        wrapped = option(wrapped)
-    return wrapped
+# The fields of `InputSpec`.
+SPEC_OPTIONS = _options(
+    logits_key=(
+        "NAME",
+        "Array or column of logits [default: logits, or probs with --probs; in a table every column but the label's]. "
+        "In a table with one column per class: what their names begin with.",
+    ),
+    labels=("FILE.npy", "Labels of logits in .npy; once for each input file.", {"type": INPUT, "multiple": True}),
+    labels_key=("NAME", "Array or column of labels [default: labels; label]."),
+    weights_key=("NAME", "Array or column of sample weights [default: none]."),
+    probs=(None, "Treat the input as probabilities (never auto-detected)."),
+    zeros_as=("P", "With --probs: what probabilities of exactly 0 stand for, such as 1e-8.", {"type": float}),
+    classes=(
+        "FILE|A,B,…",
+        "Names of the classes in column order: a text file with one a line, or a list. Labels are then these names, or "
+        "column numbers where no name is a number itself.",
+        {"type": INPUT},
+    ),
+    mask_key=("NAME", "Tokens: array of 0 and 1, which positions count [default: all]."),
+    ignore_index=("N", "Rows with this label do not count, such as -100.", {"type": int}),
+    next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
+    columns=(
+        "ID,ID,…",
+        "Take only these columns of logits, such as the tokens of answer options; labels count within them.",
+    ),
+    labels_are=(
+        "[names|numbers|options|tokens]",
+        "With --classes: labels are names, or column numbers. With --columns: labels are 0, 1, … among them, or token "
+        "ids [default: options].",
+        {"type": click.Choice(["names", "numbers", "options", "tokens"])},
+    ),
+    skip_empty=(None, "Skip files without rows; otherwise one is an error."),
+)
+UNLABELLED = _options(labels_key=("NAME", "Array or column of labels [default: none are read]."))
+
+
+def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
+    """Options of reading; the command gets ``spec``, an `InputSpec`.
+
+    Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
+    only where an option names them.
+    """
+    options = SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED
+    left_out = set() if weights else {"weights_key", "classes"}
+    left_out |= set() if labels else {"mask_key", "ignore_index", "next_token"}  # every row counts, and is written
+
+    def spec(given: dict[str, Any]) -> InputSpec:
+        given["input"] = "probs" if given.pop("probs") else "logits"
+        given["classes"], given["columns"] = class_names(given.get("classes")), column_numbers(given["columns"])
+        return InputSpec(need_labels=labels, **given)
+
+    return bundled("spec", spec, {name: option for name, option in options.items() if name not in left_out})
+
+
+# Zero is given, and an error; None and False are not given.
+spreading = bundled(
+    "spread",
+    lambda given: {name: value for name, value in given.items() if value is not None and value is not False},
+    _options(
+        workers=("N", "Work on N files at a time, each in a process of its own [default: 1].", {"type": int}),
+        engine=(
+            f"[{'|'.join(ENGINES)}]",
+            "Who works on the files [default: serial; processes with --workers]. dask and ray start workers on this "
+            "machine unless --scheduler names a cluster.",
+            {"type": click.Choice(ENGINES)},
+        ),
+        scheduler=("ADDRESS", "The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."),
+        retries=("N", "Try a file again, up to N times, when its worker was lost [default: 0].", {"type": int}),
+        resume=(None, "Go on after a failure: use what OUTPUT.shards/ keeps of the files that were finished."),
+    ),
+)
+"""Options of who works on the files; the command gets ``spread``, a dict of those that were given."""
 
 
 def with_val(command: Command) -> Command:
-    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``read_val``."""
+    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``val_spec``."""
 
     @functools.wraps(command)
-    def wrapped(
-        *,
-        read: dict[str, Any],
-        val_logits_key: str | None,
-        val_labels_key: str | None,
-        val_labels: str | None,
-        **given: Any,
-    ) -> Any:
-        read_val = read | {
-            "logits_key": val_logits_key or read["logits_key"],
-            "labels_key": val_labels_key or read["labels_key"],
-            "labels": val_labels,
-        }
-        return command(read=read, read_val=read_val, **given)
+    def wrapped(*, spec: InputSpec, val_keys: dict[str, Any], **given: Any) -> Any:
+        own = {name.removeprefix("val_"): value for name, value in val_keys.items() if value is not None}
+        return command(spec=spec, val_spec=spec.updated(**{"labels": None, **own}), **given)
 
-    options = (
-        click.option(
-            "--val-logits-key", metavar="NAME", help="Name of the logits in VAL, if it is another than in TEST."
+    return bundled(
+        "val_keys",
+        dict,
+        _options(
+            val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
+            val_labels_key=("NAME", "Name of the labels in VAL, if it is another than in TEST."),
+            val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
         ),
-        click.option(
-            "--val-labels-key", metavar="NAME", help="Name of the labels in VAL, if it is another than in TEST."
-        ),
-        click.option(
-            "--val-labels",
-            type=INPUT,
-            metavar="FILE.npy",
-            help="Labels of VAL, when it is an .npy file (TEST: --labels).",
-        ),
-    )
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+    )(wrapped)
 
 
+selecting = bundled(
+    "selecting",
+    dict,
+    _options(
+        cv=(
+            "N",
+            "Folds of the cross-validation on VAL that selects a method; 0: recommend the default [default: 5; 2 for "
+            "more than 500 000 logits].",
+            {"type": int},
+        ),
+        clusters=(
+            "NAME|FILE",
+            "Which rows are the same case, such as a patient: an array of TEST and of VAL (.npz), or a text file with "
+            "one name a line. A case is in one fold, and counts once where methods are compared.",
+            {"type": INPUT},
+        ),
+        val_clusters=("NAME|FILE", "The same of VAL, if it is another than in TEST.", {"type": INPUT}),
+    ),
+)
+"""Options of how a method is selected; the command gets ``selecting``, a dict."""
 noisy_option = click.option(
     "--noisy",
     is_flag=True,
@@ -256,8 +267,9 @@ noisy_option = click.option(
 noise_option = click.option(
     "--noise",
     type=click.Choice(["uniform", "classwise"]),
-    help="How labels go wrong, with --noisy: anywhere, or classwise, as people confuse certain classes with others. "
-    "[default: uniform for bayes, classwise for structured]",
+    help="How labels go wrong, with --noisy: uniform, anywhere, or classwise, as people confuse certain classes with "
+    "others. By default both are weighed, with class biases of the network in the model; naming one restricts the set. "
+    "From several files, shards or sketches, and for more than 1000 classes, bayes leaves biases and confusions out.",
 )
 param_option = click.option(
     "-p",
@@ -267,8 +279,8 @@ param_option = click.option(
     metavar="NAME=VALUE",
     help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; more than once for several.",
 )
-interval_option = click.option(
-    "--interval", type=float, default=0.95, show_default=True, help="Level of the intervals."
+confidence_level_option = click.option(
+    "--confidence-level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
 t_range_option = click.option(
@@ -276,7 +288,8 @@ t_range_option = click.option(
     type=float,
     nargs=2,
     metavar="LOW HIGH",
-    help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}; fit --method ts: any].",
+    help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}, or a range that suits the "
+    "scale of the logits; fit --method ts: any].",
 )
 files_argument = click.argument("inputs", type=INPUT, nargs=-1, required=True, metavar="INPUT…")
 map_argument = click.argument("map_file", type=INPUT, metavar="MAP")
@@ -285,17 +298,17 @@ test_argument = click.argument("test", type=INPUT)
 
 
 def check_noise(noisy: bool, noise: str | None) -> None:
-    """Refuse to be told how labels go wrong where they are said to be right."""
+    """Refuse --noise without --noisy."""
     if noise is not None and not noisy:
-        raise InputError(f"--noise {noise} says how labels go wrong; say --noisy too")
+        raise InputError(f"--noise {noise} describes how labels go wrong; add --noisy")
 
 
-def parameters(told: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
+def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
     """Read NAME=VALUE, values as in JSON or as plain text."""
-    # What has an option of its own is told by that; forgetting is for streams.
+    # Some parameters have an option of their own; forgetting is for streams.
     known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS and name != "half_life"]
     found: dict[str, Any] = {}
-    for text in told:
+    for text in given:
         name, equals, value = text.partition("=")
         if name in OWN_OPTIONS and name in calibrator.own_params():
             raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
@@ -303,6 +316,10 @@ def parameters(told: Sequence[str], calibrator: type[Calibrator]) -> dict[str, A
             raise InputError(
                 f"-p {text}: a fit forgets nothing; half_life is for partial_fit, in Python (docs/drift.md)"
             )
+        if equals and name in calibrator.renamed_params:
+            new = calibrator.renamed_params[name]
+            new = f"-p {new}=…" if new in known else f"--{new.replace('_', '-')}"
+            raise InputError(f"-p {text}: {name} is {new} since version 0.2.0")
         if not equals or name not in known:
             raise InputError(
                 f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"
@@ -314,30 +331,35 @@ def parameters(told: Sequence[str], calibrator: type[Calibrator]) -> dict[str, A
     return found
 
 
-def class_names(told: str | None) -> list[str] | None:
+def method_names(methods: str | None) -> list[str] | None:
+    """Read a list of methods; None: all of them."""
+    return None if methods is None else [name.strip() for name in methods.split(",")]
+
+
+def class_names(given: str | None) -> list[str] | None:
     """Read names from a list or from a file."""
-    if told is None:
+    if given is None:
         return None
-    if "," in told:
-        return [name.strip() for name in told.split(",")]
+    if "," in given:
+        return [name.strip() for name in given.split(",")]
     try:
-        lines = read_lines(place(told))
+        lines = read_lines(as_path(given))
     except FileError as error:
-        raise FileError(f"--classes {told}: neither a list such as cat,dog nor a readable file: {error}") from None
+        raise FileError(f"--classes {given}: expected a list such as cat,dog or a readable file; {error}") from None
     return [line.strip() for line in lines if line.strip()]
 
 
-def column_numbers(told: str | None) -> list[int] | None:
+def column_numbers(given: str | None) -> list[int] | None:
     """Read a list of column numbers."""
-    if told is None:
+    if given is None:
         return None
     try:
-        if "_" in told or not told.isascii():  # Python alone takes 1_0 for 10
+        if "_" in given or not given.isascii():  # Python alone takes 1_0 for 10
             raise ValueError
-        return [int(number) for number in told.split(",")]
+        return [int(number) for number in given.split(",")]
     except ValueError:
         raise InputError(
-            f"--columns {told}: expected column numbers with commas between, such as 317,418,356"
+            f"--columns {given}: expected column numbers with commas between, such as 317,418,356"
         ) from None
 
 
@@ -373,16 +395,16 @@ def check_writable(path: str, inputs: Sequence[str], fix: str) -> None:
     if not there_is_a_folder:
         raise FileError(f"{path}: the folder {target.parent} does not exist")
     if is_folder:
-        raise FileError(f"{path or repr(path)}: a folder; give the name of a file to write")
+        raise FileError(f"{path or repr(path)}: a folder; pass the name of a file to write")
     if lost is not None:
         also = "" if lost == path else f" ({lost} is or holds the same file)"
-        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; give {fix}")
+        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; use {fix}")
 
 
 def _files(given: str) -> Iterator[Path]:
     """List the files on this machine that an input names; none where it is no file, which its reader reports."""
     try:
-        found = expanded(given)
+        found = expand_paths(given)
     except AttemperError:
         return
     for path in found:

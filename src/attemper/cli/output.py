@@ -19,10 +19,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from attemper.comparison import Comparison
+from attemper._paths import local
+from attemper.comparison import Comparison, CrossValidated
 from attemper.errors import FileError
 from attemper.metrics import Estimate
-from attemper.places import local
 from attemper.sketch import Sketch
 
 
@@ -51,7 +51,12 @@ class PlainConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print; text is one line."""
         with unwritable(self.stderr):
-            super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **options)
+            try:
+                super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **options)
+            except OSError:
+                with contextlib.suppress(OSError), self.capture():  # rich would print the rest the next time
+                    pass
+                raise
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render; also what stands in the cells of a table."""
@@ -89,20 +94,17 @@ def unwritable(is_stderr: bool = False) -> Iterator[None]:
 
 # Nothing wraps in a pipe; a terminal decides for itself.
 _terminal = sys.stdout is not None and sys.stdout.isatty()
-out = PlainConsole(width=None if _terminal else 180, highlight=False, soft_wrap=not _terminal)
-err = PlainConsole(stderr=True, highlight=False, soft_wrap=True)
+out = PlainConsole(width=None if _terminal else 180, markup=False, highlight=False, soft_wrap=not _terminal)
+err = PlainConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
-def say_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
-    """Say what a sketch that was written holds."""
+def print_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
+    """Print what a sketch that was written holds."""
     size = local(output).stat().st_size
     if as_json:
         print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
     else:
-        out.print(
-            f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB",
-            markup=False,
-        )
+        out.print(f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")
 
 
 COLUMNS = "attemper.columns"  # where a command's context keeps which columns were taken as logits
@@ -110,46 +112,68 @@ COLUMNS = "attemper.columns"  # where a command's context keeps which columns we
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
-WIDE = 170  # columns that the table with every interval takes
+WIDE = 178  # columns that the table with every interval takes
 
 
 def print_comparison(result: Comparison, interval: float) -> None:
     """Print the table of methods and the recommendation; what a narrow terminal has no room for is left out."""
     wide = out.width >= WIDE
-    words = f"on the test set, with {interval:.0%} intervals. "
+    words = ""
+    if result.n_folds:
+        words = "CV NLL: on held-out validation samples, which select" + (
+            ", and the difference to the recommended method with its standard error. " if wide else ". "
+        )
+    words += "The rest is on the test set, which evaluates only" + (
+        f", with {interval:.0%} intervals. " if wide else ". "
+    )
+    if result.confidence_set is not None:
+        words += f"*: with {interval:.0%} confidence one of these is the lowest; they can be, to within 0.001. "
     words += "chance: mean ECE of" if wide else "p: share of draws of"
     words += " a perfectly calibrated network"
     words += ", p: share of its draws that reach the ECE" if wide else " that reach the ECE"
-    words += ". changed: predictions other than the network's."
+    words += ". area: how well confidence ranks errors, for referral. changed: predictions other than the network's."
     if not wide:
         words += f" A terminal of {WIDE} columns, or --json, shows more."
     table = Table(caption=words, caption_justify="left")
     if not wide:
-        table.box, table.show_edge, table.pad_edge = box.SIMPLE_HEAD, False, False
+        table.box, table.show_edge, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, False, (0, 1, 0, 0)
     table.add_column("method", no_wrap=True)
-    titles = [*SHOWN.values(), "chance"] if wide else ["accuracy", "NLL", "ECE (p)"]
-    for title in [*titles, "changed", "T", *(["fit time"] if wide else [])]:
+    titles = ["accuracy", "NLL", "Brier", "ECE", "chance"] if wide else ["accuracy", "NLL", "ECE (p)"]
+    for title in [*(["CV NLL"] if result.n_folds else []), *titles, "area", "changed", "T"]:
         table.add_column(title, justify="right", no_wrap=True)
     for row in result.rows:
         if row.metrics is None:
             continue
         t = "" if row.temperature is None else f"{row.temperature:.3f}"
         changed = "" if row.changed == 0 else f"{row.changed:.1%}"
+        star = "*" if row.method in (result.confidence_set or ()) else " "
+        held_out = [cross_validated(row.cv, wide)] if result.n_folds else []
+        nll = row.metrics["nll"]
         if wide:
-            figures = [*(number(row.metrics[m]) for m in SHOWN), by_chance(row.metrics["ece"])]
+            figures = [number(row.metrics["accuracy"]), number(nll) + star, alone(row.metrics["brier"])]
+            figures += [number(row.metrics["ece"]), by_chance(row.metrics["ece"])]
         else:
-            figures = [alone(row.metrics["accuracy"]), number(row.metrics["nll"], 3), with_p(row.metrics["ece"])]
-        fit_time = ["" if row.method == "none" else f"{1e3 * row.seconds:.1f} ms"] if wide else []
-        table.add_row("uncalibrated" if row.method == "none" else row.method, *figures, changed, t, *fit_time)
+            figures = [alone(row.metrics["accuracy"]), alone(nll) + star, with_p(row.metrics["ece"])]
+        area = "" if row.referral_area is None else alone(row.referral_area)
+        table.add_row("uncalibrated" if row.method == "none" else row.method, *held_out, *figures, area, changed, t)
     out.print(table)
     print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
     for row in result.rows:
         if row.metrics is None:
             why = row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"
-            out.print(f"{row.method}: {why}", markup=False)
+            out.print(f"{row.method}: {why}")
         for note in row.notes:
-            err.print(f"warning: {note}", markup=False)
-    out.print(result.reason, markup=False)
+            err.print(f"warning: {note}")
+    out.print(result.reason)
+
+
+def cross_validated(found: CrossValidated | None, wide: bool) -> str:
+    """Write the NLL on held-out samples; with the difference to the recommended method where there is room."""
+    if found is None:
+        return "–"
+    if not wide or not np.isfinite(found.nll) or found.standard_error == 0:
+        return f"{found.nll:.4f}"
+    return f"{found.nll:.4f} ({found.above:+.4f} ± {found.standard_error:.4f})"
 
 
 def comparison_json(result: Comparison) -> dict[str, Any]:
@@ -160,13 +184,22 @@ def comparison_json(result: Comparison) -> dict[str, Any]:
             "temperature": row.temperature,
             "seconds": row.seconds,
             "changed": row.changed,
+            "cv": None if row.cv is None else row.cv._asdict(),
             "metrics": None if row.metrics is None else plain(row.metrics),
+            **plain({name: getattr(row, name) for name in ("referral_area", "above_best")}),
             "notes": list(row.notes),
             "failure": row.failure or None,
         }
         for row in result.rows
     ]
-    return {"rows": rows, "recommended": result.recommended, "reason": result.reason}
+    return {
+        "rows": rows,
+        "recommended": result.recommended,
+        "reason": result.reason,
+        "selected_by": result.selected_by,
+        "n_folds": result.n_folds,
+        "confidence_set": None if result.confidence_set is None else list(result.confidence_set),
+    }
 
 
 def number(value: float | Estimate, digits: int = 4) -> str:
@@ -203,10 +236,10 @@ def print_reasons(found: Iterable[Mapping[str, float | Estimate]]) -> None:
             if isinstance(value, Estimate) and value.note and name not in reasons.setdefault(value.note, []):
                 reasons[value.note].append(name)
     for note, names in reasons.items():
-        out.print(f"(–) {', '.join(names)}: {note}", markup=False)
+        out.print(f"(–) {', '.join(names)}: {note}")
 
 
-def plain(metrics: dict[str, float | Estimate]) -> dict[str, Any]:
+def plain(metrics: Mapping[str, float | Estimate | None]) -> dict[str, Any]:
     """Return metrics as plain numbers."""
     return {k: v.to_dict() if isinstance(v, Estimate) else v for k, v in metrics.items()}
 

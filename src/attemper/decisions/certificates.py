@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 from scipy.stats import beta
 
-from attemper.arrays import Floats
+from attemper._typing import Floats
 from attemper.metrics import Estimate
 
 __all__ = [
@@ -48,7 +48,7 @@ class Certificate:
 
 
 def samples_needed(alpha: float, delta: float) -> int:
-    """Right answers in a row after which a risk above ``alpha`` is unlikely.
+    """Right predictions in a row after which a risk above ``alpha`` is unlikely.
 
     >>> samples_needed(0.05, 0.05)
     59
@@ -183,7 +183,7 @@ def proportion(k: float, n: float, level: float) -> Estimate:
 
 
 def _from_the_top(confidence: Floats, wrong: NDArray[np.bool_], counts: Floats) -> tuple[Floats, Floats, Floats]:
-    """Distinct confidences, falling; how many are at least as sure, and how many of those are wrong."""
+    """Distinct confidences, falling; how many are at least as confident, and how many of those are wrong."""
     value, group = np.unique(-confidence, return_inverse=True)
     decided = np.bincount(group, counts).cumsum()
     return -value, decided, np.bincount(group, counts * wrong, minlength=len(value)).cumsum()
@@ -191,10 +191,10 @@ def _from_the_top(confidence: Floats, wrong: NDArray[np.bool_], counts: Floats) 
 
 def _too_few(n: int, alpha: float, delta: float) -> str:
     return (
-        f"it takes {samples_needed(alpha, delta)} right answers in a row to be {1 - delta:.4g} sure that at most "
-        f"{alpha:.4g} are wrong, and there are {n} samples"
+        f"it takes {samples_needed(alpha, delta)} right predictions in a row to be {1 - delta:.4g} confident that at "
+        f"most {alpha:.4g} are wrong, and there are {n} samples"
     )
 
 
 def _wrong_among(n: float, errors: float, allowed: int) -> str:
-    return f"among the {n:.0f} surest answers the number of wrong ones is {errors:.0f}, and {allowed} would be allowed"
+    return f"among the {n:.0f} most confident predictions {errors:.0f} are wrong, and {allowed} are allowed"

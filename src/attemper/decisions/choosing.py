@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, replace
-from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.arrays import Floats, as_weights
+from attemper._checks import fraction, one_of, renamed, same_classes
+from attemper._typing import Floats
+from attemper.data.labels import as_weights
 from attemper.decisions.certificates import Certificate, certify_all, certify_decided, samples_needed, start_of
-from attemper.decisions.policy import Guarantee, Of, Policy, Predict, cost_of_deciding, names_of, seen
+from attemper.decisions.policy import Guarantee, MissRateOf, Policy, Predict, as_predictions, cost_of_deciding, names_of
 from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
-from attemper.metrics.risk import check_cost, check_costs, cost_of
+from attemper.metrics.risk import check_costs, cost_of, per_class
 
 __all__ = ["policy_for_budget", "policy_for_cost", "policy_for_miss"]
 
@@ -32,7 +33,7 @@ def policy_for_budget(
     sample_weight: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
-    """Refer the least sure, as many as the budget allows: at most that share. Needs no labels.
+    """Refer the least confident, as many as the budget allows: at most that share. Needs no labels.
 
     Samples of the same confidence are referred together or not at all. The share holds on these samples, and about so
     on others like them.
@@ -52,25 +53,25 @@ def policy_for_budget(
     >>> policy_for_budget(probs, 0.4).threshold, policy_for_budget(probs, 0.3).threshold  # the last two are tied
     (0.6, 0.0)
     """
-    if not (isinstance(budget, Real) and 0 <= budget <= 1):
-        raise InputError(f"{setting('budget', budget)}: a share of the samples, from 0 to 1")
-    p = seen(probs, None, sample_weight)
-    value, group = np.unique(p.top[0], return_inverse=True)
+    fraction("budget", budget, closed=True, such_as="0.2")
+    p = as_predictions(probs, None, sample_weight)
+    value, group = np.unique(p.confidence, return_inverse=True)
     share = np.bincount(group, p.weights).cumsum() / p.weights.sum()
     n_groups = int(np.searchsorted(share, budget + 1e-12, side="right"))  # 0.29 · 100 is a little less than 29
     threshold = 0.0 if n_groups == 0 else 1.0 if n_groups == len(value) else float(value[n_groups - 1])
     referred = share[n_groups - 1] if n_groups else 0.0
-    chosen = f"refers {referred:.2%} of the {len(p)} samples it was chosen on, within a budget of {budget:.2%}"
-    return Policy(threshold, chosen, p.n_classes, len(p), classes=names_of(classes, p.n_classes))
+    rationale = f"refers {referred:.2%} of the {len(p)} samples it was chosen on, within a budget of {budget:.2%}"
+    return Policy(threshold, rationale, p.n_classes, len(p), classes=names_of(classes, p.n_classes))
 
 
+@renamed(level="confidence_level", of="miss_rate_of")
 def policy_for_miss(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
     max_miss: float | Sequence[float],
     *,
-    level: float = 0.95,
-    of: Of = "decided",
+    confidence_level: float = 0.95,
+    miss_rate_of: MissRateOf = "decided",
     per_class: bool | Literal["predicted", "true"] = False,
     fit_probs: ArrayLike | Any = None,
     sample_weight: ArrayLike | None = None,
@@ -78,14 +79,14 @@ def policy_for_miss(
 ) -> Policy:
     """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
 
-    With a confidence of ``level`` in the draw of these samples, the rate of misses among *all* patients like these is
-    at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws. If
-    confidences are tied, as those of binned calibrators are, ``of="decided"`` needs ``fit_probs`` for that; a note of
-    the policy reports if ties are not covered. The samples must not be those that the network was trained on, nor those
-    that the calibration map was fitted on. Trying several methods, bounds or divisions and keeping the one that looks
-    best voids the guarantee.
+    With a confidence of ``confidence_level`` in the draw of these samples, the rate of misses among *all* patients like
+    these is at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws.
+    If confidences are tied, as those of binned calibrators are, ``miss_rate_of="decided"`` needs ``fit_probs`` for
+    that; a note of the policy reports if ties are not covered. The samples must not be those that the network was
+    trained on, nor those that the calibration map was fitted on. Trying several methods, bounds or divisions and
+    keeping the one that looks best voids the guarantee.
 
-    When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``chosen`` says why.
+    When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``rationale`` has the reason.
 
     Parameters
     ----------
@@ -93,17 +94,18 @@ def policy_for_miss(
         Probabilities N×K, calibrated or not, and true classes as column numbers.
     max_miss : float or array of shape (K,)
         Largest rate of misses, such as 0.05. With ``per_class`` there can be one for each class; 1 asks nothing of it.
-    level : float
+    confidence_level : float
         Confidence of the guarantee.
-    of : "decided" or "all"
+    miss_rate_of : "decided" or "all"
         A miss is a sample that is decided, and wrongly. Its rate is taken of the samples that are decided, or of all.
     per_class : bool, "predicted" or "true"
         "predicted" (True): a threshold for each class that is predicted, so that the bounds hold for all of them at
-        once (each has a level of 1 − (1 − level)/K). "true": one threshold, such that of the patients who truly have a
-        class at most its bound are missed, for all classes at once; takes ``of="all"``.
+        once (each has a confidence level of 1 − (1 − confidence_level)/K). "true": one threshold, such that of the
+        patients who truly have a class at most its bound are missed, for all classes at once; takes
+        ``miss_rate_of="all"``.
     fit_probs : array of shape (M, K), optional
         Probabilities of other samples, such as those that fitted the map; no labels are needed. If their confidences
-        are tied, they fix the threshold of the first test. Used with ``of="decided"``.
+        are tied, they fix the threshold of the first test. Used with ``miss_rate_of="decided"``.
     sample_weight : array of shape (N,), optional
         Whole numbers: how often each sample occurred.
     classes : names of the classes in column order, optional
@@ -123,38 +125,34 @@ def policy_for_miss(
     >>> policy.reached, round(policy.threshold, 2)
     (True, 0.82)
     """
-    if not (isinstance(level, Real) and 0 < level < 1):
-        raise InputError(f"{setting('level', level)}: must lie between 0 and 1, such as 0.95")
-    if of not in ("decided", "all"):
-        raise InputError(f"{setting('of', of)}: must be 'decided' or 'all'")
+    fraction("confidence_level", confidence_level)
+    one_of("miss_rate_of", miss_rate_of, get_args(MissRateOf))
+    one_of("per_class", per_class, (True, False, "predicted", "true"))
     by_class: Any = ("predicted" if per_class else None) if isinstance(per_class, bool) else per_class
-    if by_class not in (None, "predicted", "true"):
-        raise InputError(f"per_class={per_class!r}: must be True or False, 'predicted' or 'true'")
-    if by_class == "true" and of != "all":
-        raise InputError("per_class='true' speaks of all patients who have a class: it takes of='all'")
+    if by_class == "true" and miss_rate_of != "all":
+        raise InputError("per_class='true' is about all patients who have a class. Use miss_rate_of='all' with it.")
     if sample_weight is not None:
         _check_whole(sample_weight)
-    p = seen(probs, labels, sample_weight)
+    p = as_predictions(probs, labels, sample_weight)
     bounds = _check_bounds(max_miss, p.n_classes, by_class is not None)
     bound = float(bounds[0]) if np.ndim(max_miss) == 0 else tuple(bounds.tolist())
-    guarantee, n = Guarantee(bound, float(level), of, by_class), int(p.weights.sum())
+    guarantee, n = Guarantee(bound, float(confidence_level), miss_rate_of, by_class), int(p.weights.sum())
     policy = Policy(1.0, "", p.n_classes, n, guarantee, classes=names_of(classes, p.n_classes))
-    policy = replace(policy, chosen=f"chosen on {n} samples so that {policy.promise()}")
+    policy = replace(policy, rationale=f"chosen on {n} samples so that {policy.promise()}")
     other = None
-    if of == "decided":
+    if miss_rate_of == "decided":
         if fit_probs is not None:
-            other = seen(fit_probs)
-            if other.n_classes != p.n_classes:
-                raise InputError(f"fit_probs: expected {p.n_classes} columns, as in probs, got {other.n_classes}")
+            other = as_predictions(fit_probs)
+            same_classes(p.n_classes, other.n_classes, of="probs", where="fit_probs")
             other = other if _tied(other) else None
         if other is None and _tied(p):
             policy = replace(policy, notes=(UNPROVEN,))
     if by_class is None:
-        found = _certified(p, np.ones(len(p), dtype=bool), of, float(bounds[0]), 1 - level, other)
+        found = _certified(p, np.ones(len(p), dtype=bool), miss_rate_of, float(bounds[0]), 1 - confidence_level, other)
         if found.reached:
             return replace(policy, threshold=found.threshold)
-        why = f"{policy.chosen}. That cannot be guaranteed: {found.why}. So everybody is referred"
-        return replace(policy, chosen=why, reached=False)
+        why = f"{policy.rationale}. That cannot be guaranteed: {found.why}. So everybody is referred"
+        return replace(policy, rationale=why, reached=False)
     return _by_class(policy, p, bounds, other)
 
 
@@ -163,7 +161,7 @@ def _by_class(policy: Policy, p: Predictions, bounds: Floats, other: Predictions
     assert policy.guarantee is not None
     _, level, of, by_class = astuple(policy.guarantee)
     predicted = by_class == "predicted"
-    key = p.probs.argmax(axis=1) if predicted else p.labels
+    key = p.prediction if predicted else p.labels
     asked = [int(k) for k in np.flatnonzero(bounds < 1)]
     # Thresholds of predicted classes are chosen one by one, and share what may go wrong. One threshold for true classes
     # fails only where it fails for the class that needs the strictest one: nothing is to be shared.
@@ -176,8 +174,8 @@ def _by_class(policy: Policy, p: Predictions, bounds: Floats, other: Predictions
     thresholds = tuple(found[k].threshold if k in found else 0.0 for k in range(p.n_classes))
     if len(failed) == len(asked) or (failed and not predicted):
         whom = "any class" if len(failed) == len(asked) else "every class asked"
-        why = f"{policy.chosen}. That cannot be guaranteed for {whom}, so everybody is referred"
-        return replace(policy, chosen=why, reached=False, notes=notes)
+        why = f"{policy.rationale}. That cannot be guaranteed for {whom}, so everybody is referred"
+        return replace(policy, rationale=why, reached=False, notes=notes)
     return replace(policy, threshold=thresholds if predicted else max(thresholds), notes=notes)
 
 
@@ -204,13 +202,13 @@ def policy_for_cost(
     Parameters
     ----------
     probs : array of shape (N, K)
-        *Calibrated* probabilities; they say how many K is, and what the rule is expected to cost.
+        *Calibrated* probabilities; they show what the rule is expected to cost.
     labels : array of shape (N,), optional
-        To tell also what it does cost.
+        To report also what it does cost.
     cost_refer : float
         r, the cost of a referral.
     cost_miss : float or array of shape (K,)
-        m, the cost of a wrong answer; an array has one for each true class.
+        m, the cost of a wrong prediction; an array has one for each true class.
     predict : "most_probable" or "least_cost"
         Which class the policy predicts.
     sample_weight : array of shape (N,), optional
@@ -228,10 +226,9 @@ def policy_for_cost(
     >>> policy_for_cost(probs, cost_refer=1, cost_miss=[50, 1], predict="least_cost").refer_or_decide(probs).prediction
     array([0, 0, 0])
     """
-    if predict not in ("most_probable", "least_cost"):
-        raise InputError(f"predict={predict!r}: expected 'most_probable' or 'least_cost'")
-    p = seen(probs, labels, sample_weight)
-    r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
+    one_of("predict", predict, get_args(Predict))
+    p = as_predictions(probs, labels, sample_weight)
+    r, m = check_costs(cost_refer, cost_miss, p.n_classes)
     policy = Policy(None, "", p.n_classes, len(p), classes=names_of(classes, p.n_classes))
     policy = replace(policy, cost_refer=r, cost_miss=tuple(m.tolist()))
     if (m == m[0]).all():
@@ -242,20 +239,20 @@ def policy_for_cost(
     refer, prediction, _ = policy.refer_or_decide(p.probs)
     w = p.weights / p.weights.sum()
     expected = float(w @ np.where(refer, r, cost_of_deciding(p, m, prediction)))
-    chosen = f"refers {float(w @ refer):.2%} of {len(p)} samples, at an expected cost of {expected:.4g} a sample"
+    rationale = f"refers {float(w @ refer):.2%} of {len(p)} samples, at an expected cost of {expected:.4g} a sample"
     if labels is not None:
-        found = float(cost_of(p, refer, r, m, prediction).value(p.weights[:, None])[0])
-        chosen += f" (by their labels {found:.4g})"
-    changed = float(w @ (~refer & (prediction != p.probs.argmax(axis=1))))
+        found = cost_of(p, refer, r, m, prediction).at(p.weights)
+        rationale += f" (by their labels {found:.4g})"
+    changed = float(w @ (~refer & (prediction != p.prediction)))
     if policy.predict == "least_cost":
-        chosen += f". {changed:.2%} of the samples are decided as another class than the most probable one"
-    return replace(policy, chosen=chosen)
+        rationale += f". {changed:.2%} of the samples are decided as another class than the most probable one"
+    return replace(policy, rationale=rationale)
 
 
 def _certified(
     p: Predictions,
     rows: NDArray[np.bool_],
-    of: Of,
+    of: MissRateOf,
     bound: float,
     delta: float,
     other: Predictions | None,
@@ -264,20 +261,19 @@ def _certified(
     """Certify some rows; ``other`` samples, where there are some, fix the start: those predicted so, or all if none."""
     if not rows.any():
         return Certificate(1.0, False, "there is no such sample")
-    confidence, right = p.top
-    these = confidence[rows], right[rows] == 0, p.weights[rows], bound, delta
+    these = p.confidence[rows], ~p.right[rows], p.weights[rows], bound, delta
     if of == "all":
         return certify_all(*these)
     start = None
     if other is not None:
-        own = np.full(len(other), predicted is None) | (other.probs.argmax(axis=1) == predicted)
-        values = other.top[0][own if own.any() else slice(None)]
+        own = np.full(len(other), predicted is None) | (other.prediction == predicted)
+        values = other.confidence[own if own.any() else slice(None)]
         start = start_of(values, np.ones(len(values)), int(p.weights[rows].sum()), bound, delta)
     return certify_decided(*these, start=start)
 
 
 def _tied(p: Predictions) -> bool:
-    return bool(len(np.unique(p.top[0])) < p.weights.sum())
+    return bool(len(np.unique(p.confidence)) < p.weights.sum())
 
 
 def _cases_needed(policy: Policy, p: Predictions, key: NDArray[Any], bounds: Floats, delta: float) -> str:
@@ -296,29 +292,14 @@ def _cases_needed(policy: Policy, p: Predictions, key: NDArray[Any], bounds: Flo
     return f"at least {each} are needed before anybody{so} can be decided"
 
 
-def _check_bounds(max_miss: Any, n_classes: int, per_class: bool) -> Floats:
-    try:
-        values = np.asarray(max_miss, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"max_miss: {error}; expected a rate such as 0.05") from None
-    if values.ndim == 0:
-        if not 0 < values < 1:
-            hint = " No number of samples can guarantee that there is no miss at all." if values == 0 else ""
-            raise InputError(f"{setting('max_miss', max_miss)}: a rate between 0 and 1, such as 0.05.{hint}")
-        return np.full(n_classes, float(values))
-    if not per_class:
-        raise InputError(
-            "max_miss: one number, unless the classes are looked at by themselves: per_class=True or 'true'"
-        )
-    if values.shape != (n_classes,):
-        raise InputError(
-            f"max_miss: shape {values.shape} came; expected a number, or one for each of {n_classes} classes"
-        )
-    bad = np.flatnonzero(~((values > 0) & (values <= 1)))
-    if bad.size:
-        raise InputError(
-            f"{setting('max_miss', float(values[bad[0]]))} of class {bad[0]}: expected above 0 and at most 1"
-        )
+def _check_bounds(max_miss: Any, n_classes: int, by_class: bool) -> Floats:
+    rate = "a rate between 0 and 1, such as 0.05"
+    if np.ndim(max_miss) == 0 and max_miss in (0, 1):
+        hint = " No number of samples can guarantee that there is no miss at all." if max_miss == 0 else ""
+        raise InputError(f"{setting('max_miss', max_miss)}: expected {rate}.{hint}")
+    if np.ndim(max_miss) and not by_class:
+        raise InputError("max_miss: expected one number. Use per_class=True or per_class='true' for one per class.")
+    values = per_class("max_miss", max_miss, n_classes, (np.finfo(float).tiny, 1), rate)
     if (values == 1).all():
         raise InputError("max_miss: 1 for every class asks nothing")
     return values
@@ -329,6 +310,6 @@ def _check_whole(sample_weight: Any) -> None:
     bad = np.flatnonzero(w != np.floor(w))
     if bad.size:
         raise InputError(
-            f"sample_weight: row {bad[0]} is {w[bad[0]]}. A guarantee needs counts: whole numbers that say how often "
-            "each sample occurred. Leave the weights out, or choose by budget or cost."
+            f"sample_weight: row {bad[0]}: expected a whole number, got {w[bad[0]]}. A guarantee needs counts, how "
+            "often each sample occurred. Use no weights, or choose by budget or cost."
         )

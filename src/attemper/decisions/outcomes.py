@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attemper._checks import fraction, renamed
+from attemper._json import to_fields
 from attemper.decisions.certificates import proportion
-from attemper.decisions.policy import Of, Policy, seen
+from attemper.decisions.policy import MissRateOf, Policy, as_predictions
 from attemper.metrics import Estimate
-from attemper.metrics.bootstrap import check_level, estimate
+from attemper.metrics.bootstrap import estimate
 from attemper.metrics.risk import cost_of
 
 __all__ = ["ClassOutcome", "Outcome", "outcome_of"]
@@ -24,8 +26,8 @@ class ClassOutcome:
     name: str
     n: float
     referred: float
-    caught: float  # wrong answers that are referred
-    missed: float  # wrong answers that are decided
+    caught: float  # wrong predictions that are referred
+    missed: float  # wrong predictions that are decided
     miss_rate: Estimate | None  # None: there are no samples to take it of
 
     @property
@@ -35,8 +37,12 @@ class ClassOutcome:
 
     @property
     def errors(self) -> float:
-        """How many answers are wrong."""
+        """How many predictions are wrong."""
         return self.caught + self.missed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and text."""
+        return to_fields(self) | {"decided": self.decided, "errors": self.errors}
 
 
 @dataclass(frozen=True)
@@ -45,27 +51,33 @@ class Outcome:
 
     all: ClassOutcome
     referred_share: Estimate
-    of: Of  # what the miss rate of all, and of predicted classes, is taken of
+    miss_rate_of: MissRateOf  # what the miss rate of all, and of predicted classes, is taken of
     by_class: tuple[ClassOutcome, ...]  # true classes; misses are taken of all samples of the class
     by_predicted: tuple[ClassOutcome, ...]
     cost: Estimate | None  # a sample, where the policy knows costs
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and text; those of all samples come first."""
+        found = to_fields(self)
+        return {**found.pop("all"), **found}
 
+
+@renamed(interval="confidence_level", of="miss_rate_of")
 def outcome_of(
     policy: Policy,
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
     *,
-    of: Of | None = None,
+    miss_rate_of: MissRateOf | None = None,
     sample_weight: ArrayLike | None = None,
-    interval: float = 0.95,
+    confidence_level: float = 0.95,
     seed: int = 0,
 ) -> Outcome:
     """Apply a policy to labelled samples that it was not chosen on.
 
     Shares come with Clopper–Pearson intervals (weights count as repeats: their unit matters), the cost with that of a
     mean (`expected_cost`).
-    ``of`` is that of the policy's guarantee, else "decided".
+    ``miss_rate_of`` is that of the policy's guarantee, else "decided".
 
     Examples
     --------
@@ -74,30 +86,30 @@ def outcome_of(
     >>> found.all.referred, found.all.caught, found.all.missed, found.all.miss_rate.value
     (2.0, 1.0, 1.0, 0.5)
     """
-    check_level(interval)
-    whole: Of = of or (policy.guarantee.of if policy.guarantee else "decided")
-    p = seen(probs, labels, sample_weight)
+    fraction("confidence_level", confidence_level)
+    whole: MissRateOf = miss_rate_of or (policy.guarantee.miss_rate_of if policy.guarantee else "decided")
+    p = as_predictions(probs, labels, sample_weight)
     refer, prediction, _ = policy.refer_or_decide(p.probs)
     wrong = prediction != p.labels
 
-    def group(name: str, rows: NDArray[np.bool_], of: Of) -> ClassOutcome:
+    def group(name: str, rows: NDArray[np.bool_], of: MissRateOf) -> ClassOutcome:
         n, referred, caught, missed = (
             float(p.weights[rows & chosen].sum()) for chosen in (rows, refer, wrong & refer, wrong & ~refer)
         )
         base = n if of == "all" else float(p.weights[rows & ~refer].sum())
-        return ClassOutcome(name, n, referred, caught, missed, proportion(missed, base, interval) if base > 0 else None)
+        return ClassOutcome(
+            name, n, referred, caught, missed, proportion(missed, base, confidence_level) if base > 0 else None
+        )
 
     everybody = group("all", np.ones(len(p), dtype=bool), whole)
     cost = None
     if policy.cost_refer is not None and policy.cost_miss is not None:
         statistic = cost_of(p, refer, policy.cost_refer, policy.cost_miss, prediction)
-        found = estimate(statistic, p.weights, interval, 1000, seed)
-        assert isinstance(found, Estimate)
-        cost = found
+        cost = estimate(statistic, p.weights, confidence_level, seed=seed)
     classes = range(p.n_classes)
     return Outcome(
         everybody,
-        proportion(everybody.referred, everybody.n, interval),
+        proportion(everybody.referred, everybody.n, confidence_level),
         whole,
         tuple(group(policy.name(k), p.labels == k, "all") for k in classes),
         tuple(group(policy.name(k), prediction == k, whole) for k in classes),

@@ -7,15 +7,15 @@ are not. Vovk, Gammerman and Shafer, *Algorithmic Learning in a Random World* (2
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from attemper.arrays import Floats, Labels
+from attemper._checks import whole
+from attemper._json import Fields
+from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
-from attemper.documents import Fields
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import FileError, InputError
 from attemper.kernels.drift import WIDTH, conformal_p_values, log_bets
 from attemper.maps import Map
 
@@ -70,6 +70,7 @@ class ExchangeabilityTest(SequentialTest):
     """
 
     document = "exchangeability test"
+    stored = (*SequentialTest.stored, "seed", "n_reference", "reference")
 
     seed: int
     n_reference: int
@@ -79,20 +80,15 @@ class ExchangeabilityTest(SequentialTest):
     def __init__(
         self, deployed: Calibrator | Map | float, X: Any, y: Any = None, *, alpha: float = 0.05, seed: int = 0
     ) -> None:
-        self._begin(deployed, alpha, seed)
+        super().__init__(deployed, alpha)
+        self.seed = whole("seed", seed, at_least=0)
+        self.reference = ()
         scores, labels = self._read(X, y)
+        self._counts = np.zeros(N_BINS, dtype=np.int64)
         for log_p, part in self._predictions(scores):
-            self._counts = self._counts + np.bincount(_bins(log_p, labels[part]), minlength=N_BINS)
+            self._counts += np.bincount(_bins(log_p, labels[part]), minlength=N_BINS)
         self.n_reference = len(scores)
         self.n_classes = scores.n_classes
-
-    def _begin(self, deployed: Calibrator | Map | float, alpha: float, seed: int) -> None:
-        super().__init__(deployed, alpha)
-        if not isinstance(seed, int | np.integer) or isinstance(seed, bool) or seed < 0:
-            raise InputError(f"seed={seed!r}: expected a whole number that is not negative")
-        self.seed = int(seed)
-        self.reference = ()
-        self._counts = np.zeros(N_BINS, dtype=np.int64)
 
     def describe(self) -> list[str]:
         """Return the verdict as readable lines."""
@@ -125,30 +121,18 @@ class ExchangeabilityTest(SequentialTest):
         self._counts = self._counts + np.bincount(bins, minlength=N_BINS)
         return log_bets(p), np.zeros(0, dtype=np.int64)
 
-    def _extra_to_dict(self) -> dict[str, Any]:
+    def _more_fields(self) -> dict[str, Any]:
         occupied = np.flatnonzero(self._counts)
-        return {
-            "seed": self.seed,
-            "n_reference": self.n_reference,
-            "reference": list(self.reference),
-            "bins": occupied.tolist(),
-            "counts": self._counts[occupied].tolist(),
-        }
+        return {"bins": occupied.tolist(), "counts": self._counts[occupied].tolist()}
 
-    @classmethod
-    def _from_map(cls, found: Map, content: Fields) -> Self:
-        new = cls.__new__(cls)
-        new._begin(found, content.number("alpha"), content.integer("seed"))
-        new.n_reference = content.integer("n_reference")
-        new.reference = tuple(map(str, content.items("reference")))
-        bins, counts = content.array("bins", (-1,)), content.array("counts", (-1,))
-        fits = bins.shape == counts.shape and ((bins >= 0) & (bins < N_BINS) & (bins == np.floor(bins))).all()
-        if not fits or not ((counts >= 1) & (counts == np.floor(counts)) & (counts < 2**53)).all():
-            raise FileError(f"{content.where}: the fields 'bins' and 'counts' do not fit each other")
-        new._counts[bins.astype(np.int64)] = counts.astype(np.int64)
-        if new.n_reference < 1 or new._counts.sum() != new.n_reference + content.integer("n_samples"):
-            raise FileError(f"{content.where}: its numbers contradict each other; not the state of a drift test")
-        return new
+    def _is_consistent(self, content: Fields) -> bool:
+        bins, counts = content.read("bins", Labels), content.read("counts", Labels)
+        if bins.ndim != 1 or bins.shape != counts.shape or not ((bins >= 0) & (bins < N_BINS) & (counts >= 1)).all():
+            return False
+        self._counts = np.zeros(N_BINS, dtype=np.int64)
+        self._counts[bins] = counts
+        complete = self._counts.sum() == self.n_reference + self.n_samples
+        return self.seed >= 0 and self.n_reference >= 1 and complete and super()._is_consistent(content)
 
 
 def _bins(log_p: Floats, y: Labels) -> Labels:

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from attemper.arrays import CHUNK_ELEMENTS, Floats, Labels, as_labels
+from attemper._checks import fraction, same_classes
+from attemper._json import Fields, Formerly, read_document, to_fields, values_of, write_document
+from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators import Calibrator
-from attemper.documents import Fields, read_document, write_document
-from attemper.errors import FileError, InputError, NotFittedError, setting
+from attemper.data.labels import as_labels
+from attemper.data.scores import LabelledScores, Scores, labelled
+from attemper.errors import FileError, InputError, NotFittedError
 from attemper.kernels.drift import WIDTH, Wager, advance, log_unspent
 from attemper.maps import Map, ScaleMap, map_from_fields
-from attemper.scores import Scores
 
 __all__ = ["SequentialTest", "load_test"]
 
@@ -33,31 +36,33 @@ class SequentialTest:
     """Base of the tests; use `DriftTest` or `ExchangeabilityTest`."""
 
     document: ClassVar[str]  # the kind of the saved state
+    stored: ClassVar[tuple[str, ...]] = (
+        *("input", "zeros_as", "classes", "n_classes", "alpha"),
+        *("alarm_at", "_impossible_at", "_log_sup", "sources"),
+    )
 
     alpha: float
     map: Map
-    input: str
-    floor: float | None
-    classes: Sequence[Any] | None
+    input: InputKind
+    zeros_as: Annotated[float | None, Formerly("floor")]
+    classes: tuple[str | int | float, ...] | None
     n_classes: int | None
     alarm_at: int | None
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()  # hashes of the files that were fed
     _impossible_at: int | None
     _log_sup: float
     _wager: Wager
 
     def __init__(self, deployed: Calibrator | Map | float, alpha: float) -> None:
-        if not isinstance(alpha, Real) or not 0 < alpha < 1:
-            raise InputError(f"{setting('alpha', alpha)}: expected a number between 0 and 1, such as 0.05")
-        self.alpha = float(alpha)
+        self.alpha = fraction("alpha", alpha, such_as="0.05")
         self.input = "logits"
-        self.floor = self.classes = self.n_classes = None
+        self.zeros_as = self.classes = self.n_classes = None
         if isinstance(deployed, Calibrator):
             if not hasattr(deployed, "map_"):
                 raise NotFittedError(f"This {type(deployed).__name__} is not fitted yet, so there is no map to watch")
-            self.map, self.input, self.floor = deployed.map_, deployed.input, deployed.floor
+            self.map, self.input, self.zeros_as = deployed.map_, deployed.input, deployed.zeros_as
             self.n_classes = int(deployed.n_features_in_)
-            self.classes = None if deployed.classes is None else deployed.classes_.tolist()
+            self.classes = None if deployed.classes is None else tuple(deployed.classes_.tolist())
         elif isinstance(deployed, Map):
             self.map = deployed
             self.n_classes = deployed.n_classes
@@ -66,9 +71,12 @@ class SequentialTest:
         else:
             raise InputError(f"{deployed!r}: expected a fitted calibrator, a map, or a positive temperature")
         self.alarm_at = self._impossible_at = None
-        self.sources = ()
         self._log_sup = 0.0  # the wealth begins at 1
         self._wager = Wager.new()
+
+    def __repr__(self) -> str:
+        shown = {"n_samples": self.n_samples, "alarm": self.alarm, "p_value": float(f"{self.p_value:.3g}")}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def update(self, X: Any, y: Any = None) -> Self:
         """Take in labelled samples, in the order in which they came.
@@ -82,16 +90,10 @@ class SequentialTest:
             each label once.
         """
         scores, labels = self._read(X, y)
-        before = dict(self.__dict__)
-        try:
+        with self._unchanged_on_error():
             for log_p, part in self._predictions(scores):
-                ratios, impossible = self._log_ratios(log_p, labels[part])
-                self._advance(ratios, impossible)
+                self._advance(*self._log_ratios(log_p, labels[part]))
             self.n_classes = scores.n_classes
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     @property
@@ -127,32 +129,24 @@ class SequentialTest:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write map and state as JSON, atomically; `load` goes on from there."""
-        names = self.classes
-        if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
+        if any(n != n or not isinstance(n, str | int | float) for n in self.classes or ()):
             raise InputError("classes: only text and numbers can be saved as class names")
-        seen = self.n_samples > 0
+        wager = self._wager
+        wagers = {"log_stake": wager.log_stake, "log_best": wager.log_best} if wager.t else {}
         content = {
             "map": self.map.to_dict(),
-            "input": self.input,
-            "floor": self.floor,
-            "classes": None if names is None else list(names),
-            "n_classes": self.n_classes,
-            "alpha": self.alpha,
-            "n_samples": self.n_samples,
-            "alarm_at": self.alarm_at,
-            "impossible_at": self._impossible_at,
-            "log_sup": self._log_sup,
-            "log_stake": self._wager.log_stake.tolist() if seen else None,
-            "log_best": self._wager.log_best.tolist() if seen else None,
-            "start": self._wager.start.tolist(),
+            **to_fields(self, self.stored),
+            "n_samples": wager.t,
+            **{name: values.tolist() for name, values in wagers.items()},
+            "start": wager.start.tolist(),
             "sources": list(self.sources[-MAX_SOURCES:]),
         }
-        write_document(path, self.document, content | self._extra_to_dict())
+        write_document(path, self.document, content | self._more_fields())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; everything is checked."""
-        return cls._from_fields(read_document(path, cls.document), path)
+        return cls._from_fields(read_document(path, cls.document))
 
     # What a test must say for itself.
 
@@ -160,13 +154,23 @@ class SequentialTest:
         """Return the log-ratios of each sample, and the rows whose label is impossible."""
         raise NotImplementedError
 
-    def _extra_to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+    def _more_fields(self) -> dict[str, Any]:
+        """Return what a file holds beside the attributes that are stored."""
+        return {}
 
-    @classmethod
-    def _from_map(cls, found: Map, content: Fields) -> Self:
-        """Make a fresh test with what `_extra_to_dict` gave."""
-        raise NotImplementedError
+    def _is_consistent(self, content: Fields) -> bool:
+        """Take up what `_more_fields` gave, and tell whether the numbers of a file fit together."""
+        t, k, start = self.n_samples, self.n_classes, self._wager.start
+        return (
+            all(1 <= i <= t for i in (self.alarm_at, self._impossible_at) if i is not None)
+            and self._log_sup >= 0
+            and bool(((start >= 0) & (start <= t)).all())
+            and len(self.sources) <= MAX_SOURCES
+            and (self.zeros_as is None or 0 < self.zeros_as < 1)
+            and self.map.n_classes in (None, k)
+            and (k is None or 2 <= k <= 10**7)
+            and (self.classes is None or len(self.classes) == k)
+        )
 
     # What they share.
 
@@ -179,12 +183,20 @@ class SequentialTest:
         """Return the share of the wealth that comes from wagers on a change."""
         return math.exp(self._log_won - float(np.logaddexp(self._log_won, log_unspent(self.n_samples))))
 
-    def _predictions(self, scores: Scores) -> Any:
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _predictions(self, scores: Scores) -> Iterator[tuple[Floats, slice]]:
         """Yield the map's log-probabilities chunk by chunk, with the rows they belong to."""
-        rows = max(1, min(MOST_ROWS, CHUNK_ELEMENTS // scores.n_classes))
-        for first in range(0, len(scores), rows):
-            part = slice(first, min(first + rows, len(scores)))
-            yield self.map.log_apply(scores.rows(part).astype(np.float64)), part
+        for part, h in scores.chunks(most_rows=MOST_ROWS):
+            yield self.map.log_apply(h), part
 
     def _advance(self, ratios: Floats, impossible: Labels) -> None:
         """Stake on these samples, and note whether the wealth has reached 1/alpha."""
@@ -203,9 +215,9 @@ class SequentialTest:
     def _read(self, X: Any, y: Any) -> tuple[Scores, Labels]:
         """Check a batch against what the map was made for."""
         if isinstance(X, Scores):
-            if X.kind != self.input:
-                raise InputError(f"these Scores hold {X.kind}, but the map takes {self.input}")
-            if (X.labels is None) == (y is None):
+            if X.input != self.input:
+                raise InputError(f"these Scores hold {X.input}, but the map takes {self.input}")
+            if isinstance(X, LabelledScores) == (y is not None):
                 raise InputError("labels: pass them once, in the Scores or beside it")
             if X.weights is not None:
                 raise InputError("sample_weight: a drift test takes every label once; leave the weights out")
@@ -214,65 +226,27 @@ class SequentialTest:
             raise InputError("labels: a drift test needs them; pass one label per row")
         else:
             # Labels are looked at below: one that the map holds for impossible is no error here, but an alarm.
-            scores = Scores.from_probs(X, floor=self.floor) if self.input == "probs" else Scores.from_logits(X)
-        if self.n_classes not in (None, scores.n_classes):
-            raise InputError(f"{scores.n_classes} columns, but the map is for {self.n_classes} classes")
+            scores = Scores.from_probs(X, zeros_as=self.zeros_as) if self.input == "probs" else Scores.from_logits(X)
+        same_classes(self.n_classes, scores.n_classes, of="the map", where="scores")
         if y is None:
-            assert scores.labels is not None
-            return scores, scores.labels
+            return scores, labelled(scores).labels
         return scores, as_labels(y, len(scores), scores.n_classes, self.classes)
 
     @classmethod
-    def _from_fields(cls, content: Fields, path: str | os.PathLike[str]) -> Self:
-        try:
-            new = cls._from_map(map_from_fields(content.fields("map")), content)
-        except InputError as error:
-            raise FileError(f"{path}: {error}") from None
-        new._take_kind(content)
-        new._take_state(content)
+    def _from_fields(cls, content: Fields) -> Self:
+        new = cls.__new__(cls)
+        SequentialTest.__init__(new, map_from_fields(content.fields("map")), 0.05)
+        vars(new).update(values_of(cls, content, cls.stored))
+        t, start = content.integer("n_samples"), content.read("start", Labels)
+        stake, best = (content.array(name, (WIDTH,)) for name in ("log_stake", "log_best")) if t else new._wager[1:3]
+        new._wager = Wager(t, stake, best, start)
+        if t < 0 or start.shape != (WIDTH,) or not 0 < new.alpha < 1 or not new._is_consistent(content):
+            raise FileError(f"{content.where}: its numbers contradict each other; not the state of a {cls.document}")
         return new
-
-    def _take_kind(self, content: Fields) -> None:
-        where, given = content.where, content.content
-        self.input = content.text("input")
-        self.floor = None if given.get("floor") is None else content.number("floor")
-        if self.input not in ("logits", "probs") or (self.floor is not None and not 0 < self.floor < 1):
-            raise FileError(f"{where}: input {self.input!r} with a floor of {self.floor}")
-        n_classes = None if given.get("n_classes") is None else content.integer("n_classes")
-        if n_classes is not None and not 2 <= n_classes <= 10**7:
-            raise FileError(f"{where}: {n_classes} classes")
-        if self.n_classes not in (None, n_classes):
-            raise FileError(f"{where}: a map of {self.n_classes} classes for {n_classes}")
-        self.n_classes = n_classes
-        if given.get("classes") is not None:
-            self.classes = content.items("classes")
-            if len(self.classes) != n_classes or any(not isinstance(n, str | int | float) for n in self.classes):
-                raise FileError(f"{where}: the field 'classes' must hold {n_classes} names")
-
-    def _take_state(self, content: Fields) -> None:
-        where, given = content.where, content.content
-        t = content.integer("n_samples")
-        at = {k: None if given.get(k) is None else content.integer(k) for k in ("alarm_at", "impossible_at")}
-        self._log_sup = content.number("log_sup")
-        start = content.array("start", (WIDTH,))
-        sources = content.items("sources") if "sources" in given else []  # states of 0.1 have none
-        if (
-            t < 0
-            or any(i is not None and not 1 <= i <= t for i in at.values())
-            or self._log_sup < 0
-            or not ((start >= 0) & (start <= t) & (start == np.floor(start))).all()
-            or len(sources) > MAX_SOURCES
-            or not all(isinstance(s, str) for s in sources)
-        ):
-            raise FileError(f"{where}: its numbers contradict each other; not the state of a drift test")
-        self.alarm_at, self._impossible_at, self.sources = at["alarm_at"], at["impossible_at"], tuple(sources)
-        if t > 0:
-            stake, best = content.array("log_stake", (WIDTH,)), content.array("log_best", (WIDTH,))
-            self._wager = Wager(t, stake, best, start.astype(np.int64))
 
 
 def load_test(path: str | os.PathLike[str]) -> SequentialTest:
     """Read the state of any test that `save` wrote."""
     kinds = {cls.document: cls for cls in SequentialTest.__subclasses__()}
     content = read_document(path, *kinds)
-    return kinds[content.text("attemper")]._from_fields(content, path)
+    return kinds[content.text("attemper")]._from_fields(content)

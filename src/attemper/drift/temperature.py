@@ -8,17 +8,18 @@ alarm is at most ``alpha``. The proof is in docs/drift.md.
 from __future__ import annotations
 
 import math
-from numbers import Real
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import Floats, Labels
+from attemper._checks import number
+from attemper._json import Fields, Formerly
+from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
-from attemper.documents import Fields
+from attemper.data.labels import as_clusters
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import FileError, InputError, option, setting
+from attemper.errors import FileError, InputError, option
 from attemper.kernels.drift import average_by_cluster, best_factor, log_factors, log_ratios, top_confidence
 from attemper.maps import Map, ScaleMap
 
@@ -85,18 +86,19 @@ class DriftTest(SequentialTest):
     """
 
     document = "drift test"
+    stored = (*SequentialTest.stored, "tolerance", "requested_tolerance", "_confidence")
 
     tolerance: float
-    requested_tolerance: float
-    _confidence: Floats | None  # samples; sums of the confidence at T, at T · tolerance and at T / tolerance
+    requested_tolerance: Annotated[float, Formerly("tolerance")]
+    # Samples; sums of the confidence at T, at T · tolerance and at T / tolerance. States of 0.1 have none: sums of
+    # later samples alone would be of another stretch.
+    _confidence: Floats | None
 
     def __init__(self, deployed: Calibrator | Map | float, *, alpha: float = 0.05, tolerance: float = 1.1) -> None:
         super().__init__(deployed, alpha)
-        if not isinstance(tolerance, Real) or isinstance(tolerance, bool) or not 1 <= tolerance <= MAX_TOLERANCE:
-            raise InputError(
-                f"{setting('tolerance', tolerance)}: expected a factor of the temperature from 1 to 10, such as 1.1"
-            )
-        self.requested_tolerance = self.tolerance = float(tolerance)
+        expected = "a factor of the temperature from 1 to 10, such as 1.1"
+        self.tolerance = number("tolerance", tolerance, 1, MAX_TOLERANCE, expected=expected)
+        self.requested_tolerance = self.tolerance
         known = deployed.known_within() if isinstance(deployed, Calibrator) else None
         if known is not None:
             if known > MAX_TOLERANCE:
@@ -110,15 +112,10 @@ class DriftTest(SequentialTest):
         self._confidence = np.zeros(4)
 
     def update(self, X: Any, y: Any = None, *, clusters: Any = None) -> Self:
-        """Take in labelled samples, in the order in which they came.
+        """Take in labelled samples, in the order in which they came; ``X`` and ``y`` as in `SequentialTest.update`.
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_classes)
-            What the map takes: logits, or probabilities for a calibrator with ``input="probs"``; or a `Scores`.
-        y : array of shape (n_samples,)
-            Column numbers, or names if the calibrator knows them. There are no sample weights: a wager is on
-            each label once.
         clusters : array of shape (n_samples,), optional
             Which samples are the same case (patient, lesion, document). A case with m samples counts once: each of its
             log-ratios has weight 1/m, whatever the samples have in common, as long as m does not depend on the labels.
@@ -127,17 +124,13 @@ class DriftTest(SequentialTest):
         if clusters is None:
             return super().update(X, y)
         scores, labels = self._read(X, y)
-        ids = _checked_clusters(clusters, len(scores))
-        before = self._confidence
-        found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
-        ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)
-        impossible = np.concatenate([rows + first for _, rows, first in found])
-        try:
+        ids = as_clusters(clusters, len(scores))
+        with self._unchanged_on_error():
+            found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
+            ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)
+            impossible = np.concatenate([rows + first for _, rows, first in found])
             self._advance(ratios, np.sort(case[impossible]))
-        except BaseException:
-            self._confidence = before
-            raise
-        self.n_classes = scores.n_classes
+            self.n_classes = scores.n_classes
         return self
 
     @property
@@ -210,38 +203,15 @@ class DriftTest(SequentialTest):
         ratios[impossible] = 0.0
         return ratios, impossible
 
-    def _extra_to_dict(self) -> dict[str, Any]:
-        return {
-            "tolerance": self.tolerance,
-            "requested_tolerance": self.requested_tolerance,
-            "log_factors": log_factors(self.tolerance).tolist(),
-            "confidence": None if self._confidence is None else self._confidence.tolist(),
-        }
+    def _more_fields(self) -> dict[str, Any]:
+        return {"log_factors": log_factors(self.tolerance).tolist()}
 
-    @classmethod
-    def _from_map(cls, found: Map, content: Fields) -> Self:
-        new = cls(found, alpha=content.number("alpha"), tolerance=content.number("tolerance"))
-        factors = log_factors(new.tolerance)
+    def _is_consistent(self, content: Fields) -> bool:
+        if not 1 <= self.tolerance <= MAX_TOLERANCE:
+            return False
+        factors = log_factors(self.tolerance)
         if not np.allclose(content.array("log_factors", factors.shape), factors, rtol=1e-12):
             raise FileError(
                 f"{content.where}: written by another version of attemper, which wagers on other factors; begin anew"
             )
-        if "requested_tolerance" in content:
-            new.requested_tolerance = content.number("requested_tolerance")
-        # States of 0.1 have no sums of confidences; those of later samples alone would be of another stretch.
-        kept = content.content.get("confidence")
-        new._confidence = None if kept is None else content.array("confidence", (4,))
-        return new
-
-
-def _checked_clusters(clusters: Any, n: int) -> NDArray[Any]:
-    """Return which case each row is of: text or numbers, none missing."""
-    ids = np.asarray(clusters)
-    if ids.shape != (n,):
-        raise InputError(f"clusters: expected one per row, shape ({n},); got shape {ids.shape}")
-    items = ids.tolist()
-    odd = next((i for i, item in enumerate(items) if not isinstance(item, str | int | float) or item != item), None)
-    if odd is not None or (ids.dtype == object and len(set(map(type, items))) > 1):
-        where = "numbers and text together" if odd is None else f"row {odd} is {items[odd]!r}"
-        raise InputError(f"clusters: {where}; expected a name or a number for each row")
-    return ids.astype(str) if ids.dtype == object else ids
+        return super()._is_consistent(content) and (self._confidence is None or self._confidence.shape == (4,))

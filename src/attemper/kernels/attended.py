@@ -22,12 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper._typing import Floats
 from attemper.kernels.softmax import BOTTOM, Rows, log_rest, rest
 
 __all__ = ["Pairs", "pairs", "terms", "theta_path"]
 
-Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+MOST_FACTORS = 512  # of a product that does not vanish
 
 
 class Pairs(NamedTuple):
@@ -45,13 +46,16 @@ class Pairs(NamedTuple):
     gap_sum: Floats  # per bin, the weighted sum of the gaps
 
 
-def pairs(rows: Rows, y: NDArray[np.int64], w: Floats | None, thetas: Floats, *, reference: bool = False) -> Pairs:
+def pairs(
+    rows: Rows, y: NDArray[np.int64], w: Floats | None, thetas: Floats, *, reference: bool = False, unit: float = 1.0
+) -> Pairs:
     """Find the pairs of Eq. (7) that reach at least the smallest θ.
 
-    ``thetas`` ascends. A pair lies in bin b if thetas[b] ≤ S_k(x_i, 1) < thetas[b + 1].
+    ``thetas`` ascends. A pair lies in bin b if thetas[b] ≤ S_k(x_i, 1) < thetas[b + 1]; ``unit`` is the T that counts
+    as 1.
     """
     n = np.arange(len(y))
-    e, total = rest(rows, 1.0)
+    e, total = rest(rows, 1 / unit)
     e[n, y] = -1.0  # never a pair
     z = 1.0 + total
     # Neither is the arg max here, whose d is BOTTOM (e = 0), nor a masked class, unless θ = 0 asks for all.
@@ -104,19 +108,31 @@ def terms(
         slope = beta
     s = np.exp(beta * found.gap)
     s *= (1.0 / (1.0 + total))[found.row]
-    value = np.log1p(np.negative(s, out=s), out=s)
-    value += from_row[found.row]
-    if found.weight is not None:
-        value *= found.weight
+    if found.weight is None:
+        by_bin = _logs_by_bin(np.subtract(1.0, s, out=s), found.edges) + _by_bin(from_row[found.row], found.edges)
+    else:
+        value = np.log1p(np.negative(s, out=s), out=s)
+        value += from_row[found.row]
+        by_bin = _by_bin(value * found.weight, found.edges)
     top = from_row[found.top_row] + log_not_top[found.top_row]
     if w is not None:
         top = top * w[found.top_row]
-    return _by_bin(value, found.edges) - slope * found.gap_sum + _by_bin(top, found.top_edges)
+    return by_bin - slope * found.gap_sum + _by_bin(top, found.top_edges)
 
 
 def theta_path(nll: Floats, by_bin: Floats) -> Floats:
     """Attended loss at each node (rows) for each θ (columns): the bins summed from the top down."""
     return np.asarray(nll[:, None] + np.cumsum(by_bin[:, ::-1], axis=1)[:, ::-1])
+
+
+def _logs_by_bin(factors: Floats, edges: Indices) -> Floats:
+    """Sum the logarithms of factors from 1/2 to 1: logarithms of products, which are far cheaper."""
+    count = -(-np.diff(edges) // MOST_FACTORS)
+    products = np.append(0, np.cumsum(count))
+    if not products[-1]:
+        return np.zeros(len(count))
+    starts = np.repeat(edges[:-1] - MOST_FACTORS * products[:-1], count) + MOST_FACTORS * np.arange(products[-1])
+    return _by_bin(np.log(np.multiply.reduceat(factors, starts)), products)
 
 
 def _by_bin(value: Floats, edges: Indices) -> Floats:

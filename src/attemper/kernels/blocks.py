@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import lapack
+
+from attemper._typing import Floats
 
 __all__ = ["Blocks"]
 
-Floats = NDArray[np.float64]
 
 # A block is made anew when the weights of its samples have changed by this share.
 STALE = 0.2

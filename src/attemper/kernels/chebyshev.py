@@ -7,15 +7,17 @@ are tells how good the interpolant is: that is the certificate.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "tail"]
+from attemper._typing import Floats
+from attemper.kernels.minimum import Minimum
 
-Floats = NDArray[np.float64]
+__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "tail"]
 
 
 class Interval(NamedTuple):
@@ -57,12 +59,10 @@ def basis(count: int, interval: Interval, u: ArrayLike) -> Floats:
     return evaluate(coefficients(np.eye(count)), interval, u)
 
 
-class Minima(NamedTuple):
-    """The global minimum of each column."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Minima(Minimum):
+    """The global minimum of each column; ``error`` is from interpolation and rounding."""
 
-    at: Floats
-    value: Floats
-    error: Floats  # bound on the error of ``at`` from interpolation and rounding
     edge: NDArray[np.int8]  # −1, +1: the minimum lies on that edge of the interval; 0: inside
 
 
@@ -83,7 +83,9 @@ def minima(c: Floats, interval: Interval, rounding: float = 0.0) -> Minima:
     at = grid[best]
     low, high = grid[np.maximum(best - 1, 0)], grid[np.minimum(best + 1, len(grid) - 1)]
     column = np.arange(columns)
-    for _ in range(60):
+    n_iter, done = 0, np.zeros(columns, dtype=bool)
+    while n_iter < 60 and not done.all():
+        n_iter += 1
         basis = np.polynomial.chebyshev.chebvander(at, count - 1)
         slope = np.einsum("ck,kc->c", basis[:, :-1], first)
         bend = np.einsum("ck,kc->c", basis[:, :-2], second)
@@ -93,8 +95,6 @@ def minima(c: Floats, interval: Interval, rounding: float = 0.0) -> Minima:
         new = np.where((new >= low) & (new <= high), new, (low + high) / 2)
         done = np.abs(new - at) <= 4e-16
         at = new
-        if done.all():
-            break
     value = np.einsum("ck,kc->c", np.polynomial.chebyshev.chebvander(at, count - 1), c)
     worse = value > on_grid[best, column]  # rounding only: on a flat floor the grid point may be as good
     at = np.where(worse, grid[best], at)
@@ -102,7 +102,11 @@ def minima(c: Floats, interval: Interval, rounding: float = 0.0) -> Minima:
     at = np.where(on_grid[0] <= value + noise, -1.0, at)
     edge = (at > 1 - 1e-9).astype(np.int8) - (at < -1 + 1e-9).astype(np.int8)
     return Minima(
-        interval.low + interval.length * (at + 1) / 2, value, _error_bound(c, at, bend, interval.length, rounding), edge
+        at=interval.low + interval.length * (at + 1) / 2,
+        value=value,
+        error=_error_bound(c, at, bend, interval.length, rounding),
+        n_iter=n_iter,
+        edge=edge,
     )
 
 
@@ -126,13 +130,14 @@ def tail(c: Floats, rounding: float = 0.0) -> tuple[Floats, Floats]:
     """Estimate, for each column, the sum of the coefficients beyond the last, and their rate of decay.
 
     They are taken to go on falling at the rate seen over the second half of those that are there, from
-    the largest of the last eight; what is no larger than ``rounding`` is none.
+    the largest of the last eighth; what is no larger than ``rounding`` is none.
     """
     count = len(c)
     size = np.abs(c)
-    last = size[-8:].max(axis=0)
+    some = max(2, count // 8)
+    last = size[-some:].max(axis=0)
     last = np.where(last <= rounding, 0.0, last)
-    middle = size[max(count // 2 - 8, 0) : count // 2].max(axis=0)
+    middle = size[max(count // 2 - some, 0) : count // 2].max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.clip((last / middle) ** (2 / count), 0.0, 0.98)
     rate = np.where(np.isfinite(rate), rate, 0.0)

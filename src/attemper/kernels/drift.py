@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper._typing import Floats
 from attemper.kernels.softmax import rest, split
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "top_confidence",
 ]
 
-Floats = NDArray[np.float64]
 
 # Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
 STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)

@@ -6,29 +6,29 @@ It is convex. Slopes θ_f may be kept from being negative.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper._typing import Floats
+from attemper.kernels.minimum import Minimum
+
 __all__ = ["Minima", "evaluate", "minimise"]
 
-Floats = NDArray[np.float64]
 
 MAX_STEPS = 200
 # Below this the objective's own rounding hides whether a step helps: the step is trusted.
 ROUNDING = 1e-14
 
 
-class Minima(NamedTuple):
-    """What was found for each of C classes."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Minima(Minimum):
+    """What was found for each of C classes: ``at`` is C×(F+1), the intercept last."""
 
-    theta: Floats  # C×(F+1), the intercept last
-    loss: Floats
     gradient: Floats  # C×(F+1); zero where only the bound keeps a slope from falling
-    error: Floats  # by how much the quadratic model would lower the objective yet, in nats
-    steps: int
 
 
 class _Point(NamedTuple):
@@ -102,7 +102,7 @@ def minimise(x: Floats, t: Floats, w: Floats, *, start: float = 1.0, bounded: bo
         held = (theta[:, :-1] <= 0) & (gradient[:, :-1] > 0)
         gradient[:, :-1][held] = 0.0
     # The objective is never negative: no more can be gained than there is.
-    return Minima(theta, found.loss, gradient, np.minimum(error, found.loss), steps)
+    return Minima(at=theta, value=found.loss, error=np.minimum(error, found.loss), n_iter=steps, gradient=gradient)
 
 
 def _descend(at: _Point, x: Floats, t: Floats, w: Floats, bounded: bool) -> tuple[_Point, Floats, int]:

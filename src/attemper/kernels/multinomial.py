@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attemper._typing import Floats
 from attemper.kernels.blocks import Blocks
-from attemper.kernels.softmax import BOTTOM
+from attemper.kernels.softmax import BOTTOM, row_max
 
-__all__ = ["Params", "Problem", "State", "row_max"]
+__all__ = ["Params", "Problem", "State"]
 
-Floats = NDArray[np.float64]
 
 # The blocks of a preconditioner hold at most this many numbers (128 MB); above, all classes share one.
 MAX_BLOCKS = 1 << 24
 # Where the penalty exceeds the curvature for this share of the parameters, as in shrunken fits, the diagonal of the
 # Hessian is as good a preconditioner as its blocks, and costs next to nothing.
 RULED = 0.9
-SHORT = 32  # rows of which the largest element is found faster column by column
 
 
 class Params(NamedTuple):
@@ -58,7 +57,7 @@ class Problem:
     prior: Floats
     penalty: Floats
     impossible: NDArray[np.bool_] | None
-    felt: NDArray[np.bool_]  # which parameters F can feel beside the penalty; the others stay at the prior
+    identifiable: NDArray[np.bool_]  # which parameters the samples tell of; the others stay at the prior
 
     @staticmethod
     def of(
@@ -93,7 +92,7 @@ class Problem:
                 Params(*(np.broadcast_to(_array(v), _array(like).shape) for v, like in zip(penalty, prior))), scale**-2
             ),
             impossible,
-            _felt(x, impossible, centre.shape),
+            _identifiable(x, impossible, centre.shape),
         )
 
     @property
@@ -131,7 +130,7 @@ class Problem:
             z[self.impossible] = 0.0
         return z
 
-    def back(self, r: Floats) -> Floats:
+    def adjoint(self, r: Floats) -> Floats:
         """Transpose of `logits`: Σ_i r_i x_iᵀ."""
         weight = np.einsum("nk,nk->k", r, self.x)[:, None] if self.diagonal else r.T @ self.x
         return np.concatenate([weight, r.sum(axis=0)[:, None]], axis=1)
@@ -146,7 +145,7 @@ class Problem:
         else:
             residual = p - self.targets
         residual *= self.weights[:, None]
-        gradient = self.back(residual) + self.penalty * (theta - self.prior)
+        gradient = self.adjoint(residual) + self.penalty * (theta - self.prior)
         return State(z, p, nll + self._cost(theta), nll, gradient)
 
     def value(self, z: Floats, theta: Floats) -> float:
@@ -195,7 +194,7 @@ class Problem:
             u -= np.vecdot(p, u)[:, None]
             u *= p
             u *= self.weights[:, None]
-            return self.back(u) + self.penalty * v
+            return self.adjoint(u) + self.penalty * v
 
         return times
 
@@ -301,80 +300,75 @@ class Problem:
             u[self.impossible] = 0.0
         return float(max(u.max(), -u.min()))
 
-    def seen(self) -> Callable[[Floats], Floats]:
-        """Return the projection of a gradient on what F feels.
+    def projection(self) -> Callable[[Floats], Floats]:
+        """Return the projection of a gradient on what the samples identify.
 
         The rest is rounding, which a preconditioner would blow up, for in those directions there is no curvature.
         """
-        free = np.where(self.felt, self.penalty, 0.0).sum(axis=0) == 0
+        free = np.where(self.identifiable, self.penalty, 0.0).sum(axis=0) == 0
         if self.diagonal:
             free[0] = False
-        count = np.maximum(self.felt.sum(axis=0), 1)
-        unseen = self.unseen()
+        count = np.maximum(self.identifiable.sum(axis=0), 1)
+        unused_directions = self.unused_directions()
 
         def project(r: Floats) -> Floats:
-            r = r - np.where(free, r.sum(axis=0, where=self.felt) / count, 0.0)
-            r = r - (r @ unseen) @ unseen.T if unseen.size else r
-            return np.where(self.felt, r, 0.0)
+            r = r - np.where(free, r.sum(axis=0, where=self.identifiable) / count, 0.0)
+            r = r - (r @ unused_directions) @ unused_directions.T if unused_directions.size else r
+            return np.where(self.identifiable, r, 0.0)
 
         return project
 
-    def settle(self, theta: Floats) -> Floats:
-        """Return θ with all that F cannot feel at the prior."""
-        return np.where(self.felt, theta, self.prior)
+    def pin_unidentified(self, theta: Floats) -> Floats:
+        """Return θ with all that is not identifiable at the prior."""
+        return np.where(self.identifiable, theta, self.prior)
 
-    def unseen(self) -> Floats:
+    def unused_directions(self) -> Floats:
         """Directions of the features of which no sample has anything, if no penalty sees them; as columns."""
-        penalised = np.asarray((self.felt & (self.penalty > 0)).any(axis=0))
+        penalised = np.asarray((self.identifiable & (self.penalty > 0)).any(axis=0))
         size = len(penalised)
         if self.diagonal or penalised[:-1].any():
             return np.zeros((size, 0))
-        seen = size - int(penalised[-1])  # a bias with a penalty is no part of any
-        values, vectors = np.linalg.eigh(self.gram()[:seen, :seen])
+        free = size - int(penalised[-1])  # a bias with a penalty is no part of any
+        values, vectors = np.linalg.eigh(self.gram()[:free, :free])
         found = vectors[:, values <= 1e-13 * size * values[-1]]
-        return np.pad(found, ((0, size - seen), (0, 0)))
+        return np.pad(found, ((0, size - free), (0, 0)))
 
-    def reach(self, z: Floats) -> float:
-        """How far logits might have to go: the largest distance of a target from the top."""
+    def max_margin_deficit(self, z: Floats) -> float:
+        """Largest distance of a target's logit from the largest of its row: how far logits might have to go."""
         d = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
         return float((row_max(d) - self._at_target(z)).max())
 
     def nearest(self, theta: Floats) -> Floats:
         """Of all θ with the same probabilities and no larger a penalty, the one nearest to the prior."""
-        away = self.settle(theta) - self.prior
+        away = self.pin_unidentified(theta) - self.prior
         shared = slice(-1, None) if self.diagonal else slice(None)
-        felt, dev = self.felt[:, shared], away[:, shared]
-        lam = np.where(felt, self.penalty[:, shared], 0.0)
+        identifiable, dev = self.identifiable[:, shared], away[:, shared]
+        lam = np.where(identifiable, self.penalty[:, shared], 0.0)
         total = lam.sum(axis=0)
         weighted = (lam * dev).sum(axis=0) / np.where(total > 0, total, 1.0)
-        mean = dev.sum(axis=0, where=felt) / np.maximum(felt.sum(axis=0), 1)
+        mean = dev.sum(axis=0, where=identifiable) / np.maximum(identifiable.sum(axis=0), 1)
         away[:, shared] -= np.where(total > 0, weighted, mean)
-        unseen = self.unseen()
-        return self.settle(self.prior + away - (away @ unseen) @ unseen.T)
+        unused_directions = self.unused_directions()
+        return self.pin_unidentified(self.prior + away - (away @ unused_directions) @ unused_directions.T)
 
 
-def row_max(z: Floats) -> Floats:
-    """Largest of each row. NumPy takes rows one by one, which is slow where they are short."""
-    return np.asarray(z.max(axis=1) if z.shape[1] > SHORT else np.ascontiguousarray(z.T).max(axis=0))
-
-
-def _felt(x: Floats, impossible: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
+def _identifiable(x: Floats, impossible: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
     """Tell which parameters some sample has a use for: its class is possible, beside others, and its feature not 0."""
-    felt = np.ones(shape, dtype=np.bool_)
+    identifiable = np.ones(shape, dtype=np.bool_)
     diagonal = shape[1] == 2 and x.shape[1] != 1
     used = x != 0
     if shape[0] == 1:
-        return ~felt
+        return ~identifiable
     if impossible is None:
-        felt[:, :-1] = used.any(axis=0)[:, None] if diagonal else used.any(axis=0)
-        return felt
+        identifiable[:, :-1] = used.any(axis=0)[:, None] if diagonal else used.any(axis=0)
+        return identifiable
     open_ = ~impossible & (impossible.sum(axis=1, keepdims=True) < shape[0] - 1)
-    felt[:, -1] = open_.any(axis=0)
+    identifiable[:, -1] = open_.any(axis=0)
     if diagonal:
-        felt[:, 0] = (open_ & used).any(axis=0)
+        identifiable[:, 0] = (open_ & used).any(axis=0)
     else:
-        felt[:, :-1] = open_.T.astype(np.float32) @ used.astype(np.float32) > 0
-    return felt
+        identifiable[:, :-1] = open_.T.astype(np.float32) @ used.astype(np.float32) > 0
+    return identifiable
 
 
 def _array(values: ArrayLike) -> Floats:

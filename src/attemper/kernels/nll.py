@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.kernels.softmax import BOTTOM
+from attemper._typing import Floats
+from attemper.kernels.minimum import Minimum
+from attemper.kernels.softmax import BOTTOM, row_max
 
-__all__ = ["Minimum", "limits", "minimise", "sums"]
+__all__ = ["BestBeta", "limits", "minimise", "sums"]
 
-Floats = NDArray[np.float64]
 
 # exp(β h) and its products with h² stay well inside the format below these |β h|.
 SAFE = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 60.0}
@@ -44,8 +45,10 @@ def sums(
     """
     label = h[np.arange(len(h)), y]
     if masked or bound * beta > SAFE[h.dtype]:
-        top = h.max(axis=1)
-        h = np.maximum(h - top[:, None], h.dtype.type(BOTTOM if h.itemsize == 8 else -1e10))
+        top = row_max(h)
+        h = h - top[:, None]
+        if masked:
+            np.maximum(h, h.dtype.type(BOTTOM if h.itemsize == 8 else -1e10), out=h)
         label = label - top
     # Rows of few classes are added up faster class by class. Neither way starts threads of BLAS, as a product of
     # matrices would: those of `Scores.total` would fight them for the cores.
@@ -84,39 +87,39 @@ def limits(h: NDArray[Any], y: NDArray[np.int64], w: Floats | None) -> Floats:
     return np.array([t.sum() if w is None else w @ t for t in terms])
 
 
-@dataclass(frozen=True)
-class Minimum:
-    """Where the NLL is least, and how well that is known."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BestBeta(Minimum):
+    """The β with the least NLL; ``error`` is relative. The rest is for a search that starts here."""
 
-    beta: float
-    nll: float
     slope: float
-    passes: int
-    converged: bool
-    error: float  # bound on the relative error of beta
-    third: float  # third derivative near the minimum, for a search that starts here
+    third: float  # third derivative near the minimum
     stale: float  # how far, relatively, from the minimum it was taken
-    at: float  # the last β that was looked at, and the curvature there
+    last: float  # the last β that was looked at, and the curvature there
     curvature: float
+
+    @property
+    def temperature(self) -> float:
+        """1/β."""
+        return float(1 / self.at)
 
     def log_t_std(self, weight: float) -> float:
         """Return the standard deviation of log T = −log β that ``weight`` samples leave: 1 / √(Σ Var_S[β h])."""
-        return float(1 / np.sqrt(max(weight * self.curvature * self.beta**2, 1e-12)))
+        return float(1 / np.sqrt(max(weight * self.curvature * self.at**2, 1e-12)))
 
     def __str__(self) -> str:
         """Say in a sentence how the search ended."""
         state = "converged" if self.converged else "did NOT converge"
-        return f"{state} after {self.passes} passes over the data; T is known to {self.error:.0e} relative"
+        return f"{state} after {self.n_iter} passes over the data; T is known to {self.error:.0e} relative"
 
 
 def minimise(
     evaluate: Callable[[float], Floats],
-    start: Minimum | float = 1.0,
+    start: BestBeta | float = 1.0,
     *,
     same_data: bool = True,
     tolerance: float = 1e-8,
     max_passes: int = 100,
-) -> Minimum:
+) -> BestBeta:
     """Safeguarded Halley iteration for the zero of the slope.
 
     ``evaluate(beta)`` returns the NLL, its slope and its curvature. The third derivative is the
@@ -129,19 +132,20 @@ def minimise(
     than a factor of eight, is cut back.
     """
     low, high = 0.0, np.inf
-    third, stale, at, before = 0.0, 1.0, 0.0, 0.0
-    if isinstance(start, Minimum):
-        beta, third, stale = start.beta, start.third, max(start.stale, 0.1)
+    third, stale, last, before = 0.0, 1.0, 0.0, 0.0
+    if isinstance(start, BestBeta):
+        beta, third, stale = start.at, start.third, max(start.stale, 0.1)
         if same_data:
-            at, before = start.at, start.curvature
+            last, before = start.last, start.curvature
     else:
         beta = start
-    first = beta
-    for passes in range(1, max_passes + 1):
+    first, converged, n_iter = beta, False, 0
+    while n_iter < max_passes:
+        n_iter += 1
         nll, slope, curvature = (float(v) for v in evaluate(beta))
-        if at > 0 and beta != at:
-            third, stale = (curvature - before) / (beta - at), abs(beta / at - 1)
-        at, before = beta, curvature
+        if last > 0 and beta != last:
+            third, stale = (curvature - before) / (beta - last), abs(beta / last - 1)
+        last, before = beta, curvature
         if slope > 0:
             high = beta
         else:
@@ -158,12 +162,24 @@ def minimise(
             nll += step * (slope + step * (curvature / 2 + step * third / 6))
             slope += step * (curvature + step * third / 2)
             error = max(error, 4 * np.finfo(float).eps)
-            return Minimum(new, nll, slope, passes, True, error, third, stale + size, at, before)
+            beta, size, stale, converged = new, error, stale + size, True
+            break
         stale += size
         beta = new
         if not 1e-12 < beta / first < 1e12:
             break  # there seems to be no minimum
-    return Minimum(beta, nll, slope, passes, False, size, third, stale, at, before)
+    return BestBeta(
+        at=beta,
+        value=nll,
+        error=size,
+        n_iter=n_iter,
+        converged=converged,
+        slope=slope,
+        third=third,
+        stale=stale,
+        last=last,
+        curvature=before,
+    )
 
 
 def _halley(slope: float, curvature: float, third: float) -> float:

@@ -12,11 +12,11 @@ SOFTENING · T, for errors among the classes that the network itself finds simil
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from attemper._typing import Floats
 
 __all__ = ["SOFTENING", "log_likelihood"]
 
-Floats = NDArray[np.float64]
 
 SOFTENING = 3.0
 

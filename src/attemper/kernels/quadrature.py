@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
-__all__ = ["gauss", "quantiles"]
+from attemper._typing import Floats
 
-Floats = NDArray[np.float64]
+__all__ = ["gauss", "quantiles"]
 
 
 def gauss(x: Floats, w: Floats, count: int) -> tuple[Floats, Floats]:

@@ -23,17 +23,18 @@ the parameters of a class that is possible nowhere, and of a feature that is 0 e
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper._typing import Floats
+from attemper.kernels.minimum import Minimum
 from attemper.kernels.multinomial import Params, Problem, State
 
-__all__ = ["Params", "Problem", "Solution", "curvature_product", "descend", "minimise", "value_and_gradient"]
+__all__ = ["Params", "Problem", "Solution", "descend", "minimise"]
 
-Floats = NDArray[np.float64]
 
 # A step that changes no logit by more than this, or than ten times the tolerance, is the last: what it leaves is far
 # less.
@@ -46,33 +47,14 @@ FADED = 1e-7
 NONE = Params(0.0, 0.0)
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Where F is least, and how well that is known.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Solution(Minimum):
+    """The least F, at A and b, which are always finite; ``error`` is an estimate, on the safe side."""
 
-    Attributes
-    ----------
-    weight, bias : A and b, always finite
-    objective : F
-    nll : F without the penalty
-    gradient_norm : Euclidean norm of the gradient of F
-    gap : estimate, on the safe side, of how far F is above its minimum or limit
-    iterations : Newton steps
-    products : products with the Hessian, each about as much work as an evaluation of F with its gradient
-    converged : whether gradient and gap are within the tolerance
-    attained : whether F has a minimum; False: only a limit, with parameters at infinity
-    """
-
-    weight: Floats
-    bias: Floats
-    objective: float
-    nll: float
-    gradient_norm: float
-    gap: float
-    iterations: int
-    products: int
-    converged: bool
-    attained: bool
+    nll: float  # F without the penalty
+    gradient_norm: float  # Euclidean, in A and b
+    products: int  # with the Hessian, each about as much work as an evaluation of F with its gradient
+    attained: bool  # whether F has a minimum; False: only a limit, with parameters at infinity
 
 
 def minimise(
@@ -108,41 +90,17 @@ def minimise(
     >>> x = rng.normal(size=(1000, 3))
     >>> y = (2 * x + [0, 0, 1] + rng.gumbel(size=x.shape)).argmax(axis=1)
     >>> found = minimise(x, y, None, Params(np.ones(3), np.zeros(3)))
-    >>> found.weight.round(1), found.bias.round(1)
+    >>> found.at.weight.round(1), found.at.bias.round(1)
     (array([2. , 1.8, 2. ]), array([-0.3, -0.3,  0.6]))
     """
     problem = Problem.of(x, targets, weights, prior, penalty, possible)
     del x  # the problem has a copy, and arrays of this size are to be few
-    theta = problem.settle(problem.prior if start is None else problem.pack(start))
+    theta = problem.pin_unidentified(problem.prior if start is None else problem.pack(start))
     # Nobody else holds the first state, so that its arrays go when the search has left it.
-    end = descend(
+    found, _ = descend(
         problem, theta, problem.evaluate(problem.logits(theta), theta), tolerance, max_iterations, max_products
     )
-    weight, bias = problem.unpack(end.theta)
-    return Solution(
-        weight,
-        bias,
-        end.state.value,
-        end.state.nll,
-        problem.gradient_norm(end.state),
-        end.gap,
-        end.iterations,
-        end.products,
-        end.converged,
-        attained=end.attained,
-    )
-
-
-class End(NamedTuple):
-    """Where a search has ended; see `Solution`."""
-
-    theta: Floats
-    state: State
-    gap: float
-    iterations: int
-    products: int
-    converged: bool
-    attained: bool
+    return replace(found, at=problem.unpack(found.at))
 
 
 def descend(
@@ -152,15 +110,15 @@ def descend(
     tolerance: float,
     max_iterations: int = 200,
     max_products: int = 2000,
-) -> End:
-    """Do what `minimise` does for a problem that is there already, from θ, whose state is known."""
-    level = problem.settle(np.zeros_like(theta))
+) -> tuple[Solution, State]:
+    """Do what `minimise` does for a problem that is there already, from θ, whose state is known; ``at`` is θ."""
+    level = problem.pin_unidentified(np.zeros_like(theta))
     if not state.value < problem.level_value(level):
         # A start that is far off has no curvature to go by; a uniform answer has most.
         theta, state = level, problem.evaluate(np.zeros_like(state.z), level)
-    precondition, seen = problem.preconditioner(), problem.seen()
+    precondition, project = problem.preconditioner(), problem.projection()
     faded = FADED / min(max(problem.scale, 1.0), 100.0)
-    free = bool((problem.penalty[problem.felt] == 0).any())  # else there is a minimum
+    free = bool((problem.penalty[problem.identifiable] == 0).any())  # else there is a minimum
     iterations = products = 0
     attained, settled, gap, moved, damping, length = True, False, np.inf, np.inf, 0.0, 1.0
     while iterations < max_iterations and products < max_products:
@@ -172,7 +130,7 @@ def descend(
         # The residual falls with the gradient, so that the last steps converge faster than linearly; but not further
         # than the tolerance asks for, nor on the way to infinity, where it would be in vain.
         forcing = min(0.1, max(size**0.5, 0.1 * tolerance / size)) if moved < ENDLESS else 0.1
-        step, used = _solve(problem, state, precondition(state.p, damping), seen, damping, forcing)
+        step, used = _solve(problem, state, precondition(state.p, damping), project, damping, forcing)
         products += used
         gap = max(-float(np.vdot(state.gradient, step)), 0.0)
         change = problem.logits(step)
@@ -201,49 +159,25 @@ def descend(
     if not np.linalg.norm(state.gradient) <= 10 * before + 1e3 * tolerance:
         # Parameters so large that their rounding is felt: the answer is not where the search had ended.
         settled, attained = False, True
-    return End(theta, state, gap, iterations, products, converged=settled or not attained, attained=attained)
-
-
-def value_and_gradient(
-    params: Params,
-    x: NDArray[Any],
-    targets: NDArray[Any],
-    weights: NDArray[Any] | None,
-    prior: Params,
-    penalty: Params = NONE,
-    *,
-    possible: NDArray[np.bool_] | None = None,
-) -> tuple[float, Params]:
-    """F and its gradient."""
-    problem = Problem.of(x, targets, weights, prior, penalty, possible)
-    theta = problem.pack(params)
-    state = problem.evaluate(problem.logits(theta), theta)
-    return state.value, problem.gradient(state)
-
-
-def curvature_product(
-    params: Params,
-    direction: Params,
-    x: NDArray[Any],
-    weights: NDArray[Any] | None,
-    penalty: Params = NONE,
-    *,
-    possible: NDArray[np.bool_] | None = None,
-) -> Params:
-    """Return the Hessian of F, which knows nothing of the targets, times a direction."""
-    zero = Params(*(np.zeros_like(v) for v in params))
-    labels = np.zeros(len(x), dtype=np.int64)
-    problem = Problem.of(x, labels, weights, zero, penalty, possible)
-    theta = problem.pack(params)
-    state = problem.evaluate(problem.logits(theta), theta)
-    return problem.gradient(state._replace(gradient=problem.product(state.p)(problem.pack(direction))))
+    found = Solution(
+        at=theta,
+        value=state.value,
+        error=gap,
+        n_iter=iterations,
+        converged=settled or not attained,
+        nll=state.nll,
+        gradient_norm=problem.gradient_norm(state),
+        products=products,
+        attained=attained,
+    )
+    return found, state
 
 
 def _solve(
     problem: Problem,
     state: State,
     precondition: Callable[[Floats], Floats],
-    seen: Callable[[Floats], Floats],
+    project: Callable[[Floats], Floats],
     damping: float,
     forcing: float,
     limit: int = 500,
@@ -251,7 +185,7 @@ def _solve(
     """Newton's step by preconditioned conjugate gradients, to a relative residual of ``forcing``."""
     product = problem.product(state.p, damping)
     step = np.zeros_like(state.gradient)
-    residual = seen(-state.gradient)
+    residual = project(-state.gradient)
     towards = precondition(residual)
     direction = towards
     size = first = float(np.vdot(residual, towards))
@@ -264,7 +198,7 @@ def _solve(
             return (step, used) if used > 1 else (direction, used)
         along = size / curvature
         step = step + along * direction
-        residual = seen(residual - along * curved)
+        residual = project(residual - along * curved)
         towards = precondition(residual)
         new = float(np.vdot(residual, towards))
         if new <= forcing**2 * first:
@@ -286,7 +220,7 @@ def _search(
     def at(t: float) -> float:
         return problem.value(state.z + t * change, theta + t * step)
 
-    length = 1.0 if moved <= 1e5 else min(1.0, 1e3 * (100 + problem.reach(state.z)) / moved)
+    length = 1.0 if moved <= 1e5 else min(1.0, 1e3 * (100 + problem.max_margin_deficit(state.z)) / moved)
     shortest = 1e-12 * length
     value = at(length)
     while value > state.value - 1e-4 * length * gap + rounding:

@@ -1,92 +1,144 @@
-"""How strongly the parameters of an affine map are drawn towards no change: by the evidence (MacKay 1992).
+"""What is expected of the groups of parameters of `attemper.kernels.joint`, and what a deviation from it costs.
 
-Parameters θ of a group have a normal prior of mean zero and one precision λ. Where the data determine them
-well (posterior variance v far below 1/λ) their size says what λ is; where not, they say nothing::
-
-    λ = (Σ (1 − λ v) + c) / (Σ θ² + c · variance)
-
-with c pseudo-parameters of a given variance, which speak where data are few. The posterior is taken for normal, with
-the curvature of the likelihood class by class.
+Θ is K×2 (scale, bias) for a diagonal matrix, otherwise K×(F+1) with the bias last. Its diagonal is m + s_k: m, the
+change of the overall scale, has a Student prior on its logarithm, and the groups have normal priors around zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import lapack
 
-from attemper.kernels.multinomial import row_max
+from attemper._typing import Floats
 
-__all__ = ["log_volume", "posterior_variances", "precision", "true_classes"]
+__all__ = ["FIXED", "GROUPS", "Expected", "Group", "Penalty", "Precisions", "ScalePrior", "diagonal"]
 
-Floats = NDArray[np.float64]
-
-BUDGET = 1 << 30  # multiplications for all blocks; above, some of the rows have to do
+GROUPS = ("biases", "scales", "matrix", "curve")
+FIXED = 1e9  # precision of what is not allowed to change
 
 
-def true_classes(z: Floats, log_channel: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Posterior of the true class of each sample, and the log-likelihood of its label.
+class Group(NamedTuple):
+    """What is expected of the parameters of one group before data are seen: a variance, worth so many parameters."""
 
-    ``log_channel`` is K×K: the log-probability of each label (column) for a true class (row).
-    """
-    q = np.ascontiguousarray(log_channel.T)[y]
-    q += z
-    together = _exponentials(q)
-    return q, together - _exponentials(z.copy())
+    variance: float
+    worth: float
 
 
-def _exponentials(z: Floats) -> Floats:
-    """Turn logits into probabilities in place; return the logarithms of the sums of their exponentials."""
-    top = row_max(z)
-    z -= top[:, None]
-    np.exp(z, out=z)
-    total = np.vecdot(z, np.ones(z.shape[1]))
-    z /= total[:, None]
-    return np.asarray(np.log(total) + top)
+class Expected(NamedTuple):
+    """Of each group; and how heavy the tails of single biases are."""
+
+    biases: Group
+    scales: Group
+    matrix: Group
+    curve: Group
+    tail: float
+
+    def start(self, n_classes: int) -> Precisions:
+        """Precisions to begin with."""
+        return Precisions(
+            1 / self.biases.variance,
+            1 / self.scales.variance,
+            1 / self.matrix.variance,
+            1 / self.curve.variance,
+            np.ones(n_classes),
+        )
 
 
-def posterior_variances(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Floats:
-    """Posterior variance of each parameter: K×(D+1) with the bias last, or K×2 for a diagonal A.
+class ScalePrior(NamedTuple):
+    """Student law of log T, T being what the logits are divided by."""
 
-    ``w`` says how much each sample tells; ``precisions`` are those of the prior, and tell by their shape which it is.
-    """
-    return np.array([_inverse_diagonal(block) for block in _blocks(x, p, w, precisions)], dtype=np.float64)
+    centre: float
+    scale: float
+    df: float
 
+    def log_density(self, log_t: float) -> float:
+        """Up to a constant."""
+        t = (log_t - self.centre) / self.scale
+        return -0.5 * (self.df + 1) * float(np.log1p(t * t / self.df))
 
-def log_volume(x: Floats, p: Floats, w: Floats, precisions: Floats) -> float:
-    """Log-determinant of the posterior's precision over the prior's: how much narrower the data made it."""
-    found = sum(float(np.linalg.slogdet(block)[1]) for block in _blocks(x, p, w, precisions))
-    return found - float(np.sum(np.log(precisions)))
-
-
-def _blocks(x: Floats, p: Floats, w: Floats, precisions: Floats) -> Iterator[Floats]:
-    """Precision of the posterior of the parameters of each class."""
-    n, k = p.shape
-    # The classes share one degree of freedom that the softmax does not see.
-    h = p * (1 - p) * w[:, None] * (k / (k - 1))
-    diagonal = precisions.shape[1] == 2 and x.shape[1] != 1
-    step = 1 if diagonal else max(1, n * k * x.shape[1] ** 2 // BUDGET)
-    roots = np.sqrt(step * h[::step])
-    ones = np.ones(len(roots))
-    full = np.column_stack([x[::step], ones]) if not diagonal else x
-    for c in range(k):
-        features = np.column_stack([x[:, c], ones]) if diagonal else full
-        features = features * roots[:, c : c + 1]
-        block = features.T @ features  # of the same array: half the work, as NumPy knows the product for symmetric
-        block[np.diag_indices_from(block)] += precisions[c]
-        yield block
+    def slope(self, log_t: float) -> tuple[float, float]:
+        """Return the derivative of minus the log-density, and a curvature that is never negative."""
+        t = (log_t - self.centre) / self.scale
+        weight = (self.df + 1) / (self.df + t * t)
+        return weight * t / self.scale, weight / self.scale**2
 
 
-def _inverse_diagonal(block: Floats) -> Floats:
-    lower = np.linalg.cholesky(block)
-    inverse, _ = lapack.dtrtri(lower, lower=1)
-    return np.asarray(np.einsum("ij,ij->j", inverse, inverse))
+class Precisions(NamedTuple):
+    """Of each group; ``local`` makes those of single biases smaller where they are far off."""
+
+    biases: float
+    scales: float
+    matrix: float
+    curve: float
+    local: Floats
+
+    def array(self, shape: tuple[int, int]) -> Floats:
+        """One number for each parameter."""
+        k, size = shape
+        if size == 2:
+            return np.stack([np.full(k, self.scales), self.biases * self.local], axis=1)
+        array = np.full(shape, self.matrix)
+        array[:, k:] = self.curve
+        array[np.diag_indices(k)] = self.scales
+        array[:, -1] = self.biases * self.local
+        return array
 
 
-def precision(theta: Floats, variances: Floats, before: float, count: float, variance: float) -> float:
-    """Precision of a group that explains its parameters best."""
-    determined = float(np.sum(np.clip(1 - before * variances, 0, 1)))
-    found = (determined + count) / (float(np.sum(theta**2)) + count * variance)
-    return float(np.clip(found, 1e-3, 1e9))
+def diagonal(shape: tuple[int, int]) -> Any:
+    """Return the index of the scales in Θ."""
+    k, size = shape
+    return (np.arange(k), np.zeros(k, dtype=int)) if size == 2 else np.diag_indices(k)
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty:
+    """Minus the log-prior of Θ, around logits at temperature ``log_t``."""
+
+    array: Floats
+    at: Any
+    log_t: float
+    prior: ScalePrior
+
+    @staticmethod
+    def of(shape: tuple[int, int], precisions: Precisions, log_t: float, prior: ScalePrior) -> Penalty:
+        """Take the precision of each group for its parameters."""
+        return Penalty(precisions.array(shape), diagonal(shape), log_t, prior)
+
+    def _apart(self, theta: Floats) -> tuple[Floats, float]:
+        """Θ with changes of scale around their mean, and that mean; else digits are lost where precisions are large."""
+        mean = float(theta[self.at].mean())
+        rest = theta.copy()
+        rest[self.at] -= mean
+        return rest, mean
+
+    def __call__(self, theta: Floats) -> float:
+        """Return the penalty; infinite where logits would change their sign."""
+        rest, mean = self._apart(theta)
+        if mean <= -1:
+            return float("inf")
+        return 0.5 * float(np.sum(self.array * rest**2)) - self.prior.log_density(self.log_t - np.log1p(mean))
+
+    def together(self, shape: tuple[int, int]) -> Floats:
+        """Return the direction in which the scales of all classes change alike."""
+        direction = np.zeros(shape)
+        direction[self.at] = 1.0
+        return direction
+
+    def gradient(self, theta: Floats) -> Floats:
+        """Return its gradient."""
+        rest, mean = self._apart(theta)
+        rest *= self.array
+        slope, _ = self.prior.slope(self.log_t - np.log1p(mean))
+        rest[self.at] -= slope / (1 + mean) / len(theta)
+        return rest
+
+    def product(self, theta: Floats, v: Floats) -> Floats:
+        """Return its curvature times a direction."""
+        rest, step = self._apart(v)
+        rest *= self.array
+        mean = float(theta[self.at].mean())
+        _, curvature = self.prior.slope(self.log_t - np.log1p(mean))
+        rest[self.at] += curvature / (1 + mean) ** 2 / len(theta) * step
+        return rest

@@ -26,15 +26,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import betaln, digamma, gammaln
 
+from attemper._typing import Floats
+
 __all__ = ["Candidates", "Errors", "candidates", "confusable", "estimate"]
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 WIDTH = 32
 RATE = (1.0, 4.0)  # Beta prior of the common rate ε
 LEAST = -690.0  # of log C: its exponential is no zero
 IDLE = 1e-7  # counts of a pair, over the prior's, that change nothing
+# Set by hand on the sets of benchmarks/annotators.py; no sweep of it is kept.
 POOLING = 10.0  # a: how many samples of a class weigh as much as what all classes have in common
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -9,12 +10,13 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import one_line
+from attemper.data.arrays import one_line
 from attemper.errors import InputError
-from attemper.maps.base import Map
+from attemper.maps.base import Arrays, Map
+from attemper.maps.linear import Linear
 from attemper.maps.scale import MixtureMap, ScaleMap
 
-__all__ = ["CENTRINGS", "AffineMap", "Centring", "centred"]
+__all__ = ["CENTRINGS", "AffineMap", "Centring", "bend", "centred"]
 
 Centring = Literal["mean", "none", "log_probs"]
 CENTRINGS: tuple[Centring, ...] = get_args(Centring)
@@ -27,25 +29,25 @@ def centred(h: Any, centring: Centring, xp: Any) -> Any:
     ``log_probs``: the logarithms of the probabilities. ``none``: the logits as they are.
     A masked class (−inf) says nothing about the others: it counts as the mean of its row.
     """
-    possible = xp.isfinite(h)
-    masked = not bool(xp.all(possible))
-    x = xp.where(possible, h, xp.zeros_like(h)) if masked else h
-    count = xp.sum(xp.astype(possible, h.dtype), axis=1, keepdims=True) if masked else h.shape[1]
-    mean = xp.sum(x, axis=1, keepdims=True) / count
-    x = xp.where(possible, h - mean, xp.zeros_like(h)) if masked else h - mean
+    possible, zero = xp.isfinite(h), xp.zeros_like(h)
+    count = xp.sum(xp.astype(possible, h.dtype), axis=-1, keepdims=True)
+    mean = xp.sum(xp.where(possible, h, zero), axis=-1, keepdims=True) / count
+    x = xp.where(possible, h - mean, zero)
     if centring == "mean":
         return x
     if centring == "none":
         return x + mean
-    top = xp.max(x, axis=1, keepdims=True)
-    e = xp.exp(x - top)
-    if masked:
-        e = xp.where(possible, e, xp.zeros_like(e))
-    x = x - (top + xp.log(xp.sum(e, axis=1, keepdims=True)))
-    if not masked:
-        return x
-    mean = xp.sum(xp.where(possible, x, xp.zeros_like(x)), axis=1, keepdims=True) / count
+    top = xp.max(x, axis=-1, keepdims=True)
+    e = xp.where(possible, xp.exp(x - top), zero)
+    x = x - (top + xp.log(xp.sum(e, axis=-1, keepdims=True)))
+    mean = xp.sum(xp.where(possible, x, zero), axis=-1, keepdims=True) / count
     return xp.where(possible, x, mean)
+
+
+def bend(margin: Any, xp: Any) -> Any:
+    """2 log cosh(margin / 2): an absolute value without its kink, 0 at 0."""
+    size = xp.abs(margin)
+    return size + 2 * xp.log1p(xp.exp(-size)) - 2 * math.log(2)
 
 
 PLAIN = ScaleMap(1.0)
@@ -57,9 +59,10 @@ MAX_LOOP = 128  # classes; beyond, a loop takes several times as long as BLAS
 class AffineMap(Map):
     """softmax(W x + b), x being the centred logits; it may change the arg max.
 
-    ``weight`` is W: K×K, or K numbers for a diagonal one. ``then`` is applied to W x + b in the place of the
-    softmax: a temperature, or a mixture of them. For NumPy arrays of up to 128 classes the prediction for a row is the
-    same to the last bit whatever rows are predicted with it.
+    ``weight`` is W: K×K, or K numbers for a diagonal one. For two classes ``curve`` adds a bend: c_k times
+    2 log cosh(m/2), m being ``curve_scale`` times the margin of the logits, as in beta calibration. ``then`` is applied
+    to W x + b in the place of the softmax: a temperature, or a mixture of them. For NumPy arrays of up to 128 classes
+    the prediction for a row is the same to the last bit whatever rows are predicted with it.
 
     >>> AffineMap(np.array([1.0, 0.5]), np.array([0.0, 1.0])).apply(np.array([[2.0, 0.0]])).round(3)
     array([[0.622, 0.378]])
@@ -67,10 +70,13 @@ class AffineMap(Map):
 
     __repr__ = one_line
 
+    type = "affine"
     weight: NDArray[np.float64]
     bias: NDArray[np.float64]
     centring: Centring = "mean"
     then: Map = PLAIN
+    curve: NDArray[np.float64] | None = None
+    curve_scale: float = 1.0
 
     keeps_arg_max: ClassVar[bool] = False
 
@@ -85,37 +91,71 @@ class AffineMap(Map):
             raise InputError(f"centring={self.centring!r}: expected one of {', '.join(map(repr, CENTRINGS))}")
         if not isinstance(self.then, ScaleMap | MixtureMap):
             raise InputError("an affine map ends in a temperature or a mixture of them")
+        if self.curve is not None and not (
+            self.curve.shape == self.bias.shape == (2,) and np.abs(self.curve).max() <= 1e30
+        ):
+            raise InputError(f"curve={self.curve!r}: expected two numbers, for two classes")
+        if not 0 < self.curve_scale <= 1e30:
+            raise InputError(f"curve_scale={self.curve_scale}: expected a positive number")
 
     @property
     def n_classes(self) -> int:
         """K."""
         return len(self.bias)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
-        return {
-            "type": "affine",
-            "diagonal": self.weight.ndim == 1,
-            "weight": self.weight.tolist(),
-            "bias": self.bias.tolist(),
-            "centring": self.centring,
-            "then": self.then.to_dict(),
-        }
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """W, b and what follows."""
+        own = {"weight": self.weight, "bias": self.bias}
+        if self.curve is not None:
+            own |= {"curve": self.curve, "curve_scale": np.asarray(self.curve_scale)}
+        return {**own, **self.then.arrays()}
 
-    def logits(self, h: Any, xp: Any) -> Any:
+    def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
+        """Apply ``then`` to W x + b."""
+        return self.then.evaluate(self._affine(h, arrays, xp), arrays, xp, log=log)
+
+    @property
+    def has_logits(self) -> bool:
+        """Where it ends in one temperature."""
+        return self.then.has_logits
+
+    def logits(self, h: Any, arrays: Arrays, xp: Any) -> Any:
+        """W x + b, times β."""
+        return self.then.logits(self._affine(h, arrays, xp), arrays, xp)
+
+    def _affine(self, h: Any, arrays: Arrays, xp: Any) -> Any:
         """W x + b, with masked classes as they came."""
-        device = array_api_compat.device(h)
-        weight, bias = (xp.asarray(a, dtype=h.dtype, device=device) for a in (self.weight, self.bias))
-        x = centred(h, self.centring, xp)
-        z = (x * weight if self.weight.ndim == 1 else _by_matrix(x, weight, xp)) + bias
-        return xp.where(h == -xp.inf, h, z)
+        numpy = array_api_compat.is_numpy_namespace(xp)
+        # In single precision the mean of large logits loses less this way; NumPy's bits are those of 0.1.
+        near = h if numpy or self.centring == "none" else h - xp.max(h, axis=-1, keepdims=True)
+        x, weight = centred(near, self.centring, xp), arrays["weight"]
+        if self.weight.ndim == 1:
+            z = x * weight
+        elif numpy and len(weight) <= MAX_LOOP:
+            # BLAS adds in an order that depends on the number of rows; NumPy's own loop does not.
+            z = np.einsum("nk,jk->nj", x, weight)
+        else:
+            z = xp.matmul(x, weight.T)
+        if self.curve is not None:
+            margin = (x[..., 1:] - x[..., :1]) * arrays["curve_scale"]
+            z = z + bend(margin, xp) * arrays["curve"]
+        return xp.where(h == -xp.inf, h, z + arrays["bias"])
 
-    def _values(self, h: Any, xp: Any, *, log: bool) -> Any:
-        return self.then._values(self.logits(h, xp), xp, log=log)
-
-
-def _by_matrix(x: Any, weight: Any, xp: Any) -> Any:
-    """W x, row by row. BLAS adds in an order that depends on the number of rows; NumPy's own loop does not."""
-    if array_api_compat.is_numpy_namespace(xp) and len(weight) <= MAX_LOOP:
-        return np.einsum("nk,jk->nj", x, weight)
-    return xp.matmul(x, weight.T)
+    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
+        """W and b, with the centring in W."""
+        if self.curve is not None:
+            raise InputError("an AffineMap with a curve is not linear, so no layer can absorb it")
+        beta = self.then.as_linear().matrix
+        matrix, k = self.weight, len(self.bias)
+        if self.centring == "mean":  # W (h − mean) = (W − row means) h
+            if matrix.ndim == 2:
+                matrix = matrix - matrix.mean(axis=1, keepdims=True)
+            elif np.ptp(matrix) > 0:  # else the mean, times one number, is the same for all classes
+                matrix = np.diag(matrix) - matrix[:, None] / k
+        elif self.centring == "log_probs" or of_log_probs:
+            # W (h − log Σ exp h): the same for all classes only if the rows of W have one sum.
+            sums = matrix if matrix.ndim == 1 else matrix.sum(axis=1)
+            if np.ptp(sums) > 1e-12 * np.abs(sums).max():
+                raise InputError("the affine map takes log-probabilities, which a linear layer does not give")
+        bias = self.bias * beta
+        return Linear(matrix * beta, bias if np.any(bias != 0) else None)

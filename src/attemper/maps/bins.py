@@ -9,9 +9,9 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import keep_first, one_line, to_numpy, widest
+from attemper.data.arrays import columns, keep_first, one_line
 from attemper.errors import InputError
-from attemper.maps.base import Map
+from attemper.maps.base import Arrays, Map
 
 __all__ = ["BinMap", "softmax"]
 
@@ -20,8 +20,8 @@ MAX_KNOTS = 50_000_000
 
 def softmax(h: Any, xp: Any) -> Any:
     """Probabilities of logits; those of masked classes are 0."""
-    e = xp.exp(h - xp.max(h, axis=1, keepdims=True))
-    return e / xp.sum(e, axis=1, keepdims=True)
+    e = xp.exp(h - xp.max(h, axis=-1, keepdims=True))
+    return e / xp.sum(e, axis=-1, keepdims=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,12 +53,15 @@ class BinMap(Map):
 
     __repr__ = one_line
 
+    type = "bins"
     sizes: NDArray[np.int64]
     knots: NDArray[np.float64]
     values: NDArray[np.float64]
     linear: bool
 
     keeps_arg_max: ClassVar[bool] = False
+    double: ClassVar[bool] = True
+    _halvings: ClassVar[int]  # of the longest table, until one knot is left; set for each map
 
     def __post_init__(self) -> None:
         if np.ndim(self.sizes) != 1 or len(self.sizes) in (0, 2) or not (np.asarray(self.sizes) >= 1).all():
@@ -66,7 +69,8 @@ class BinMap(Map):
         total = int(np.sum(self.sizes))
         if not total <= MAX_KNOTS or np.shape(self.knots) != (total,) or np.shape(self.values) != (total,):
             raise InputError(
-                f"{total} knots told, but knots have shape {np.shape(self.knots)} and values {np.shape(self.values)}"
+                f"sizes: expected {total} knots and as many values, got shapes {np.shape(self.knots)} and "
+                f"{np.shape(self.values)}"
             )
         ascends = np.diff(self.knots) > 0
         ascends[np.cumsum(self.sizes)[:-1] - 1] = True  # from one class to the next
@@ -74,71 +78,83 @@ class BinMap(Map):
             raise InputError("knots must ascend within each class, from 0 to 1")
         if not ((self.values >= 0) & (self.values <= 1)).all():
             raise InputError("values must lie between 0 and 1")
+        object.__setattr__(self, "_halvings", int(np.max(self.sizes) - 1).bit_length())
 
     @property
     def n_classes(self) -> int:
         """K."""
         return max(2, len(self.sizes))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
-        return {
-            "type": "bins",
-            "linear": self.linear,
-            "sizes": self.sizes.tolist(),
-            "knots": self.knots.tolist(),
-            "values": self.values.tolist(),
-        }
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Knots and values, and where those of each class start and end."""
+        end = np.cumsum(self.sizes) - 1
+        return {"start": end - self.sizes + 1, "end": end, "knots": self.knots, "values": self.values}
 
-    def _transform(self, logits: Any, xp: Any, dtype: Any, *, log: bool) -> Any:
-        value = super()._transform(logits, xp, dtype, log=log)
-        own, first = (xp.argmax(v, axis=1, keepdims=True) for v in (logits, value))
-        column = xp.arange(value.shape[1], dtype=own.dtype, device=array_api_compat.device(value))
-        tied = xp.any((column == own) & (value == xp.max(value, axis=1, keepdims=True)), axis=1, keepdims=True)
-        return keep_first(value, xp.where(tied, own, first), xp)
+    def _settled(self, value: Any, h: Any, xp: Any) -> Any:
+        # Where the classifier's own answer is among several that are equally probable, it stays.
+        own, first = (xp.argmax(v, axis=-1, keepdims=True) for v in (h, value))
+        if array_api_compat.is_numpy_namespace(xp):  # a shortcut, with the same result
+            rows = np.flatnonzero(own != first)
+            if 0 < len(rows) < len(value):
+                value[rows] = self._settled(value[rows], h[rows], xp)
+            if len(rows) < len(value):
+                return value
+        best = (value == xp.max(value, axis=-1, keepdims=True)) & (columns(value, xp) == own)
+        return keep_first(value, xp.where(xp.any(best, axis=-1, keepdims=True), own, first), xp)
 
-    def _values(self, h: Any, xp: Any, *, log: bool) -> Any:
-        if widest(h, xp) == xp.float64:
-            return self._probabilities(xp.astype(h, xp.float64), xp, log=log)
-        value = self._probabilities(to_numpy(h).astype(np.float64), np, log=log)
-        return xp.asarray(value.astype(np.float32), device=array_api_compat.device(h))
-
-    def _probabilities(self, h: Any, xp: Any, *, log: bool) -> Any:
-        p = softmax(h, xp)
-        possible = h > -xp.inf
-        if self.n_classes == 2:
-            q = self._functions(p[:, 1:], xp)
-            q = xp.concat([1 - q, q], axis=1)
-        else:
-            q = self._functions(p, xp)
-        q = xp.where(possible, q, xp.zeros_like(q))
-        nothing = xp.all(q == 0, axis=1, keepdims=True)
-        q = xp.where(nothing, xp.astype(possible, q.dtype), q)
-        q = q / xp.sum(q, axis=1, keepdims=True)
+    def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
+        """f_k(p_k), rows normalised."""
+        q = self._normalised(self.functions(h, arrays, xp), h, xp)
         return xp.log(q) if log else q
 
-    def _functions(self, p: Any, xp: Any) -> Any:
-        """f_k(p_k) for each column; bisection for all of them at once, which every library can do."""
-        device = array_api_compat.device(p)
-        end = np.cumsum(self.sizes) - 1
-        start, end = (xp.asarray(v, device=device) for v in (end - self.sizes + 1, end))
-        knots, values = (xp.asarray(v, device=device) for v in (self.knots, self.values))
+    def from_values(self, values: NDArray[Any], logits: NDArray[Any]) -> NDArray[Any]:
+        """Return what `apply` does, where the values of the functions are known, a row for each sample."""
+        q = self._of_all_classes(values, logits, np)
+        return np.asarray(self._settled(self._normalised(q, logits, np), logits, np))
 
-        def take(table: Any, index: Any) -> Any:
-            return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), index.shape)
+    def _normalised(self, q: Any, h: Any, xp: Any) -> Any:
+        nothing = xp.all(q == 0, axis=-1, keepdims=True)
+        q = xp.where(nothing, xp.astype(h > -xp.inf, q.dtype), q)
+        return q / xp.sum(q, axis=-1, keepdims=True)
 
+    def functions(self, h: Any, arrays: Arrays, xp: Any) -> Any:
+        """f_k(p_k) of all classes, before rows are normalised; 0 of masked ones."""
+        p = softmax(h, xp)
+        return self._of_all_classes(self._functions(p if self.n_classes > 2 else p[..., 1:], arrays, xp), h, xp)
+
+    def _of_all_classes(self, q: Any, h: Any, xp: Any) -> Any:
+        if self.n_classes == 2:
+            q = xp.concat([1 - q, q], axis=-1)
+        return xp.where(h > -xp.inf, q, xp.zeros_like(q))
+
+    def _functions(self, p: Any, arrays: Arrays, xp: Any) -> Any:
+        """f_k(p_k) for each column."""
+        start, end, knots, values = (arrays[name] for name in ("start", "end", "knots", "values"))
+        if array_api_compat.is_numpy_namespace(xp):  # a shortcut, with the same result
+            value = np.empty(p.shape[::-1])
+            for k, (x, a, b) in enumerate(zip(np.ascontiguousarray(p.T), start.tolist(), end.tolist())):
+                low = np.where(np.isnan(x), a, a + np.searchsorted(knots[a + 1 : b + 1], x, side="right"))
+                value[k] = self._at(x, low, np.minimum(low + 1, b), knots, values, np)
+            return np.ascontiguousarray(value.T)
         low, high = (xp.broadcast_to(v, p.shape) for v in (start, end))
-        for _ in range(int(np.max(self.sizes) - 1).bit_length()):
+        for _ in range(self._halvings):  # bisection for all columns at once, which every library can do
             middle = (low + high + 1) // 2
-            right = p >= take(knots, middle)
+            right = p >= _take(knots, middle, xp)
             low, high = xp.where(right, middle, low), xp.where(right, high, middle - 1)
             high = xp.where(high < low, low, high)
-        left_value = take(values, low)
+        return self._at(p, low, xp.where(low < end, low + 1, low), knots, values, xp)
+
+    def _at(self, p: Any, low: Any, after: Any, knots: Any, values: Any, xp: Any) -> Any:
+        """Values of the functions between the knots ``low`` and ``after``."""
+        left_value = _take(values, low, xp)
         if not self.linear:
             return left_value
-        after = xp.where(low < end, low + 1, low)
-        left = take(knots, low)
-        width = take(knots, after) - left
+        left = _take(knots, low, xp)
+        width = _take(knots, after, xp) - left
         share = (p - left) / xp.where(width > 0, width, xp.ones_like(width))
         share = xp.where(width > 0, xp.clip(share, 0.0, 1.0), xp.zeros_like(share))
-        return left_value + share * (take(values, after) - left_value)
+        return left_value + share * (_take(values, after, xp) - left_value)
+
+
+def _take(table: Any, index: Any, xp: Any) -> Any:
+    return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), index.shape)

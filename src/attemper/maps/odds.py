@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import one_line
+from attemper.data.arrays import columns, one_line
 from attemper.errors import InputError
-from attemper.maps.base import Map
+from attemper.maps.base import Arrays, Map
 
 __all__ = ["OddsMap", "log_odds"]
 
@@ -21,16 +20,15 @@ def log_odds(h: Any, xp: Any) -> Any:
 
     No probability is subtracted from one. A masked class has −inf, and the only possible class of a row +inf.
     """
-    column = xp.arange(h.shape[1], device=array_api_compat.device(h))
-    is_top = column == xp.argmax(h, axis=1, keepdims=True)
-    d = h - xp.max(h, axis=1, keepdims=True)
+    is_top = columns(h, xp) == xp.argmax(h, axis=-1, keepdims=True)
+    d = h - xp.max(h, axis=-1, keepdims=True)
     others = xp.where(is_top, -xp.inf, d)
-    second = xp.max(others, axis=1, keepdims=True)
+    second = xp.max(others, axis=-1, keepdims=True)
     alone = second == -xp.inf
     second = xp.where(alone, xp.zeros_like(second), second)
     # Relative to the second largest, the rest cannot underflow; and it is exact for two classes.
     e = xp.exp(others - second)
-    rest = xp.sum(e, axis=1, keepdims=True)
+    rest = xp.sum(e, axis=-1, keepdims=True)
     of_top = xp.where(alone, xp.inf, -second - xp.log1p(_not_negative(rest - 1, xp)))
     of_others = d - xp.log1p(_not_negative((rest - e) * xp.exp(second), xp))
     return xp.where(is_top, of_top, of_others)
@@ -49,6 +47,7 @@ class OddsMap(Map):
 
     __repr__ = one_line
 
+    type = "odds"
     a: NDArray[np.float64]
     b: NDArray[np.float64]
     c: NDArray[np.float64]
@@ -67,30 +66,26 @@ class OddsMap(Map):
         """K."""
         return len(self.c)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
-        return {"type": "odds", "a": self.a.tolist(), "b": self.b.tolist(), "c": self.c.tolist()}
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return a, b, b − a and c."""
+        return {"a": self.a, "b": self.b, "b_less_a": self.b - self.a, "c": self.c}
 
-    def _values(self, h: Any, xp: Any, *, log: bool) -> Any:
-        x = self._log_sigmoid(h, xp)
-        column = xp.arange(h.shape[1], device=array_api_compat.device(h))
-        is_top = column == xp.argmax(x, axis=1, keepdims=True)
-        x = x - xp.max(x, axis=1, keepdims=True)
+    def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
+        """σ of the curves, rows normalised."""
+        x = self._log_sigmoid(h, arrays, xp)
+        is_top = columns(h, xp) == xp.argmax(x, axis=-1, keepdims=True)
+        x = x - xp.max(x, axis=-1, keepdims=True)
         e = xp.where(is_top, xp.zeros_like(x), xp.exp(x))
-        rest = xp.sum(e, axis=1, keepdims=True)
+        rest = xp.sum(e, axis=-1, keepdims=True)
         return x - xp.log1p(rest) if log else xp.where(is_top, xp.ones_like(e), e) / (1 + rest)
 
-    def _log_sigmoid(self, h: Any, xp: Any) -> Any:
+    def _log_sigmoid(self, h: Any, arrays: Arrays, xp: Any) -> Any:
         """Logarithm of each class's probability before the rows are normalised."""
-        device = array_api_compat.device(h)
-        a, b, b_less_a, c = (
-            xp.asarray(v, dtype=h.dtype, device=device) for v in (self.a, self.b, self.b - self.a, self.c)
-        )
         s = log_odds(h, xp)
         s = xp.where(xp.isfinite(s), s, xp.zeros_like(s))  # decided by the mask alone, whatever a and b are
         # log p = min(s, 0) − t and −log(1 − p) = max(s, 0) + t; with a = b the line a·s + c is left, to the last bit.
         t = xp.log1p(xp.exp(-xp.abs(s)))
-        z = xp.where(s < 0, a * s, b * s) + b_less_a * t + c
+        z = xp.where(s < 0, arrays["a"] * s, arrays["b"] * s) + arrays["b_less_a"] * t + arrays["c"]
         largest = float(xp.finfo(h.dtype).max) / 4
         z = xp.clip(z, -largest, largest)  # −inf for all classes of a row would be no distribution
         log_sigmoid = xp.where(z < 0, z, xp.zeros_like(z)) - xp.log1p(xp.exp(-xp.abs(z)))

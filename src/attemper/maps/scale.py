@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from attemper._checks import renamed
+from attemper._json import Formerly
 from attemper.errors import InputError
-from attemper.maps.base import Map
+from attemper.maps.base import Arrays, Map
+from attemper.maps.linear import Linear
 
 __all__ = ["MixtureMap", "ScaleMap"]
 
@@ -23,38 +27,52 @@ class ScaleMap(Map):
     array([[0.731, 0.269]])
     """
 
+    type = "scale"
     beta: float
 
     def __post_init__(self) -> None:
         if not 1e-30 <= self.beta <= 1e30:
             raise InputError(f"beta={self.beta}: must be a positive number, between 1e-30 and 1e30")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
-        return {"type": "scale", "beta": self.beta}
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """β."""
+        return {"beta": np.asarray(self.beta)}
 
-    def _probs(self, d: Any, xp: Any) -> Any:
-        e = xp.exp(d * self.beta)
-        return e / xp.sum(e, axis=1, keepdims=True)
+    def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
+        """softmax(β h)."""
+        x = (h - xp.max(h, axis=-1, keepdims=True)) * arrays["beta"]
+        e = xp.exp(x)
+        total = xp.sum(e, axis=-1, keepdims=True)
+        return x - xp.log(total) if log else e / total
 
-    def _log_probs(self, d: Any, xp: Any) -> Any:
-        x = d * self.beta
-        return x - xp.log(xp.sum(xp.exp(x), axis=1, keepdims=True))
+    @property
+    def has_logits(self) -> bool:
+        """Yes."""
+        return True
+
+    def logits(self, h: Any, arrays: Arrays, xp: Any) -> Any:
+        """β h."""
+        return h * arrays["beta"]
+
+    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
+        """β times the weights."""
+        return Linear(np.array([self.beta]))
 
 
 @dataclass(frozen=True)
 class MixtureMap(Map):
-    """Σ_m weight_m · softmax(β_m · logits) + floor/K: an average over temperatures.
+    """Σ_m weight_m · softmax(β_m · logits) + uniform_mass/K: an average over temperatures.
 
-    Weights and floor add up to one. Masked classes (−inf) get nothing of the floor.
+    Weights and uniform mass add up to one. Masked classes (−inf) get nothing of the uniform mass.
 
-    >>> MixtureMap(weights=(0.6, 0.3), betas=(1.0, 0.5), floor=0.1).apply(np.array([[2.0, 0.0]])).round(3)
+    >>> MixtureMap(weights=(0.6, 0.3), betas=(1.0, 0.5), uniform_mass=0.1).apply(np.array([[2.0, 0.0]])).round(3)
     array([[0.798, 0.202]])
     """
 
+    type = "mixture"
     weights: tuple[float, ...]
     betas: tuple[float, ...]
-    floor: float
+    uniform_mass: Annotated[float, Formerly("floor")]  # in files of 0.1
 
     def __post_init__(self) -> None:
         w, b = np.asarray(self.weights, dtype=float), np.asarray(self.betas, dtype=float)
@@ -62,44 +80,51 @@ class MixtureMap(Map):
             raise InputError(f"a mixture of {w.shape} weights and {b.shape} betas: expected one for each")
         if not ((b >= 1e-30) & (b <= 1e30)).all():
             raise InputError("betas must be positive numbers, between 1e-30 and 1e30")
-        if not (np.isfinite(w).all() and (w >= 0).all() and 0 <= self.floor <= 1):
-            raise InputError("weights and floor must not be negative")
-        if abs(w.sum() + self.floor - 1) > 1e-6:
-            raise InputError(f"weights and floor add up to {w.sum() + self.floor}, not to 1")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain lists and numbers."""
-        return {
-            "type": "mixture",
-            "weights": list(self.weights),
-            "betas": list(self.betas),
-            "floor": self.floor,
-        }
-
-    def _probs(self, d: Any, xp: Any) -> Any:
-        total = self._floor(d, xp)
-        for weight, beta in self.parts:
-            e = xp.exp(d * beta)
-            total = total + e * (weight / xp.sum(e, axis=1, keepdims=True))
-        return total
-
-    def _log_probs(self, d: Any, xp: Any) -> Any:
-        # The flattest component outlasts the others in the tail: taken out as a factor, it leaves a sum
-        # that cannot underflow. A floor is flatter than all.
-        flattest = 0.0 if self.floor > 0 else min(beta for _, beta in self.parts)
-        possible = xp.isfinite(d)
-        d = xp.where(possible, d, xp.zeros_like(d))
-        total = self._floor(xp.where(possible, d, -xp.inf), xp)
-        for weight, beta in self.parts:
-            z = xp.sum(xp.where(possible, xp.exp(d * beta), xp.zeros_like(d)), axis=1, keepdims=True)
-            total = total + xp.exp(d * (beta - flattest)) * (weight / z)
-        return xp.where(possible, d * flattest + xp.log(total), -xp.inf)
+        if not (np.isfinite(w).all() and (w >= 0).all() and 0 <= self.uniform_mass <= 1):
+            raise InputError("weights and uniform_mass must not be negative")
+        if abs(w.sum() + self.uniform_mass - 1) > 1e-6:
+            raise InputError(f"weights and uniform_mass add up to {w.sum() + self.uniform_mass}, not to 1")
 
     @property
     def parts(self) -> list[tuple[float, float]]:
         """Weight and β of the components that count: one of weight 0 may be the flattest, and 0 · exp(…) be NaN."""
         return [(weight, beta) for weight, beta in zip(self.weights, self.betas) if weight > 0]
 
-    def _floor(self, d: Any, xp: Any) -> Any:
-        possible = xp.astype(xp.isfinite(d), d.dtype)
-        return possible * (self.floor / xp.sum(possible, axis=1, keepdims=True))
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Weights and βs of the components that count, how far each β is above the flattest, and the uniform mass."""
+        weights, betas = (np.array([part[i] for part in self.parts]) for i in range(2))
+        # The uniform mass is flatter than any component.
+        flattest = np.asarray(0.0 if self.uniform_mass > 0 else betas.min())
+        share = np.asarray(self.uniform_mass, dtype=float)
+        return {"weights": weights, "betas": betas, "share": share, "flattest": flattest, "above": betas - flattest}
+
+    def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
+        """Add up the components."""
+        d = h - xp.max(h, axis=-1, keepdims=True)
+        possible = xp.isfinite(d)
+        ones = xp.astype(possible, d.dtype)
+        total = ones * (arrays["share"] / xp.sum(ones, axis=-1, keepdims=True))
+        weights, betas, above = (arrays[name] for name in ("weights", "betas", "above"))
+        if not log:
+            for m in range(len(self.parts)):
+                e = xp.exp(d * betas[m])
+                total = total + e * (weights[m] / xp.sum(e, axis=-1, keepdims=True))
+            return total
+        # The flattest component outlasts the others in the tail: taken out as a factor, it leaves a sum
+        # that cannot underflow.
+        zero = xp.zeros_like(d)
+        d = xp.where(possible, d, zero)
+        for m in range(len(self.parts)):
+            e = xp.where(possible, xp.exp(d * betas[m]), zero)
+            total = total + xp.exp(d * above[m]) * (weights[m] / xp.sum(e, axis=-1, keepdims=True))
+        return xp.where(possible, d * arrays["flattest"] + xp.log(total), -xp.inf)
+
+    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
+        """One temperature, if that is all there is."""
+        betas = {beta for _, beta in self.parts}
+        if self.uniform_mass > 0 or len(betas) > 1:
+            return super().as_linear()
+        return Linear(np.array([betas.pop()]))
+
+
+MixtureMap.__init__ = renamed(floor="uniform_mass")(MixtureMap.__init__)  # type: ignore[method-assign]

@@ -1,10 +1,13 @@
 """How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
-Every metric takes probabilities and labels, and gives a float, or with
-``interval=0.95`` an `Estimate` of value, low and high.
+Every metric takes ``(labels, probs)``, in the order of scikit-learn, and returns a float, or with
+``confidence_level=0.95`` an `Estimate` of value, low and high.
 """
 
+from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
+from attemper.metrics.corp import CorpReliability, corp_reliability
+from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import evaluate
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.proper import accuracy, brier, nll
@@ -12,8 +15,12 @@ from attemper.metrics.referral import ReferralCurve, referral_area, referral_are
 from attemper.metrics.reliability import Reliability, reliability
 from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
 from attemper.metrics.running import RunningMetrics
+from attemper.metrics.smooth import smooth_ece
 
 __all__ = [
+    "BestSet",
+    "CorpReliability",
+    "Decomposition",
     "Estimate",
     "ReferralCurve",
     "Reliability",
@@ -23,6 +30,9 @@ __all__ = [
     "aurc",
     "brier",
     "classwise_ece",
+    "compare_with_best",
+    "corp_reliability",
+    "decompose",
     "ece",
     "evaluate",
     "expected_cost",
@@ -34,4 +44,5 @@ __all__ = [
     "referral_curve",
     "reliability",
     "risk_coverage_curve",
+    "smooth_ece",
 ]

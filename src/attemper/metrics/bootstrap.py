@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
 
-from attemper.arrays import Floats
-from attemper.errors import InputError, setting
+from attemper._checks import fraction, whole
+from attemper._typing import Floats
 from attemper.metrics.intervals import Estimate
 
-__all__ = ["Statistic", "check_level", "check_resampling", "enclosed", "estimate", "estimate_all"]
+__all__ = ["Statistic", "enclosed", "estimate", "estimate_all"]
 
 # Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
 BATCH_ELEMENTS = 1 << 20
@@ -41,22 +40,22 @@ class Statistic(NamedTuple):
     reason: str = ""  # why it has no interval
     drawn: Drawn | None = None  # its values if the predictions were calibrated
 
+    def at(self, weights: Floats) -> float:
+        """Return its value for weights N."""
+        return float(self.value(weights[:, None])[0])
+
 
 def estimate(
-    statistic: Statistic, weights: Floats, interval: float | None, n_resamples: int, seed: int
-) -> float | Estimate:
-    """Value of a statistic, with its interval where one is wanted; see `estimate_all`."""
-    return estimate_all({"it": statistic}, weights, interval, n_resamples, seed)["it"]
+    statistic: Statistic, weights: Floats, confidence_level: float, n_resamples: int = 1000, seed: int = 0
+) -> Estimate:
+    """Value of a statistic with its interval; see `estimate_all`."""
+    return estimate_all({"it": statistic}, weights, confidence_level, n_resamples, seed)["it"]
 
 
 def estimate_all(
-    statistics: Mapping[str, Statistic],
-    weights: Floats,
-    interval: float | None,
-    n_resamples: int,
-    seed: int,
-) -> dict[str, float | Estimate]:
-    r"""Value of each statistic, with its interval where one is wanted.
+    statistics: Mapping[str, Statistic], weights: Floats, confidence_level: float, n_resamples: int, seed: int
+) -> dict[str, Estimate]:
+    r"""Value of each statistic, with its interval.
 
     Means, shares and areas have intervals in closed form (`attemper.metrics.intervals`). Calibration errors are
     resampled: samples are drawn with replacement, N of N, the same draws for every statistic; a sample keeps its
@@ -69,50 +68,34 @@ def estimate_all(
     the percentiles of :math:`e^{*2} - 2b`, cut at 0, and their roots. The interval is
     widened to hold the value where the correction would leave it outside.
     """
-    if interval is not None:
-        check_level(interval)
-        check_resampling(n_resamples, seed)
-    points = {name: float(s.value(weights[:, None])[0]) for name, s in statistics.items()}
-    if interval is None:
-        return dict(points)
+    fraction("confidence_level", confidence_level)
+    whole("n_resamples", n_resamples, at_least=2)
+    whole("seed", seed, at_least=0)
     noisy = {name: s for name, s in statistics.items() if s.limits is None and not s.reason}
     batches = [[s.value(w) for s in noisy.values()] for w in _resamples(weights, n_resamples, seed)] if noisy else []
     resampled = {name: np.concatenate(parts) for name, parts in zip(noisy, zip(*batches))}
-    result: dict[str, float | Estimate] = {}
+    result = {}
     for name, s in statistics.items():
+        value = s.at(weights)
         if s.reason:
-            found = Estimate.without(points[name], s.reason)
+            found = Estimate.without(value, s.reason)
         elif s.limits is not None:
-            found = s.limits(points[name], weights, interval)
+            found = s.limits(value, weights, confidence_level)
         else:
-            found = enclosed(points[name], resampled[name], interval)
+            found = enclosed(value, resampled[name], confidence_level)
         if s.drawn is not None:
             found = found.with_chance(s.drawn(np.random.default_rng(seed), n_resamples, weights))
         result[name] = found
     return result
 
 
-def enclosed(value: float, resampled: Floats, interval: float) -> Estimate:
+def enclosed(value: float, resampled: Floats, confidence_level: float) -> Estimate:
     """Put the interval of the resampled values around a calibration error; see `estimate_all`."""
     squares = resampled**2
     # Noise adds; less than nothing means that resamples missed a small bin.
     bias = max(0.0, float(squares.mean()) - value**2)
-    low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, interval))
+    low, high = (math.sqrt(max(0.0, q - 2 * bias)) for q in _percentiles(squares, confidence_level))
     return Estimate(value, min(low, value), max(high, value))
-
-
-def check_level(interval: float) -> None:
-    """Reject what is no level of an interval."""
-    if not (isinstance(interval, Real) and 0 < interval < 1):
-        raise InputError(f"{setting('interval', interval)}: must lie between 0 and 1, such as 0.95")
-
-
-def check_resampling(n_resamples: int, seed: int) -> None:
-    """Reject what is no number of resamples, and no seed."""
-    if not (isinstance(n_resamples, Integral) and n_resamples >= 2):
-        raise InputError(f"n_resamples={n_resamples!r}: must be a whole number of at least 2")
-    if not (isinstance(seed, Integral) and seed >= 0):
-        raise InputError(f"{setting('seed', seed)}: must be a whole number, not negative")
 
 
 def _resamples(weights: Floats, n_resamples: int, seed: int) -> Iterator[Floats]:
@@ -125,8 +108,8 @@ def _resamples(weights: Floats, n_resamples: int, seed: int) -> Iterator[Floats]
         yield np.multiply(np.stack(counts, axis=1), weights[:, None], order="C")
 
 
-def _percentiles(values: Floats, interval: float) -> tuple[float, float]:
+def _percentiles(values: Floats, confidence_level: float) -> tuple[float, float]:
     """Order statistics, not interpolated: values can be infinite."""
-    tail = (1 - interval) / 2 * (len(values) - 1)
+    tail = (1 - confidence_level) / 2 * (len(values) - 1)
     ordered = np.sort(values)
     return float(ordered[math.floor(tail)]), float(ordered[-1 - math.floor(tail)])

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from functools import partial
-from numbers import Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from attemper.arrays import Floats
+from attemper._checks import number
+from attemper._typing import Floats
 from attemper.errors import InputError
-from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic, estimate
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
 from attemper.metrics.intervals import Estimate, quantile, too_few
-from attemper.metrics.predictions import Predictions, metric
-from attemper.metrics.reliability import Binned, Binning, Kind
+from attemper.metrics.metric import metric
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.reliability import Binned, Bins, Kind, Strategy, bins_of
 
 __all__ = ["classwise_ece", "ece", "mce", "mmce"]
 
@@ -29,19 +29,14 @@ NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 @metric
 def ece(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
+    p: Predictions,
     *,
     kind: Kind = "top",
-    n_bins: int = 15,
-    binning: Binning = "width",
+    n_bins: Bins = 15,
+    strategy: Strategy = "uniform",
     norm: Norm = 1,
     debiased: bool = False,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
+) -> Statistic:
     r"""ECE, the expected calibration error; by default Eq. (3) of arXiv 1810.11586 with 15 bins.
 
     .. math:: \Big( \sum_l \tfrac{|B_l|}{N} |\mathrm{acc}(B_l) - \mathrm{conf}(B_l)|^p \Big)^{1/p}
@@ -50,15 +45,17 @@ def ece(
 
     Parameters
     ----------
-    probs, labels, sample_weight, n_resamples, seed
+    labels, probs, input, sample_weight, n_resamples, seed
         As in `nll`.
     kind : {"top", "classwise", "full"}
         Which (probability, right or wrong) pairs are binned: of the most probable class;
         of each class in bins of its own, with the mean over the classes taken inside the
         root; of all classes pooled into one set of bins.
-    n_bins : int
-        Number of bins (of each class, if class-wise).
-    binning : {"width", "mass"}
+    n_bins : int or "auto"
+        Number of bins (of each class, if class-wise). "auto" is :math:`N^{1/3}`, rounded: more bins add noise, fewer
+        hide errors, and that rate balances both (Sun et al. 2023). It depends on the number of samples
+        alone (the effective one, where they have weights) and not on the labels, so that ``p_value`` holds.
+    strategy : {"uniform", "quantile"}
         Bins of equal width, or of equal weight (equal confidences stay together).
     norm : float or "max"
         The power p, from 1 to 64; "max" is the largest gap of any bin.
@@ -66,7 +63,7 @@ def ece(
         Subtract from each squared gap what chance alone adds, acc (1 − acc) / (\|B\| − 1), the
         estimator of Kumar et al. (2019); for ``norm=2``. Bins with one sample count as 0, and
         so does a negative total. Weights count as repeats here, in the interval too: their unit matters.
-    interval : float, optional
+    confidence_level : float, optional
         Such as 0.95: return an `Estimate` with a bootstrap interval of the error in these
         bins, if there are 20 errors. ECE itself is too large when samples are few, and the interval is
         corrected for that (see `attemper.metrics.bootstrap.estimate_all`): its lower end is 0 when the
@@ -81,121 +78,24 @@ def ece(
 
     References
     ----------
-    M. P. Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, 2015.
+    M. P. Naeini et al., Obtaining well calibrated probabilities using Bayesian strategy, 2015.
     A. Kumar, P. Liang, T. Ma, Verified uncertainty calibration, 2019.
+    Z. Sun, D. Song, A. Hero, Minimum-risk recalibration of classifiers, 2023. https://arxiv.org/abs/2305.10886
 
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
-    >>> round(ece(probs, [0, 1, 0, 1]), 3)
+    >>> round(ece([0, 1, 0, 1], probs), 3)
     0.35
-    >>> round(ece(probs, [0, 1, 0, 1], n_bins=1), 3)
+    >>> round(ece([0, 1, 0, 1], probs, n_bins=1), 3)
     0.0
     """
-    p = Predictions.of(probs, labels, sample_weight)
-    statistic = ece_of(p, kind, n_bins, binning, norm, debiased)
-    return estimate(statistic, p.weights, interval, n_resamples, seed)
-
-
-@metric
-def mce(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
-    """Maximum calibration error: the largest gap of any bin, `ece` with ``norm="max"``.
-
-    It depends on the bin with the fewest samples, and a bin of one or two does not show how uncertain its gap is. So
-    there is no interval: use ``chance`` and ``p_value`` of the `Estimate`, few bins, or ``binning="mass"``.
-    Naeini et al., 2015. Parameters as in `ece`.
-
-    Examples
-    --------
-    >>> round(mce([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 1, 0, 1]), 3)
-    0.7
-    """
-    p = Predictions.of(probs, labels, sample_weight)
-    return estimate(ece_of(p, "top", n_bins, binning, "max"), p.weights, interval, n_resamples, seed)
-
-
-@metric
-def classwise_ece(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    norm: Norm = 1,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
-    """Mean over the classes of each one's calibration error, `ece` with ``kind="classwise"``.
-
-    Parameters as in `ece`.
-
-    Examples
-    --------
-    >>> round(classwise_ece([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 1, 0, 1]), 3)
-    0.35
-    """
-    p = Predictions.of(probs, labels, sample_weight)
-    return estimate(ece_of(p, "classwise", n_bins, binning, norm), p.weights, interval, n_resamples, seed)
-
-
-@metric
-def mmce(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
-    r"""Maximum mean calibration error: no bins, but a kernel over confidences.
-
-    .. math:: \Big( \tfrac{1}{N^2} \sum_{ij} (c_i - r_i)(c_j - r_j) e^{-|r_i - r_j| / 0.4} \Big)^{1/2}
-
-    with confidence r and c = 1 where the most probable class is the label. Exact, in
-    O(N log N). Parameters as in `nll`, the interval as in `ece`.
-
-    References
-    ----------
-    A. Kumar, S. Sarawagi, U. Jain, Trainable calibration measures for neural networks from
-    kernel mean embeddings, 2018.
-
-    Examples
-    --------
-    >>> round(mmce([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 1, 0, 1]), 4)
-    0.0891
-    """
-    p = Predictions.of(probs, labels, sample_weight)
-    return estimate(mmce_of(p), p.weights, interval, n_resamples, seed)
-
-
-def ece_of(
-    p: Predictions,
-    kind: Kind = "top",
-    n_bins: int = 15,
-    binning: Binning = "width",
-    norm: Norm = 1,
-    debiased: bool = False,
-) -> Statistic:
-    """ECE as a function of the weights."""
     # A higher power of a small gap underflows.
-    if norm != "max" and not (isinstance(norm, Real) and 1 <= norm <= 64):
-        raise InputError(f"norm={norm!r}: must be a number from 1 to 64, or 'max'")
-    if debiased and (isinstance(norm, str) or norm != 2):
-        raise InputError(f"debiased=True corrects squared gaps: give norm=2, not norm={norm!r}")
-    binned = Binned(p, kind, n_bins, binning)
+    if norm != "max":
+        number("norm", norm, 1, 64, expected="a number from 1 to 64, or 'max'")
+    if debiased and norm != 2:
+        raise InputError(f"debiased=True corrects squared gaps: expected norm=2, got norm={norm!r}")
+    binned = Binned(p, kind, n_bins, strategy)
     if debiased and not any((weight > 1).any() for weight, _, _ in binned.sums(p.weights[:, None])):
         raise InputError(
             "debiased=True needs a bin with two samples or more (weights count as repeats, so do not scale "
@@ -217,61 +117,66 @@ def ece_of(
     return Statistic(lambda w: _error(binned.sums(w), norm, debiased), limits, reason, drawn)
 
 
-def _error(tables: Iterable[Floats], norm: Norm, debiased: bool) -> Floats:
-    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B."""
-    if norm == "max":
-        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in tables], axis=0))
-    total = total_weight = np.zeros(1)
-    for weight, confidence, right in tables:
-        power = gap_of(weight, confidence, right) ** norm
-        if debiased:
-            many = weight > 1
-            n = np.where(many, weight, 2.0)
-            power = np.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
-        total = total + (weight * power).sum(axis=0)
-        total_weight = total_weight + weight.sum(axis=0)
-    return np.asarray(np.maximum(total / total_weight, 0.0) ** (1 / norm))
+@metric
+def mce(
+    p: Predictions,
+    *,
+    n_bins: Bins = 15,
+    strategy: Strategy = "uniform",
+) -> Statistic:
+    """Maximum calibration error: the largest gap of any bin, `ece` with ``norm="max"``.
 
+    It depends on the bin with the fewest samples, and a bin of one or two does not show how uncertain its gap is. So
+    there is no interval: use ``chance`` and ``p_value`` of the `Estimate`, few bins, or ``strategy="quantile"``.
+    Naeini et al., 2015. Parameters as in `ece`.
 
-def _around_debiased(binned: Binned, value: float, w: Floats, interval: float) -> Estimate:
-    r"""Put normal limits around the U-statistic of the squared gaps, :math:`\theta = \sum_b \pi_b \delta_b^2`.
-
-    A sample of bin b with the difference d of outcome and probability has the influence
-    :math:`2 \delta_b d - \delta_b^2 - \theta`; where all gaps are 0 that is 0, and the variance
-    :math:`2 \sigma_b^4` of the products of two samples is left.
+    Examples
+    --------
+    >>> round(mce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
+    0.7
     """
-    [(weight, confidence, right)] = (table[..., 0] for table in binned.sums(w[:, None]))
-    gap = (right - confidence) / np.where(weight > 0, weight, 1.0)
-    influence, squares = np.zeros(len(w)), np.zeros(len(weight))
-    for c, r in binned.pairs():
-        place, d = np.searchsorted(binned.edges[0][1:-1], c, side="left"), r - c
-        influence += (2 * gap[place] * d - gap[place] ** 2) * w.sum() / weight.sum()
-        squares += np.bincount(place, w * d**2, minlength=len(weight))
-    many = weight > 1  # weights count as repeats, as in the value
-    n = np.where(many, weight, 2.0)
-    variance = np.where(many, np.maximum(squares - weight * gap**2, 0.0) / (n - 1), 0.0)
-    theta = np.sum(np.where(many, weight * (gap**2 - variance / n), 0.0)) / weight.sum()
-    a = w / w.sum()
-    first = a @ (influence - a @ influence) ** 2 / w.sum()
-    second = np.sum(2 * variance**2 * n / (n - 1)) / weight.sum() ** 2
-    half = quantile(interval) * math.sqrt(first + second)
-    low, high = (math.sqrt(max(0.0, theta + end)) for end in (-half, half))
-    return Estimate(value, min(low, value), max(high, value))
+    return ece.statistic(p, n_bins=n_bins, strategy=strategy, norm="max")
 
 
-def _batches(count: int, n: int) -> Iterator[int]:
-    """Cut draws of n numbers each into batches that memory holds."""
-    batch = max(1, BATCH_ELEMENTS // n)
-    return (min(batch, count - first) for first in range(0, count, batch))
+@metric
+def classwise_ece(
+    p: Predictions,
+    *,
+    n_bins: Bins = 15,
+    strategy: Strategy = "uniform",
+    norm: Norm = 1,
+) -> Statistic:
+    """Mean over the classes of each one's calibration error, `ece` with ``kind="classwise"``.
+
+    Parameters as in `ece`.
+
+    Examples
+    --------
+    >>> round(classwise_ece([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
+    0.35
+    """
+    return ece.statistic(p, kind="classwise", n_bins=n_bins, strategy=strategy, norm=norm)
 
 
-def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
-    """Accuracy against mean confidence of each bin, from the sums; 0 in an empty bin."""
-    return np.abs(right - confidence) / np.where(weight > 0, weight, 1.0)
+@metric
+def mmce(p: Predictions) -> Statistic:
+    r"""Maximum mean calibration error: no bins, but a kernel over confidences.
 
+    .. math:: \Big( \tfrac{1}{N^2} \sum_{ij} (c_i - r_i)(c_j - r_j) e^{-|r_i - r_j| / 0.4} \Big)^{1/2}
 
-def mmce_of(p: Predictions) -> Statistic:
-    """MMCE as a function of the weights."""
+    with confidence r and c = 1 where the most probable class is the label. Exact, in
+    O(N log N). Parameters as in `nll`, the interval as in `ece`.
+
+    References
+    ----------
+    A. Kumar, S. Sarawagi, U. Jain, Trainable calibration measures for neural networks from
+    kernel mean embeddings, 2018.
+
+    Examples
+    --------
+    >>> round(mmce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 4)
+    0.0891
+    """
     confidence, right = p.top
     order = np.argsort(confidence, kind="stable")
     r = confidence[order, None]
@@ -291,3 +196,56 @@ def mmce_of(p: Predictions) -> Statistic:
 
     gap = right[order, None] - r
     return Statistic(partial(value_of, gap), None, too_few(p.errors), drawn)
+
+
+def _error(tables: Iterable[Floats], norm: Norm, debiased: bool) -> Floats:
+    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B."""
+    if norm == "max":
+        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in tables], axis=0))
+    total = total_weight = np.zeros(1)
+    for weight, confidence, right in tables:
+        power = gap_of(weight, confidence, right) ** norm
+        if debiased:
+            many = weight > 1
+            n = np.where(many, weight, 2.0)
+            power = np.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
+        total = total + (weight * power).sum(axis=0)
+        total_weight = total_weight + weight.sum(axis=0)
+    return np.asarray(np.maximum(total / total_weight, 0.0) ** (1 / norm))
+
+
+def _around_debiased(binned: Binned, value: float, w: Floats, confidence_level: float) -> Estimate:
+    r"""Put normal limits around the U-statistic of the squared gaps, :math:`\theta = \sum_b \pi_b \delta_b^2`.
+
+    A sample of bin b with the difference d of outcome and probability has the influence
+    :math:`2 \delta_b d - \delta_b^2 - \theta`; where all gaps are 0 that is 0, and the variance
+    :math:`2 \sigma_b^4` of the products of two samples is left.
+    """
+    [(weight, confidence, right)] = (table[..., 0] for table in binned.sums(w[:, None]))
+    gap = (right - confidence) / np.where(weight > 0, weight, 1.0)
+    influence, squares = np.zeros(len(w)), np.zeros(len(weight))
+    for c, r in binned.pairs():
+        place, d = bins_of(c, binned.edges[0]), r - c
+        influence += (2 * gap[place] * d - gap[place] ** 2) * w.sum() / weight.sum()
+        squares += np.bincount(place, w * d**2, minlength=len(weight))
+    many = weight > 1  # weights count as repeats, as in the value
+    n = np.where(many, weight, 2.0)
+    variance = np.where(many, np.maximum(squares - weight * gap**2, 0.0) / (n - 1), 0.0)
+    theta = np.sum(np.where(many, weight * (gap**2 - variance / n), 0.0)) / weight.sum()
+    a = w / w.sum()
+    first = a @ (influence - a @ influence) ** 2 / w.sum()
+    second = np.sum(2 * variance**2 * n / (n - 1)) / weight.sum() ** 2
+    half = quantile(confidence_level) * math.sqrt(first + second)
+    low, high = (math.sqrt(max(0.0, theta + end)) for end in (-half, half))
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _batches(count: int, n: int) -> Iterator[int]:
+    """Cut draws of n numbers each into batches that memory holds."""
+    batch = max(1, BATCH_ELEMENTS // n)
+    return (min(batch, count - first) for first in range(0, count, batch))
+
+
+def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
+    """Accuracy against mean confidence of each bin, from the sums; 0 in an empty bin."""
+    return np.abs(right - confidence) / np.where(weight > 0, weight, 1.0)

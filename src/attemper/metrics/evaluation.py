@@ -2,52 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 from numpy.typing import ArrayLike
 
 from attemper.metrics.bootstrap import estimate_all
-from attemper.metrics.calibration import ece_of, mmce_of
+from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
+from attemper.metrics.decomposition import decomposition_statistics
 from attemper.metrics.intervals import Estimate
-from attemper.metrics.predictions import Predictions, metric
-from attemper.metrics.proper import accuracy_of, brier_of, nll_of
+from attemper.metrics.metric import checked
+from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.proper import accuracy, brier, nll
+from attemper.metrics.reliability import Bins
+from attemper.metrics.smooth import smooth_ece
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluate_predictions"]
 
 
-@metric
+@overload
+def evaluate(labels: Any, probs: Any, *, confidence_level: None = None, **options: Any) -> dict[str, float]: ...
+@overload
+def evaluate(labels: Any, probs: Any, *, confidence_level: float, **options: Any) -> dict[str, Estimate]: ...
+@overload
 def evaluate(
-    probs: ArrayLike | Any,
+    labels: Any, probs: Any, *, confidence_level: float | None, **options: Any
+) -> dict[str, float] | dict[str, Estimate]: ...
+@checked
+def evaluate(
     labels: ArrayLike | Any,
+    probs: ArrayLike | Any,
     *,
-    log_probs: bool = False,
-    n_bins: int = 15,
+    n_bins: Bins = 15,
+    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
+    confidence_level: float | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
-) -> dict[str, float | Estimate]:
+) -> Any:
     """Every metric by its name; each value is what the function of that name returns.
 
-    ``ece_mass`` is `ece` with ``binning="mass"``. Parameters as in `nll` and `ece`.
+    ``ece_quantile`` is `ece` with ``strategy="quantile"``; ``miscalibration``, ``discrimination`` and ``uncertainty``
+    are those of the Brier score (`decompose`). Parameters as in `nll` and `ece`.
 
     Examples
     --------
-    >>> metrics = evaluate([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]], [0, 1, 0])
-    >>> list(metrics)
-    ['accuracy', 'nll', 'brier', 'ece', 'ece_mass', 'classwise_ece', 'mce', 'mmce']
+    >>> metrics = evaluate([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    >>> list(metrics)[:6]
+    ['accuracy', 'nll', 'brier', 'miscalibration', 'discrimination', 'uncertainty']
+    >>> list(metrics)[6:]
+    ['ece', 'ece_quantile', 'smooth_ece', 'classwise_ece', 'mce', 'mmce']
     >>> round(metrics["brier"], 4)
     0.36
     """
-    p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
-    statistics = {
-        "accuracy": accuracy_of(p),
-        "nll": nll_of(p),
-        "brier": brier_of(p),
-        "ece": ece_of(p, n_bins=n_bins),
-        "ece_mass": ece_of(p, n_bins=n_bins, binning="mass"),
-        "classwise_ece": ece_of(p, "classwise", n_bins),
-        "mce": ece_of(p, n_bins=n_bins, norm="max"),
-        "mmce": mmce_of(p),
+    p = Predictions.of(labels, probs, sample_weight, input=input)
+    return evaluate_predictions(p, confidence_level, n_bins=n_bins, n_resamples=n_resamples, seed=seed, more=True)
+
+
+def evaluate_predictions(
+    p: Predictions,
+    confidence_level: float | None,
+    *,
+    n_bins: Bins = 15,
+    n_resamples: int = 1000,
+    seed: int = 0,
+    more: bool = False,
+) -> dict[str, float] | dict[str, Estimate]:
+    """Evaluate predictions that were checked before; ``more``: also by what takes longer."""
+    statistics = {"accuracy": accuracy.statistic(p), "nll": nll.statistic(p), "brier": brier.statistic(p)}
+    if more:
+        parts = decomposition_statistics(p, "brier", "classwise")
+        statistics |= {name: part for name, part in parts.items() if name != "score"}
+    statistics |= {
+        "ece": ece.statistic(p, n_bins=n_bins),
+        "ece_quantile": ece.statistic(p, n_bins=n_bins, strategy="quantile"),
     }
-    return estimate_all(statistics, p.weights, interval, n_resamples, seed)
+    if more:
+        statistics["smooth_ece"] = smooth_ece.statistic(p)
+    statistics |= {
+        "classwise_ece": classwise_ece.statistic(p, n_bins=n_bins),
+        "mce": mce.statistic(p, n_bins=n_bins),
+        "mmce": mmce.statistic(p),
+    }
+    if confidence_level is None:
+        return {name: statistic.at(p.weights) for name, statistic in statistics.items()}
+    return estimate_all(statistics, p.weights, confidence_level, n_resamples, seed)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit, ndtri
 
-from attemper.arrays import Floats
+from attemper._typing import Floats
 
 __all__ = [
     "LEAST_ERRORS",
@@ -41,7 +41,7 @@ class _Triple(NamedTuple):
 
 
 class Estimate(_Triple):
-    """A metric with its interval: what `ece` and the others return with ``interval=0.95``.
+    """A metric with its interval: what `ece` and the others return with ``confidence_level=0.95``.
 
     A tuple of value, low and high. Where there is no interval, low and high are NaN and ``note`` has the reason.
     Calibration errors also have ``chance``, their mean if labels were drawn from the predicted probabilities, and
@@ -99,9 +99,9 @@ class Estimate(_Triple):
         return f"Estimate({', '.join(f'{name}={v!r}' for name, v in shown.items() if v is not None)})"
 
 
-def quantile(interval: float) -> float:
+def quantile(confidence_level: float) -> float:
     """How many standard deviations to each side a normal interval reaches."""
-    return float(ndtri((1 + interval) / 2))
+    return float(ndtri((1 + confidence_level) / 2))
 
 
 def effective(weights: Floats) -> float:
@@ -124,14 +124,14 @@ def too_few(errors: float, what: str = "errors", least: int = LEAST_ERRORS) -> s
     return f"too few {what} for an interval: {errors:.4g}, and {least} are needed"
 
 
-def wilson(right: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
-    """Wilson interval of the share ``right / n``; NaN where n is 0. ``report.js`` has the same, digit for digit.
+def wilson(right: Floats, n: Floats, confidence_level: float) -> tuple[Floats, Floats]:
+    """Wilson interval of the share ``right / n``; NaN where n is 0.
 
     >>> low, high = wilson(np.array([59.0]), np.array([100.0]), 0.95)
     >>> low.round(3), high.round(3)
     (array([0.492]), array([0.681]))
     """
-    z = quantile(interval)
+    z = quantile(confidence_level)
     n = np.where(n > 0, n, np.nan)
     share = right / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -139,44 +139,44 @@ def wilson(right: Floats, n: Floats, interval: float) -> tuple[Floats, Floats]:
     return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
 
 
-def around_share(share: float, n: float, interval: float) -> Estimate:
+def around_share(share: float, n: float, confidence_level: float) -> Estimate:
     """Put the Wilson interval around a share of n samples, or of as many as weights are worth."""
-    low, high = (float(end) for end in wilson(np.asarray(share * n), np.asarray(n), interval))
+    low, high = (float(end) for end in wilson(np.asarray(share * n), np.asarray(n), confidence_level))
     return Estimate(share, min(low, share), max(high, share))
 
 
-def around_mean(value: float, influence: Floats, weights: Floats, interval: float) -> Estimate:
+def around_mean(value: float, influence: Floats, weights: Floats, confidence_level: float) -> Estimate:
     """Put an interval around a mean, or what acts as one, from the influence of each sample on it.
 
     Of a mean, that is the distance of a sample from it. Losses are skewed, and `skewed` allows for that.
     """
     error, skewness = _spread(influence, weights)
-    return skewed(value, error, skewness, interval) if error > 0 else Estimate.without(value, NO_SPREAD)
+    return skewed(value, error, skewness, confidence_level) if error > 0 else Estimate.without(value, NO_SPREAD)
 
 
-def around_area(value: float, influence: Floats, weights: Floats, interval: float) -> Estimate:
+def around_area(value: float, influence: Floats, weights: Floats, confidence_level: float) -> Estimate:
     """Put an interval around an area between 0 and 1, normal on the scale of log-odds, so that limits stay inside.
 
     ``influence`` is that of DeLong et al. (1988).
     """
     if not 0 < value < 1:
         return Estimate.without(
-            value, "no interval for an area of 0 or 1: confidence separates right from wrong answers"
+            value, "no interval for an area of 0 or 1: confidence separates right from wrong predictions"
         )
     error = _spread(influence, weights)[0]
     if error == 0:
         return Estimate.without(value, NO_SPREAD)
-    half = quantile(interval) * error / (value * (1 - value))
+    half = quantile(confidence_level) * error / (value * (1 - value))
     return Estimate(value, float(expit(logit(value) - half)), float(expit(logit(value) + half)))
 
 
-def skewed(value: float, error: float, skewness: float, interval: float) -> Estimate:
+def skewed(value: float, error: float, skewness: float, confidence_level: float) -> Estimate:
     """Put an interval around a value with this standard error, and this skewness of its own.
 
     P. Hall, On the removal of skewness by transformation, 1992: a monotone cubic of the Student statistic is nearly
     normal.
     """
-    z = quantile(interval)
+    z = quantile(confidence_level)
 
     def student(u: float) -> float:
         if abs(skewness) < 1e-6:

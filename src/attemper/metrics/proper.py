@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
 
-from attemper.arrays import Floats
-from attemper.metrics.bootstrap import Statistic, estimate
-from attemper.metrics.intervals import Estimate, around_mean, around_share, effective, too_few
-from attemper.metrics.predictions import Predictions, metric, row_chunks
+from attemper._typing import Floats
+from attemper.metrics.bootstrap import Statistic
+from attemper.metrics.intervals import around_mean, around_share, effective, too_few
+from attemper.metrics.metric import metric
+from attemper.metrics.predictions import Predictions
 
 __all__ = ["accuracy", "brier", "mean_of", "nll", "share_of"]
 
@@ -18,16 +16,7 @@ INFINITE = "no interval for an infinite mean: a label has probability 0"
 
 
 @metric
-def nll(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    log_probs: bool = False,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
+def nll(p: Predictions) -> Statistic:
     r"""Mean negative log-likelihood, in nats; Eq. (2) of arXiv 1810.11586 over N.
 
     .. math:: \mathrm{NLL} = -\frac{1}{N} \sum_i \log S_{y_i}(x_i)
@@ -36,16 +25,16 @@ def nll(
 
     Parameters
     ----------
-    probs : array of shape (N, K)
-        Probabilities: NumPy, torch or any other array.
     labels : array of shape (N,)
         True classes, as column numbers.
-    log_probs : bool
-        ``probs`` holds logarithms of probabilities, which cannot underflow.
+    probs : array of shape (N, K)
+        Predictions: NumPy, torch or any other array.
+    input : {"probs", "log_probs", "logits"}
+        What ``probs`` holds. Logarithms cannot underflow, and distinguish confidences that round to 1.
     sample_weight : array of shape (N,), optional
         Weight 2 counts as the sample twice.
-    interval : float, optional
-        Such as 0.95: return an `Estimate` with the interval of that level. It allows for the
+    confidence_level : float, optional
+        Such as 0.95: return an `Estimate` with an interval of that level. It allows for the
         skewness of the losses (Hall 1992) and needs 20 errors: with fewer, its ``note`` has the reason
         and low and high are NaN. Samples with weights count as their effective number (Kish).
     n_resamples, seed : int
@@ -57,23 +46,14 @@ def nll(
 
     Examples
     --------
-    >>> round(nll([[0.5, 0.5], [0.2, 0.8]], [0, 1]), 4)
+    >>> round(nll([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4)
     0.4581
     """
-    p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
-    return estimate(nll_of(p), p.weights, interval, n_resamples, seed)
+    return mean_of(-p.log_likelihood, too_few(p.errors))
 
 
 @metric
-def brier(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
+def brier(p: Predictions) -> Statistic:
     r"""Multi-class Brier score: squared error summed over the classes, from 0 to 2.
 
     .. math:: \frac{1}{N} \sum_i \sum_k (S_k(x_i) - [y_i = k])^2
@@ -87,58 +67,23 @@ def brier(
 
     Examples
     --------
-    >>> round(brier([[0.5, 0.5], [0.2, 0.8]], [0, 1]), 4)
+    >>> round(brier([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4)
     0.29
     """
-    p = Predictions.of(probs, labels, sample_weight)
-    return estimate(brier_of(p), p.weights, interval, n_resamples, seed)
+    return mean_of(p.squared_errors, too_few(p.errors))
 
 
 @metric
-def accuracy(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
+def accuracy(p: Predictions) -> Statistic:
     """Share of samples whose most probable class (the first, when tied) is the label.
 
     Parameters as in `nll`. The interval is Wilson's, of the effective number of samples (Kish) where they have weights.
 
     Examples
     --------
-    >>> accuracy([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]], [0, 1, 1, 1])
+    >>> accuracy([0, 1, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]])
     0.75
     """
-    p = Predictions.of(probs, labels, sample_weight)
-    return estimate(accuracy_of(p), p.weights, interval, n_resamples, seed)
-
-
-def nll_of(p: Predictions) -> Statistic:
-    """NLL as a function of the weights."""
-    return mean_of(-p.log_likelihood, too_few(p.errors))
-
-
-def brier_of(p: Predictions) -> Statistic:
-    """Brier score as a function of the weights."""
-    return mean_of(squared_errors(p), too_few(p.errors))
-
-
-def squared_errors(p: Predictions) -> Floats:
-    """Squared error of each sample, summed over the classes."""
-    losses = np.empty(len(p))
-    for rows in row_chunks(len(p), p.n_classes):
-        error = p.probs[rows].astype(np.float64)  # a copy, even of float64
-        error[np.arange(len(error)), p.labels[rows]] -= 1
-        losses[rows] = np.einsum("ik,ik->i", error, error)
-    return losses
-
-
-def accuracy_of(p: Predictions) -> Statistic:
-    """Accuracy as a function of the weights."""
     return share_of(p.top[1])
 
 
@@ -146,7 +91,7 @@ def share_of(hits: Floats) -> Statistic:
     """Share of samples that are hits, 1 or 0, as a function of the weights."""
     return Statistic(
         lambda w: np.asarray(hits @ w / w.sum(axis=0)),
-        lambda value, w, interval: around_share(value, effective(w), interval),
+        lambda value, w, level: around_share(value, effective(w), level),
     )
 
 
@@ -162,4 +107,4 @@ def mean_of(losses: Floats, reason: str = "") -> Statistic:
 
     if infinite.any():
         reason = INFINITE
-    return Statistic(value, lambda mean, w, interval: around_mean(mean, finite, w, interval), reason)
+    return Statistic(value, lambda mean, w, level: around_mean(mean, finite, w, level), reason)

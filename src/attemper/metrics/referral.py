@@ -1,32 +1,27 @@
-"""Referral: who is decided by the network, and who is sent to a specialist.
+"""Referral: which cases are decided by the network, and which are referred to a specialist.
 
-At a threshold t, samples with confidence c > t are decided, those with c ≤ t are referred. A good
-confidence refers the wrong answers and decides the right ones.
+At a threshold t, samples with confidence c > t are decided, those with c ≤ t are referred. With a
+good confidence the wrong predictions are referred and the right ones decided.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats, as_matrix, as_weights, one_line, to_numpy
+from attemper._typing import Floats
+from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
-from attemper.metrics.predictions import Predictions, metric
+from attemper.metrics.metric import checked, metric
+from attemper.metrics.predictions import Input, Predictions, check_order
 
-__all__ = [
-    "Answers",
-    "ReferralCurve",
-    "referral_area",
-    "referral_area_difference",
-    "referral_area_of",
-    "referral_curve",
-]
+__all__ = ["ReferralCurve", "referral_area", "referral_area_difference", "referral_curve"]
 
 Thresholds = ArrayLike | Literal["paper"] | None
 
@@ -51,16 +46,16 @@ class ReferralCurve:
     error_rate_decided: Floats  # of the samples decided, those misclassified; NaN where none is decided
 
 
-@metric
+@checked
 def referral_curve(
-    probs: ArrayLike | Any,
     labels: ArrayLike | Any,
+    probs: ArrayLike | Any,
     *,
     thresholds: Thresholds = None,
-    log_probs: bool = False,
+    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
 ) -> ReferralCurve:
-    r"""Referral curve of the skin-lesion system of arXiv 1810.11586: errors referred against right answers decided.
+    r"""Referral curve of the skin-lesion system of arXiv 1810.11586: errors referred against right predictions decided.
 
     .. math:: x(t) = \frac{\sum_i w_i [c_i > t, \hat y_i = y_i]}{\sum_i w_i [\hat y_i = y_i]}, \qquad
         y(t) = \frac{\sum_i w_i [c_i \le t, \hat y_i \ne y_i]}{\sum_i w_i [\hat y_i \ne y_i]}
@@ -70,8 +65,8 @@ def referral_curve(
 
     Parameters
     ----------
-    probs, labels, log_probs, sample_weight
-        As in `nll`. There must be both right and wrong answers among them.
+    labels, probs, input, sample_weight
+        As in `nll`. There must be both right and wrong predictions among them.
     thresholds : array, "paper" or None
         Where to look: numbers from 0 to 1, in any order; 0, 0.05, … 1, as the paper does; or every
         confidence that occurs, and 0 and 1.
@@ -83,18 +78,19 @@ def referral_curve(
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
-    >>> curve = referral_curve(probs, [0, 1, 0, 1], thresholds=[0, 0.65, 0.75, 1])
+    >>> curve = referral_curve([0, 1, 0, 1], probs, thresholds=[0, 0.65, 0.75, 1])
     >>> curve.correct_decided.round(3), curve.errors_referred
     (array([1.   , 0.667, 0.667, 0.   ]), array([0., 0., 1., 1.]))
     >>> curve.referred, curve.error_rate_decided.round(3)
     (array([0.  , 0.25, 0.5 , 1.  ]), array([0.25 , 0.333, 0.   ,   nan]))
     """
-    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
-    if thresholds is None:
-        t = np.unique(np.concatenate([[0.0], answers.confidence, [1.0]]))
-    else:
-        t = _check_thresholds(thresholds)
-    below, total = answers.referred(t)
+    p = Predictions.of(labels, probs, sample_weight, input=input)
+    _check_both(p)
+    t = np.unique([0.0, *p.confidence, 1.0]) if thresholds is None else _check_thresholds(thresholds)
+    # c ≤ t is decided by comparing, so t = 1 refers everybody. The last bin lies above all thresholds.
+    place, n_bins = np.searchsorted(t, p.confidence, side="left"), len(t) + 1
+    reached = np.array([np.bincount(place, p.weights * of, n_bins).cumsum() for of in (p.right, ~p.right)])
+    below, total = reached[:, :-1], reached[:, -1:]
     above = total - below
     decided = above.sum(axis=0)
     rate = above[1] / np.where(decided > 0, decided, np.nan)
@@ -102,38 +98,26 @@ def referral_curve(
 
 
 @metric
-def referral_area(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    thresholds: Thresholds = None,
-    log_probs: bool = False,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
+def referral_area(p: Predictions, *, thresholds: Thresholds = None) -> Statistic:
     r"""Area under `referral_curve`, by trapezoids: 1 is perfect, 1/2 is chance.
 
     .. math:: \sum_j (x_{j-1} - x_j) \, \frac{y_{j-1} + y_j}{2}
 
     Over all thresholds, the default, it is the chance that a misclassified sample has a lower
     confidence than a correctly classified one (ties count one half): the area under the ROC curve
-    of confidence for telling right from wrong answers. It depends on the order of the confidences alone.
+    of confidence for separating right from wrong predictions. It depends on the order of the confidences alone.
 
     Over the 21 thresholds of the paper it also depends on where the confidences lie between the
-    thresholds, for samples that no threshold tells apart count as ties. Calibration then
+    thresholds, as samples that no threshold separates count as ties. Calibration then
     changes the area even where the order of the samples stays.
 
     Parameters
     ----------
-    probs, labels, sample_weight, interval, n_resamples, seed
+    labels, probs, input, sample_weight, confidence_level, n_resamples, seed
         As in `nll`. The interval is that of DeLong et al. (1988) on the scale of log-odds; it needs 20 errors
         and 20 right predictions, and no resamples.
     thresholds : array, "paper" or None
         As in `referral_curve`; 0 and 1 are added to an array without them.
-    log_probs : bool
-        ``probs`` holds logarithms of probabilities, which tell confidences apart that round to 1.
 
     Returns
     -------
@@ -142,146 +126,118 @@ def referral_area(
     Examples
     --------
     >>> probs = [[0.96, 0.04], [0.2, 0.8], [0.02, 0.98], [0.4, 0.6]]
-    >>> round(referral_area(probs, [0, 1, 0, 1]), 3)
+    >>> round(referral_area([0, 1, 0, 1], probs), 3)
     0.0
-    >>> round(referral_area(probs, [0, 1, 0, 1], thresholds="paper"), 3)
+    >>> round(referral_area([0, 1, 0, 1], probs, thresholds="paper"), 3)
     0.167
     """
-    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
-    return estimate(referral_area_of(answers, thresholds), answers.weights, interval, n_resamples, seed)
+    area = _Area(p, thresholds)
+
+    def limits(value: float, w: Floats, confidence_level: float) -> Estimate:
+        return around_area(value, area.influence(w), w, confidence_level)
+
+    return Statistic(area.value, limits, _reason(p))
 
 
-@metric
+@overload
 def referral_area_difference(
+    labels: Any, probs: Any, other_probs: Any, *, confidence_level: None = None, **options: Any
+) -> float: ...
+@overload
+def referral_area_difference(
+    labels: Any, probs: Any, other_probs: Any, *, confidence_level: float, **options: Any
+) -> Estimate: ...
+@checked
+def referral_area_difference(
+    labels: ArrayLike | Any,
     probs: ArrayLike | Any,
     other_probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
     *,
     thresholds: Thresholds = None,
-    log_probs: bool = False,
+    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
+    confidence_level: float | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
-) -> float | Estimate:
+) -> Any:
     """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
 
     The interval is that of the difference itself, so that what both share leaves it; it needs 80 errors, as few of them
-    differ in order. Parameters as in `referral_area`; ``log_probs`` applies to both.
+    differ in order. Parameters as in `referral_area`; ``input`` applies to both.
 
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.3, 0.7]]
     >>> other = [[0.9, 0.1], [0.2, 0.8], [0.1, 0.9], [0.3, 0.7]]
-    >>> referral_area_difference(probs, other, [0, 1, 0, 1])
+    >>> referral_area_difference([0, 1, 0, 1], probs, other)
     0.8333333333333334
     """
-    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs)
+    check_order(labels, other_probs)
+    p = Predictions.of(labels, probs, sample_weight, input=input)
+    _check_both(p)
     try:
-        other = Answers.of(other_probs, labels, sample_weight, log_probs=log_probs)
+        other = Predictions.of(labels, other_probs, sample_weight, input=input)
+        _check_both(other)
     except InputError as error:
         raise type(error)(f"other_probs: {error}") from None
-    one, two = (_Area(a, thresholds) for a in (answers, other))
+    statistic = area_difference(p, other, thresholds)
+    if confidence_level is None:
+        return statistic.at(p.weights)
+    return estimate(statistic, p.weights, confidence_level, n_resamples, seed)
 
-    def limits(value: float, w: Floats, interval: float) -> Estimate:
+
+def area_difference(p: Predictions, other: Predictions, thresholds: Thresholds = None) -> Statistic:
+    """`referral_area_difference` of predictions that were checked before."""
+    one, two = _Area(p, thresholds), _Area(other, thresholds)
+
+    def limits(value: float, w: Floats, confidence_level: float) -> Estimate:
         influence = one.influence(w) - two.influence(w)
         # Both order the samples alike, and so any others that have these confidences.
-        return around_mean(value, influence, w, interval) if influence.any() else Estimate(value, value, value)
+        return around_mean(value, influence, w, confidence_level) if influence.any() else Estimate(value, value, value)
 
-    reason = answers.reason(LEAST_ERRORS_OF_DIFFERENCE) or other.reason(LEAST_ERRORS_OF_DIFFERENCE)
-    statistic = Statistic(lambda w: one.value(w) - two.value(w), limits, reason)
-    return estimate(statistic, answers.weights, interval, n_resamples, seed)
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers of a classifier, right and wrong, with their confidence.
-
-    Make one with `of`; the constructor checks nothing.
-    """
-
-    confidence: Floats
-    rank: NDArray[np.intp]  # of the confidence among all; equal where tied
-    right: NDArray[np.bool_]
-    weights: Floats
-
-    @classmethod
-    def of(
-        cls,
-        probs: ArrayLike | Any,
-        labels: ArrayLike | Any,
-        sample_weight: ArrayLike | None = None,
-        *,
-        log_probs: bool = False,
-        both: bool = True,
-    ) -> Answers:
-        """Check probabilities (or their logarithms) against their labels; ``both``: some right, some wrong."""
-        p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
-        confidence, right = p.top
-        key = confidence
-        if log_probs:
-            # In double precision, and before exp rounds what is near 1. `p` has left out samples of weight 0.
-            key = to_numpy(as_matrix(probs, "log-probabilities")).max(axis=1).astype(np.float64)
-            key = np.minimum(key if sample_weight is None else key[as_weights(sample_weight, len(key)) > 0], 0.0)
-            confidence = np.exp(key)
-        if both and (right.all() or not right.any()):
-            every, missing = ("right", "wrong") if right.all() else ("wrong", "right")
-            raise InputError(
-                f"all {len(p)} answers are {every}: referral weighs right answers against wrong ones, so there must be "
-                f"{missing} ones too. Look at more samples."
-            )
-        return cls(confidence, np.unique(key, return_inverse=True)[1], right > 0, p.weights)
-
-    def reason(self, errors: int = LEAST_ERRORS) -> str:
-        """Why an area has no interval; empty if there are as many errors, and enough right predictions."""
-        kinds = ((~self.right, "errors", errors), (self.right, "right predictions", LEAST_ERRORS))
-        found = (too_few(effective(self.weights[rows]), what, least) for rows, what, least in kinds)
-        return next(filter(None, found), "")
-
-    def referred(self, thresholds: Floats) -> tuple[Floats, Floats]:
-        """Weight of the right and of the wrong answers up to each threshold (ascending), and of all of them."""
-        n_bins = len(thresholds) + 1
-        # c ≤ t is decided by comparing, so t = 1 refers everybody. The last bin lies above all thresholds.
-        place = np.searchsorted(thresholds, self.confidence, side="left")
-        by_bin = [np.bincount(place, self.weights * of, minlength=n_bins) for of in (self.right, ~self.right)]
-        reached = np.array(by_bin).cumsum(axis=1)
-        return reached[:, :-1], reached[:, -1:]
+    reason = _reason(p, LEAST_ERRORS_OF_DIFFERENCE) or _reason(other, LEAST_ERRORS_OF_DIFFERENCE)
+    return Statistic(lambda w: one.value(w) - two.value(w), limits, reason)
 
 
-def referral_area_of(answers: Answers, thresholds: Thresholds = None) -> Statistic:
-    """Area under the referral curve as a function of the weights; 1/2 where an area does not exist."""
-    area = _Area(answers, thresholds)
+def _check_both(p: Predictions) -> None:
+    """Refuse predictions that are all right, or all wrong."""
+    if p.right.all() or not p.right.any():
+        every, missing = ("right", "wrong") if p.right.all() else ("wrong", "right")
+        raise InputError(
+            f"all {len(p)} predictions are {every}: referral compares right predictions with wrong ones. Use more "
+            f"samples, with {missing} predictions among them."
+        )
 
-    def limits(value: float, w: Floats, interval: float) -> Estimate:
-        return around_area(value, area.influence(w), w, interval)
 
-    return Statistic(area.value, limits, answers.reason())
+def _reason(p: Predictions, errors: int = LEAST_ERRORS) -> str:
+    """Why an area has no interval; empty if there are as many errors, and enough right predictions."""
+    return too_few(p.errors, least=errors) or too_few(effective(p.weights[p.right]), "right predictions")
 
 
 class _Area:
     """Area under the referral curve as a function of the weights."""
 
-    def __init__(self, answers: Answers, thresholds: Thresholds) -> None:
-        if thresholds is None:
-            self.place = answers.rank  # every confidence in a bin of its own
-        else:
-            self.place = np.searchsorted(_check_thresholds(thresholds), answers.confidence, side="left")
-        self.is_right = answers.right
-        self.right, self.wrong = (adding(self.place, rows) for rows in (answers.right, ~answers.right))
+    def __init__(self, p: Predictions, thresholds: Thresholds) -> None:
+        _check_both(p)
+        self.place = p.rank  # every confidence in a bin of its own
+        if thresholds is not None:
+            self.place = np.searchsorted(_check_thresholds(thresholds), p.confidence, side="left")
+        self.is_right = p.right
+        self.right, self.wrong = (adding(self.place, rows) for rows in (p.right, ~p.right))
 
     def value(self, w: Floats) -> Floats:
         """Return the area for each column of weights; 1/2 where it does not exist."""
         r, e = np.asarray(self.right @ w), np.asarray(self.wrong @ w)  # by bin
         up_to = np.cumsum(e, axis=0)
-        # A right answer wins over the errors in the bins below its own, and half of those that share its bin.
+        # A right prediction wins over the errors in the bins below its own, and half of those that share its bin.
         won = np.einsum("jb,jb->b", r, up_to) - np.einsum("jb,jb->b", r, e) / 2
         both = r.sum(axis=0) * up_to[-1]
         return np.asarray(np.where(both > 0, won / np.where(both > 0, both, 1.0), 0.5))
 
     def influence(self, w: Floats) -> Floats:
-        """Influence of each sample: the share of errors that a right answer wins over, and the reverse (DeLong)."""
+        """Influence of each sample: the share of errors that a right prediction wins over, and the reverse (DeLong)."""
         r, e = np.asarray(self.right @ w), np.asarray(self.wrong @ w)
-        won = (np.cumsum(e) - e / 2) / e.sum()  # of a right answer in each bin
+        won = (np.cumsum(e) - e / 2) / e.sum()  # of a right prediction in each bin
         lost = (r.sum() - np.cumsum(r) + r / 2) / r.sum()  # of an error
         area = float(r @ won) / r.sum()
         found = np.empty(len(w))
@@ -300,17 +256,18 @@ def adding(place: NDArray[np.intp], rows: NDArray[np.bool_]) -> csr_array[np.flo
 
 def _check_thresholds(thresholds: Thresholds) -> Floats:
     """Ascending, none twice."""
+    expected = "expected numbers from 0 to 1, 'paper' or None"
     if isinstance(thresholds, str):
         if thresholds == "paper":
             return PAPER.copy()
-        raise InputError(f"thresholds={thresholds!r}: must be numbers from 0 to 1, 'paper' or None")
+        raise InputError(f"thresholds={thresholds!r}: {expected}")
     try:
         t = np.asarray(thresholds, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"thresholds: {error}; expected numbers from 0 to 1, 'paper' or None") from None
+        raise InputError(f"thresholds: {expected}; {error}") from None
     if t.ndim != 1 or t.size == 0:
-        raise InputError(f"thresholds: expected a list of numbers from 0 to 1; got shape {t.shape}")
-    bad = np.flatnonzero(~((t >= 0) & (t <= 1)))
+        raise InputError(f"thresholds: {expected}, got shape {t.shape}")
+    bad = t[~((t >= 0) & (t <= 1))]
     if bad.size:
-        raise InputError(f"thresholds: number {bad[0]} is {t[bad[0]]}; they lie between 0 and 1")
+        raise InputError(f"thresholds: {expected}, got {bad[0]}")
     return np.unique(t)

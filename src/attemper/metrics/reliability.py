@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from attemper.arrays import Floats, Labels, one_line
-from attemper.errors import InputError
-from attemper.metrics.bootstrap import check_level
-from attemper.metrics.intervals import wilson
-from attemper.metrics.predictions import Predictions, metric, row_chunks
+from attemper._checks import fraction, one_of, whole
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import one_line, row_slices
+from attemper.errors import InputError, setting
+from attemper.metrics.intervals import effective, wilson
+from attemper.metrics.metric import checked
+from attemper.metrics.predictions import Input, Predictions
 
-__all__ = ["MAX_BINS", "Binned", "Binning", "Kind", "Reliability", "bin_sums", "check_bins", "reliability"]
+__all__ = [
+    "MAX_BINS",
+    "Binned",
+    "Bins",
+    "Kind",
+    "Reliability",
+    "Strategy",
+    "bin_sums",
+    "bins_of",
+    "check_bins",
+    "reliability",
+]
 
 MAX_BINS = 100_000
+FEW_BINS = 40
 
-Binning = Literal["width", "mass"]
+Strategy = Literal["uniform", "quantile"]
 Kind = Literal["top", "classwise", "full"]
+Bins = int | Literal["auto"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,54 +56,64 @@ class Reliability:
     low: Floats  # Wilson interval of the accuracy
     high: Floats
 
+    @classmethod
+    def of_sums(cls, edges: Floats, sums: Floats, confidence_level: float) -> Reliability:
+        """Make the table of `bin_sums`, (classes×) 3×bins×2, for the weights and for their squares."""
+        weight, confidence, right = np.moveaxis(sums[..., 0], -2, 0)
+        n = np.where(weight > 0, weight, np.nan)
+        worth = n / sums[..., 0, :, 1]  # samples that a unit of weight is worth in the bin
+        low, high = wilson(right * worth, n * worth, confidence_level)
+        return cls(edges, weight, confidence / n, right / n, low, high)
 
-@metric
+    def mean(self, values: Floats) -> float:
+        """Mean over the samples of values that the bins have: ``mean(abs(accuracy - confidence))`` is the ECE."""
+        return float(np.nansum(self.weight * values) / self.weight.sum())
+
+
+@checked
 def reliability(
-    probs: ArrayLike | Any,
     labels: ArrayLike | Any,
+    probs: ArrayLike | Any,
     *,
     kind: Kind = "top",
-    n_bins: int = 15,
-    binning: Binning = "width",
+    n_bins: Bins = 15,
+    strategy: Strategy = "uniform",
+    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
-    interval: float = 0.95,
+    confidence_level: float = 0.95,
 ) -> Reliability:
     """Confidence and accuracy in bins of confidence: the numbers of a reliability diagram.
 
     Parameters
     ----------
-    probs, labels, sample_weight
+    labels, probs, input, sample_weight
         As in `nll`.
     kind : {"top", "classwise", "full"}
         Which (probability, right or wrong) pairs are binned: of the most probable class;
         of each class for itself; of all classes together.
-    n_bins : int
-        Number of bins.
-    binning : {"width", "mass"}
+    n_bins : int or "auto"
+        Number of bins; "auto" as in `ece`.
+    strategy : {"uniform", "quantile"}
         Bins of equal width, or of equal weight. Equal confidences are never divided between
         bins, so with ties the weights are only nearly equal and some bins may be empty.
-    interval : float
+    confidence_level : float
         Level of the Wilson interval of each bin's accuracy. Samples with weights count as their effective number
         (Kish): weights that differ widen it.
 
     Examples
     --------
-    >>> table = reliability([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], [0, 1, 0], n_bins=2)
+    >>> table = reliability([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], n_bins=2)
     >>> table.edges, table.weight, table.accuracy.round(3)
     (array([0. , 0.5, 1. ]), array([0., 3.]), array([  nan, 0.667]))
     """
-    check_level(interval)
-    p = Predictions.of(probs, labels, sample_weight)
-    binned = Binned(p, kind, n_bins, binning)
+    fraction("confidence_level", confidence_level)
+    p = Predictions.of(labels, probs, sample_weight, input=input)
+    binned = Binned(p, kind, n_bins, strategy)
     sums = np.array(list(binned.sums(np.stack([p.weights, p.weights**2], axis=1))))  # groups × 3 × bins × 2
     edges = binned.edges
     if kind != "classwise":
         sums, edges = sums[0], edges[0]
-    weight, confidence, right = np.moveaxis(sums[..., 0], -2, 0)
-    n = np.where(weight > 0, weight, np.nan)
-    worth = n / sums[..., 0, :, 1]  # samples that a unit of weight is worth in the bin
-    low, high = wilson(right * worth, n * worth, interval)
-    return Reliability(edges, weight, confidence / n, right / n, low, high)
+    return Reliability.of_sums(edges, sums, confidence_level)
 
 
 class Binned:
@@ -98,21 +123,20 @@ class Binned:
     resampling leaves the bins in place.
     """
 
-    def __init__(self, p: Predictions, kind: Kind, n_bins: int, binning: Binning) -> None:
-        check_bins(n_bins)
-        for name, value, known in (("binning", binning, Binning), ("kind", kind, Kind)):
-            if value not in get_args(known):
-                raise InputError(f"{name}={value!r}: must be one of {', '.join(map(repr, get_args(known)))}")
+    def __init__(self, p: Predictions, kind: Kind, n_bins: Bins, strategy: Strategy) -> None:
+        n_bins = _count_bins(n_bins, p.weights)
+        one_of("strategy", strategy, get_args(Strategy))
+        one_of("kind", kind, get_args(Kind))
         self.p: Predictions = p
         self.kind: Kind = kind
         edges: list[Floats]
-        if binning == "width":
+        if strategy == "uniform":
             edges = [np.arange(n_bins + 1) / n_bins] * (p.n_classes if kind == "classwise" else 1)
         elif kind == "full":
             pooled = np.minimum(p.probs.ravel().astype(np.float64), 1.0)
-            edges = [_mass_edges(pooled, np.repeat(p.weights, p.n_classes), n_bins)]
+            edges = [_quantile_edges(pooled, np.repeat(p.weights, p.n_classes), n_bins)]
         else:
-            edges = [_mass_edges(confidence, p.weights, n_bins) for confidence, _ in self.pairs()]
+            edges = [_quantile_edges(confidence, p.weights, n_bins) for confidence, _ in self.pairs()]
         self.edges: Floats = np.array(edges)  # a row for each table of `sums`
 
     def sums(self, w: Floats) -> Iterator[Floats]:
@@ -131,7 +155,7 @@ class Binned:
         n_bins = self.edges.shape[1] - 1
         if self.kind == "top":
             confidence = self.p.top[0]
-            place = np.searchsorted(self.edges[0][1:-1], confidence, side="left")
+            place = bins_of(confidence, self.edges[0])
             adding = csr_array((w, (place, np.arange(len(w)))), (n_bins, len(w)))
             right = np.asarray(adding @ (rng.random((count, len(w))) < confidence).T)[None]
         else:
@@ -148,9 +172,9 @@ class Binned:
         n_bins = self.edges.shape[1] - 1
         table = labels if len(self.edges) > 1 else np.zeros_like(labels)
         if (self.edges == self.edges[0]).all():
-            return np.asarray(table * n_bins + np.searchsorted(self.edges[0][1:-1], c, side="left"))
+            return np.asarray(table * n_bins + bins_of(c, self.edges[0]))
         cells: NDArray[np.intp] = table * n_bins
-        for rows in row_chunks(len(c), n_bins):
+        for rows in row_slices(len(c), n_bins):
             cells[rows] += (self.edges[labels[rows], 1:-1] < c[rows, None]).sum(axis=1)
         return cells
 
@@ -163,15 +187,37 @@ class Binned:
 
 def check_bins(n_bins: int) -> None:
     """Reject what is no number of bins."""
-    if not (isinstance(n_bins, Integral) and 1 <= n_bins <= MAX_BINS):
-        raise InputError(f"n_bins={n_bins!r}: must be a whole number of at least 1 and at most {MAX_BINS}")
+    whole("n_bins", n_bins, at_most=MAX_BINS)
+
+
+def bins_of(confidence: Floats, edges: Floats) -> NDArray[np.intp]:
+    """Bin (lo, hi] of each confidence. The first bin takes 0 too, the last all that is left."""
+    inner = edges[1:-1]
+    if len(inner) > FEW_BINS:
+        return np.searchsorted(inner, confidence, side="left")
+    found = np.zeros(len(confidence), dtype=np.uint8)
+    for edge in inner:  # faster than a search, which jumps
+        found += confidence > edge
+    return found.astype(np.intp)
+
+
+def _count_bins(n_bins: Bins, weights: Floats) -> int:
+    """Return the number of bins; "auto" is the cube root of the number of samples, and depends on no label."""
+    if isinstance(n_bins, str):
+        if n_bins != "auto":
+            raise InputError(f"{setting('n_bins', n_bins)}: expected a whole number or 'auto'")
+        return min(max(1, round(math.cbrt(effective(weights)))), MAX_BINS)
+    check_bins(n_bins)
+    return n_bins
 
 
 def bin_sums(confidence: Floats, right: Floats, edges: Floats, w: Floats) -> Floats:
     """Per bin the sums of weight, confidence and right answers, 3×bins×B for weights N×B."""
-    # The inner edges alone: the first bin takes 0 too, the last all that is left.
-    n_bins = len(edges) - 1
-    bins = np.searchsorted(edges[1:-1], confidence, side="left")
+    n_bins, bins = len(edges) - 1, bins_of(confidence, edges)
+    if w.shape[1] == 1:
+        columns = (w[:, 0], confidence * w[:, 0], right * w[:, 0])
+        sums = np.stack([np.bincount(bins, column, n_bins) for column in columns])
+        return sums.astype(np.float64, copy=False)[..., None]
     order = np.argsort(bins.astype(np.min_scalar_type(n_bins)), kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(bins, minlength=n_bins))])
     shape = (n_bins, len(confidence))
@@ -179,7 +225,7 @@ def bin_sums(confidence: Floats, right: Floats, edges: Floats, w: Floats) -> Flo
     return np.stack([csr_array((column, order, starts), shape) @ w for column in columns])
 
 
-def _mass_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:
+def _quantile_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:
     """Upper edges are the largest confidence of each bin; equal confidences share one.
 
     They go, together, where the middle of their mass lies: neither their order nor a

@@ -12,23 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.arrays import Floats, one_line
+from attemper._checks import number
+from attemper._typing import Floats
+from attemper.data.arrays import one_line
 from attemper.errors import InputError, setting
-from attemper.metrics.bootstrap import Statistic, estimate
+from attemper.metrics.bootstrap import Statistic
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
-from attemper.metrics.predictions import Predictions, metric
+from attemper.metrics.metric import checked, metric
+from attemper.metrics.predictions import Input, Predictions
 from attemper.metrics.proper import mean_of
-from attemper.metrics.referral import Answers, adding
+from attemper.metrics.referral import adding
 
 __all__ = [
     "RiskCoverage",
     "aurc",
-    "aurc_of",
-    "check_cost",
     "check_costs",
     "check_threshold",
     "cost_of",
     "expected_cost",
+    "per_class",
     "risk_coverage_curve",
 ]
 
@@ -51,12 +53,12 @@ class RiskCoverage:
     risk: Floats  # of what is decided, the share that is wrong
 
 
-@metric
+@checked
 def risk_coverage_curve(
-    probs: ArrayLike | Any,
     labels: ArrayLike | Any,
+    probs: ArrayLike | Any,
     *,
-    log_probs: bool = False,
+    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
 ) -> RiskCoverage:
     r"""Risk–coverage curve: the error rate of the decided samples against their share.
@@ -69,8 +71,8 @@ def risk_coverage_curve(
 
     Parameters
     ----------
-    probs, labels, log_probs, sample_weight
-        As in `nll`. With ``log_probs`` confidences are told apart that round to the same probability.
+    labels, probs, input, sample_weight
+        As in `nll`.
 
     Returns
     -------
@@ -82,38 +84,29 @@ def risk_coverage_curve(
 
     Examples
     --------
-    >>> curve = risk_coverage_curve([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 1, 0, 1])
+    >>> curve = risk_coverage_curve([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])
     >>> curve.threshold, curve.coverage, curve.risk.round(3)
     (array([0. , 0.6, 0.7, 0.8]), array([1.  , 0.75, 0.5 , 0.25]), array([0.25 , 0.333, 0.   , 0.   ]))
     """
-    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs, both=False)
-    decided, wrong = (total[:, 0] for total in _from_the_top(answers)(answers.weights[:, None]))
+    p = Predictions.of(labels, probs, sample_weight, input=input)
+    decided, wrong = (total[:, 0] for total in _from_the_top(p)(p.weights[:, None]))
     confidence = np.empty(len(decided))
-    confidence[answers.rank] = answers.confidence
+    confidence[p.rank] = p.confidence
     # Those of rank j and above are decided by the threshold just below, the confidence of rank j − 1.
     threshold = np.concatenate([[0.0], confidence[:-1]])
     return RiskCoverage(threshold, decided / decided[0], wrong / decided)
 
 
 @metric
-def aurc(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    *,
-    log_probs: bool = False,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
-    r"""Area under `risk_coverage_curve`: 0 is best, and a confidence that says nothing has the error rate.
+def aurc(p: Predictions) -> Statistic:
+    r"""Area under `risk_coverage_curve`: 0 is best, and an uninformative confidence has the error rate.
 
     .. math:: \mathrm{AURC} = \frac{1}{\sum_i w_i} \sum_i w_i R_i, \qquad
         R_i = \frac{\sum_j w_j [c_j \ge c_i, \hat y_j \ne y_j]}{\sum_j w_j [c_j \ge c_i]}
 
-    the mean, over the samples, of the risk when they and all that are as sure are decided. Without ties that
-    is the usual :math:`\frac 1n \sum_{i=1}^n \frac 1i \sum_{j \le i} [\hat y_j \ne y_j]`, surest first. It is no
-    trapezoid, and no excess over the best order (E-AURC) is taken off. Parameters as in `nll`.
+    the mean, over the samples, of the risk when they and all that are as confident are decided. Without ties that
+    is the usual :math:`\frac 1n \sum_{i=1}^n \frac 1i \sum_{j \le i} [\hat y_j \ne y_j]`, most confident first. It
+    is no trapezoid, and no excess over the best order (E-AURC) is taken off. Parameters as in `nll`.
 
     References
     ----------
@@ -121,41 +114,44 @@ def aurc(
 
     Examples
     --------
-    >>> aurc([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 1, 0, 1])  # (0/1 + 0/2 + 1/3 + 1/4) / 4
+    >>> aurc([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])  # (0/1 + 0/2 + 1/3 + 1/4) / 4
     0.14583333333333331
     """
-    answers = Answers.of(probs, labels, sample_weight, log_probs=log_probs, both=False)
-    return estimate(aurc_of(answers), answers.weights, interval, n_resamples, seed)
+    from_the_top = _from_the_top(p)
+
+    def value(w: Floats) -> Floats:
+        decided, wrong = from_the_top(w)
+        risk = wrong / np.where(decided > 0, decided, 1.0)
+        own = -np.diff(decided, axis=0, append=0.0)  # weight of each confidence
+        return np.asarray(np.einsum("jb,jb->b", own, risk) / decided[0])
+
+    def limits(value: float, w: Floats, confidence_level: float) -> Estimate:
+        """Take the influence of each sample: the risk where it stands, and what it adds to that of all below."""
+        decided, wrong = (total[:, 0] for total in from_the_top(w[:, None]))
+        risk, own = wrong / decided, -np.diff(decided, append=0.0)
+        up_to, risk_up_to = np.cumsum(own / decided), np.cumsum(own / decided * risk)
+        at = p.rank
+        return around_mean(value, risk[at] + ~p.right * up_to[at] - risk_up_to[at], w, confidence_level)
+
+    return Statistic(value, limits, too_few(p.errors))
 
 
 @metric
-def expected_cost(
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
-    threshold: PerClass,
-    *,
-    cost_refer: float,
-    cost_miss: PerClass,
-    log_probs: bool = False,
-    sample_weight: ArrayLike | None = None,
-    interval: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> float | Estimate:
-    r"""Mean cost of a sample: of its referral, or of the wrong answer given.
+def expected_cost(p: Predictions, threshold: PerClass, *, cost_refer: float, cost_miss: PerClass) -> Statistic:
+    r"""Mean cost of a sample: of its referral, or of the wrong prediction.
 
     .. math:: \frac{1}{\sum_i w_i} \sum_i w_i \left( r\,[c_i \le t] + m_{y_i} [c_i > t, \hat y_i \ne y_i] \right)
 
     Parameters
     ----------
-    probs, labels, log_probs, sample_weight, interval, n_resamples, seed
+    labels, probs, input, sample_weight, confidence_level, n_resamples, seed
         As in `nll`. The interval needs 20 errors, and one of them not referred.
     threshold : float or array of shape (K,)
         Confidence above which samples are decided; an array has one for each predicted class.
     cost_refer : float
         r, the cost of a referral.
     cost_miss : float or array of shape (K,)
-        m, the cost of a wrong answer; an array has one for each true class: a missed melanoma is no missed nevus.
+        m, the cost of a wrong prediction; an array has one for each true class: a missed melanoma is no missed nevus.
 
     Returns
     -------
@@ -164,34 +160,12 @@ def expected_cost(
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
-    >>> expected_cost(probs, [0, 1, 0, 1], 0.65, cost_refer=1, cost_miss=[50, 10])  # 1 referred, 1 missed
+    >>> expected_cost([0, 1, 0, 1], probs, 0.65, cost_refer=1, cost_miss=[50, 10])  # 1 referred, 1 missed
     12.75
     """
-    p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
     t = check_threshold(threshold, p.n_classes)
-    refer = p.top[0] <= t[p.probs.argmax(axis=1)]
-    return estimate(cost_of(p, refer, cost_refer, cost_miss), p.weights, interval, n_resamples, seed)
-
-
-def aurc_of(answers: Answers) -> Statistic:
-    """AURC as a function of the weights."""
-    from_the_top = _from_the_top(answers)
-
-    def value(w: Floats) -> Floats:
-        decided, wrong = from_the_top(w)
-        risk = wrong / np.where(decided > 0, decided, 1.0)
-        own = -np.diff(decided, axis=0, append=0.0)  # weight of each confidence
-        return np.asarray(np.einsum("jb,jb->b", own, risk) / decided[0])
-
-    def limits(value: float, w: Floats, interval: float) -> Estimate:
-        """Take the influence of each sample: the risk where it stands, and what it adds to that of all below."""
-        decided, wrong = (total[:, 0] for total in from_the_top(w[:, None]))
-        risk, own = wrong / decided, -np.diff(decided, append=0.0)
-        up_to, risk_up_to = np.cumsum(own / decided), np.cumsum(own / decided * risk)
-        at = answers.rank
-        return around_mean(value, risk[at] + ~answers.right * up_to[at] - risk_up_to[at], w, interval)
-
-    return Statistic(value, limits, too_few(effective(answers.weights[~answers.right])))
+    refer = p.confidence <= t[p.prediction]
+    return cost_of(p, refer, cost_refer, cost_miss)
 
 
 def cost_of(
@@ -202,17 +176,17 @@ def cost_of(
     prediction: NDArray[np.int64] | None = None,
 ) -> Statistic:
     """Mean cost as a function of the weights, when these samples are referred; by default the arg max is predicted."""
-    r, m = check_cost(cost_refer, "cost_refer"), check_costs(cost_miss, p.n_classes)
-    right = p.top[1] > 0 if prediction is None else prediction == p.labels
+    r, m = check_costs(cost_refer, cost_miss, p.n_classes)
+    right = p.right if prediction is None else prediction == p.labels
     costs = np.where(refer, r, np.where(right, 0.0, m[p.labels]))
     # To need many errors that are not referred would select draws with a large cost: docs/coverage.md.
     reason = too_few(effective(p.weights[~right])) or ("" if (~refer & ~right).any() else NO_MISS)
     return mean_of(costs, reason)
 
 
-def _from_the_top(answers: Answers) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return a function of the weights: weight, and weight of errors, at least as sure as each confidence."""
-    every, wrong = (adding(answers.rank, rows) for rows in (np.ones_like(answers.right), ~answers.right))
+def _from_the_top(p: Predictions) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """Return a function of the weights: weight, and weight of errors, of at least each confidence."""
+    every, wrong = (adding(p.rank, rows) for rows in (np.ones_like(p.right), ~p.right))
 
     def totals(w: Floats) -> tuple[Floats, Floats]:
         decided, errors = (np.asarray(matrix @ w)[::-1].cumsum(axis=0)[::-1] for matrix in (every, wrong))
@@ -223,50 +197,30 @@ def _from_the_top(answers: Answers) -> Callable[[Floats], tuple[Floats, Floats]]
 
 def check_threshold(threshold: PerClass, n_classes: int) -> Floats:
     """Thresholds of the predicted classes: one number for all of them, or one for each; from 0 to 1."""
-    t = _one_or_each(threshold, n_classes, "threshold")
-    bad = np.flatnonzero(~((t >= 0) & (t <= 1)))
-    if bad.size:
-        raise InputError(f"threshold={float(t[bad[0]])}{_of(threshold, bad[0])}: must lie between 0 and 1")
-    return t
+    return per_class("threshold", threshold, n_classes, (0, 1), "a number from 0 to 1")
 
 
-def check_cost(cost: Any, name: str) -> float:
-    """Reject what is no cost."""
+def check_costs(cost_refer: float, cost_miss: PerClass, n_classes: int) -> tuple[float, Floats]:
+    """Cost of a referral, and of a miss of each true class: one number for all of them, or one for each."""
+    not_negative = "a number, not negative"
+    r = number("cost_refer", cost_refer, 0, expected=not_negative, closed=(True, False))
+    return r, per_class("cost_miss", cost_miss, n_classes, (0, np.finfo(np.float64).max), not_negative)
+
+
+def per_class(name: str, given: PerClass, n_classes: int, ends: tuple[float, float], expected: str) -> Floats:
+    """Return a number for each class, between two ends: one for all of them, or one for each."""
+    each = f"expected a number, or one for each of the {n_classes} classes"
     try:
-        value = float(cost)
-    except (TypeError, ValueError):
-        value = np.nan
-    if not (0 <= value < np.inf) or isinstance(cost, str):
-        raise InputError(f"{setting(name, cost)}: expected a number, not negative")
-    return value
-
-
-def check_costs(cost_miss: PerClass, n_classes: int) -> Floats:
-    """Costs of a miss of each true class: one number for all of them, or one for each."""
-    m = _one_or_each(cost_miss, n_classes, "cost_miss")
-    bad = np.flatnonzero(~((m >= 0) & np.isfinite(m)))
-    if bad.size:
-        raise InputError(
-            f"{setting('cost_miss', float(m[bad[0]]))}{_of(cost_miss, bad[0])}: expected a number, not negative"
-        )
-    return m
-
-
-def _one_or_each(told: PerClass, n_classes: int, name: str) -> Floats:
-    try:
-        if isinstance(told, str):
-            raise TypeError("text came")
-        values = np.asarray(told, dtype=np.float64)
+        values = np.asarray(given, dtype=None if isinstance(given, str) else np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name}: {error}; expected a number, or one for each of the {n_classes} classes") from None
-    if values.ndim == 0:
-        return np.full(n_classes, float(values))
-    if values.shape != (n_classes,):
-        raise InputError(
-            f"{name}: shape {values.shape} came; expected a number, or one for each of the {n_classes} classes"
-        )
-    return values
-
-
-def _of(told: PerClass, k: int) -> str:
-    return "" if np.ndim(told) == 0 else f" of class {k}"
+        raise InputError(f"{name}: {each}; {error}") from None
+    if values.dtype.kind != "f":
+        raise InputError(f"{name}: {each}, got text")
+    if values.ndim and values.shape != (n_classes,):
+        raise InputError(f"{name}: {each}, got shape {values.shape}")
+    bad = np.flatnonzero(~((values >= ends[0]) & (values <= ends[1])))
+    if bad.size:
+        k = int(bad[0])
+        got = setting(name, float(values.flat[k])) + (f" of class {k}" if values.ndim else "")
+        raise InputError(f"{got}: expected {expected}")
+    return values if values.ndim else np.full(n_classes, float(values))

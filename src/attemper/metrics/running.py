@@ -9,22 +9,24 @@ a Poisson law of mean 1 says, whatever the other samples are.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import poisson
 
-from attemper.arrays import Floats
-from attemper.documents import Fields, read_document, write_document
+from attemper._checks import fraction, renamed, whole
+from attemper._json import Formerly, read_document, to_fields, values_of, write_document
+from attemper._typing import Floats
+from attemper.data.arrays import row_slices
+from attemper.data.forgetting import check_half_life, fade
 from attemper.errors import FileError, InputError, NotFittedError
-from attemper.forgetting import check_half_life, fade
-from attemper.metrics.bootstrap import BATCH_ELEMENTS, check_level, check_resampling, enclosed
+from attemper.metrics.bootstrap import BATCH_ELEMENTS, enclosed
 from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM, gap_of
 from attemper.metrics.intervals import Estimate, around_share, skewed, too_few
-from attemper.metrics.predictions import Predictions
-from attemper.metrics.proper import INFINITE, squared_errors
+from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.proper import INFINITE
 from attemper.metrics.reliability import bin_sums, check_bins
 
 __all__ = ["RunningMetrics"]
@@ -43,7 +45,15 @@ class Sums:
     means: Floats  # MEANS × columns
     top: Floats  # weight, confidence, right × bins × columns
     classes: Floats | None  # the same for each class: K × 3 × bins × columns
-    squares: Floats  # of the weights as they are: of all samples, and of those predicted wrong
+    # Of the weights as they are: of all samples, and of those predicted wrong.
+    squares: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if (
+            not self.squares.size and self.means.size and len(self.means) == len(MEANS)
+        ):  # a file of 0.1: weights count as repeats
+            weight, right = self.means.reshape(len(MEANS), -1)[:2, 0]
+            object.__setattr__(self, "squares", np.array([weight, max(weight - right, 0.0)]))
 
     def __add__(self, other: Sums) -> Sums:
         classes = None if self.classes is None or other.classes is None else self.classes + other.classes
@@ -80,7 +90,7 @@ class RunningMetrics:
     half_life : float, optional
         A sample counts half when this many others have come after it. By default nothing is forgotten. A label of
         probability 0 makes the NLL infinite until it is forgotten entirely, after about 1000 half-lives.
-    interval : float or None
+    confidence_level : float or None
         Level of the intervals; None for values alone, which is far faster.
     n_resamples, seed : int
         Resamples of the Poisson bootstrap, and their random seed. Parts that are to be added need seeds of their own:
@@ -88,47 +98,67 @@ class RunningMetrics:
 
     Examples
     --------
-    >>> running = RunningMetrics(interval=None)
-    >>> for probs, labels in [([[0.9, 0.1], [0.2, 0.8]], [0, 1]), ([[0.3, 0.7]], [0])]:
-    ...     running = running.partial_fit(probs, labels)
+    >>> running = RunningMetrics(confidence_level=None)
+    >>> for labels, probs in [([0, 1], [[0.9, 0.1], [0.2, 0.8]]), ([0], [[0.3, 0.7]])]:
+    ...     running = running.partial_fit(labels, probs)
     >>> running.n_samples, round(running.result()["brier"], 4)
     (3, 0.36)
     """
 
+    stored: ClassVar[tuple[str, ...]] = (
+        *("n_bins", "half_life", "confidence_level", "n_resamples"),
+        *("_seeds", "_drawn", "n_samples", "n_classes", "_sums"),
+    )
+
+    n_bins: int
+    half_life: float | None
+    confidence_level: Annotated[float | None, Formerly("interval")]
+    n_resamples: int
+    n_samples: int
+    n_classes: int | None
+    _seeds: tuple[int, ...]  # of all parts that were added
+    _drawn: int  # rows that the own seed drew for
+    _sums: Sums | None
+
+    @renamed(interval="confidence_level")
     def __init__(
         self,
         *,
         n_bins: int = 15,
         half_life: float | None = None,
-        interval: float | None = 0.95,
+        confidence_level: float | None = 0.95,
         n_resamples: int = 200,
         seed: int = 0,
     ) -> None:
         check_bins(n_bins)
         check_half_life(half_life)
-        check_resampling(n_resamples, seed)
-        if interval is not None:
-            check_level(interval)
+        whole("n_resamples", n_resamples, at_least=2)
+        whole("seed", seed, at_least=0)
+        if confidence_level is not None:
+            fraction("confidence_level", confidence_level)
         self.n_bins = int(n_bins)
         self.half_life = half_life
-        self.interval = interval
+        self.confidence_level = confidence_level
         self.n_resamples = int(n_resamples)
         self.seed = int(seed)
-        self.n_samples = 0
-        self.n_classes: int | None = None
-        self._seeds: tuple[int, ...] = (self.seed,)  # of all parts that were added
-        self._drawn = 0  # rows that the own seed drew for
-        self._sums: Sums | None = None
+        self.n_samples = self._drawn = 0
+        self.n_classes = self._sums = None
+        self._seeds = (self.seed,)
 
+    def __repr__(self) -> str:
+        settings = ("n_bins", "half_life", "confidence_level", "n_samples", "n_classes")
+        return f"RunningMetrics({', '.join(f'{name}={getattr(self, name)!r}' for name in settings)})"
+
+    @renamed(log_probs='input="log_probs"')
     def partial_fit(
         self,
-        probs: ArrayLike | Any,
         labels: ArrayLike | Any,
+        probs: ArrayLike | Any,
         sample_weight: ArrayLike | None = None,
-        log_probs: bool = False,
+        input: Input = "probs",
     ) -> Self:
         """Take in one more batch; parameters as in `evaluate`. A batch that is refused changes nothing."""
-        p = Predictions.of(probs, labels, sample_weight, log_probs=log_probs)
+        p = Predictions.of(labels, probs, sample_weight, input=input)
         if self.n_classes not in (None, p.n_classes):
             raise InputError(f"probabilities: {p.n_classes} columns, but the batches before had {self.n_classes}")
         sums = self._sums
@@ -146,20 +176,22 @@ class RunningMetrics:
     def result(self) -> dict[str, float | Estimate]:
         """Return each metric by its name in `evaluate`, with its interval if there are any.
 
-        Class-wise ECE is left out where there are more than 2048 bins in all. ``ece_mass`` and ``mmce`` need all
+        Class-wise ECE is left out where there are more than 2048 bins in all. ``ece_quantile`` and ``mmce`` need all
         samples at once, and are not told.
         """
         if self._sums is None:
             raise NotFittedError("RunningMetrics has seen no samples yet: call partial_fit first")
         values = _metrics(self._sums)
-        if self.interval is None:
+        if self.confidence_level is None:
             return {name: float(column[0]) for name, column in values.items()}
         # A resample of few samples may hold none of them.
         drawn = np.append(False, self._sums.means[0, 1:] > 0)
         result: dict[str, float | Estimate] = {}
         for name, column in values.items():
             resampled = column[drawn] if drawn.any() else column[:1]
-            result[name] = self._estimate(name, float(column[0]), resampled, self.interval, *self._sums.effective)
+            result[name] = self._estimate(
+                name, float(column[0]), resampled, self.confidence_level, *self._sums.effective
+            )
         return result
 
     @staticmethod
@@ -183,17 +215,17 @@ class RunningMetrics:
         """Metrics of both streams together; each as far as it has been forgotten."""
         if not isinstance(other, RunningMetrics):
             return NotImplemented
-        for name in ("n_bins", "half_life", "interval", "n_resamples", "n_classes"):
+        for name in ("n_bins", "half_life", "confidence_level", "n_resamples", "n_classes"):
             a, b = getattr(self, name), getattr(other, name)
             if a != b and not (name == "n_classes" and None in (a, b)):
                 raise InputError(
                     f"these metrics cannot be added: {name} is {a} and {b}. Make both with the same settings."
                 )
         common = set(self._seeds) & set(other._seeds)
-        if self.interval is not None and common:
+        if self.confidence_level is not None and common:
             raise InputError(
                 f"these metrics cannot be added: both have drawn with seed {min(common)}, and resamples that are alike "
-                "make intervals too narrow or too wide. Give each part a seed of its own, or interval=None."
+                "make intervals too narrow or too wide. Give each part a seed of its own, or confidence_level=None."
             )
         new = self._like()
         new._seeds = self._seeds + other._seeds
@@ -206,85 +238,47 @@ class RunningMetrics:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state as JSON, atomically; after `load` the stream goes on as if nothing had been."""
-        sums = None
-        if self._sums is not None:
-            sums = {name: None if v is None else v.tolist() for name, v in vars(self._sums).items()}
-        content = {
-            "n_bins": self.n_bins,
-            "half_life": self.half_life,
-            "interval": self.interval,
-            "n_resamples": self.n_resamples,
-            "seeds": list(self._seeds),
-            "drawn": self._drawn,
-            "n_samples": self.n_samples,
-            "n_classes": self.n_classes,
-            "sums": sums,
-        }
-        write_document(path, "running metrics", content)
+        write_document(path, "running metrics", to_fields(self, self.stored))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; everything is checked."""
-        content = read_document(path, "running metrics")
+        values = values_of(cls, read_document(path, "running metrics"), cls.stored)
+        settings = {name: values[name] for name in ("n_bins", "half_life", "confidence_level", "n_resamples")}
         try:
-            return cls._from_fields(content)
+            new = cls(**settings, seed=next(iter(values["_seeds"]), -1))
         except InputError as error:
             raise FileError(f"{path}: {error}") from None
-
-    @classmethod
-    def _from_fields(cls, content: Fields) -> Self:
-        seeds = content.items("seeds")
-        if not seeds or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds):
-            raise FileError(f"{content.where}: the field 'seeds' must hold whole numbers")
-        new = cls(
-            n_bins=content.integer("n_bins"),
-            half_life=None if content.content.get("half_life") is None else content.number("half_life"),
-            interval=None if content.content.get("interval") is None else content.number("interval"),
-            n_resamples=content.integer("n_resamples"),
-            seed=seeds[0],
-        )
-        new._seeds = tuple(seeds)
-        new._drawn, new.n_samples = content.integer("drawn"), content.integer("n_samples")
-        if not 0 <= new._drawn <= new.n_samples:
-            raise FileError(f"{content.where}: {new._drawn} of {new.n_samples} samples drawn for")
-        if content.content.get("sums") is None:
-            return new
-        new.n_classes = content.integer("n_classes")
-        if new.n_classes < 2 or new.n_samples < 1:
-            raise FileError(f"{content.where}: {new.n_samples} samples of {new.n_classes} classes")
-        sums, bins = content.fields("sums"), (3, new.n_bins, new._columns)
-        new._sums = Sums(
-            sums.array("means", (len(MEANS), new._columns)),
-            sums.array("top", bins),
-            sums.array("classes", (new.n_classes, *bins)) if new._by_class(new.n_classes) else None,
-            # Files of attemper before squares were kept: weights count as repeats.
-            sums.array("squares", (2,)) if "squares" in sums else np.zeros(2),
-        )
-        if "squares" not in sums:
-            weight, right = new._sums.means[:2, 0]
-            new._sums.squares[:] = weight, max(weight - right, 0.0)
-        arrays = [
-            new._sums.means,
-            new._sums.top,
-            new._sums.squares,
-            *([] if new._sums.classes is None else [new._sums.classes]),
-        ]
-        if any((a < 0).any() for a in arrays) or not new._sums.means[0, 0] > 0:
-            raise FileError(f"{content.where}: its numbers contradict each other")
+        vars(new).update(values)
+        if not new._is_consistent():
+            raise FileError(f"{path}: its numbers contradict each other")
         return new
+
+    def _is_consistent(self) -> bool:
+        """Tell whether the numbers of a file fit together."""
+        s, k, bins = self._sums, self.n_classes or 0, (3, self.n_bins, self._columns)
+        if min(self._seeds) < 0 or not 0 <= self._drawn <= self.n_samples:
+            return False
+        if s is None:
+            return self.n_samples == 0
+        arrays = {(len(MEANS), self._columns): s.means, bins: s.top, (2,): s.squares}
+        if self._by_class(k):
+            arrays |= {(k, *bins): np.zeros(0) if s.classes is None else s.classes}
+        fit = all(array.shape == shape and (array >= 0).all() for shape, array in arrays.items())
+        return k >= 2 and self.n_samples >= 1 and fit and bool(s.means[0, 0] > 0)
 
     def _like(self) -> RunningMetrics:
         return RunningMetrics(
             n_bins=self.n_bins,
             half_life=self.half_life,
-            interval=self.interval,
+            confidence_level=self.confidence_level,
             n_resamples=self.n_resamples,
             seed=self.seed,
         )
 
     @property
     def _columns(self) -> int:
-        return 1 if self.interval is None else 1 + self.n_resamples
+        return 1 if self.confidence_level is None else 1 + self.n_resamples
 
     def _by_class(self, n_classes: int) -> bool:
         return n_classes * self.n_bins <= MOST_CELLS
@@ -293,16 +287,14 @@ class RunningMetrics:
         losses, (confidence, right) = -p.log_likelihood, p.top
         infinite = np.isinf(losses)
         finite = np.where(infinite, 0.0, losses)
-        rows = np.stack([np.ones(len(p)), right, finite, squared_errors(p), infinite])
+        rows = np.stack([np.ones(len(p)), right, finite, p.squared_errors, infinite])
         edges = np.arange(self.n_bins + 1) / self.n_bins
         # One number of the generator for each row and resample: after any number of rows it is known where to go on.
         rng = np.random.Generator(np.random.PCG64(self.seed).advance(self._drawn * self.n_resamples))
         total: Sums | None = None
-        step = max(1, BATCH_ELEMENTS // self._columns)
-        for start in range(0, len(p), step):
-            part = slice(start, start + step)
+        for part in row_slices(len(p), self._columns, BATCH_ELEMENTS):
             w = p.weights[part, None]
-            if self.interval is not None:
+            if self.confidence_level is not None:
                 w = w * np.hstack([np.ones_like(w), np.searchsorted(TIMES, rng.random((len(w), self.n_resamples)))])
             classes = None
             if self._by_class(p.n_classes):

@@ -6,19 +6,21 @@ Every function takes the Axes to draw on, then what to draw, and returns the Axe
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Literal
 
+from attemper._checks import one_of
 from attemper.calibrators.base import Calibrator
+from attemper.data.scores import Scores, labelled
 from attemper.errors import require
 from attemper.maps import ScaleMap
-from attemper.metrics import ece, reliability
+from attemper.metrics import CorpReliability, Reliability, corp_reliability, ece, reliability
 from attemper.plots.curves import referral_curve, risk_coverage
-from attemper.plots.diagram import reliability_before_after, reliability_diagram
+from attemper.plots.diagram import confidence_histogram, reliability_before_after, reliability_diagram
 from attemper.plots.forest import comparison
-from attemper.plots.histogram import confidence_histogram
 from attemper.plots.joint import posterior
 from attemper.plots.sheet import check_format, new_axes, save
 from attemper.plots.temperatures import temperature_curve, theta_path
-from attemper.scores import Scores
 
 __all__ = [
     "comparison",
@@ -36,8 +38,16 @@ __all__ = [
 ]
 
 
-def save_before_and_after(path: str | os.PathLike[str], scores: Scores, calibrator: Calibrator) -> None:
+def save_before_and_after(
+    path: str | os.PathLike[str],
+    scores: Scores,
+    calibrator: Calibrator,
+    *,
+    kind: Literal["bins", "corp"] = "bins",
+) -> None:
     """Write a picture of the reliability before and after a calibration (.png, .svg or .pdf).
+
+    ``kind``: in bins, or without, as a CORP diagram (`attemper.metrics.corp_reliability`).
 
     >>> import tempfile
     >>> from attemper import TemperatureScaling, datasets
@@ -49,10 +59,12 @@ def save_before_and_after(path: str | os.PathLike[str], scores: Scores, calibrat
     """
     require("matplotlib", extra="plots", why="to draw")
     check_format(path)
-    tables, errors = [], []
-    for probs in (ScaleMap(1.0).apply(scores.logits), calibrator.predict_proba(scores)):
-        tables.append(reliability(probs, scores.labels, sample_weight=scores.weights))
-        errors.append(float(ece(probs, scores.labels, sample_weight=scores.weights)))  # type: ignore[arg-type]
+    one_of("kind", kind, ("bins", "corp"))
+    known = labelled(scores)
+    given = (ScaleMap(1.0).apply(known.logits), calibrator.predict_proba(known))
+    table_of: Callable[..., Reliability | CorpReliability] = reliability if kind == "bins" else corp_reliability
+    tables = [table_of(known.labels, probs, sample_weight=known.weights) for probs in given]
+    errors = [ece(known.labels, probs, sample_weight=known.weights) for probs in given]
     axes = new_axes(2, width=7.2, height=3.7)
     reliability_before_after(axes, *tables, ece=(errors[0], errors[1]))
     save(path, axes[0])

@@ -1,18 +1,19 @@
-"""Curves over a threshold: what is gained and lost when unsure answers are referred to somebody else."""
+"""Curves over a threshold: the effect when uncertain cases are referred to somebody else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper.arrays import Floats
+from attemper._checks import fraction
+from attemper._typing import Floats
 from attemper.errors import InputError
-from attemper.metrics import ReferralCurve
-from attemper.plots.sheet import check_axes
-from attemper.plots.styles import DARK, GREY, KEY, Style, plain, styled, titled
+from attemper.metrics import ReferralCurve, RiskCoverage
+from attemper.plots.sheet import drawing
+from attemper.plots.styles import DARK, GREY, KEY, Style, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,22 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["referral_curve", "risk_coverage"]
 
 
-class RiskCurve(Protocol):
-    """What `risk_coverage` draws: one entry for each threshold."""
-
-    @property
-    def threshold(self) -> Floats:
-        """Confidence up to which samples are referred."""
-
-    @property
-    def coverage(self) -> Floats:
-        """Share of the samples that are decided."""
-
-    @property
-    def risk(self) -> Floats:
-        """Share of wrong answers among them; NaN where there are none."""
-
-
+@drawing
 def referral_curve(
     ax: Axes,
     curves: Mapping[str, ReferralCurve],
@@ -43,8 +29,8 @@ def referral_curve(
     thresholds: ArrayLike | None = None,
     chosen: float | Mapping[str, float] | None = None,
     title: str = "",
-) -> Axes:
-    """Draw wrong answers referred against right answers decided, a line for each method.
+) -> None:
+    """Draw wrong predictions referred against right predictions decided, a line for each method.
 
     Parameters
     ----------
@@ -54,80 +40,76 @@ def referral_curve(
     thresholds : array, optional
         Mark these on each line, such as ``numpy.arange(21) / 20``, those of the paper.
     chosen : float, or mapping of names to floats, optional
-        The threshold in use: circled, and told in the legend.
+        The threshold in use: circled, and named in the legend.
 
     Examples
     --------
     >>> from attemper import metrics, plots
-    >>> curve = metrics.referral_curve([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]], [0, 1, 0])
+    >>> curve = metrics.referral_curve([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
     >>> [ax] = plots.new_axes()
     >>> plots.referral_curve(ax, {"ts": curve}, chosen=0.75) is ax
     True
     """
-    check_axes(ax)
     ax.plot([0, 100], [100, 0], color=GREY, linewidth=0.7, label="chance")
     for name, style, at in _each(curves, chosen):
         curve = curves[name]
         x, y = 100 * curve.correct_decided, 100 * curve.errors_referred
         _draw(ax, name, style, x, y, curve.threshold, thresholds, at, len(ax.lines))
     ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
-    ax.set(xlabel="right answers that are decided, %", ylabel="wrong answers that are referred, %")
-    ax.title.set_text(plain(title, None))
+    ax.set(xlabel="right predictions that are decided, %", ylabel="wrong predictions that are referred, %")
     ax.legend(loc="lower left", **KEY)
-    return ax
 
 
+@drawing
 def risk_coverage(
     ax: Axes,
-    curves: Mapping[str, RiskCurve],
+    curves: Mapping[str, RiskCoverage],
     *,
     thresholds: ArrayLike | None = None,
     chosen: float | Mapping[str, float] | None = None,
     title: str = "",
-) -> Axes:
-    """Draw the share of wrong answers among those decided against the share decided, a line for each method.
+) -> None:
+    """Draw the share of wrong predictions among those decided against the share decided, a line for each method.
 
     Parameters
     ----------
     ax : matplotlib Axes
     curves : mapping
-        Names to objects with arrays ``threshold``, ``coverage`` and ``risk``.
+        Names to what `attemper.metrics.risk_coverage_curve` returns.
     thresholds, chosen
         As in `referral_curve`.
 
     Examples
     --------
     >>> from attemper import metrics, plots
-    >>> curve = metrics.risk_coverage_curve([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]], [0, 1, 0])
+    >>> curve = metrics.risk_coverage_curve([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
     >>> [ax] = plots.new_axes()
     >>> plots.risk_coverage(ax, {"ts": curve}) is ax
     True
     """
-    check_axes(ax)
     for name, style, at in _each(curves, chosen):
         curve = curves[name]
         x, y = 100 * np.asarray(curve.coverage), 100 * np.asarray(curve.risk)
         _draw(ax, name, style, x, y, np.asarray(curve.threshold), thresholds, at, len(ax.lines))
-    ax.set(xlim=(0, 100), xlabel="answers that are decided, %", ylabel="wrong answers among them, %")
+    ax.set(xlim=(0, 100), xlabel="predictions that are decided, %", ylabel="wrong ones among them, %")
     ax.set_ylim(bottom=0)
-    ax.title.set_text(plain(title, None))
     ax.legend(loc="upper left", bbox_to_anchor=(0.04, 1.0), **KEY)
-    return ax
 
 
 def _each(
     curves: Mapping[str, Any], chosen: float | Mapping[str, float] | None
 ) -> Iterator[tuple[str, Style, float | None]]:
-    """Check what came; go through names, styles and chosen thresholds."""
+    """Check the curves; go through names, styles and chosen thresholds."""
     if not isinstance(curves, Mapping) or not curves:
-        raise InputError(f"curves: names and curves are expected, such as {{'ts': curve}}; {_what(curves)} came")
-    if isinstance(chosen, Mapping) and not set(chosen) <= set(curves):
-        strange = next(name for name in chosen if name not in curves)
-        raise InputError(f"chosen: {strange!r} is not among the curves {list(curves)}")
+        got = "an empty mapping" if isinstance(curves, Mapping) else type(curves).__name__
+        raise InputError(f"curves: expected names and curves, such as {{'ts': curve}}, got {got}")
+    for name in chosen if isinstance(chosen, Mapping) else ():
+        if name not in curves:
+            raise InputError(f"chosen: expected names of the curves, {list(curves)}, got {name!r}")
     for name, style in styled(curves).items():
         at = chosen.get(name) if isinstance(chosen, Mapping) else chosen
-        if at is not None and not 0 <= at <= 1:
-            raise InputError(f"chosen: a threshold of {at}; it lies between 0 and 1")
+        if at is not None:
+            fraction("chosen", at, closed=True, such_as="0.8")
         yield name, style, at
 
 
@@ -161,7 +143,3 @@ def _places(threshold: NDArray[Any], wanted: Sequence[float]) -> list[int]:
     order = np.argsort(threshold, kind="stable")
     found = np.searchsorted(threshold[order], wanted, side="right") - 1
     return sorted({int(order[max(i, 0)]) for i in found})
-
-
-def _what(curves: Any) -> str:
-    return "an empty one" if isinstance(curves, Mapping) else type(curves).__name__

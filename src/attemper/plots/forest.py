@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attemper._checks import one_of
 from attemper.errors import InputError
 from attemper.metrics import Estimate
-from attemper.plots.sheet import check_axes
+from attemper.plots.sheet import drawing
 from attemper.plots.styles import GREY, SMALL, plain, styled, titled
 
 if TYPE_CHECKING:
@@ -21,23 +21,13 @@ NAMES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "ece": "E
 HIGHER = ("accuracy",)  # better
 
 
-class Row(Protocol):
-    """What `comparison` draws: a row of `attemper.comparison.compare`."""
-
-    @property
-    def method(self) -> str:
-        """Its name."""
-
-    @property
-    def metrics(self) -> Mapping[str, float | Estimate] | None:
-        """What was measured; None if it could not be fitted."""
-
-
-def comparison(ax: Axes, rows: Sequence[Row] | Any, *, metric: str = "nll", title: str = "") -> Axes:
+@drawing
+def comparison(ax: Axes, rows: Any, *, metric: str = "nll", title: str = "") -> None:
     """Draw a metric of each method with its interval, from top to bottom; the line is that of the best.
 
-    Intervals are of each method alone. Methods are judged on the same samples, so two may differ surely though their
-    intervals overlap: `attemper.comparison.compare` says which do.
+    Intervals are of each method alone. Methods are evaluated on the same samples, so two may differ significantly
+    though their intervals overlap. Of a `Comparison`, methods that cannot have the lowest NLL, outside its
+    ``confidence_set``, have a hollow marker.
 
     Parameters
     ----------
@@ -55,16 +45,16 @@ def comparison(ax: Axes, rows: Sequence[Row] | Any, *, metric: str = "nll", titl
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> [ax] = plots.new_axes()
-    >>> plots.comparison(ax, compare(val, test, ["ts"], interval=None), metric="ece") is ax
+    >>> plots.comparison(ax, compare(val, test, ["ts"], confidence_level=None), metric="ece") is ax
     True
     """
-    check_axes(ax)
+    possible = getattr(rows, "confidence_set", None) if metric == "nll" else None
     rows = list(getattr(rows, "rows", rows))
     if not rows:
-        raise InputError("rows: none came; give what attemper.comparison.compare returns")
+        raise InputError("rows: expected what attemper.comparison.compare returns, got none")
     known = list(dict.fromkeys(key for row in rows for key in row.metrics or ()))
-    if known and metric not in known:
-        raise InputError(f"metric={metric!r}: not measured; known are {', '.join(known)}")
+    if known:
+        one_of("metric", metric, known)
     styles = styled([row.method for row in rows])
     found = []
     for y, row in enumerate(rows):
@@ -79,12 +69,13 @@ def comparison(ax: Axes, rows: Sequence[Row] | Any, *, metric: str = "nll", titl
         # The interval of a calibration error need not hold its value: see `attemper.metrics.ece`.
         style = styles[row.method]
         ax.plot([low, high], [y, y], color=style.color, linewidth=1.4, solid_capstyle="butt")
-        ax.plot([value], [y], color=style.color, marker=style.marker or "x", markersize=4.5, linestyle="")
+        hollow: dict[str, Any] = {"markerfacecolor": "white", "zorder": 3}
+        if possible is None or row.method in possible:
+            hollow = {}
+        ax.plot([value], [y], color=style.color, marker=style.marker or "x", markersize=4.5, linestyle="", **hollow)
     if found:
         best = max(found) if metric in HIGHER else min(found)
         ax.axvline(best, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
     ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(plain(NAMES.get(metric, metric)))
-    ax.title.set_text(plain(title, None))
-    return ax

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import expit
 
-from attemper.arrays import Floats
+from attemper._typing import Floats
 from attemper.calibrators import BayesianTemperatureScaling
-from attemper.errors import InputError, InputTypeError, NotFittedError
+from attemper.errors import InputError, InputTypeError
 from attemper.kernels import quadrature
-from attemper.plots.sheet import add_key, check_axes
-from attemper.plots.styles import BLUE, DARK, RIGHT, plain
+from attemper.plots.sheet import add_key, check_fitted, drawing
+from attemper.plots.styles import BLUE, DARK, RIGHT
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -24,19 +24,20 @@ __all__ = ["posterior"]
 FINE = 240  # points in each direction
 
 
-def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None = None, *, title: str = "") -> Axes:
+@drawing
+def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None = None, *, title: str = "") -> None:
     """Draw the posterior of T; with the sketch of the validation data, that of T and the rate of noise together.
 
     Alone, a fitted object knows the posterior of T: its density is drawn, the credible interval shaded. With the
-    sketch the regions of highest density are drawn that hold half of the posterior and ``level`` of it, and a cross:
-    the median of T and the mean rate, with the credible interval of each.
+    sketch the regions of highest density are drawn that hold half of the posterior and ``credible_level`` of it, and a
+    cross: the median of T and the mean rate, with the credible interval of each.
 
     Parameters
     ----------
     ax : matplotlib Axes
     bayes : fitted BayesianTemperatureScaling
     sketch : Sketch, optional
-        ``Sketch.of(logits, labels)`` of the data that it was fitted on; for ``labels="noisy"``, ``noise="uniform"``.
+        ``Sketch.of(logits, labels)`` of the data that it was fitted on; for ``labels="noisy"`` with one rate of noise.
 
     Examples
     --------
@@ -47,18 +48,12 @@ def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None
     >>> plots.posterior(ax, bayes) is ax
     True
     """
-    check_axes(ax)
-    if not isinstance(bayes, BayesianTemperatureScaling):
-        raise InputTypeError(f"bayes: a BayesianTemperatureScaling is expected, {type(bayes).__name__} came")
-    if not hasattr(bayes, "posterior_"):
-        raise NotFittedError("bayes: not fitted yet; call fit with validation logits and labels first")
+    check_fitted("bayes", bayes, BayesianTemperatureScaling)
     if sketch is None:
         _draw_marginal(ax, bayes)
     else:
         _draw_joint(ax, bayes, sketch)
     ax.set_xlabel("temperature T")
-    ax.title.set_text(plain(title, None))
-    return ax
 
 
 def _draw_marginal(ax: Axes, bayes: BayesianTemperatureScaling) -> None:
@@ -70,7 +65,7 @@ def _draw_marginal(ax: Axes, bayes: BayesianTemperatureScaling) -> None:
     x = np.concatenate([[low], t[inside], [high]])
     y = np.interp(x, t, density)
     area = ax.fill_between(
-        x, 0, y, color=RIGHT, linewidth=0, label=f"{100 * bayes.level:.3g} % interval {low:.3g} … {high:.3g}"
+        x, 0, y, color=RIGHT, linewidth=0, label=f"{100 * bayes.credible_level:.3g} % interval {low:.3g} … {high:.3g}"
     )
     ax.plot(t, density, color=BLUE, linewidth=1.3)
     middle = bayes.temperature_
@@ -84,7 +79,7 @@ def _draw_marginal(ax: Axes, bayes: BayesianTemperatureScaling) -> None:
 def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> None:
     t, rate, weight, area = joint(bayes, sketch)
     density = weight / area
-    half, most = _heights(density, weight, (0.5, bayes.level))
+    half, most = _heights(density, weight, (0.5, bayes.credible_level))
     if half > most:  # a posterior narrower than the grid has one height
         top = max(float(density.max()), half) * (1 + 1e-9)
         ax.contourf(t, 100 * rate, density.T, levels=[most, half, top], colors=[RIGHT, BLUE])
@@ -106,7 +101,7 @@ def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> 
 
     keys = [
         Patch(facecolor=BLUE, edgecolor=DARK, label="50 % of the mass"),
-        Patch(facecolor=RIGHT, edgecolor=DARK, linestyle="--", label=f"{100 * bayes.level:.3g} % of it"),
+        Patch(facecolor=RIGHT, edgecolor=DARK, linestyle="--", label=f"{100 * bayes.credible_level:.3g} % of it"),
         Line2D([], [], color="black", marker="o", markersize=4, label=f"T = {x:.3g}, noise {y:.1f} %"),
     ]
     add_key(ax, keys, 2)
@@ -116,26 +111,32 @@ def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> 
 def joint(bayes: BayesianTemperatureScaling, sketch: Sketch) -> tuple[Floats, Floats, Floats, Floats]:
     """Temperatures, rates of noise, their posterior on that grid, and the area of each cell in (log T, rate)."""
     if not isinstance(sketch, Sketch):
-        raise InputTypeError(f"sketch: a Sketch is expected, {type(sketch).__name__} came; Sketch.of(logits, labels)")
-    if bayes.labels != "noisy" or bayes.noise != "uniform":
-        raise InputError(
-            f"sketch: with labels={bayes.labels!r}, noise={bayes.noise!r} there is no one rate of noise to draw; leave "
-            "the sketch out to draw T alone"
+        raise InputTypeError(
+            f"sketch: expected a Sketch, got {type(sketch).__name__}; create one with Sketch.of(logits, labels)"
         )
-    missing = [part for part in bayes.sketch_parts() or () if getattr(sketch, part) is None]
+    if bayes.labels != "noisy" or bayes.noise == "classwise":
+        raise InputError(
+            f"sketch: with labels={bayes.labels!r}, noise={bayes.noise!r} there is no single rate of noise to draw; "
+            "pass no sketch to draw T alone"
+        )
+    missing = [part for part in bayes.sketch_parts() or () if part not in sketch.tables]
     if missing:
-        raise InputError(f"sketch: it was made without the {missing[0]!r} part; make it again with Sketch.of(…)")
+        raise InputError(f"sketch: it was made without the {missing[0]!r} part; create it again with Sketch.of(…)")
     model = bayes.model()
     u, v, parts = model.grid(sketch)
     weight = np.sum([part.weight for part in parts], axis=0)
     if abs(quadrature.quantiles(u, weight.sum(axis=1), [0.5])[0] - np.log(bayes.temperature_)) > 1e-6:
-        raise InputError("sketch: of other data than the fit, or of another t_range; give that of the validation data")
+        more = "; a fit on logits with noise='auto' knows more than a sketch: use noise='uniform'"
+        raise InputError(
+            "sketch: expected that of the validation data and the t_range of the fit, got another"
+            f"{more if bayes.noise == 'auto' else ''}"
+        )
     u, v = _closer(u, weight.sum(axis=1), 0.0), _closer(v, weight.sum(axis=0), 2.0)
     anywhere, similar = (part.weight for part in model.log_posterior(sketch, u, v))
     top = max(anywhere.max(), similar.max())
     anywhere, similar = np.exp(anywhere - top), np.exp(similar - top)
     e, step = expit(v), v[1] - v[0]
-    # Errors anywhere are those of the annotators and the network's own together; the priors tell what is whose.
+    # Errors anywhere are those of the annotators and the network's own together; the priors separate them.
     edges = np.concatenate([[0.0], expit(v[:-1] + step / 2), [expit(v[-1] + step / 2)]])
     below = np.array([model.noise_below(edge, e) for edge in edges])
     below[0] = 0.0

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
-from attemper.documents import atomic
-from attemper.errors import InputError, InputTypeError, require, unsupported_extension
-from attemper.plots.styles import KEY, LEGEND
+from attemper._checks import number
+from attemper._json import atomic
+from attemper.calibrators.base import Calibrator
+from attemper.errors import InputTypeError, NotFittedError, require, unsupported_extension
+from attemper.plots.styles import KEY, LEGEND, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_axes", "new_axes", "save"]
+__all__ = ["check_axes", "check_fitted", "drawing", "new_axes", "save"]
+
+P = ParamSpec("P")
 
 # What each format would say about the day and the program: left out, so that the same picture is the same bytes.
 SILENT: dict[str, dict[str, Any]] = {
@@ -45,8 +50,7 @@ def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: 
     from matplotlib.figure import Figure
 
     for name, value in (("columns", columns), ("rows", rows), ("width", width), ("height", height)):
-        if not 0 < value <= 1000:
-            raise InputError(f"{name}={value!r}: must be positive, and at most 1000")
+        number(name, value, 0, 1000, expected="a positive number, at most 1000", closed=(False, True))
     if _in_notebook():
         from matplotlib import pyplot
 
@@ -121,11 +125,32 @@ def check_format(path: str | os.PathLike[str]) -> str:
     return form
 
 
+def drawing(draw: Callable[Concatenate[Axes, P], None]) -> Callable[Concatenate[Axes, P], Axes]:
+    """Make a function draw on Axes that are checked, write its ``title`` above, and return the Axes."""
+
+    @wraps(draw)
+    def drawn(ax: Axes, /, *args: P.args, **options: P.kwargs) -> Axes:
+        check_axes(ax)
+        draw(ax, *args, **options)
+        ax.title.set_text(plain(options.get("title", ""), None))
+        return ax
+
+    return drawn
+
+
 def check_axes(ax: Any) -> None:
     """Refuse what is no Axes, with a word on how to get some."""
     require("matplotlib", extra="plots", why="to draw")
     from matplotlib.axes import Axes
 
     if not isinstance(ax, Axes):
-        what = "None" if ax is None else type(ax).__name__
-        raise InputTypeError(f"ax: a matplotlib Axes is expected, {what} came; [ax] = attemper.plots.new_axes() is one")
+        got = "None" if ax is None else type(ax).__name__
+        raise InputTypeError(f"ax: expected a matplotlib Axes, got {got}; create one with [ax] = plots.new_axes()")
+
+
+def check_fitted(name: str, value: Any, kind: type[Calibrator]) -> None:
+    """Refuse what is no calibrator of this kind, or not fitted."""
+    if not isinstance(value, kind):
+        raise InputTypeError(f"{name}: expected a fitted {kind.__name__}, got {type(value).__name__}")
+    if not hasattr(value, "map_"):
+        raise NotFittedError(f"{name}: not fitted yet; call fit with validation logits and labels first")

@@ -1,19 +1,17 @@
-"""How things look: one colour, line, marker and hatch for each method, told apart in black and white too.
+"""How things look: each method has its own colour, line, marker and hatch, which differ in black and white too.
 
-Plain values; matplotlib is not needed here.
+These are plain values; matplotlib is not needed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["STYLES", "Style", "plain", "styled", "titled"]
+from attemper.calibrators import METHODS
+from attemper.calibrators.style import BLUE, DARK, GREY, VERMILION, Style
 
-# Colours of Okabe and Ito, which the colour-blind tell apart; yellow is left out, as it vanishes on white.
-BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
-DARK, GREY = "0.15", "0.45"
+__all__ = ["BLUE", "DARK", "GREY", "VERMILION", "Style", "method_style", "plain", "styled", "titled"]
 
 # What is right and what is wrong or amiss, as areas: light and plain, dark and hatched.
 RIGHT, AMISS = "#A6CBE3", VERMILION
@@ -31,43 +29,18 @@ KEY: dict[str, Any] = {
 }
 LONGEST = 36  # characters of a name
 
-Dashes = str | tuple[float, tuple[float, ...]]
+UNCALIBRATED = Style(GREY, (0, (1, 1.5)), "")
+# For names without a style of their own, in order: neighbours differ in colour, dashes and marker.
+OTHERS = ("bayes", "ts", "structured", "ats", "platt", "matrix", "isotonic", "ets")
 
 
-@dataclass(frozen=True)
-class Style:
-    """Colour, dashes and marker of a line; hatch of an area."""
+def method_style(name: str) -> Style | None:
+    """Return the style of a method as `compare` names it; None where it has none of its own.
 
-    color: str
-    linestyle: Dashes
-    marker: str
-    hatch: str = ""
-
-    @property
-    def line(self) -> dict[str, Any]:
-        """What matplotlib's lines are told."""
-        return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
-
-
-STYLES: dict[str, Style] = {
-    "none": Style(GREY, (0, (1, 1.5)), ""),
-    "ts": Style(VERMILION, "--", "s", "////"),
-    "ats": Style(ORANGE, "-.", "^", "\\\\\\\\"),
-    "bayes": Style(BLUE, "-", "o", "...."),
-    "structured": Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx"),
-    "ets": Style(SKY, (0, (4, 2)), "v", "----"),
-    "vector": Style(PURPLE, (0, (3, 1)), "<", "||||"),
-    "matrix": Style(PURPLE, (0, (6, 1.5)), ">", "++++"),
-    "dirichlet": Style(PURPLE, (0, (6, 1.5, 1, 1.5)), "P", "oooo"),
-    "platt": Style(DARK, (0, (2, 1)), "X", "//"),
-    "beta": Style(DARK, (0, (5, 1)), "p", "\\\\"),
-    "histogram": Style(SKY, (0, (1, 1)), "*", ".."),
-    "isotonic": Style(SKY, (0, (5, 1, 1, 1)), "h", "xx"),
-    "bbq": Style(SKY, (0, (8, 2)), "d", "--"),
-}
-
-# For other names, in order: neighbours differ in colour, dashes and marker.
-OTHERS = tuple(STYLES[name] for name in ("bayes", "ts", "structured", "ats", "platt", "matrix", "isotonic", "ets"))
+    >>> method_style("ts").marker, method_style("my network")
+    ('s', None)
+    """
+    return UNCALIBRATED if name == "none" else METHODS[name].style if name in METHODS else None
 
 
 def styled(names: Iterable[str]) -> dict[str, Style]:
@@ -76,15 +49,15 @@ def styled(names: Iterable[str]) -> dict[str, Style]:
     >>> [style.marker for style in styled(["ts", "my network", "another"]).values()]
     ['s', 'o', 'D']
     """
-    wanted = list(names)
-    taken = {STYLES[name] for name in wanted if name in STYLES}
-    left = [style for style in OTHERS if style not in taken] or list(OTHERS)
-    others = [name for name in wanted if name not in STYLES]
-    return {name: STYLES[name] if name in STYLES else left[others.index(name) % len(left)] for name in wanted}
+    own = {name: method_style(name) for name in names}
+    spare = [style for style in map(method_style, OTHERS) if style is not None]
+    left = [style for style in spare if style not in own.values()] or spare
+    others = [name for name, style in own.items() if style is None]
+    return {name: style or left[others.index(name) % len(left)] for name, style in own.items()}
 
 
 def titled(name: str) -> str:
-    """Return how a method is called in legends: by its name, and by a word where there is none."""
+    """Return the name of a method in legends."""
     return "uncalibrated" if name == "none" else plain(name)
 
 

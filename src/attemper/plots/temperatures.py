@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attemper.arrays import to_numpy
+from attemper._checks import positive
 from attemper.calibrators import AttendedTemperatureScaling
-from attemper.errors import InputError, InputTypeError, NotFittedError
+from attemper.data.arrays import to_numpy
+from attemper.data.scores import LabelledScores, Scores, labelled
+from attemper.errors import InputError
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll
-from attemper.plots.sheet import add_key, check_axes, twin
-from attemper.plots.styles import BLUE, DARK, VERMILION, plain, styled, titled
-from attemper.scores import Scores
+from attemper.metrics.predictions import Predictions
+from attemper.plots.sheet import add_key, check_axes, check_fitted, drawing, twin
+from attemper.plots.styles import BLUE, DARK, VERMILION, styled, titled
 from attemper.sketch import log_range
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ __all__ = ["temperature_curve", "theta_path"]
 N_POINTS = 81
 
 
+@drawing
 def temperature_curve(
     ax: Axes,
     logits: ArrayLike | Any,
@@ -36,7 +39,7 @@ def temperature_curve(
     sample_weight: ArrayLike | None = None,
     ece_ax: Axes | None = None,
     title: str = "",
-) -> Axes:
+) -> None:
     """Draw NLL (left, solid) and ECE (right, dashed) of softmax(logits / T) against T.
 
     Parameters
@@ -60,7 +63,6 @@ def temperature_curve(
     >>> plots.temperature_curve(ax, data.val_logits, data.val_labels, chosen={"ts": 2.15}) is ax
     True
     """
-    check_axes(ax)
     if ece_ax is not None:
         check_axes(ece_ax)
     scores = _scores(logits, labels, sample_weight)
@@ -68,13 +70,13 @@ def temperature_curve(
     log_range(t_range)
     low, high = min([t_range[0], *marks.values()]), max([t_range[1], *marks.values()])
     grid = np.geomspace(low, high, N_POINTS)
-    values = np.array([_judge(scores, t) for t in grid])
+    values = np.array([_nll_and_ece(scores, t) for t in grid])
     [solid] = ax.plot(grid, values[:, 0], color=BLUE, linewidth=1.4, label="NLL")
     styles, keys, uprights = styled(marks), [], []
     sizes = np.linspace(min(4 + 1.7 * len(marks), 10), 4, len(marks))
     for (name, t), size in zip(marks.items(), sizes):  # one within the other, where methods agree
         look: dict[str, Any] = styles[name].line | {"markerfacecolor": "none", "markersize": size, "clip_on": False}
-        keys += ax.plot([t], [_judge(scores, t)[0]], **look, label=f"{titled(name)}: T = {t:.3g}")
+        keys += ax.plot([t], [_nll_and_ece(scores, t)[0]], **look, label=f"{titled(name)}: T = {t:.3g}")
         thin: dict[str, Any] = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 0.9}
         uprights.append(ax.axvline(t, **thin))
         if ece_ax is not None:
@@ -91,15 +93,14 @@ def temperature_curve(
     other.set_ylim(bottom=0)
     if ece_ax is not None:
         other.set_xlabel("temperature T")
-    ax.title.set_text(plain(title, None))
     # On the upper of the two, so that no line passes over it; and the marks end below it.
     left = add_key(other, [solid, dashed, *keys], 2, ax) if ece_ax is None else add_key(ax, [solid, *keys], 2)
     for upright in uprights:
         upright.set_ydata([0, left])
-    return ax
 
 
-def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") -> Axes:
+@drawing
+def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") -> None:
     """Draw T(θ) (left, solid) and the validation NLL by which θ is tuned (right, dashed); the chosen θ is marked.
 
     Parameters
@@ -116,11 +117,7 @@ def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") ->
     >>> plots.theta_path(ax, ats) is ax
     True
     """
-    check_axes(ax)
-    if not isinstance(ats, AttendedTemperatureScaling):
-        raise InputTypeError(f"ats: an AttendedTemperatureScaling is expected, {type(ats).__name__} came")
-    if not hasattr(ats, "path_"):
-        raise NotFittedError("ats: not fitted yet; call fit with validation logits and labels first")
+    check_fitted("ats", ats, AttendedTemperatureScaling)
     path = ats.path_
     dot = "." if len(path.theta) == 1 else ""  # a line of one point would not be seen
     [solid] = ax.plot(path.theta, path.temperature, color=BLUE, linewidth=1.4, marker=dot, label="T(θ)")
@@ -142,31 +139,22 @@ def theta_path(ax: Axes, ats: AttendedTemperatureScaling, *, title: str = "") ->
     ax.set(xlabel="threshold θ", ylabel="temperature T")
     other.set_ylabel("validation NLL")
     other.ticklabel_format(axis="y", useOffset=False)
-    ax.title.set_text(plain(title, None))
     left = add_key(other, [solid, dashed, point], 1, ax)
     mark.set(zorder=1.5, ydata=[0, left])
-    return ax
 
 
-def _scores(logits: Any, labels: Any, sample_weight: Any) -> Scores:
-    if isinstance(logits, Scores):
-        if labels is not None or sample_weight is not None:
-            raise InputError("a Scores brings its own labels and weights; give no others beside it")
-        scores = logits
-    else:
-        scores = Scores.from_logits(logits, labels, sample_weight=sample_weight)
-    if scores.labels is None:
-        raise InputError("labels: NLL and ECE need them; give one label per row of logits")
-    return scores
+def _scores(logits: Any, labels: Any, sample_weight: Any) -> LabelledScores:
+    if not isinstance(logits, Scores):
+        return labelled(Scores.from_logits(logits, labels, sample_weight=sample_weight), "logits")
+    if labels is not None or sample_weight is not None:
+        raise InputError("logits: a Scores has its own labels and weights; pass no others")
+    return labelled(logits, "logits")
 
 
 def _check_chosen(chosen: Mapping[str, float]) -> dict[str, float]:
     if not isinstance(chosen, Mapping):
-        raise InputError(f"chosen={chosen!r}: names and temperatures are expected, such as {{'ts': 1.8}}")
-    for name, t in chosen.items():
-        if not (isinstance(t, int | float | np.number) and 0 < t < np.inf):
-            raise InputError(f"chosen: {name!r} has T = {t!r}; a positive number is expected")
-    return {name: float(t) for name, t in chosen.items()}
+        raise InputError(f"chosen={chosen!r}: expected names and temperatures, such as {{'ts': 1.8}}")
+    return {name: positive(f"chosen: the T of {name!r}", t) for name, t in chosen.items()}
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -177,9 +165,8 @@ def _ticks(low: float, high: float) -> list[float]:
     return found if len(found) > 1 else np.geomspace(low, high, 5).tolist()
 
 
-def _judge(scores: Scores, t: float) -> tuple[float, float]:
+def _nll_and_ece(scores: LabelledScores, t: float) -> tuple[float, float]:
     """NLL, and ECE in per cent, at one temperature."""
-    log_p = ScaleMap(1 / t).log_apply(to_numpy(scores.logits).astype(np.float64))
-    loss = nll(log_p, scores.labels, log_probs=True, sample_weight=scores.weights)
-    error = ece(np.exp(log_p), scores.labels, sample_weight=scores.weights)
-    return float(loss), 100 * float(error)  # type: ignore[arg-type]
+    h = to_numpy(scores.logits).astype(np.float64)
+    p = Predictions.of(scores.labels, ScaleMap(1 / t).log_apply(h), scores.weights, input="log_probs")
+    return nll.statistic(p).at(p.weights), 100 * ece.statistic(p).at(p.weights)

@@ -1,4 +1,4 @@
-"""A page that tells a doctor and an engineer what a network says, how far it is off, and what calibration changed.
+"""A page for doctors and engineers: how good the confidence of a network is, and what calibration changes.
 
 Three steps: `summarise` computes plain numbers, `render` writes them as one page of HTML that needs nothing else,
 `write_report` does both and puts the page into a file.

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import Floats
+from attemper._typing import Floats
 from attemper.errors import InputError
 from attemper.metrics.intervals import wilson
-from attemper.report.methods import Said
-from attemper.scores import Scores
+from attemper.metrics.predictions import Predictions
 
 __all__ = ["Groups", "group_classes", "names_of", "table"]
 
@@ -33,19 +32,19 @@ class Groups:
         return len(self.names)
 
 
-def names_of(told: Sequence[Any] | None, n_classes: int) -> tuple[str, ...]:
-    """Names of the classes; "class 3" where none are told.
+def names_of(given: Sequence[Any] | None, n_classes: int) -> tuple[str, ...]:
+    """Names of the classes; "class 3" where none are given.
 
     >>> names_of(None, 2), names_of(["no", "yes"], 2)
     (('class 0', 'class 1'), ('no', 'yes'))
     """
-    if told is None:
+    if given is None:
         return tuple(f"class {k}" for k in range(n_classes))
-    if len(told) != n_classes:
+    if len(given) != n_classes:
         raise InputError(
-            f"{len(told)} class names for {n_classes} columns of logits; give one for each, in their order"
+            f"{len(given)} class names for {n_classes} columns of logits; pass one for each, in their order"
         )
-    return tuple(map(str, told))
+    return tuple(map(str, given))
 
 
 def group_classes(names: Sequence[str], labels: NDArray[Any], w: Floats) -> Groups:
@@ -61,30 +60,31 @@ def group_classes(names: Sequence[str], labels: NDArray[Any], w: Floats) -> Grou
     return Groups((*(names[k] for k in frequent), title), of_class, others)
 
 
-def table(groups: Groups, test: Scores, before: Said, after: Said, interval: float, w: Floats) -> list[dict[str, Any]]:
-    """For each class: how many there are, how many are found, and how far its name can be trusted.
+def table(
+    groups: Groups, before: Predictions, after: Predictions, confidence_level: float, w: Floats
+) -> list[dict[str, Any]]:
+    """For each class: how many there are, how many are found, and how reliable the prediction of it is.
 
-    Answers are the network's own; only the confidence is also given as it is after calibration.
+    Predictions are the network's own; only the confidence is also given as it is after calibration.
     """
-    assert test.labels is not None
-    is_of, says = groups.of_class[test.labels], groups.of_class[before.answer]
+    is_of, predicts = groups.of_class[before.labels], groups.of_class[before.prediction]
 
     def by(place: NDArray[np.intp], values: Any) -> Floats:
         return np.bincount(place, w * values, minlength=len(groups)).astype(np.float64)
 
-    n, answers = by(is_of, 1.0), by(says, 1.0)
-    found, right = by(is_of, before.right), by(says, before.right)
+    n, predicted = by(is_of, 1.0), by(predicts, 1.0)
+    found, right = by(is_of, before.right), by(predicts, before.right)
     worth = w.sum() / (w @ w)  # samples that a unit of weight is worth (Kish)
-    limits = [wilson(worth * part, worth * of, interval) for part, of in ((found, n), (right, answers))]
-    sure = [by(says, one.confidence) for one in (before, after)]
+    limits = [wilson(worth * part, worth * of, confidence_level) for part, of in ((found, n), (right, predicted))]
+    confidence = [by(predicts, one.confidence) for one in (before, after)]
     return [
         {
             "name": groups.names[k],
             "n": float(n[k]),
             "found": _share(found[k], n[k], limits[0], k),
-            "answers": float(answers[k]),
-            "right": _share(right[k], answers[k], limits[1], k),
-            "confidence": [float(total[k] / answers[k]) if answers[k] > 0 else None for total in sure],
+            "predicted": float(predicted[k]),
+            "right": _share(right[k], predicted[k], limits[1], k),
+            "confidence": [float(total[k] / predicted[k]) if predicted[k] > 0 else None for total in confidence],
         }
         for k in range(len(groups))
     ]

@@ -1,4 +1,4 @@
-"""Samples to look at, as in Figures 1 and 6 of arXiv 1810.11586: sure and right, sure and wrong, unsure."""
+"""Examples, as in Figures 1 and 6 of arXiv 1810.11586: confident and right, confident and wrong, uncertain."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.metrics.predictions import Predictions
 from attemper.report.images import ImageFolder
-from attemper.report.methods import Said
-from attemper.scores import Scores
 
 __all__ = ["choose", "gallery"]
 
-SURE = 0.9
+CONFIDENT = 0.9
 EACH = 6
-UNSURE_SHARE = 0.05
+UNCERTAIN_SHARE = 0.05
 
 
 def choose(candidates: NDArray[np.bool_], labels: NDArray[Any], there: NDArray[np.bool_], seed: int) -> list[int]:
@@ -32,30 +31,29 @@ def choose(candidates: NDArray[np.bool_], labels: NDArray[Any], there: NDArray[n
 
 
 def gallery(
-    test: Scores,
     names: Sequence[str],
-    said: dict[str, Said],
+    predictions: dict[str, Predictions],
     recommended: str,
     ids: Sequence[str] | None,
     images: ImageFolder | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Return three groups of samples, with what each method says about them."""
-    assert test.labels is not None
-    n, labels = len(test), test.labels
-    before, after = said["none"], said[recommended]
+    """Return three groups of samples, with the confidence of each method."""
+    before, after = predictions["none"], predictions[recommended]
+    n, labels = len(before), before.labels
     there = np.zeros(n, dtype=bool)
     if images is not None and ids is not None:
         there = np.fromiter((name in images for name in ids), dtype=bool, count=n)
-    # The least sure of all: a confidence below 1/2 does not exist with two classes.
+    # The least confident of all: a confidence below 1/2 does not exist with two classes.
     lowest = np.zeros(n, dtype=bool)
-    lowest[np.argsort(after.log_confidence, kind="stable")[: max(EACH, int(UNSURE_SHARE * n))]] = True
-    sure = before.confidence >= SURE
-    groups = {
-        "right": (sure & before.right, "Sure and right", "The network said at least 90 %, and was right."),
-        "wrong": (sure & ~before.right, "Sure and wrong", "The network said at least 90 %, and was wrong."),
-        "unsure": (lowest, "Unsure", f"Among the {lowest.sum()} samples with the lowest calibrated confidence."),
-    }
+    lowest[np.argsort(after.rank, kind="stable")[: max(EACH, int(UNCERTAIN_SHARE * n))]] = True
+    confident = before.confidence >= CONFIDENT
+    stated = "The confidence was at least 90 %, and the prediction"
+    groups = (
+        (confident & before.right, "Confident and right", f"{stated} right."),
+        (confident & ~before.right, "Confident and wrong", f"{stated} wrong."),
+        (lowest, "Uncertain", f"Among the {lowest.sum()} samples with the lowest calibrated confidence."),
+    )
 
     def example(row: int) -> dict[str, Any]:
         name = None if ids is None else ids[row]
@@ -64,17 +62,17 @@ def gallery(
             "row": row,
             "id": name,
             "label": names[int(labels[row])],
-            "answer": names[int(before.answer[row])],
+            "prediction": names[int(before.prediction[row])],
             "right": bool(before.right[row]),
             "image": uri,
             "missing": images is not None and uri is None,
-            "says": [
+            "confidence": [
                 {
                     "method": method,
                     "confidence": float(one.confidence[row]),
-                    "other": None if one.answer[row] == before.answer[row] else names[int(one.answer[row])],
+                    "other": None if one.prediction[row] == before.prediction[row] else names[int(one.prediction[row])],
                 }
-                for method, one in said.items()
+                for method, one in predictions.items()
             ],
         }
 
@@ -88,6 +86,6 @@ def gallery(
                 "n": int(rows.sum()),
                 "examples": [example(row) for row in choose(rows, labels, there, seed)],
             }
-            for rows, title, rule in groups.values()
+            for rows, title, rule in groups
         ],
     }

@@ -81,7 +81,7 @@ def ids_by_order(images: ImageFolder, n: int) -> Sequence[str]:
     """Take the files in sorted order as the test samples; only where there is one for each."""
     if len(images.files) != n:
         raise InputError(
-            f"{images.folder}: {len(images.files)} images for {n} test samples, and nothing says which is which; store "
+            f"{images.folder}: {len(images.files)} images for {n} test samples, and no names to match them. Store "
             f"their names in TEST as an array image_id, or pass them with {option('image_ids', '--image-ids')}"
         )
     return images.files

@@ -13,13 +13,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from attemper.documents import atomic
+from attemper._json import atomic
+from attemper.calibrators import method_title
+from attemper.data.scores import LabelledScores
 from attemper.errors import require
 from attemper.metrics.intervals import quantile
 from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
-from attemper.report.sentences import full_name
 from attemper.report.summary import summarise
-from attemper.scores import Scores
 
 __all__ = ["render", "write_report"]
 
@@ -47,7 +47,7 @@ def render(summary: dict[str, Any]) -> str:
         "fixed": fixed,
         "percent": percent,
         "percent_interval": percent_interval,
-        "full_name": full_name,
+        "full_name": method_title,
     }
     environment.globals["share_of"] = share
     style, library, script = (_static(name) for name in ("report.css", "chart.umd.min.js", "report.js"))
@@ -66,7 +66,9 @@ def render(summary: dict[str, Any]) -> str:
     )
 
 
-def write_report(path: str | os.PathLike[str], val: Scores, test: Scores, **settings: Any) -> dict[str, Any]:
+def write_report(
+    path: str | os.PathLike[str], val: LabelledScores, test: LabelledScores, **settings: Any
+) -> dict[str, Any]:
     """Write the report of a validation and a test set to a file; return its numbers.
 
     The file appears whole or not at all. ``settings`` are those of `summarise`.
@@ -74,16 +76,16 @@ def write_report(path: str | os.PathLike[str], val: Scores, test: Scores, **sett
     Examples
     --------
     >>> import tempfile
-    >>> from attemper import datasets
+    >>> from attemper import Scores, datasets
     >>> data = datasets.load()
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     numbers = write_report(f"{folder}/report.html", val, test, methods=["ts"])
-    >>> len(numbers["sentences"]["says"]) > 0
+    >>> len(numbers["sentences"]["confidence"]) > 0
     True
     """
-    require("jinja2", extra="report", why="to write a report")  # said before the work, not after it
+    require("jinja2", extra="report", why="to write a report")  # checked before the work, not after it
     summary = summarise(val, test, **settings)
     page = render(summary).encode("utf-8", "replace")  # a file's name may hold what is no text
     with atomic(path) as stream:
@@ -107,11 +109,11 @@ def _moving_parts(summary: dict[str, Any]) -> dict[str, Any]:
     return {
         "temperature": summary["temperature"],
         "referral": {
-            "names": [full_name(method) for method in referral["methods"]],
+            "names": [method_title(method) for method in referral["methods"]],
             "method": referral["first_method"],
             "start": referral["start"],
             "labels": referral["labels"],
-            "z": quantile(summary["interval"]),
+            "z": quantile(summary["confidence_level"]),
             "scale": referral["scale"],
             "counts": referral["counts"],
         },

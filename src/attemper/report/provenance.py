@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Iterable
@@ -13,29 +12,32 @@ import scipy
 import sklearn
 
 import attemper
-from attemper.files import expanded
-from attemper.files.reading import opened
+from attemper._paths import InputFile, expand_paths
 
 __all__ = ["CHART_JS", "origin", "versions"]
 
 CHART_JS = "4.6.1"
 
 
-def origin(role: str, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[dict[str, Any]]:
-    """Tell which files were read. Their folders are not told: the page may travel.
+def origin(
+    role: str, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | InputFile]
+) -> list[dict[str, Any]]:
+    """Return which files were read, without their folders: the page may travel.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
-    ...     [told] = origin("validation", file.name)
-    >>> told["role"], told["bytes"]
-    ('validation', 0)
+    ...     _ = file.write(b"label,a,b"), file.flush()
+    ...     [found] = origin("validation", file.name)
+    >>> found["role"], found["bytes"]
+    ('validation', 9)
     """
-    found = []
-    for file in expanded(paths):
-        with opened(file) as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            found.append({"name": file.name, "role": role, "bytes": stream.tell(), "sha256": digest})
-    return found
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    files = [
+        file
+        for path in given
+        for file in ([path] if isinstance(path, InputFile) else map(InputFile, expand_paths(path)))
+    ]
+    return [{"name": file.path.name, "role": role, "bytes": file.size, "sha256": file.sha256()} for file in files]
 
 
 def versions() -> dict[str, str]:

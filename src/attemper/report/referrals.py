@@ -1,4 +1,4 @@
-"""Who is referred at every position of the threshold slider: errors caught, errors that slip through, by class."""
+"""Which cases are referred at every position of the threshold slider: errors caught and missed, by class."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.arrays import Floats
-from attemper.metrics import Estimate
-from attemper.metrics.bootstrap import Statistic
-from attemper.metrics.referral import Answers, referral_area_of
-from attemper.report.methods import Said, resampled
+from attemper._typing import Floats
+from attemper.metrics.predictions import Predictions
 
-__all__ = ["THRESHOLDS", "area", "counts", "first_threshold", "scale_of"]
+__all__ = ["THRESHOLDS", "counts", "first_threshold", "scale_of"]
 
 THRESHOLDS = np.arange(101) / 100
-QUANTILES = 100  # of each confidence that `scale_of` is told
+QUANTILES = 100  # of each set of confidences
 DIGITS = 4
 
 
@@ -34,44 +31,31 @@ def scale_of(*confidences: Floats) -> Floats:
 
 
 def counts(
-    one: Said, w: Floats, group: NDArray[np.intp], n_groups: int, thresholds: Floats = THRESHOLDS
+    p: Predictions, w: Floats, group: NDArray[np.intp], n_groups: int, thresholds: Floats = THRESHOLDS
 ) -> dict[str, Any]:
-    """Weight of the right and of the wrong answers with confidence up to each threshold.
+    """Weight of the right and of the wrong predictions with confidence up to each threshold.
 
     A list for all samples, then one for each group of true classes.
     """
     # c ≤ t is decided by comparing, as in `referral_curve`; the last place is beyond all thresholds, and stays empty.
-    place = np.searchsorted(thresholds, one.confidence, side="left")
+    place = np.searchsorted(thresholds, p.confidence, side="left")
     size = len(thresholds) + 1
     result = {}
-    for name, rows in (("right", one.right), ("wrong", ~one.right)):
+    for name, rows in (("right", p.right), ("wrong", ~p.right)):
         by = np.bincount(group * size + place, w * rows, minlength=n_groups * size).reshape(n_groups, size)
         reached = by[:, :-1].cumsum(axis=1)
         result[name] = [_plain(row) for row in (reached.sum(axis=0), *reached)]
     return result
 
 
-def first_threshold(one: Said, w: Floats, catch: float, thresholds: Floats = THRESHOLDS) -> int | None:
+def first_threshold(p: Predictions, w: Floats, catch: float, thresholds: Floats = THRESHOLDS) -> int | None:
     """Place of the lowest threshold that refers this share of the errors; None where there is no error."""
-    errors = w * ~one.right
+    errors = w * ~p.right
     if not errors.any():
         return None
-    place = np.searchsorted(thresholds, one.confidence, side="left")
+    place = np.searchsorted(thresholds, p.confidence, side="left")
     caught = np.bincount(place, errors, minlength=len(thresholds) + 1)[:-1].cumsum()
     return int(np.argmax(caught >= catch * errors.sum() * (1 - 1e-12)))
-
-
-def area(one: Said, w: Floats, interval: float, seed: int) -> Estimate | None:
-    """Area under the referral curve over all thresholds; None where all answers are right, or all are wrong."""
-    right = one.right[w > 0]
-    if right.all() or not right.any():
-        return None
-
-    def statistics(rows: NDArray[np.intp]) -> dict[str, Statistic]:
-        rank = np.unique(one.log_confidence[rows], return_inverse=True)[1]
-        return {"area": referral_area_of(Answers(one.confidence[rows], rank, one.right[rows], w[rows]))}
-
-    return resampled(statistics, w, interval, seed)["area"]
 
 
 def _plain(values: Floats) -> list[float]:

@@ -1,64 +1,39 @@
-"""What the numbers say, in words that need no course in calibration."""
+"""The results as sentences, for readers without a course in calibration."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from attemper.calibrators import method_title
 from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 
-__all__ = ["full_name", "tell"]
-
-NAMES = {
-    "none": "no calibration",
-    "ts": "temperature scaling",
-    "ats": "attended temperature scaling",
-    "bayes": "Bayesian temperature scaling",
-    "structured": "structured scaling",
-    "ets": "ensemble temperature scaling",
-    "vector": "vector scaling",
-    "matrix": "matrix scaling",
-    "dirichlet": "Dirichlet calibration",
-    "platt": "Platt scaling",
-    "beta": "beta calibration",
-    "histogram": "histogram binning",
-    "isotonic": "isotonic regression",
-    "bbq": "Bayesian binning",
-}
+__all__ = ["in_sentences"]
 
 
-def full_name(method: str) -> str:
-    """Return the name of a method for people.
-
-    >>> full_name("ts")
-    'temperature scaling'
-    """
-    return NAMES.get(method, method)
-
-
-def tell(summary: dict[str, Any]) -> dict[str, list[str]]:
+def in_sentences(summary: dict[str, Any]) -> dict[str, list[str]]:
     """Return sentences for each part of the story."""
     rows = {row["method"]: row for row in summary["rows"]}
-    level = f"{percent(summary['interval'], 0)} % interval"
+    level = f"{percent(summary['confidence_level'], 0)} % interval"
     return {
-        "says": _says(summary, rows["none"], level),
+        "confidence": _confidence(summary, rows["none"], level),
         "changed": _changed(summary, rows["none"], rows[summary["recommended"]], level),
         "referral": _referral(summary, rows[summary["recommended"]], level),
     }
 
 
-def _says(summary: dict[str, Any], before: dict[str, Any], level: str) -> list[str]:
+def _confidence(summary: dict[str, Any], before: dict[str, Any], level: str) -> list[str]:
     temperature = summary["temperature"]
     start = temperature["states"][temperature["marks"]["none"]]
     accuracy, ece = before["metrics"]["accuracy"], before["metrics"]["ece"]
     confidence = start["confidence"]
     gap = confidence - start["accuracy"]
-    off = f"{percent(abs(gap))} points {'more' if gap > 0 else 'less'} than it should"
+    off = f"{percent(abs(gap))} points {'more' if gap > 0 else 'less'} than it should be"
     sentences = [
         f"The network was right in {percent(accuracy[0])} % of {count(summary['n_test'])} test samples"
         + (f" ({level} {percent(accuracy[1])} to {percent(accuracy[2])})." if len(accuracy) > 1 else "."),
-        f"It claimed to be {percent(confidence)} % sure on average"
-        + (f": {off}." if abs(gap) >= 0.0005 else ", which is as often as it was right."),
-        f"Answer by answer, its confidence is off by {percent(ece[0])} points (ECE"
+        f"Its mean confidence was {percent(confidence)} %"
+        + (f": {off}." if abs(gap) >= 0.0005 else ", as often as it was right."),
+        f"Averaged over groups of predictions, its confidence is off by {percent(ece[0])} points (ECE"
         + (f", {level} {percent(ece[1])} to {percent(ece[2])})" if len(ece) > 1 else ")")
         + (f"; {_by_chance(before)}." if before["chance"] else "."),
     ]
@@ -69,7 +44,7 @@ def _says(summary: dict[str, Any], before: dict[str, Any], level: str) -> list[s
 
 
 def _worst(bins: list[list[float]]) -> int | None:
-    """Return the bin that is furthest off, of those with a twentieth of the answers whose interval shows it."""
+    """Return the bin that is furthest off, of those with a twentieth of the predictions whose interval shows it."""
     least = sum(b[0] for b in bins) / 20
     far = {i: abs(b[1] - b[2]) for i, b in enumerate(bins) if b[0] >= max(least, 1) and not b[3] <= b[1] <= b[4]}
     return max(far, key=lambda i: far[i]) if far else None
@@ -80,15 +55,15 @@ def _bin_sentence(place: int, bins: list[list[float]], level: str) -> str:
     edges = [percent(i / len(bins), 0) for i in (place, place + 1)]
     shares = [percent(v, 0) for v in (accuracy, low, high, confidence)]
     return (
-        f"Of 100 answers given with {edges[0]} to {edges[1]} % confidence, {shares[0]} were right ({level} {shares[1]} "
-        f"to {shares[2]}), where {shares[3]} should have been."
+        f"Of 100 predictions with {edges[0]} to {edges[1]} % confidence, {shares[0]} were right ({level} {shares[1]} "
+        f"to {shares[2]}); {shares[3]} should have been."
     )
 
 
 def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, Any], level: str) -> list[str]:
     if after is before:
         return [summary["reason"], "No calibration is recommended, so nothing changes."]
-    name = full_name(after["method"])
+    name = method_title(after["method"])
     warmth = "" if after["temperature"] is None else f" (T = {bare(after['temperature'])})"
     b, a = before["metrics"], after["metrics"]
     changed = after["changed"]
@@ -97,11 +72,11 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
         f"With {name}{warmth}, fitted on {count(summary['n_val'])} validation samples, confidence is off by "
         f"{_points(a['ece'])} points instead of {_points(b['ece'])}; brackets hold the {level}"
         + (f"; {_by_chance(after)}." if after["chance"] else "."),
-        f"The loss that punishes sure mistakes (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
-        "No answer changes: only how sure the network says it is."
+        f"The loss that penalises confident errors (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
+        "No prediction changes, only its confidence."
         if changed == 0
-        else f"It changes {percent(changed)} % of the answers; accuracy goes from {percent_interval(b['accuracy'])} to "
-        f"{percent_interval(a['accuracy'])}.",
+        else f"It changes {percent(changed)} % of the predictions; accuracy goes from "
+        f"{percent_interval(b['accuracy'])} to {percent_interval(a['accuracy'])}.",
     ]
 
 
@@ -116,7 +91,7 @@ def _points(values: list[float]) -> str:
 
 
 def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[str]:
-    """Tell it of the answers of the method that the slider starts with; they may be others than the network's."""
+    """Describe the predictions of the method that the slider starts with; they may differ from the network's."""
     referral = summary["referral"]
     start, label = referral["start"], referral["labels"][referral["start"]]
     counts = referral["counts"][referral["first_method"]]
@@ -125,10 +100,10 @@ def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[
     whose = _whose(row)
     if errors == 0:
         return [
-            f"{whose}, none of the {count(total)} answers on the test set is wrong, so there is nothing to catch by "
-            "referring."
+            f"{whose}, none of the {count(total)} predictions on the test set is wrong, so there is no error to catch "
+            "by referring."
         ]
-    referred, slipped = right[start] + wrong[start], errors - wrong[start]
+    referred, missed = right[start] + wrong[start], errors - wrong[start]
     rule = (
         f"The threshold slider starts at {label}, the lowest on its scale that refers "
         f"{percent(referral['catch'], 0)} % of the errors on the validation set"
@@ -137,18 +112,18 @@ def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[
     )
 
     def in_percent(part: float, of: float) -> str:
-        found = share(part, of, summary["interval"], referral["scale"])
+        found = share(part, of, summary["confidence_level"], referral["scale"])
         assert found is not None
         return percent_interval(found)
 
     decided = total - referred
     return [
-        f"{whose}, {count(errors)} of {count(total)} answers on the test set are wrong.",
-        f"{rule}, by the confidence of these answers.",
+        f"{whose}, {count(errors)} of {count(total)} predictions on the test set are wrong.",
+        f"{rule}, by the confidence of these predictions.",
         f"On the test set it refers {count(referred)} of {count(total)} samples, {in_percent(referred, total)}, and "
         f"with them {count(wrong[start])} of the {count(errors)} errors, {in_percent(wrong[start], errors)}; brackets "
         f"hold the {level}.",
-        f"{count(slipped)} errors slip through: {in_percent(slipped, decided)} of the {count(decided)} decided."
+        f"{count(missed)} errors are missed: {in_percent(missed, decided)} of the {count(decided)} decided."
         if decided > 0
         else "Nothing is decided without a specialist.",
     ]
@@ -157,5 +132,5 @@ def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[
 def _whose(row: dict[str, Any]) -> str:
     if row["method"] == "none":
         return "Without calibration"
-    changes = f"changes {percent(row['changed'])} % of the answers" if row["changed"] else "changes no answer"
-    return f"After {full_name(row['method'])}, which {changes}"
+    changes = f"changes {percent(row['changed'])} % of the predictions" if row["changed"] else "changes no prediction"
+    return f"After {method_title(row['method'])}, which {changes}"

@@ -7,42 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from attemper.arrays import Floats
+from attemper._checks import fraction, number
+from attemper.calibrators import method_title
 from attemper.comparison import Comparison, Row
-from attemper.errors import InputError, setting
-from attemper.maps import ScaleMap
+from attemper.data.arrays import to_numpy
+from attemper.data.overlap import same_samples
+from attemper.data.scores import LabelledScores, labelled
+from attemper.errors import InputError
+from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate
-from attemper.metrics.bootstrap import check_level
-from attemper.overlap import same_samples
+from attemper.metrics.predictions import Predictions
 from attemper.report.classes import group_classes, names_of, table
 from attemper.report.gallery import gallery
 from attemper.report.images import ImageFolder, ids_by_order
-from attemper.report.methods import (
-    MOST_RESAMPLED,
-    Said,
-    compare_in_time,
-    estimates,
-    is_large,
-    resamples,
-    said,
-    shown,
-    weights,
-)
+from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
 from attemper.report.numbers import fixed, triple
 from attemper.report.provenance import versions
-from attemper.report.referrals import DIGITS, THRESHOLDS, area, counts, first_threshold, scale_of
-from attemper.report.sentences import full_name, tell
+from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, scale_of
+from attemper.report.sentences import in_sentences
 from attemper.report.temperatures import table_of, tables
-from attemper.scores import Scores
 
 __all__ = ["summarise"]
 
-SHOWN = ("accuracy", "nll", "brier", "ece")
-
 
 def summarise(
-    val: Scores,
-    test: Scores,
+    val: LabelledScores,
+    test: LabelledScores,
     *,
     classes: Sequence[Any] | None = None,
     methods: Sequence[str] | None = None,
@@ -54,7 +44,10 @@ def summarise(
     catch: float = 0.8,
     noisy: bool = False,
     noise: str | None = None,
-    interval: float = 0.95,
+    cv: int | None = None,
+    val_clusters: Any = None,
+    test_clusters: Any = None,
+    confidence_level: float = 0.95,
     seed: int = 0,
     tick: Callable[[str], None] = lambda method: None,
 ) -> dict[str, Any]:
@@ -63,9 +56,9 @@ def summarise(
     Parameters
     ----------
     val, test : Scores
-        Methods are fitted on ``val`` and judged on ``test``.
+        Methods are fitted on ``val`` and evaluated on ``test``.
     classes : names of the columns
-    methods, noisy, noise, interval, seed, tick
+    methods, noisy, noise, cv, val_clusters, test_clusters, confidence_level, seed, tick
         As in `attemper.comparison.compare`.
     comparison : what `compare` returned for these data, if that is at hand
     images, ids
@@ -83,60 +76,61 @@ def summarise(
 
     Examples
     --------
-    >>> from attemper import datasets
+    >>> from attemper import Scores, datasets
     >>> data = datasets.load()
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> summary = summarise(val, test, classes=data.class_names, methods=["ts"])
-    >>> print(summary["sentences"]["says"][0])
+    >>> print(summary["sentences"]["confidence"][0])
     The network was right in 75.5 % of 3\u202f205 test samples (95 % interval 74.0 to 77.0).
     """
-    check_level(interval)
-    if not 0 < catch <= 1:
-        raise InputError(f"{setting('catch', catch)}: a share of the errors, above 0 and at most 1, such as 0.8")
-    for name, scores in (("validation", val), ("test", test)):
-        if scores.labels is None:
-            raise InputError(f"the {name} data have no labels; a report compares answers with them")
+    level = fraction("confidence_level", confidence_level)
+    share = "a share of the errors, above 0 and at most 1, such as 0.8"
+    number("catch", catch, 0, 1, expected=share, closed=(False, True))
+    labelled(val, "validation data")
+    labelled(test, "test data")
     if same_samples(val, test):
         raise InputError(
-            "validation and test are the same samples; a method judged on what it was fitted on looks better than it "
-            "is: give samples for the test that the fit has not seen"
+            "validation and test are the same samples. A method looks better than it is on the samples of its fit. Use "
+            "others for the test."
         )
     names = names_of(classes, test.n_classes)
     folder = ImageFolder(images) if isinstance(images, str) else images
     known = _ids(ids, folder, len(test))
     left_out = comparison is None and methods is None and is_large(val)
     if comparison is None:
-        settings: dict[str, Any] = {"noisy": noisy, "noise": noise, "interval": interval, "seed": seed}
-        comparison = compare_in_time(val, test, methods, **settings, tick=tick)
-    looked_at = shown(comparison)
-    found_maps = {row.method: row.map for row in comparison.rows if row.map is not None}
-    maps = {method: found_maps[method] for method in looked_at}
-    answers = {method: said(found, test) for method, found in maps.items()}
-    w = weights(test)
-    assert test.labels is not None
+        settings: dict[str, Any] = {"noisy": noisy, "noise": noise, "confidence_level": level, "seed": seed}
+        settings |= {"cv": cv, "val_clusters": val_clusters, "test_clusters": test_clusters}
+        comparison = compare_within_budget(val, test, methods, **settings, tick=tick)
+    looked_at, recommended = shown(comparison), comparison.recommended
+    found = {row.method: row for row in comparison.rows}
+    maps = {method: found[method].map for method in looked_at}
+    predictions = {m: p for m in looked_at if (p := found[m].predictions) is not None}
+    weighted = {method: p.weighted(test.weights) for method, p in predictions.items()}
+    w = np.ones(len(test)) if test.weights is None else test.weights
     groups = group_classes(names, test.labels, w)
-    recommended = comparison.recommended
-    rows = [_row(row, answers.get(row.method), w, interval, seed) for row in comparison.rows]
-    single = {m: 1 / found.beta for m, found in maps.items() if isinstance(found, ScaleMap) and m != "none"}
-    # What the slider offers and where it starts is told by the validation set alone.
-    on_val = said(maps[recommended], val)
-    thresholds = scale_of(on_val.confidence, said(maps["none"], val).confidence)
-    start = first_threshold(on_val, weights(val), catch, thresholds)
+    rows = [_row(row, weighted.get(row.method), level, seed) for row in comparison.rows]
+    single = {m: 1 / fitted.beta for m, fitted in maps.items() if isinstance(fitted, ScaleMap) and m != "none"}
+    # The validation set alone decides what the slider offers and where it starts.
+    before, on_val = (_on_validation(maps[method], val) for method in ("none", recommended))
+    thresholds = scale_of(on_val.confidence, before.confidence)
+    start = first_threshold(on_val, np.ones(len(val)) if val.weights is None else val.weights, catch, thresholds)
     summary: dict[str, Any] = {
         "title": title,
         "n_val": len(val),
         "n_test": len(test),
         "n_classes": test.n_classes,
         "weighted": test.weights is not None,
-        "interval": interval,
+        "confidence_level": level,
         "resamples": resamples(min(len(test), MOST_RESAMPLED)),
         "resampled": min(len(test), MOST_RESAMPLED),
         "left_out": left_out,
         "recommended": recommended,
         "reason": comparison.reason,
+        "n_folds": comparison.n_folds,
+        "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
         "rows": rows,
-        "temperature": tables(test, single, interval),
+        "temperature": tables(test, single, level),
         "referral": {
             "methods": looked_at,
             "first_method": looked_at.index(recommended),
@@ -145,14 +139,14 @@ def summarise(
             "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
             "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
             "chosen": start is not None,
-            "scale": _worth(w),
+            "scale": float(w.sum() / (w @ w)),  # samples that a unit of weight is worth (Kish)
             "counts": [
-                counts(one, w, groups.of_class[test.labels], len(groups), thresholds) for one in answers.values()
+                counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
             ],
         },
-        "classes": table(groups, test, answers["none"], answers[recommended], interval, w),
+        "classes": table(groups, predictions["none"], predictions[recommended], level, w),
         "other_classes": groups.others,
-        "gallery": gallery(test, names, answers, recommended, known, folder, seed),
+        "gallery": gallery(names, predictions, recommended, known, folder, seed),
         "provenance": {
             "files": list(files),
             "versions": versions(),
@@ -165,49 +159,43 @@ def summarise(
     marked = summary["temperature"]["marks"]
     summary["temperature"]["start"] = marked.get(recommended, marked.get("ts", marked["none"]))
     # What is no single temperature has tables of its own.
-    summary["temperature"]["methods"] = {m: table_of(answers[m], w, interval) for m in looked_at if m not in marked}
+    summary["temperature"]["methods"] = {m: table_of(weighted[m], level) for m in looked_at if m not in marked}
     # What the page opens on is what it recommends.
     others = summary["temperature"]["methods"]
     summary["temperature"]["chosen"] = recommended if recommended in others else None
-    summary["sentences"] = tell(summary)
+    summary["sentences"] = in_sentences(summary)
     return summary
 
 
-def _row(row: Row, one: Said | None, w: Floats, interval: float, seed: int) -> dict[str, Any]:
-    metrics: dict[str, Any] | None = None
-    reasons: dict[str, str] = {}
-    chance = None
-    if row.metrics is not None:
-        found = row.metrics
-        if one is not None and not isinstance(found["brier"], Estimate):  # no interval yet
-            found = dict(estimates(one, w, interval, seed))
-        metrics = {name: triple(found[name]) for name in SHOWN}
-        reasons = {name: value.note for name in SHOWN if isinstance(value := found[name], Estimate) and value.note}
-        ece = found["ece"]
-        chance = [ece.chance, ece.p_value] if isinstance(ece, Estimate) else None
-    measured = None if one is None else area(one, w, interval, seed)
+def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:
+    assert found is not None
+    log_p = found.log_apply(to_numpy(val.logits).astype(np.float64))
+    return Predictions.of(val.labels, log_p, input="log_probs").without_probs()
+
+
+def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) -> dict[str, Any]:
+    found = estimates(row, p, confidence_level, seed)
+    ece = found.get("ece")
     return {
         "method": row.method,
-        "name": full_name(row.method),
+        "name": method_title(row.method),
         "temperature": row.temperature,
         "changed": row.changed,
-        "metrics": metrics,
-        "area": None if measured is None else triple(measured),
-        "chance": chance,  # ECE of perfect calibration, and the share of draws that reach the ECE
-        "reasons": reasons | ({"area": measured.note} if measured is not None and measured.note else {}),
+        "cv": None if row.cv is None else [None if np.isnan(number) else number for number in row.cv],
+        "above_best": None if row.above_best is None else triple(row.above_best),
+        "metrics": {name: triple(value) for name, value in found.items() if name != "area"} or None,
+        "area": triple(found["area"]) if "area" in found else None,
+        # ECE of perfect calibration, and the share of draws that reach the ECE.
+        "chance": [ece.chance, ece.p_value] if isinstance(ece, Estimate) else None,
+        "reasons": {name: value.note for name, value in found.items() if isinstance(value, Estimate) and value.note},
         "notes": list(row.notes),
         "failure": row.failure,
     }
-
-
-def _worth(w: Floats) -> float:
-    """How many samples a unit of weight is worth (Kish); 1 without weights."""
-    return float(w.sum() / (w @ w))
 
 
 def _ids(ids: Sequence[Any] | None, images: ImageFolder | None, n: int) -> Sequence[str] | None:
     if ids is None:
         return None if images is None else ids_by_order(images, n)
     if len(ids) != n:
-        raise InputError(f"{len(ids)} image names for {n} test samples; give one for each, in their order")
+        raise InputError(f"{len(ids)} image names for {n} test samples; pass one for each, in their order")
     return [str(name) for name in np.asarray(ids).tolist()]

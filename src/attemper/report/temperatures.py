@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from attemper.arrays import Floats
-from attemper.metrics.intervals import wilson
-from attemper.report.methods import N_BINS, Said, chunks, weights
+from attemper._typing import Floats
+from attemper.data.scores import LabelledScores
+from attemper.kernels.softmax import rest, split
+from attemper.metrics import Reliability, nll
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.reliability import bin_sums
 from attemper.report.numbers import bare
-from attemper.scores import Scores
 
 __all__ = ["grid", "table_of", "tables"]
 
+N_BINS = 15
+EDGES = np.arange(N_BINS + 1) / N_BINS
 STEPS = 61
 REACH = 4.0  # the slider goes this many times beyond 1 and the fitted temperature
 MOST_EXPONENTIALS = 2e9  # about ten seconds
@@ -37,7 +41,7 @@ def grid(fitted: Sequence[float]) -> Floats:
     return np.array(sorted({*apart, *marked}))
 
 
-def tables(test: Scores, fitted: dict[str, float], interval: float) -> dict[str, Any]:
+def tables(test: LabelledScores, fitted: dict[str, float], confidence_level: float) -> dict[str, Any]:
     """NLL, ECE, mean confidence and the reliability bins at each temperature of the grid.
 
     ``fitted`` names temperatures that get a mark on the slider. Of very large data an even sample is taken.
@@ -45,60 +49,51 @@ def tables(test: Scores, fitted: dict[str, float], interval: float) -> dict[str,
     t = grid(list(fitted.values()))
     part = test.sample(max(1000, int(MOST_EXPONENTIALS / (len(t) * test.n_classes))))
     sums, losses = _sums(part, 1 / t)
-    w = weights(part)
-    total, worth = float(w.sum()), float(w.sum() / (w @ w))
     return {
         "n": len(part),
         "values": t.tolist(),
         "labels": [bare(value) for value in t],
         "marks": {method: int(np.argmin(np.abs(t - value))) for method, value in {"none": 1.0, **fitted}.items()},
-        "states": [_state(sums[i], losses[i] / total, interval, worth) for i in range(len(t))],
+        "states": [
+            _state(Reliability.of_sums(EDGES, one, confidence_level), loss / part.total_weight)
+            for one, loss in zip(sums, losses)
+        ],
     }
 
 
-def table_of(one: Said, w: Floats, interval: float) -> dict[str, Any]:
+def table_of(p: Predictions, confidence_level: float) -> dict[str, Any]:
     """Return the same for a method that is not one temperature."""
-    bins = np.searchsorted(np.arange(1, N_BINS) / N_BINS, one.confidence, side="left")
-    values = (w, w * one.confidence, w * one.right)
-    sums = np.array([np.bincount(bins, v, minlength=N_BINS) for v in values])
-    counts = w > 0
-    return _state(sums, float(w[counts] @ one.loss[counts] / w.sum()), interval, float(w.sum() / (w @ w)))
+    sums = bin_sums(*p.top, EDGES, np.stack([p.weights, p.weights**2], axis=1))
+    return _state(Reliability.of_sums(EDGES, sums, confidence_level), nll.statistic(p).at(p.weights))
 
 
-def _state(sums: Floats, nll: float, interval: float, worth: float) -> dict[str, Any]:
-    """Write one state; ``worth`` is how many samples a unit of weight is worth (Kish)."""
-    n, confidence, right = sums
-    low, high = wilson(worth * right, worth * n, interval)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        columns = np.stack([n, confidence / n, right / n, low, high], axis=-1)
+def _state(table: Reliability, loss: float) -> dict[str, Any]:
+    columns = np.stack([table.weight, table.confidence, table.accuracy, table.low, table.high], axis=-1)
     return {
-        "nll": float(nll) if math.isfinite(nll) else None,
-        "ece": float(np.abs(right - confidence).sum() / n.sum()),
-        "accuracy": float(right.sum() / n.sum()),
-        "confidence": float(confidence.sum() / n.sum()),
+        "nll": float(loss) if math.isfinite(loss) else None,
+        "ece": table.mean(np.abs(table.accuracy - table.confidence)),
+        "accuracy": table.mean(table.accuracy),
+        "confidence": table.mean(table.confidence),
         # An empty bin is [0].
-        "bins": [[float(v) for v in cell] if cell[0] > 0 else [0.0] for cell in columns],
+        "bins": [cell.tolist() if cell[0] > 0 else [0.0] for cell in columns],
     }
 
 
-def _sums(test: Scores, betas: Floats) -> tuple[Floats, Floats]:
-    """Per temperature and bin the sums of weight, confidence and right answers; per temperature that of the losses."""
-    assert test.labels is not None
-    w_all = weights(test)
-    sums, losses = np.zeros((len(betas), 3, N_BINS)), np.zeros(len(betas))
-    inner = np.arange(1, N_BINS) / N_BINS
-    for part, h in chunks(test):
-        y, w = test.labels[part], w_all[part]
-        right = w * (h.argmax(axis=1) == y)
-        d = h - h.max(axis=1, keepdims=True)
-        of_label = d[np.arange(len(d)), y]
-        e = np.empty_like(d)
+def _sums(test: LabelledScores, betas: Floats) -> tuple[Floats, Floats]:
+    """Per temperature the sums of the bins, for the weights and their squares, and the sum of the losses.
+
+    Each chunk is gone through for all temperatures at once: it stays in the cache, and its largest logits are known.
+    """
+    sums, losses = np.zeros((len(betas), 3, N_BINS, 2)), np.zeros(len(betas))
+    for part, h in test.chunks():
+        y = test.labels[part]
+        w = np.ones(len(y)) if test.weights is None else test.weights[part]
+        columns = np.stack([w, w**2], axis=1)
+        right = (h.argmax(axis=1) == y).astype(np.float64)
+        rows = split(h, test.masked)
+        gap, buffer = rows.gap(y), np.empty_like(rows.d)
         for i, beta in enumerate(betas):
-            np.multiply(d, beta, out=e)
-            z = np.exp(e, out=e).sum(axis=1)
-            confidence = 1 / z
-            bins = np.searchsorted(inner, confidence, side="left")
-            for j, values in enumerate((w, w * confidence, right)):
-                sums[i, j] += np.bincount(bins, values, minlength=N_BINS)
-            losses[i] += w @ (np.log(z) - beta * of_label)
+            _, others = rest(rows, beta, buffer)
+            sums[i] += bin_sums(1 / (1 + others), right, EDGES, columns)
+            losses[i] += w @ (np.log1p(others) - beta * gap)
     return sums, losses

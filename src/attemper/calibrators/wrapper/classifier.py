@@ -15,12 +15,16 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-from attemper.arrays import Floats, Labels, as_names, as_weights, to_numpy
+from attemper._checks import renamed
+from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators.base import Calibrator
+from attemper.calibrators.estimator import ShownEstimator
+from attemper.calibrators.registry import METHODS
 from attemper.calibrators.wrapper.estimators import (
     RESPONSES,
     UNSEEN,
@@ -30,17 +34,18 @@ from attemper.calibrators.wrapper.estimators import (
     choose_response,
     classes_of,
     is_fitted,
+    is_routed,
     logits_of_seen,
     name_of,
     reject_impossible,
     respond,
+    takes_weights,
 )
-from attemper.calibrators.wrapper.folds import Rows, like, split, take, warn_left_out
-from attemper.calibrators.wrapper.modules import is_batched, is_module, respond_to_batches
-from attemper.calibrators.wrapper.routing import is_routed, router, takes_weights
-from attemper.calibrators.wrapper.targets import check_rows, encode
+from attemper.calibrators.wrapper.rows import Rows, check_rows, encode, like, split, take, warn_left_out
+from attemper.data.arrays import to_numpy
+from attemper.data.labels import as_names, as_weights
 from attemper.errors import AttemperWarning, InputError, NotFittedError
-from attemper.scores import Kind
+from attemper.torch.runner import is_loader, is_module, respond_in_batches
 
 __all__ = ["CalibratedClassifier"]
 
@@ -49,7 +54,7 @@ __all__ = ["CalibratedClassifier"]
 LEAST = 1e-30
 
 
-class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CalibratedClassifier(ShownEstimator):
     """A classifier whose confidence means what it says.
 
     Parameters
@@ -60,23 +65,23 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     method : str or calibrator
         Name of a method (``"bayes"``, ``"ts"``, …), or a calibrator with parameters of its own, of which a clone is
         fitted: ``BayesianTemperatureScaling(labels="noisy")``.
-    response : str, optional
+    response_method : str, optional
         What of the estimator is calibrated; it is never guessed from the numbers. ``"decision_function"``: logits, or
         the log-odds of the second of two classes; ``"predict_proba"``: probabilities; ``"predict_log_proba"``: their
         logarithms, with no rounding to 0. By default ``decision_function`` where the estimator has it, else
-        ``predict_proba``; `response_` tells which. For a module it must be said: ``"logits"`` or ``"probs"``.
+        ``predict_proba``; `response_method_` has it. For a module it is required: ``"logits"`` or ``"probs"``.
     cv : int, "prefit", splitter or iterable of splits, optional
-        The estimator is fitted on each training part, and the calibrator on what it says of the rows held out. A number
-        means stratified folds; by default 5. With ``"prefit"`` the estimator is fitted already, and `fit` takes data
-        that it has not seen.
+        The estimator is fitted on each training part, and the calibrator on its predictions for the rows held out. A
+        number means stratified folds; by default 5. With ``"prefit"`` the estimator is fitted already, and `fit` takes
+        data that it has not seen.
     ensemble : bool
         False: one calibrator for the held-out rows of all folds, and the estimator fitted again on all rows. True: one
         estimator and one calibrator for each fold, and the mean of their probabilities.
-    floor : float, optional
+    zeros_as : float, optional
         With probabilities: what zeros, and all below it, stand for. Half a vote where models vote: 0.005 for a forest
         of 100 trees. Without it a zero means impossible, and a row whose own label is impossible is an error; except
-        with ``"isotonic"``, ``"histogram"`` and ``"bbq"``, which heed the order alone or bins of it: there a zero is
-        the least that is said of a class, and 1e-30 stands for it.
+        with methods that use ranks or bins alone (``"isotonic"``, ``"histogram"``, ``"bbq"``, ``"venn_abers"``):
+        there a zero is the least of all, and 1e-30 stands for it.
     classes : sequence of names, optional
         Names of a module's outputs, if labels are names. A scikit-learn estimator has its own.
     select : callable, optional
@@ -89,7 +94,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     estimator_, calibrator_ : the fitted two; ``calibrator_.save(path)`` writes a file for `attemper.load`
     estimators_, calibrators_ : lists of them, one for each fold, in place of the former if ``ensemble=True``
     classes_ : class names, in the order of the columns of `predict_proba`
-    response_ : what of the estimator is calibrated
+    response_method_ : what of the estimator is calibrated
     n_features_in_, feature_names_in_ : as the estimator has them
 
     Examples
@@ -98,39 +103,40 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from attemper import CalibratedClassifier
     >>> X, y = make_classification(2000, n_informative=6, n_redundant=10, random_state=0)
-    >>> clf = CalibratedClassifier(GaussianNB(), response="predict_log_proba").fit(X, y)
+    >>> clf = CalibratedClassifier(GaussianNB(), response_method="predict_log_proba").fit(X, y)
     >>> round(clf.calibrator_.temperature_, 1)  # naive Bayes is far too sure of itself
     3.2
     >>> clf.predict_proba(X[:2]).shape
     (2, 2)
     """
 
-    response_: str
+    response_method_: str
     classes_: NDArray[Any]
     estimator_: Any
     calibrator_: Calibrator
     estimators_: list[Any]
     calibrators_: list[Calibrator]
 
+    @renamed(response="response_method", floor="zeros_as")
     def __init__(
         self,
         estimator: Any,
         method: str | Calibrator = "bayes",
         *,
-        response: str | None = None,
+        response_method: str | None = None,
         cv: Any = None,
         ensemble: bool = False,
-        floor: float | None = None,
+        zeros_as: float | None = None,
         classes: Sequence[Any] | None = None,
         select: Callable[[Any], Any] | None = None,
         batch_size: int = 256,
     ) -> None:
         self.estimator = estimator
         self.method = method
-        self.response = response
+        self.response_method = response_method
         self.cv = cv
         self.ensemble = ensemble
-        self.floor = floor
+        self.zeros_as = zeros_as
         self.classes = classes
         self.select = select
         self.batch_size = batch_size
@@ -143,7 +149,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         X : array, table or sparse matrix of shape (n_samples, n_features)
             As the estimator takes it. For a module a tensor, an array, or a loader that yields (inputs, labels).
         y : array of shape (n_samples,)
-            Class labels. For a module column numbers, or names if ``classes`` was told; nothing beside a loader.
+            Class labels. For a module column numbers, or names if ``classes`` has them; None with a loader.
         sample_weight : array of shape (n_samples,), optional
             Counts repeats: weight 0 leaves the row out. Goes to the calibrator, and to an estimator that takes weights.
         """
@@ -190,8 +196,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return tags
 
     def get_metadata_routing(self) -> Any:
-        """Say who is given what, if scikit-learn's metadata routing is enabled: weights go to both, as each asks."""
-        return router(self)
+        """Route weights to the calibrator and, as it asks, to the estimator, if metadata routing is enabled."""
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        routed = MetadataRouter(owner=self).add_self_request(self)
+        return routed.add(estimator=self.estimator, method_mapping=to_fit)
 
     # How it is fitted: a module, an estimator that is fitted already, or one in folds.
 
@@ -204,30 +212,28 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             )
         self._reject_ensemble(f"{name} is a torch module, of which there is one")
         kind = self._kind_of_module()
-        if is_batched(X):
+        if is_loader(X):
             if y is not None:
                 raise InputError("y: a loader yields its own labels, (inputs, labels); give no others beside it")
             if sample_weight is not None:
-                raise InputError(
-                    "sample_weight: nothing says in which order a loader yields rows; give X and y as tensors"
-                )
+                raise InputError("sample_weight: a loader may yield rows in any order. Use tensors for X and y.")
         elif y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        values, told = respond_to_batches(self.estimator, X, kind, batch_size=self.batch_size, select=self.select)
-        if is_batched(X) and told is None:
+        values, yielded = respond_in_batches(self.estimator, X, kind, batch_size=self.batch_size, select=self.select)
+        if is_loader(X) and yielded is None:
             raise InputError("X: this loader yields inputs without labels; for fit it must yield (inputs, labels)")
-        y = told if is_batched(X) else y
+        y = yielded if is_loader(X) else y
         classes = np.arange(values.shape[-1])
         if self.classes is not None:
             classes = np.asarray(as_names(self.classes, values.shape[-1]))
             y = encode(to_numpy(y), classes, name)
         calibrator = self._calibrator(kind).fit(values, y, sample_weight)
-        return {"response_": kind, "classes_": classes, "estimator_": self.estimator, "calibrator_": calibrator}
+        return {"response_method_": kind, "classes_": classes, "estimator_": self.estimator, "calibrator_": calibrator}
 
     def _fit_estimator(self, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
-        response = choose_response(self.estimator, self.response)
+        response = choose_response(self.estimator, self.response_method)
         for name in ("classes", "select"):
             if getattr(self, name) is not None:
                 raise InputError(f"{name}: only for torch modules; {name_of(self.estimator)} needs none")
@@ -246,7 +252,12 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         columns = encode(y[kept], classes, name_of(self.estimator))
         h = respond(self.estimator, take(X, kept), response, classes)
         calibrator = self._calibrate(h, columns, None if w is None else w[kept], response)
-        return {"response_": response, "classes_": classes, "estimator_": self.estimator, "calibrator_": calibrator}
+        return {
+            "response_method_": response,
+            "classes_": classes,
+            "estimator_": self.estimator,
+            "calibrator_": calibrator,
+        }
 
     def _fit_folds(self, X: Any, y: NDArray[Any], w: Floats | None, kept: Rows, response: Response) -> dict[str, Any]:
         check_trainable(self.estimator)
@@ -278,7 +289,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if never.size:
             why = "the estimator of their fold has not seen their class (with cv=5 it does)"
             warn_left_out(y[never], why, stacklevel=5)
-        result: dict[str, Any] = {"response_": response, "classes_": classes}
+        result: dict[str, Any] = {"response_method_": response, "classes_": classes}
         if self.ensemble:
             calibrators = [
                 self._calibrate(h, columns[rows], None if w is None else w[rows], response, estimator)
@@ -305,28 +316,26 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self, h: NDArray[Any], columns: Labels, w: Floats | None, response: Response, estimator: Any = None
     ) -> Calibrator:
         calibrator = self._calibrator(RESPONSES[response])
-        if calibrator.floor is None:
+        if calibrator.zeros_as is None:
             reject_impossible(h, columns, self.estimator if estimator is None else estimator, response)
         if calibrator.input == "logits" or not (h == UNSEEN).any():
             calibrator.fit(h, columns, w)
             return calibrator
-        kind, floor = calibrator.input, calibrator.floor
-        calibrator.set_params(input="logits", floor=None).fit(logits_of_seen(h, floor), columns, w)
-        calibrator.set_params(input=kind, floor=floor)
+        kind, zeros_as = calibrator.input, calibrator.zeros_as
+        calibrator.set_params(input="logits", zeros_as=None).fit(logits_of_seen(h, zeros_as), columns, w)
+        calibrator.set_params(input=kind, zeros_as=zeros_as)
         return calibrator
 
-    def _calibrator(self, kind: Kind) -> Calibrator:
+    def _calibrator(self, kind: InputKind) -> Calibrator:
         """Return an unfitted calibrator for scores of this kind."""
-        from attemper.calibrators import BBQ, METHODS, HistogramBinning, IsotonicCalibration  # which import this module
-
         if isinstance(self.method, Calibrator):
             calibrator: Calibrator = clone(self.method)
             if calibrator.classes is not None:
                 raise InputError("method: leave classes out of the calibrator; the names come from the estimator")
             if calibrator.input == "probs" and kind == "logits":
                 raise InputError(
-                    "method: the calibrator says input='probs', but the estimator's logits are calibrated; leave input "
-                    "out, or say response='predict_proba' ('probs' for a module)"
+                    "method: the calibrator has input='probs', but the estimator's logits are calibrated. Leave input "
+                    "out, or use response_method='predict_proba' ('probs' for a module)"
                 )
         elif isinstance(self.method, str) and self.method in METHODS:
             calibrator = METHODS[self.method]()
@@ -335,24 +344,24 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 f"method={self.method!r}: expected one of {', '.join(map(repr, METHODS))}, or a calibrator such as "
                 "TemperatureScaling()"
             )
-        if kind == "logits" and self.floor is not None:
+        if kind == "logits" and self.zeros_as is not None:
             raise InputError(
-                f"floor={self.floor}: only probabilities have a floor; say response='predict_proba' ('probs' for a "
-                "module)"
+                f"zeros_as={self.zeros_as}: only probabilities take zeros_as; use response_method='predict_proba' "
+                "('probs' for a module)"
             )
-        floor = calibrator.floor if self.floor is None else self.floor
-        if floor is None and kind == "probs" and isinstance(calibrator, BBQ | HistogramBinning | IsotonicCalibration):
-            floor = LEAST
-        calibrator.set_params(input=kind, floor=floor)
+        zeros_as = calibrator.zeros_as if self.zeros_as is None else self.zeros_as
+        if zeros_as is None and kind == "probs" and calibrator.ranks_only:
+            zeros_as = LEAST
+        calibrator.set_params(input=kind, zeros_as=zeros_as)
         return calibrator
 
-    def _kind_of_module(self) -> Kind:
-        if self.response not in ("logits", "probs"):
+    def _kind_of_module(self) -> InputKind:
+        if self.response_method not in ("logits", "probs"):
             raise InputError(
-                f"response={self.response!r}: say what {type(self.estimator).__name__} gives, response='logits' or "
-                "response='probs'; it is never guessed"
+                f"response_method={self.response_method!r}: expected what {type(self.estimator).__name__} returns, "
+                "which is never guessed. Use response_method='logits' or response_method='probs'."
             )
-        return self.response  # type: ignore[return-value]
+        return self.response_method  # type: ignore[return-value]
 
     def _says_prefit(self) -> bool:
         if isinstance(self.cv, str) and self.cv != "prefit":
@@ -370,19 +379,24 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self.cv is None and is_fitted(self.estimator):
             warnings.warn(
                 f"{name} is fitted already, but clones of it will be fitted on the data given here. To keep it as it "
-                "is say cv='prefit'; if this is what you want, say so with cv=5.",
+                "is use cv='prefit'; if this is what you want, use cv=5.",
                 AttemperWarning,
                 stacklevel=5,
             )
         if unheeded:
             warnings.warn(
                 f"{name} takes no sample_weight: it is fitted with equal weights (rows of weight 0 left out), and only "
-                "the calibration is weighted. Or fit it elsewhere, with its weights, and say cv='prefit'.",
+                "the calibration is weighted. Or fit it elsewhere, with its weights, and use cv='prefit'.",
                 AttemperWarning,
                 stacklevel=5,
             )
 
     # Predictions.
+
+    def _fitted_facts(self) -> list[str]:
+        fitted = getattr(self, "calibrators_", None) or ([self.calibrator_] if hasattr(self, "calibrator_") else [])
+        folds = [f"fold {k}: " if len(fitted) > 1 else "" for k in range(len(fitted))]
+        return [f"{fold}{fact}" for fold, found in zip(folds, fitted) for fact in found._fitted_facts()]
 
     def _members(self) -> list[tuple[Any, Calibrator]]:
         if hasattr(self, "calibrators_"):
@@ -396,14 +410,14 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         for estimator, calibrator in self._members():
             if is_module(estimator):
                 more: dict[str, Any] = {"batch_size": self.batch_size, "select": self.select}
-                yield calibrator, respond_to_batches(estimator, X, calibrator.input, **more)[0]
+                yield calibrator, respond_in_batches(estimator, X, calibrator.input, **more)[0]
             else:
-                yield calibrator, respond(estimator, X, self.response_, self.classes_)  # type: ignore[arg-type]
+                yield calibrator, respond(estimator, X, self.response_method_, self.classes_)  # type: ignore[arg-type]
 
 
 def _predict(calibrator: Calibrator, h: Any, *, log: bool) -> Any:
-    """Apply a calibrator to scores; a class that the estimator has not seen stays impossible, whatever the floor is."""
+    """Apply a calibrator to scores; a class that the estimator has not seen stays impossible, whatever zeros_as is."""
     if calibrator.input == "probs" and isinstance(h, np.ndarray) and (h == UNSEEN).any():
         apply = calibrator.map_.log_apply if log else calibrator.map_.apply
-        return apply(logits_of_seen(h, calibrator.floor), dtype=h.dtype)
+        return apply(logits_of_seen(h, calibrator.zeros_as), dtype=h.dtype)
     return calibrator.predict_log_proba(h) if log else calibrator.predict_proba(h)

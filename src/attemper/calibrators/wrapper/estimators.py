@@ -1,6 +1,6 @@
-"""scikit-learn estimators: whether one can be used, and what it says of raw features.
+"""scikit-learn estimators: whether one can be used, and its predictions for raw features.
 
-What it says is brought to logits or probabilities with one column per class.
+These are brought to logits or probabilities with one column per class.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from typing import Any, Literal
 import numpy as np
 import sklearn.exceptions
 from numpy.typing import NDArray
+from sklearn import get_config
 from sklearn.utils import get_tags
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from attemper.arrays import Labels, to_numpy
+from attemper._typing import Floats, InputKind, Labels
+from attemper.data.arrays import to_numpy
+from attemper.data.scores import Scores
 from attemper.errors import InputError, InputTypeError, NotFittedError
-from attemper.scores import Kind, Scores
 
 __all__ = [
     "RESPONSES",
@@ -26,16 +29,22 @@ __all__ = [
     "choose_response",
     "classes_of",
     "is_fitted",
+    "is_routed",
     "logits_of_seen",
     "name_of",
     "reject_impossible",
     "respond",
+    "takes_weights",
 ]
 
 Response = Literal["decision_function", "predict_proba", "predict_log_proba"]
 
 # What each method's numbers are. Logarithms of probabilities are logits: softmax gives the probabilities back.
-RESPONSES: dict[str, Kind] = {"decision_function": "logits", "predict_proba": "probs", "predict_log_proba": "logits"}
+RESPONSES: dict[str, InputKind] = {
+    "decision_function": "logits",
+    "predict_proba": "probs",
+    "predict_log_proba": "logits",
+}
 
 
 # Stands for the logit, or the probability, of a class that an estimator has never seen.
@@ -49,25 +58,25 @@ def name_of(estimator: Any) -> str:
 
 
 def choose_response(estimator: Any, response: str | None) -> Response:
-    """Return the method to call: the one told, else ``decision_function`` where there is one, else ``predict_proba``.
+    """Return the method to call: the one asked for, else ``decision_function``, else ``predict_proba``.
 
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> choose_response(DecisionTreeClassifier(), None)
     'predict_proba'
     """
     if isinstance(estimator, type):
-        raise InputError(f"estimator: a class came; make one of it: {estimator.__name__}(…)")
+        raise InputError(f"estimator: expected an instance, got a class. Use {estimator.__name__}(…).")
     has = [method for method in RESPONSES if hasattr(estimator, method)]
     listed = ", ".join(repr(method) for method in has)
     if not has:
         raise InputError(
-            f"estimator: {name_of(estimator)} has neither decision_function nor predict_proba, so it says no "
-            "confidence that could be calibrated. Give a classifier that has one of them."
+            f"estimator: {name_of(estimator)} has neither decision_function nor predict_proba, so it has no "
+            "confidence that could be calibrated. Use a classifier that has one of them."
         )
     if response is None:
         return has[0]  # type: ignore[return-value]
     if response not in has:
-        raise InputError(f"response={response!r}: for {name_of(estimator)} it can be {listed}")
+        raise InputError(f"response_method={response!r}: for {name_of(estimator)} it can be {listed}")
     return response  # type: ignore[return-value]
 
 
@@ -76,7 +85,7 @@ def classes_of(estimator: Any) -> NDArray[Any]:
     classes = getattr(estimator, "classes_", None)
     if classes is None:
         raise InputError(
-            f"estimator: {name_of(estimator)} has no classes_ after fit, so nothing says what its columns stand for"
+            f"estimator: {name_of(estimator)} has no classes_ after fit, so the classes of its columns are unknown"
         )
     if isinstance(classes, list) and any(np.ndim(c) for c in classes):
         raise InputError(f"estimator: {name_of(estimator)} has several outputs; calibrate each with one of its own")
@@ -106,12 +115,12 @@ def check_trainable(estimator: Any) -> None:
     if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
         raise InputTypeError(
             f"estimator: {name_of(estimator)} is no scikit-learn estimator (fit, get_params), so it cannot be fitted "
-            "in folds; fit it elsewhere and say cv='prefit'"
+            "in folds; fit it elsewhere and use cv='prefit'"
         )
     if hasattr(estimator, "__sklearn_tags__") and get_tags(estimator).input_tags.pairwise:
         raise InputError(
             f"estimator: {name_of(estimator)} takes distances or kernels between rows, of which no folds are made; fit "
-            "it elsewhere and say cv='prefit'"
+            "it elsewhere and use cv='prefit'"
         )
 
 
@@ -133,7 +142,7 @@ def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -
 
 
 def reject_impossible(values: NDArray[Any], columns: Labels, estimator: Any, response: Response) -> None:
-    """Refuse rows whose own label has a probability of exactly 0, and say how the wrapper can be told what it means."""
+    """Refuse rows whose own label has a probability of exactly 0; the error names the options for that."""
     impossible = 0.0 if RESPONSES[response] == "probs" else -np.inf
     hit = np.flatnonzero(values[np.arange(len(values)), columns] == impossible)
     if not hit.size:
@@ -141,20 +150,21 @@ def reject_impossible(values: NDArray[Any], columns: Labels, estimator: Any, res
     trees = len(getattr(estimator, "estimators_", ())) or 100
     raise InputError(
         f"{response} of {name_of(estimator)} gives {hit.size} of {len(values)} rows a probability of exactly 0 for "
-        "their own label, so the loss is infinite at every temperature. Say what a zero stands for, with "
-        f"response='predict_proba' and floor=…: where models vote, half a vote (floor={0.5 / trees:g} for {trees} "
-        "trees). Where tiny probabilities were rounded to 0 (naive Bayes), response='predict_log_proba' keeps them."
+        "their own label, so the loss is infinite at every temperature. Specify what a zero stands for: use "
+        f"response_method='predict_proba' and zeros_as=…: where models vote, half a vote "
+        f"(zeros_as={0.5 / trees:g} for {trees} trees). Where tiny probabilities were rounded to 0 "
+        "(naive Bayes), response_method='predict_log_proba' keeps them."
     )
 
 
-def logits_of_seen(p: NDArray[Any], floor: float | None) -> NDArray[Any]:
-    """Logits of probabilities; −inf for `UNSEEN` ones, which no floor makes possible.
+def logits_of_seen(p: NDArray[Any], zeros_as: float | None) -> NDArray[Any]:
+    """Logits of probabilities; −inf for `UNSEEN` ones, which no zeros_as makes possible.
 
     >>> logits_of_seen(np.array([[1.0, 0.0, UNSEEN]]), 1e-8).round(2)
     array([[  0.  , -18.42,   -inf]])
     """
     unseen = p == UNSEEN
-    h = np.asarray(Scores.from_probs(np.where(unseen, 0.0, p), floor=floor).logits)
+    h = np.asarray(Scores.from_probs(np.where(unseen, 0.0, p), zeros_as=zeros_as).logits)
     return np.where(unseen, -np.inf, h)
 
 
@@ -170,7 +180,7 @@ def _as_columns(values: NDArray[Any], estimator: Any, response: Response, n_clas
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise InputError(
             f"{response} of {name_of(estimator)} has shape {values.shape}; expected {n_classes} columns, one for each "
-            "of its classes. Try another response=…"
+            "of its classes. Try another response_method=…"
         )
     return values
 
@@ -184,3 +194,19 @@ def _is_one_vs_one(estimator: Any) -> bool:
             estimator = estimator.best_estimator_
         else:
             return bool(getattr(estimator, "decision_function_shape", None) == "ovo")
+
+
+def is_routed() -> bool:
+    """Whether scikit-learn's metadata routing is enabled."""
+    return bool(get_config()["enable_metadata_routing"])
+
+
+def takes_weights(wrapper: Any, w: Floats) -> bool:
+    """Whether the classifier is to be given weights.
+
+    With metadata routing it is as the classifier asks with ``set_fit_request``, and one that was not asked is an error
+    of scikit-learn's. Without, its ``fit`` has a parameter ``sample_weight`` or not.
+    """
+    if is_routed():
+        return "sample_weight" in process_routing(wrapper, "fit", sample_weight=w).estimator.fit
+    return bool(has_fit_parameter(wrapper.estimator, "sample_weight"))

@@ -117,7 +117,7 @@
     },
   });
 
-  // Share of right answers decided against share of errors referred.
+  // Share of right predictions decided against share of errors referred.
   const curve = ({ right, wrong }) =>
     right[0].map((below, i) => ({
       x: 100 * (1 - (ratio(below, last(right[0])) ?? 0)),
@@ -135,14 +135,14 @@
     options: {
       ...base,
       scales: {
-        x: { type: "linear", ...axis("right answers decided", { max: 100, ticks: inPercent }) },
+        x: { type: "linear", ...axis("right predictions decided", { max: 100, ticks: inPercent }) },
         y: axis("errors caught", { max: 100, ticks: inPercent }),
       },
       plugins: {
         legend: { labels: { ...asLines, filter: (item) => item.text !== "threshold" } },
         tooltip: {
           callbacks: {
-            label: (item) => `${item.dataset.label}: ${fixed(item.parsed.y, 1)} % of the errors caught, ${fixed(item.parsed.x, 1)} % of the right answers decided`,
+            label: (item) => `${item.dataset.label}: ${fixed(item.parsed.y, 1)} % of the errors caught, ${fixed(item.parsed.x, 1)} % of the right predictions decided`,
           },
         },
       },

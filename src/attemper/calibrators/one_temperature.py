@@ -1,0 +1,86 @@
+"""What the recipes of one temperature share: T with its interval, and the check of both when a file is read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from attemper._json import Fields
+from attemper.calibrators.base import Calibrator
+from attemper.errors import FileError, InputError, option, setting
+from attemper.maps import ScaleMap
+from attemper.sketch import DEFAULT_T_RANGE, Sketch
+
+__all__ = ["TemperatureCalibrator"]
+
+MAX_LOG_T_STD = 100.0  # beyond this the samples leave T wholly open
+SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T tells a reader nothing
+
+
+class TemperatureCalibrator(Calibrator):
+    """Base of the recipes that fit one temperature, or a mixture around one."""
+
+    stored: ClassVar[tuple[str, ...]] = ("temperature_", "temperature_interval_")
+    keeps_arg_max = True
+    temperature_: float
+    temperature_interval_: tuple[float, float] | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fitted values as plain numbers."""
+        interval = self.temperature_interval_
+        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
+
+    def describe(self) -> list[str]:
+        """Return a readable summary."""
+        known = self.known_within()
+        if self.temperature_interval_ is None or known is None or known > SHOWN_FACTOR:
+            return [f"T = {self.temperature_:.4g}"]
+        low, high = self.temperature_interval_
+        return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})"]
+
+    def known_within(self) -> float | None:
+        """Return the factor by which the ends of the interval of T differ from T; infinite where no T was best."""
+        if self.temperature_interval_ is None:  # files of ts and ats that are older than intervals have none
+            return None if self.fit_report_.edge is None else math.inf
+        low, high = self.temperature_interval_
+        return max(self.temperature_ / low, high / self.temperature_)
+
+    def _set_interval(self, log_t_std: float) -> None:
+        """Set the 95 % interval of T, normal in log T."""
+        factor = float(np.exp(1.959964 * min(log_t_std, MAX_LOG_T_STD)))
+        self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
+
+    def _check_range_of(self, sketch: Sketch) -> None:
+        """Refuse a sketch that does not cover the range that was asked for."""
+        t_range = getattr(self, "t_range", None)
+        asked = None if t_range is None else tuple(float(t) for t in t_range)
+        if asked not in (None, DEFAULT_T_RANGE, sketch.t_range):
+            raise InputError(
+                f"{setting('t_range', asked)}, but this sketch covers {sketch.t_range}; make it with "
+                f"{option('Sketch.of(..., t_range=…)', 'attemper sketch --t-range')}"
+            )
+
+    def _check_stored(self, content: Fields) -> None:
+        if self.temperature_ <= 0:
+            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
+        low, high = self._temperatures_of_map(content)
+        if not low <= self.temperature_ <= high:
+            self._reject_fitted(content, f"a temperature of {self.temperature_:g}", f"{low:.6g} to {high:.6g}")
+        low, high = self.temperature_interval_ or (1, 1)  # older files of ts and ats have none
+        if not 0 < low <= high:
+            raise FileError(f"{content.where}: a temperature_interval of {low} … {high}; expected positive ends")
+
+    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
+        """Return the range that the fitted temperature lies in if the map is its own."""
+        if not isinstance(self.map_, ScaleMap):
+            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
+        return (1 - 1e-9) / self.map_.beta, (1 + 1e-9) / self.map_.beta
+
+    @staticmethod
+    def _reject_fitted(content: Fields, stored: str, of_map: str) -> None:
+        raise FileError(
+            f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
+            "again"
+        )

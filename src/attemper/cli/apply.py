@@ -1,0 +1,48 @@
+"""`attemper apply`: calibrated probabilities of new logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from attemper.cli.commands import cli
+from attemper.cli.inputs import Fitted, read_files, shown_progress
+from attemper.cli.options import OUTPUT, files_argument, map_argument, reading
+from attemper.cli.output import out, print_json
+from attemper.data.scores import LabelledScores
+from attemper.io import InputSpec, ProbRows, write_probs
+
+
+@cli.command()
+@map_argument
+@files_argument
+@click.option(
+    "-o", "--output", type=OUTPUT, required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet."
+)
+@reading(weights=False, labels=False)
+def apply(map_file: str, inputs: Sequence[str], output: str, spec: InputSpec, as_json: bool) -> None:
+    """Turn logits into calibrated probabilities with a fitted MAP.
+
+    \b
+    attemper apply attemper.json new.npz -o probabilities.npz
+    attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
+    """  # noqa: D301 (click wants the control character)
+    fitted = Fitted.load(map_file)
+    files = read_files(inputs, spec, fitted)
+    count = 0
+
+    def rows() -> Iterator[ProbRows]:
+        nonlocal count
+        for piece in files.watched(progress):
+            count += len(piece)
+            probs = fitted.calibrator.predict_proba(piece)
+            labels = piece.labels if isinstance(piece, LabelledScores) else None
+            yield ProbRows(probs, labels, probs.argmax(axis=1))
+
+    with shown_progress("applying") as progress:
+        write_probs(output, rows(), classes=fitted.calibrator.classes)
+    if as_json:
+        print_json({"rows": count, "output": output})
+    else:
+        out.print(f"wrote {count} rows to {output}")

@@ -1,0 +1,96 @@
+"""`attemper compare`: every method on the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from attemper.calibrators import METHODS
+from attemper.cli.commands import cli
+from attemper.cli.inputs import bar, clusters_of, load_pair
+from attemper.cli.options import (
+    check_noise,
+    confidence_level_option,
+    method_names,
+    noise_option,
+    noisy_option,
+    reading,
+    seed_option,
+    selecting,
+    test_argument,
+    val_argument,
+    with_val,
+)
+from attemper.cli.output import comparison_json, print_comparison, print_json
+from attemper.comparison import Comparison, compare
+from attemper.data.scores import LabelledScores
+from attemper.io import InputSpec
+
+
+@cli.command(name="compare")
+@val_argument
+@test_argument
+@click.option(
+    "--methods",
+    metavar="A,B,…",
+    help="Which methods, such as ts,bayes,structured; see `attemper methods` [default: all].",
+)
+@selecting
+@noisy_option
+@noise_option
+@confidence_level_option
+@seed_option
+@reading()
+@with_val
+def compare_(
+    val: str,
+    test: str,
+    methods: str | None,
+    selecting: dict[str, Any],
+    noisy: bool,
+    noise: str | None,
+    confidence_level: float,
+    seed: int,
+    spec: InputSpec,
+    val_spec: InputSpec,
+    as_json: bool,
+) -> None:
+    """Fit every method on VAL, recommend one by cross-validation on VAL, and evaluate all on TEST.
+
+    The recommended method is structured (or bayes, or ts, whichever is compared), unless another one has a lower NLL on
+    held-out samples of VAL, beyond chance. TEST has no part in it. With --noisy the labels of VAL cannot select.
+
+    \b
+    attemper compare val.npz test.npz
+    attemper compare val.npz test.npz --clusters patient_id
+    attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
+    """  # noqa: D301 (click wants the control character)
+    check_noise(noisy, noise)
+    pair = load_pair(val, test, val_spec, spec)
+    result = compared(
+        pair.val,
+        pair.test,
+        method_names(methods),
+        cv=selecting["cv"],
+        **clusters_of(pair, selecting["clusters"], selecting["val_clusters"]),
+        noisy=noisy,
+        noise=noise,
+        confidence_level=confidence_level,
+        seed=seed,
+    )
+    if as_json:
+        print_json(comparison_json(result))
+    else:
+        print_comparison(result, confidence_level)
+
+
+def compared(val: LabelledScores, test: LabelledScores, methods: Sequence[str] | None, **settings: Any) -> Comparison:
+    """Compare methods under a progress bar."""
+    with bar(1 + len(methods or METHODS)) as (progress, task):
+
+        def tick(method: str) -> None:
+            progress.update(task, description=f"fitting, cross-validating and evaluating {method}", advance=1)
+
+        return compare(val, test, methods, **settings, tick=tick)

@@ -1,0 +1,151 @@
+"""`attemper export`: the model that runs in production, calibrated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from attemper._paths import local
+from attemper.cli.commands import cli
+from attemper.cli.options import INPUT, OUTPUT, map_argument
+from attemper.cli.output import err, out, print_json
+from attemper.errors import InputError
+from attemper.onnx.child import LIMITS
+
+WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
+
+
+@cli.command()
+@map_argument
+@click.argument("model", type=INPUT, metavar="[MODEL.onnx]", required=False)
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the calibrated model.")
+@click.option("--logits", metavar="NAME", help="Tensor that holds the logits (with a map of probabilities: those).")
+@click.option("--axis", type=int, help="Axis of the classes, if the model does not specify it: 1 or -1.")
+@click.option(
+    "--fold/--no-fold",
+    default=None,
+    help="Put the map into the weights of the last layer, or insert nodes. "
+    "[default: fold where it fits in without loss]",
+)
+@click.option(
+    "--output-kind",
+    type=click.Choice(["same", "probs", "log_probs", "logits"]),
+    default="same",
+    show_default=True,
+    help="What the calibrated output holds; same: what it held before, or log_probs instead of logits if the map "
+    "cannot give logits.",
+)
+@click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
+@click.option(
+    "--external",
+    type=click.Choice(["copy", "refer"]),
+    help="Tensors in files beside the model: copy them, or refer to them where they are. "
+    "[default: copy them to another folder]",
+)
+@click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")
+@click.option("--no-check", is_flag=True, help="Write the result without running it.")
+@click.option(
+    "--check-timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=LIMITS.timeout,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that running the result may take.",
+)
+@click.option(
+    "--check-memory",
+    type=click.FloatRange(0, min_open=True),
+    default=LIMITS.memory,
+    show_default=True,
+    metavar="GIB",
+    help="Memory that running the result may take, in addition to its weights.",
+)
+def export(
+    map_file: str,
+    model: str | None,
+    output: str | None,
+    logits: str | None,
+    axis: int | None,
+    fold: bool | None,
+    output_kind: Any,
+    add: bool,
+    external: Any,
+    in_place: bool,
+    no_check: bool,
+    check_timeout: float,
+    check_memory: float,
+    as_json: bool,
+) -> None:
+    """Put a fitted MAP into an ONNX model: the same model, now calibrated.
+
+    The map takes the place of the last Softmax, or follows the logits, or is folded into the weights of the last layer,
+    where it costs nothing. Names, opset, metadata and other outputs stay. The result is run with onnxruntime, if that
+    is installed, and compared with NumPy; a model that fails is not written. Without a model, the map alone is written,
+    as a step of a pipeline.
+
+    \b
+    attemper export net.attemper.json model.onnx -o calibrated.onnx
+    attemper export net.attemper.json model.onnx -o calibrated.onnx --logits logits
+    attemper export net.attemper.json -o map.onnx
+    """  # noqa: D301 (click wants the control character)
+    from attemper.onnx.calibrate import map_to_onnx, onnx_calibrate
+
+    if output is None and not in_place:
+        raise InputError("no output file: pass -o calibrated.onnx, or --in-place to write over the model")
+    output, model = (None if path is None else str(local(path)) for path in (output, model))
+    if output is not None and in_place:
+        raise InputError(f"-o {output} and --in-place: use one of them")
+    if model is None:
+        if in_place or logits or axis is not None or fold is not None or add or external:
+            raise InputError("without MODEL.onnx the map alone is written: use -o and --output-kind only")
+        assert output is not None
+        made = map_to_onnx(map_file, output, output_kind="probs" if output_kind == "same" else output_kind)
+    else:
+        made = onnx_calibrate(
+            model,
+            map_file,
+            output,
+            logits=logits,
+            axis=axis,
+            fold="auto" if fold is None else fold,
+            output_kind=output_kind,
+            outputs="add" if add else "replace",
+            external=external,
+            in_place=in_place,
+            check=not no_check,
+            check_timeout=check_timeout,
+            check_memory=check_memory,
+        )
+    if as_json:
+        print_json(
+            {
+                "output": str(made.output),
+                "how": "alone" if model is None else made.how,
+                "logits": made.logits,
+                "tensor": made.tensor,
+                "output_kind": made.output_kind,
+                "largest_difference": made.ran.difference,
+                "not_run": made.ran.why_not or None,
+                "notes": list(made.notes),
+                "external_files": [str(path) for path in made.external_files],
+            }
+        )
+        return
+    if model is None:
+        out.print(f"the map alone: {made.logits} → {made.tensor}")
+    elif made.how == "folded":
+        out.print(f"folded into the layer that gives {made.logits!r}: no node more")
+    else:
+        out.print(f"inserted after {made.logits!r}")
+    out.print(f"  {made.tensor!r} holds {WORDS[made.output_kind]}")
+    for note in made.notes:
+        err.print(f"note: {note}")
+    if made.ran.difference is None:
+        out.print(f"  not compared with NumPy: {made.ran.why_not}")
+    else:
+        out.print(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy")
+    out.print(f"wrote {made.output}")
+    if made.external_files:
+        names = ", ".join(map(str, made.external_files))
+        out.print(f"  its tensors are in {names}: keep the files together")

@@ -1,0 +1,152 @@
+"""`attemper fit`: a map from validation data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from attemper._paths import expand_paths
+from attemper.calibrators import METHODS, Provenance
+from attemper.cli.commands import cli
+from attemper.cli.inputs import in_double, open_first, shown_progress
+from attemper.cli.options import (
+    METHOD,
+    OUTPUT,
+    check_noise,
+    files_argument,
+    noise_option,
+    noisy_option,
+    param_option,
+    parameters,
+    reading,
+    spreading,
+    t_range_option,
+)
+from attemper.cli.output import out, print_json
+from attemper.data.scores import Scores
+from attemper.errors import InputError
+from attemper.fitting import fit_and_return_data
+from attemper.io import InputSpec, ScoreFiles
+from attemper.maps import ScaleMap
+from attemper.metrics import nll
+from attemper.sharded import clear_cache
+from attemper.sharded.cache import cache_dir_for
+from attemper.sketch import Sketch
+
+
+@cli.command()
+@files_argument
+@click.option(
+    "--method",
+    type=METHOD,
+    default="bayes",
+    show_default=True,
+    help="bayes: one temperature, for few or noisy labels. structured: also fits per-class parameters; needs a few "
+    "hundred labels or more. ts, ats: temperature scaling, attended. All of them: `attemper methods`.",
+)
+@click.option(
+    "-o", "--output", type=OUTPUT, default="attemper.json", show_default=True, help="Where to write the fitted map."
+)
+@noisy_option
+@noise_option
+@param_option
+@click.option("--theta", type=float, help="ats: use this θ instead of tuning it.")
+@click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
+@t_range_option
+@reading()
+@spreading
+def fit(
+    inputs: Sequence[str],
+    method: str,
+    output: str,
+    noisy: bool,
+    noise: str | None,
+    params: Sequence[str],
+    theta: float | None,
+    loss: str | None,
+    t_range: tuple[float, float] | None,
+    spec: InputSpec,
+    spread: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Fit a calibration map on validation data.
+
+    INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
+    .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in chunks,
+    several at a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in memory.
+    Several workers find the same to the last bit. When a file fails, the work on the others is kept: fix it and use
+    --resume.
+
+    \b
+    attemper fit val.npz
+    attemper fit val.npz --noisy -o net.attemper.json
+    attemper fit val.npz --method structured --noisy
+    attemper fit val.npz --method vector -p l2=0.01
+    attemper fit logits.npy --labels labels.npy --method ts
+    attemper fit 'shards/*.parquet' --labels-key target
+    attemper fit 'shards/*.parquet' --method ats --workers 4 --retries 2
+    attemper fit 'shards/*.parquet' --resume
+    attemper fit 'shards/*.parquet' --engine dask --scheduler tcp://127.0.0.1:8786
+    """  # noqa: D301 (click wants the control character)
+    if (theta is not None or loss is not None) and method != "ats":
+        raise InputError("--theta and --loss belong to --method ats")
+    cls = METHODS[method]
+    check_noise(noisy, noise)
+    if noisy and not cls.knows_noise:
+        able = ", ".join(name for name, m in METHODS.items() if m.knows_noise)
+        raise InputError(f"--noisy belongs to the methods {able}; {method} takes every label for right")
+    given = parameters(params, cls) | ({"theta": theta, "loss": loss or "paper"} if method == "ats" else {})
+    if t_range is not None:
+        if "t_range" not in cls.own_params():
+            raise InputError(f"--t-range: {method} has no range of temperatures")
+        given["t_range"] = t_range
+    calibrator = cls.for_labels(
+        noisy=noisy, noise=noise, **given, input=spec.input, zeros_as=spec.zeros_as, classes=spec.classes
+    )
+    paths = expand_paths(inputs)
+    source = open_first(paths, spec, spread)
+    with shown_progress(f"fitting {method}") as progress:
+        data = fit_and_return_data(
+            calibrator, source, spec, cache_dir=cache_dir_for(output), progress=progress, **spread
+        )
+    read = source.files if isinstance(source, ScoreFiles) else [*paths, *dict.fromkeys(spec.labels or ())]
+    calibrator.save(output, provenance=Provenance.now(read))
+    clear_cache(cache_dir_for(output))
+    report, before = calibrator.fit_report_, nll_before(data)
+    if as_json:
+        print_json(
+            calibrator.summary()
+            | {
+                "method": method,
+                "n_samples": report.n_samples,
+                "n_classes": calibrator.n_features_in_,
+                "n_shards": len(paths),
+                "nll_uncalibrated": before,
+                "nll": report.nll,
+                "converged": report.converged,
+                "log_t_error": report.log_t_error,
+                "objective_gap": report.objective_gap,
+                "gradient_norm": report.gradient_norm,
+                "message": report.message,
+                "output": output,
+            }
+        )
+        return
+    out.print(f"{report.n_samples} samples, {calibrator.n_features_in_} classes, method {method}")
+    for line in calibrator.describe():
+        out.print(f"  {line}")
+    out.print(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}")
+    out.print(f"  {report.message}")
+    out.print(f"wrote {output}")
+
+
+def nll_before(data: Scores | Sketch | None) -> float | None:
+    """Return the validation NLL without calibration; None where a sketch does not cover T = 1."""
+    if isinstance(data, Sketch):
+        return data.mean_nll(1.0) if data.t_range[0] <= 1 <= data.t_range[1] else None
+    assert data is not None
+    scores = in_double(data)
+    log_probs = ScaleMap(1.0).log_apply(scores.logits)
+    return float(nll(scores.labels, log_probs, input="log_probs", sample_weight=scores.weights))

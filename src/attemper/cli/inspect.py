@@ -1,0 +1,261 @@
+"""`attemper inspect`: what a file is, when it was fitted, on what, with what result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attemper._json import read_document, to_fields
+from attemper._paths import PathOrURL, as_path, checked_file, expand_paths, opened
+from attemper.calibrators import METHODS, Calibrator, load
+from attemper.calibrators.provenance import DataFile
+from attemper.cli.commands import cli
+from attemper.cli.options import INPUT, reading
+from attemper.cli.output import number, out, plain, print_json
+from attemper.data.scores import LabelledScores
+from attemper.decisions import Policy
+from attemper.drift import DriftTest, ExchangeabilityTest, load_test
+from attemper.errors import AttemperError, InputError
+from attemper.io import InputSpec, open_scores
+from attemper.io.reading import listed
+from attemper.metrics import RunningMetrics
+from attemper.sketch import Sketch
+
+Found = tuple[dict[str, Any], list[str]]  # plain numbers, and a readable summary
+
+
+@cli.command()
+@click.argument("file", type=INPUT, metavar="FILE")
+@reading()
+def inspect(file: str, spec: InputSpec, as_json: bool) -> None:
+    """Report what a FILE is: a map, a sketch, a policy, the state of a drift test, an ONNX model, or a file of logits.
+
+    When it was fitted, on what (hash, N, K), and with what result. Options for reading logits are as in
+    the other commands.
+
+    \b
+    attemper inspect net.attemper.json
+    attemper inspect calibrated.onnx
+    attemper inspect val.npz
+    """  # noqa: D301 (click wants the control character)
+    (path,) = expand_paths(file) if len(expand_paths(file)) == 1 else [as_path(file)]
+    checked_file(path)  # neither a device nor a folder
+    facts: dict[str, Any] = {"file": file}
+    with opened(path) as stream:
+        begins = stream.read(64).lstrip()
+        stream.seek(0)
+        facts["sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+        facts["bytes"] = stream.tell()
+    ending = path.suffix.lower()
+    if ending == ".json" or begins.startswith(b"{"):
+        found, lines = of_document(path)
+    elif isinstance(path, Path) and ending in (".onnx", ".pb"):
+        found, lines = of_model(path)
+    else:
+        found, lines = of_scores(path, spec)
+    facts |= found
+    if as_json:
+        print_json(facts)
+        return
+    out.print(f"{file}: {lines[0]}")
+    for line in [*lines[1:], f"file: {facts['bytes']} bytes, sha256 {facts['sha256']}"]:
+        out.print(f"  {line}")
+
+
+def of_document(path: PathOrURL) -> Found:
+    """Look at a document of attemper."""
+    tests = (DriftTest.document, ExchangeabilityTest.document)
+    kind = read_document(path, "calibrator", "sketch", "policy", *tests, "running metrics").text("attemper")
+    if kind in tests:
+        test = load_test(path)
+        state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
+        return (
+            {"kind": kind, "n_samples": test.n_samples, "alarm": test.alarm, "p_value": test.p_value},
+            [
+                f"state of {'an' if kind[0] in 'aeiou' else 'a'} {kind}: {state}",
+                f"after {test.n_samples} samples; p = {test.p_value:.3g}, alpha {test.alpha:g}",
+            ],
+        )
+    if kind == "running metrics":
+        metrics = RunningMetrics.load(path)
+        result = metrics.result()
+        return (
+            {"kind": kind, "n_samples": metrics.n_samples, "metrics": plain(result)},
+            [
+                f"metrics of a stream of {metrics.n_samples} samples",
+                *(f"{name} {number(value)}" for name, value in result.items()),
+            ],
+        )
+    if kind == "sketch":
+        s = Sketch.load(path)
+        accuracy = s.correct / s.weight
+        nll = s.mean_nll(1.0) if s.t_range[0] <= 1 <= s.t_range[1] else None
+        parts = list(s.tables)
+        return (
+            {
+                "kind": "sketch",
+                "n_samples": s.n_samples,
+                "n_classes": s.n_classes,
+                "t_range": list(s.t_range),
+                "accuracy": accuracy,
+                "nll_uncalibrated": nll,
+            },
+            [
+                f"a sketch, from which {', '.join(METHODS.from_sketch())} can be fitted",
+                f"of {s.n_samples} samples, {s.n_classes} classes; temperatures {s.t_range[0]:g} to {s.t_range[1]:g}"
+                + (f"; parts: {', '.join(parts)}" if parts else ""),
+                f"accuracy {accuracy:.4f}" + ("" if nll is None else f", NLL {nll:.4f} before calibration"),
+                "a sketch does not record when it was made",
+            ],
+        )
+    if kind == "policy":
+        p = Policy.load(path)
+        words = [
+            "a referral policy",
+            p.rule(),
+            p.promise(),
+            f"{p.rationale}; chosen on {p.n_samples} samples, {p.n_classes} classes",
+            *p.notes,
+        ]
+        return {"kind": "policy", **p.to_dict(), "rule": p.rule(), "promise": p.promise()}, words
+    return of_calibrator(load(path))
+
+
+def of_calibrator(calibrator: Calibrator) -> Found:
+    """Look at a fitted map."""
+    report, provenance = calibrator.fit_report_, getattr(calibrator, "provenance_", None)
+    name = type(calibrator.map_).__name__
+    facts = {
+        "kind": "map",
+        "method": calibrator.method,
+        "map": calibrator.map_.to_dict()["type"],
+        "input": calibrator.input,
+        "n_samples": report.n_samples,
+        "n_classes": int(calibrator.n_features_in_),
+        "classes": None if calibrator.classes is None else calibrator.classes_.tolist(),
+        "keeps_arg_max": calibrator.map_.keeps_arg_max,
+        "nll": report.nll,
+        "converged": report.converged,
+        "message": report.message,
+        "found": calibrator.summary(),
+        "provenance": None if provenance is None else to_fields(provenance),
+    }
+    keeps = "never changes the prediction" if calibrator.map_.keeps_arg_max else "may change the prediction"
+    lines = [
+        f"a map, fitted by {calibrator.method} ({type(calibrator).__name__}): {name}, takes "
+        f"{calibrator.input}, {keeps}",
+        f"on {report.n_samples} samples, {facts['n_classes']} classes",
+    ]
+    if provenance is None:
+        lines.append("saved without provenance: when, and on which files, is not recorded")
+    else:
+        lines.append(f"fitted {provenance.fitted_at} by attemper {provenance.attemper}")
+        lines += [f"data: {file.words()}" for file in provenance.files]
+    if facts["classes"] is not None:
+        lines.append(
+            f"classes: {', '.join(map(str, calibrator.classes_[:20]))}{', …' if facts['n_classes'] > 20 else ''}"
+        )
+    return facts, [*lines, *calibrator.describe(), f"validation NLL {report.nll:.4f}; {report.message}"]
+
+
+def of_model(path: Path) -> Found:
+    """Look at an ONNX model, calibrated or not."""
+    from attemper.onnx.calibrate import provenance_of
+    from attemper.onnx.files import external_files, read_model
+    from attemper.onnx.graph import Graph, find_place, output_candidates
+
+    model, _ = read_model(path)
+    graph, meta = Graph(model, str(path)), provenance_of(model)
+    constants = set(graph.initialisers)
+    ends = {
+        role: {i.name: graph.signature(i.name) for i in infos if i.name not in constants}
+        for role, infos in (("inputs", model.graph.input), ("outputs", model.graph.output))
+    }
+    facts: dict[str, Any] = {"opset": graph.opset, **ends, "external_files": external_files(model)}
+    lines = [f"{role}: {', '.join(f'{n} {s}' for n, s in those.items())}" for role, those in ends.items()]
+    lines.append(
+        f"opset {graph.opset}" + (f"; tensors in {', '.join(facts['external_files'])}" * bool(facts["external_files"]))
+    )
+    if meta:
+        return {"kind": "calibrated model", **facts, "calibration": meta}, [*of_provenance(meta), *lines]
+    candidates = output_candidates(graph)
+    try:
+        place = find_place(graph, None, None, probs=False, add=False)
+        where = f"logits: {place.reads}; `attemper export` finds them"
+        facts["logits"] = place.reads
+    except InputError:
+        where = f"where the logits are is not clear: {', '.join(f'{n} ({w})' for n, w in candidates)}"
+        facts["logits"] = None
+    facts["candidates"] = dict(candidates)
+    return {"kind": "model", **facts}, ["an ONNX model; no calibration of attemper's is in it", where, *lines]
+
+
+def of_provenance(meta: dict[str, str]) -> list[str]:
+    """Return what a calibrated model records of itself."""
+    how = {"folded": "folded into its last layer", "inserted": "inserted as nodes"}.get(meta.get("how", ""), "alone")
+    lines = [
+        f"an ONNX model, calibrated by attemper {meta.get('version', '?')}: a {meta.get('map', '?')} map, {how}",
+        f"reads {meta.get('logits', '?')}; {meta.get('output', '?')} holds {meta.get('output_kind', '?')}",
+    ]
+    if "method" in meta:
+        temperature = f", T = {number_of(meta, 'temperature')}" if "temperature" in meta else ""
+        lines.append(
+            f"fitted by {meta['method']} on {meta.get('n_samples', '?')} samples, {meta.get('n_classes', '?')} classes"
+            f"{temperature}; validation NLL {number_of(meta, 'nll')}"
+        )
+        lines.append(f"fitted {meta['fitted_at']}" if "fitted_at" in meta else "when it was fitted is not recorded")
+    try:
+        files = json.loads(meta.get("data", "[]"))
+        lines += [f"data: {DataFile(**file).words()}" for file in files]
+    except (ValueError, TypeError, RecursionError):  # the file may come from anywhere
+        lines.append("data: recorded in a form that cannot be read")
+    return [*lines, f"map: sha256 {meta.get('map_sha256', '?')}"]
+
+
+def number_of(meta: dict[str, str], key: str) -> str:
+    """Write a number short; what is none, as it came."""
+    try:
+        return f"{float(meta[key]):.4g}"
+    except (ValueError, KeyError):
+        return meta.get(key, "?")[:40]
+
+
+def of_scores(path: PathOrURL, spec: InputSpec) -> Found:
+    """Look at a file of logits, piece by piece."""
+    labelled = True
+    try:
+        files = open_scores(path, spec)
+    except AttemperError as error:
+        if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
+            raise
+        labelled = False
+        try:
+            files = open_scores(path, spec, need_labels=False)
+        except AttemperError:
+            raise error from None
+    n, right, seen = 0, 0, set()
+    for piece in files:
+        n += len(piece)
+        if isinstance(piece, LabelledScores):
+            seen.update(piece.labels.tolist())
+            right += int((piece.logits.argmax(axis=1) == piece.labels).sum())
+    kind = "probabilities" if spec.probs else "logits"
+    facts: dict[str, Any] = {"kind": kind, "n_samples": n, "n_classes": files.n_classes}
+    lines = [f"{kind} of {n} samples, {files.n_classes} classes"]
+    if labelled and seen:
+        facts |= {"labels": [min(seen), max(seen)], "classes_seen": len(seen), "accuracy": right / n}
+        lines.append(f"labels {min(seen)} to {max(seen)}, {len(seen)} different; accuracy {right / n:.4f}")
+    else:
+        lines.append("no labels")
+    if files.columns is not None:
+        facts["columns"] = list(files.columns)
+        lines.append(f"{kind} are the columns {listed(files.columns)}")
+    if not isinstance(path, Path):
+        return facts, lines
+    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**facts, "modified": modified}, [*lines, f"last written {modified}"]

@@ -1,0 +1,44 @@
+"""`attemper methods`: what there is."""
+
+from __future__ import annotations
+
+import inspect
+
+from rich.table import Table
+from rich.text import Text
+
+from attemper.calibrators import METHODS
+from attemper.cli.commands import cli
+from attemper.cli.output import out, print_json
+
+
+@cli.command()
+def methods(as_json: bool) -> None:
+    """List the methods, and what each does.
+
+    \b
+    attemper methods
+    """  # noqa: D301 (click wants the control character)
+    about = {name: (inspect.getdoc(cls) or "").partition("\n")[0] for name, cls in METHODS.items()}
+    if as_json:
+        described = {
+            name: {
+                "class": cls.__name__,
+                "title": cls.title,
+                "does": about[name],
+                "parameters": cls.own_params(),
+                "needs": "rows" if cls.sketch_tables is None else "a sketch",
+                "knows_noise": cls.knows_noise,
+                "keeps_arg_max": cls.keeps_arg_max,
+                "package": METHODS.package_of(cls) or "attemper",
+            }
+            for name, cls in METHODS.items()
+        }
+        print_json(described)
+        return
+    table = Table()
+    for column in ("method", "in Python", "needs", "what it does"):
+        table.add_column(column)
+    for name, cls in METHODS.items():
+        table.add_row(name, cls.__name__, "rows" if cls.sketch_tables is None else "a sketch", Text(about[name]))
+    out.print(table)

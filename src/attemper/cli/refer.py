@@ -1,0 +1,376 @@
+"""`attemper refer`: who is decided by the network, and who sees a specialist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from attemper._checks import fraction
+from attemper.calibrators import METHODS, Calibrator, Provenance
+from attemper.cli.commands import cli
+from attemper.cli.inputs import Fitted, load_pair
+from attemper.cli.options import (
+    INPUT,
+    METHOD,
+    OUTPUT,
+    check_noise,
+    confidence_level_option,
+    noise_option,
+    noisy_option,
+    reading,
+    test_argument,
+    val_argument,
+    with_val,
+)
+from attemper.cli.output import out, print_json
+from attemper.data.overlap import warn_of_shared_rows
+from attemper.data.scores import LabelledScores
+from attemper.decisions import (
+    ClassOutcome,
+    Outcome,
+    Policy,
+    outcome_of,
+    policy_for_budget,
+    policy_for_cost,
+    policy_for_miss,
+)
+from attemper.errors import InputError
+from attemper.io import InputSpec
+from attemper.metrics import Estimate
+
+# Few labels fit these, and more would be missing where the threshold is chosen: benchmarks/certificates.py shares.
+FEW_LABELS = ("ts", "ats", "bayes", "ets", "structured")
+
+
+@cli.command()
+@val_argument
+@test_argument
+@click.option(
+    "--max-miss",
+    metavar="R|NAME=R,…",
+    help="At most this rate of misses (decided, and wrongly), guaranteed. With names: of the patients who truly "
+    "have these classes, such as mel=0.1; one threshold keeps all of them.",
+)
+@click.option("--budget", type=float, metavar="SHARE", help="Refer at most this share of the patients.")
+@click.option("--cost-refer", type=float, metavar="COST", help="Cost of a referral, with --cost-miss.")
+@click.option(
+    "--cost-miss",
+    metavar="COST|NAME=COST,…",
+    help="Cost of a wrong prediction; with names that of each true class, such as mel=50,nv=1 (all of them).",
+)
+@click.option(
+    "--predict-least-cost",
+    is_flag=True,
+    help="With costs by class: predict the class of least expected cost. This changes predictions. Without it the most "
+    "probable class is predicted, and only who is referred depends on the costs.",
+)
+@click.option("--method", type=METHOD, default="bayes", show_default=True, help="How to calibrate, on VAL.")
+@click.option(
+    "--map",
+    "map_file",
+    type=INPUT,
+    metavar="MAP",
+    help="Use this fitted map instead; VAL must be other samples than its own.",
+)
+@noisy_option
+@noise_option
+@click.option("--guarantee-level", type=float, default=0.95, show_default=True, help="Confidence of the guarantee.")
+@click.option(
+    "--miss-rate-of",
+    type=click.Choice(["decided", "all"]),
+    help="The miss rate is that of the patients who are decided, or of all. [default: decided; all with names]",
+)
+@click.option("--per-class", is_flag=True, help="A threshold, and the guarantee, for each class that is predicted.")
+@click.option(
+    "--fit-share",
+    type=float,
+    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: 0.2 for "
+    f"{', '.join(FEW_LABELS)}; 0.5 for other methods]",
+)
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
+@click.option(
+    "--save-map",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Where to write the map that was fitted; the policy belongs to it.",
+)
+@confidence_level_option
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the division of VAL and of the bootstrap.",
+)
+@reading()
+@with_val
+def refer(
+    val: str,
+    test: str,
+    max_miss: str | None,
+    budget: float | None,
+    cost_refer: float | None,
+    cost_miss: str | None,
+    predict_least_cost: bool,
+    method: str,
+    map_file: str | None,
+    noisy: bool,
+    noise: str | None,
+    guarantee_level: float,
+    miss_rate_of: str | None,
+    per_class: bool,
+    fit_share: float | None,
+    output: str | None,
+    save_map: str | None,
+    confidence_level: float,
+    seed: int,
+    spec: InputSpec,
+    val_spec: InputSpec,
+    as_json: bool,
+) -> None:
+    """Choose on VAL which cases to refer to a specialist; evaluate that on TEST.
+
+    Patients whose calibrated confidence is above a threshold are decided, the others are referred. Specify what the
+    threshold is for: a rate of misses, a budget of referrals, or costs.
+
+    With --max-miss the rate is guaranteed: of a hundred validation sets at least --guarantee-level would give a
+    threshold that keeps it, among all patients like those of VAL. A map that was fitted on the samples that choose the
+    threshold would void that, so VAL is divided at random (--fit-share). If nothing can be guaranteed, the command
+    reports that, and refers everybody. The guarantee assumes that the samples of VAL are independent draws from the
+    cases to come, and that its labels are right. For a budget or costs all of VAL fits the map.
+
+    \b
+    attemper refer val.npz test.npz --method bayes --max-miss 0.05
+    attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
+    attemper refer val.npz test.npz --budget 0.2
+    attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
+    attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1 --predict-least-cost --classes mel,nv
+    attemper refer val.npz test.npz --max-miss 0.1 -o policy.json --save-map map.json
+    """  # noqa: D301 (click wants the control character)
+    check_asked(max_miss, budget, cost_refer, cost_miss)
+    check_options(map_file, max_miss)
+    if predict_least_cost and cost_miss is None:
+        raise InputError("--predict-least-cost belongs to --cost-refer and --cost-miss")
+    check_noise(noisy, noise)
+    if noisy and (map_file or not METHODS[method].knows_noise):
+        raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
+    fraction("guarantee_level", guarantee_level)
+    share = fraction("fit_share", fit_share or (0.2 if method in FEW_LABELS else 0.5), such_as="0.5")
+    fitted = Fitted.load(map_file) if map_file else None
+    if fitted is not None:
+        if max_miss is None:
+            fitted.warn_of(val)
+        else:
+            check_unseen(fitted, val)
+        fitted.warn_of(test)
+    scores, test_scores, names, *_ = load_pair(val, test, val_spec, spec, fitted)
+    warn_of_shared_rows(scores, test_scores)
+    fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
+    if fitted is not None:
+        calibrator = fitted.calibrator
+    else:
+        calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, input=scores.input, zeros_as=scores.zeros_as)
+        if save_map:
+            calibrator.set_params(classes=None if names is None else list(names))
+        calibrator.fit(fitting)
+    p_val = applied(calibrator, choosing)
+    settings: dict[str, Any] = {"sample_weight": choosing.weights, "classes": names}
+    if max_miss is not None:
+        bounds = rates(max_miss, names, scores.n_classes, rest=1.0, option="--max-miss")
+        by_name = not isinstance(bounds, float)
+        if by_name and (per_class or miss_rate_of == "decided"):
+            raise InputError(
+                "--max-miss with names is about all patients who have a class. Use neither --per-class nor "
+                "--miss-rate-of decided with it."
+            )
+        settings["miss_rate_of"] = miss_rate_of or ("all" if by_name else "decided")
+        settings["per_class"] = "true" if by_name else per_class
+        settings["fit_probs"] = None if fitted else applied(calibrator, fitting)
+        policy = policy_for_miss(p_val, choosing.labels, bounds, confidence_level=guarantee_level, **settings)
+    elif budget is not None:
+        policy = policy_for_budget(p_val, budget, **settings)
+    else:
+        assert cost_refer is not None
+        assert cost_miss is not None
+        settings["cost_miss"] = rates(cost_miss, names, scores.n_classes, rest=None, option="--cost-miss")
+        settings["predict"] = "least_cost" if predict_least_cost else "most_probable"
+        policy = policy_for_cost(p_val, choosing.labels, cost_refer=cost_refer, **settings)
+    found = outcome_of(
+        policy,
+        applied(calibrator, test_scores),
+        test_scores.labels,
+        sample_weight=test_scores.weights,
+        confidence_level=confidence_level,
+        seed=seed,
+    )
+    if output is not None:
+        policy.save(output)
+    if save_map is not None:
+        calibrator.save(save_map, provenance=Provenance.now([val, *(val_spec.labels or ())]))
+    n_fitted = 0 if fitted else len(fitting)
+    if as_json:
+        n = {"n_fitted": n_fitted, "n_chosen": len(choosing)}
+        files = {"output": output, "map": map_file or save_map}
+        print_json({"method": calibrator.method, **n, "policy": policy.to_dict(), "test": found.to_dict(), **files})
+        return
+    how = f"from {map_file}" if fitted else f"fitted on {n_fitted} of {len(scores)} validation samples"
+    out.print(f"Map: {calibrator.method}, {how}. Policy: chosen on {len(choosing)}.")
+    print_outcome(policy, found, confidence_level, noisy)
+    for path in (output, save_map):
+        if path is not None:
+            out.print(f"wrote {path}")
+
+
+def check_options(map_file: str | None, max_miss: str | None) -> None:
+    """Refuse options that have no effect here."""
+    given = click.get_current_context().get_parameter_source
+    for needed, names, why in (
+        (max_miss, ("guarantee_level", "miss_rate_of", "per_class", "fit_share"), "belongs to --max-miss"),
+        (not map_file, ("method", "fit_share", "save_map"), "belongs to a fit; with --map nothing is fitted"),
+    ):
+        for name in names:
+            if not needed and given(name) is click.core.ParameterSource.COMMANDLINE:
+                raise InputError(f"--{name.replace('_', '-')} {why}")
+
+
+def check_unseen(fitted: Fitted, val: str) -> None:
+    """Refuse a VAL that the map was fitted on."""
+    for file in fitted.fitted_on(val):
+        raise InputError(
+            f"{file}: {fitted.path} was fitted on this file (same sha256), so it may not choose the threshold too: the "
+            "guarantee would not hold. Use other samples as VAL, in a file of their own; or leave out --map, so that "
+            "one part of VAL fits a map and the rest chooses (--method, --fit-share)."
+        )
+
+
+def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> None:
+    """Want exactly one of three."""
+    if (cost_refer is None) != (cost_miss is None):
+        raise InputError("--cost-refer and --cost-miss belong together")
+    if [max_miss, budget, cost_refer].count(None) != 2:
+        raise InputError(
+            "expected what the threshold is for. Use exactly one of --max-miss 0.05, --budget 0.2, or --cost-refer 1 "
+            "--cost-miss 50."
+        )
+
+
+def divided(scores: LabelledScores, share: float, seed: int) -> tuple[LabelledScores, LabelledScores]:
+    """Divide at random: one part fits the map, the other chooses the threshold."""
+    n = round(share * len(scores))
+    if not 0 < n < len(scores):
+        raise InputError(
+            f"--fit-share {share} of {len(scores)} validation samples leaves a part with none; give more samples, or a "
+            "fitted map with --map"
+        )
+    order = np.random.default_rng(seed).permutation(len(scores))
+    parts = (np.sort(order[:n]), np.sort(order[n:]))
+    one, two = (
+        replace(
+            scores,
+            values=scores.values[rows],
+            y=scores.labels[rows],
+            weights=None if scores.weights is None else scores.weights[rows],
+        )
+        for rows in parts
+    )
+    return one, two
+
+
+def applied(calibrator: Calibrator, scores: LabelledScores) -> Any:
+    """Calibrated probabilities, in double precision."""
+    return calibrator.predict_proba(replace(scores, values=scores.logits.astype(np.float64), input="logits"))
+
+
+def rates(text: str, names: Sequence[str] | None, n_classes: int, *, rest: float | None, option: str) -> Any:
+    """Read a number, or NAME=NUMBER for classes; the others get ``rest``, and must be named where that is None."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    known = [str(k) for k in range(n_classes)] if names is None else list(names)
+    if len(known) != n_classes:
+        raise InputError(f"--classes: {len(known)} names for {n_classes} columns of logits")
+    values: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.rpartition("=")
+        name = name.strip()
+        try:
+            number = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"{option} {text}: expected a number, or NAME=NUMBER for classes, such as mel=0.1")
+        if name not in known:
+            hint = "" if names is not None else " Use --classes for their names."
+            raise InputError(f"{option}: there is no class {name!r}; there are {', '.join(known[:20])}.{hint}")
+        if name in values:
+            raise InputError(f"{option}: {name!r} is there twice")
+        values[name] = number
+    missing = [name for name in known if name not in values]
+    if missing and rest is None:
+        raise InputError(f"{option}: the class {missing[0]!r} is missing; name all of them")
+    return [values.get(name, rest) for name in known]
+
+
+def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) -> None:
+    """Print the rule and how it fares."""
+
+    def say(text: str) -> None:
+        out.print(text)
+
+    say(f"Rule: {policy.rule()}; refer otherwise." if policy.reached else f"Rule: {policy.rule()}.")
+    say(f"  {policy.rationale}.")
+    for note in policy.notes:
+        say(f"  {note}.")
+    if noisy and policy.guarantee is not None:
+        say(
+            "  The guarantee takes the labels of VAL for the truth; where they are wrong, it is of agreement with them."
+        )
+    everybody = found.all
+    say(f"On the {count(everybody.n)} test samples:")
+    say(f"  {count(everybody.referred)} are referred: {share(found.referred_share)}.")
+    whose = "decided" if found.miss_rate_of == "decided" else "samples"
+    rate = "nobody is decided" if everybody.miss_rate is None else f"{share(everybody.miss_rate)} of the {whose}"
+    g = policy.guarantee
+    asked = f"; asked: at most {g.bound:.1%}" if g is not None and isinstance(g.bound, float) else ""
+    say(
+        f"  Of {count(everybody.errors)} wrong predictions {count(everybody.caught)} are caught, "
+        f"{count(everybody.missed)} are missed: {rate}{asked}."
+    )
+    if found.cost is not None:
+        c = found.cost
+        say(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
+    out.print(table(found.by_class, "true class", "missed, of all", interval))
+    if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
+        out.print(table(found.by_predicted, "predicted as", f"missed, of {found.miss_rate_of}", interval))
+
+
+def table(rows: Sequence[ClassOutcome], first: str, rate: str, interval: float) -> Table:
+    """Show what became of each class."""
+    made = Table()
+    made.add_column(first)
+    for title in ("samples", "referred", "errors caught", "errors missed", f"{rate} ({interval:.0%} interval)"):
+        made.add_column(title, justify="right")
+    for row in rows:
+        if row.n == 0:
+            made.add_row(Text(row.name), "0", "", "", "", "no samples")
+            continue
+        missed = "nobody is decided" if row.miss_rate is None else share(row.miss_rate)
+        made.add_row(Text(row.name), *(count(v) for v in (row.n, row.referred, row.caught, row.missed)), missed)
+    return made
+
+
+def count(value: float) -> str:
+    """Write a number of samples, or a sum of weights."""
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+
+
+def share(value: Estimate) -> str:
+    """Write a share with its interval."""
+    return f"{value.value:.1%} ({value.low:.1%}–{value.high:.1%})"

@@ -1,0 +1,130 @@
+"""`attemper report`: one page for doctors and engineers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from attemper._paths import local
+from attemper.calibrators import METHODS
+from attemper.cli.commands import cli
+from attemper.cli.inputs import bar, clusters_of, ids_of, load_pair
+from attemper.cli.options import (
+    INPUT,
+    OUTPUT,
+    check_noise,
+    confidence_level_option,
+    method_names,
+    noise_option,
+    noisy_option,
+    reading,
+    seed_option,
+    selecting,
+    test_argument,
+    val_argument,
+    with_val,
+)
+from attemper.cli.output import out, print_json
+from attemper.io import InputSpec, ScoreFiles
+
+IMAGE_IDS = "image_id"
+
+
+@cli.command()
+@val_argument
+@test_argument
+@click.option("-o", "--output", type=OUTPUT, default="report.html", show_default=True, help="Where to write the page.")
+@click.option("--images", type=INPUT, metavar="FOLDER", help="Images of the test samples, for the examples.")
+@click.option(
+    "--image-ids",
+    type=INPUT,
+    metavar="NAME|FILE",
+    help="Which image each test sample is: an array of TEST (.npz), or a text file with one name a line. "
+    f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
+)
+@click.option("--title", help="Title of the page. [default: the name of TEST]")
+@click.option("--methods", metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all].")
+@click.option(
+    "--catch",
+    type=float,
+    default=0.8,
+    show_default=True,
+    help="Share of the validation errors that the threshold which the page starts with refers.",
+)
+@selecting
+@noisy_option
+@noise_option
+@confidence_level_option
+@seed_option
+@reading()
+@with_val
+def report(
+    val: str,
+    test: str,
+    output: str,
+    images: str | None,
+    image_ids: str | None,
+    title: str | None,
+    methods: str | None,
+    catch: float,
+    selecting: dict[str, Any],
+    noisy: bool,
+    noise: str | None,
+    confidence_level: float,
+    seed: int,
+    spec: InputSpec,
+    val_spec: InputSpec,
+    as_json: bool,
+) -> None:
+    """Write a page about a classifier: confidence, accuracy, what calibration changes, which cases to refer.
+
+    One file of HTML with everything in it, to read offline, print or share: sentences, sliders for the temperature
+    and for the referral threshold, the comparison of methods, examples, and where it all comes from.
+
+    \b
+    attemper report val.npz test.npz --classes names.txt -o report.html
+    attemper report val.npz test.npz --images folder/ --image-ids image_id
+    """  # noqa: D301 (click wants the control character)
+    from attemper.report import origin, write_report
+
+    check_noise(noisy, noise)
+    pair = load_pair(val, test, val_spec, spec)
+    chosen = method_names(methods)
+    with bar(1 + len(chosen or METHODS)) as (progress, task):
+
+        def tick(method: str) -> None:
+            progress.update(task, description=f"fitting, cross-validating and evaluating {method}", advance=1)
+
+        summary = write_report(
+            output,
+            pair.val,
+            pair.test,
+            classes=pair.names,
+            methods=chosen,
+            images=images,
+            ids=image_names(pair.test_files, image_ids),
+            title=title or f"Calibration report: {Path(test).name}",
+            files=[*origin("validation", pair.val_files.files), *origin("test", pair.test_files.files)],
+            catch=catch,
+            cv=selecting["cv"],
+            **clusters_of(pair, selecting["clusters"], selecting["val_clusters"]),
+            noisy=noisy,
+            noise=noise,
+            confidence_level=confidence_level,
+            seed=seed,
+            tick=tick,
+        )
+    if as_json:
+        print_json({"output": output, "bytes": local(output).stat().st_size, **summary})
+        return
+    for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
+        out.print(sentence)
+    out.print(f"Report: {output}")
+
+
+def image_names(test: ScoreFiles, given: str | None) -> Sequence[Any] | None:
+    """Read which image each test sample is."""
+    return test.names(IMAGE_IDS) if given is None else ids_of(test, "--image-ids", given)

@@ -1,0 +1,117 @@
+"""The commands `sketch` and `merge`: a data set as a small table, and tables as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from attemper._paths import expand_paths
+from attemper.calibrators import METHODS
+from attemper.cli.commands import cli
+from attemper.cli.inputs import open_first, shown_progress
+from attemper.cli.options import (
+    OUTPUT,
+    files_argument,
+    method_names,
+    reading,
+    spreading,
+    t_range_option,
+)
+from attemper.cli.output import print_sketch
+from attemper.errors import InputError
+from attemper.fitting import sketch_source
+from attemper.io import InputSpec
+from attemper.sharded import clear_cache, merge_sketches
+from attemper.sharded.cache import cache_dir_for
+from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part
+
+
+@cli.command()
+@files_argument
+@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json.")
+@click.option(
+    "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
+)
+@click.option("--allow-small", is_flag=True, help="Write a sketch however few the samples are.")
+@click.option(
+    "--methods",
+    metavar="A,B,…",
+    help="Keep only what these methods need, such as ts,bayes: a smaller sketch that reveals less [default: all].",
+)
+@t_range_option
+@reading()
+@spreading
+def sketch(
+    inputs: Sequence[str],
+    output: str,
+    min_samples: int | None,
+    allow_small: bool,
+    methods: str | None,
+    t_range: tuple[float, float] | None,
+    spec: InputSpec,
+    spread: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Reduce a data set to a small table from which some methods can be fitted (`attemper methods`).
+
+    Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once. A sketch
+    holds sums over samples; those of few samples reveal a lot about each, so fewer than 100 need --allow-small.
+
+    \b
+    attemper sketch a.npz -o a.sketch.json
+    attemper sketch a.npz -o a.sketch.json --methods ts,bayes
+    attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4 --retries 2
+    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
+    attemper fit all.sketch.json
+    """  # noqa: D301 (click wants the control character)
+    if allow_small and min_samples is not None:
+        raise InputError(f"--min-samples {min_samples} and --allow-small contradict each other; leave one out")
+    if min_samples is not None and min_samples < MIN_SAMPLES:
+        raise InputError(f"--min-samples {min_samples}: at least {MIN_SAMPLES}; for fewer use --allow-small")
+    paths, parts = expand_paths(inputs), needed(methods)
+    source = open_first(paths, spec, spread)
+    with shown_progress("reading") as progress:
+        made = sketch_source(
+            source, spec, t_range=t_range, parts=parts, cache_dir=cache_dir_for(output), progress=progress, **spread
+        )
+    least = 1 if allow_small else min_samples or MIN_SAMPLES
+    if made.n_samples < least:
+        clear_cache(cache_dir_for(output))
+        raise InputError(
+            f"{output}: not written, since it would be a sketch of {made.n_samples} samples, fewer than {least}. The "
+            "sums of a few samples come close to telling about single ones; of one sample they give its losses away. "
+            "Sketch more data together, or use --allow-small if it stays with you."
+        )
+    made.save(output)
+    clear_cache(cache_dir_for(output))
+    print_sketch(made, output, as_json, n_shards=len(paths))
+
+
+def needed(methods: str | None) -> tuple[Part, ...]:
+    """Return the tables that these methods are fitted from; all of them if none are named."""
+    if methods is None:
+        return ALL_PARTS
+    found: set[Part] = set()
+    for name in method_names(methods) or ():
+        parts = METHODS[name].for_labels(noisy=True).sketch_parts() if name in METHODS else None
+        if parts is None:
+            able = ", ".join(METHODS.from_sketch())
+            raise InputError(f"--methods {methods}: a sketch is not enough for {name!r}; use some of {able}")
+        found.update(parts)
+    return tuple(part for part in ALL_PARTS if part in found)
+
+
+@cli.command()
+@files_argument
+@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the merged sketch.")
+def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
+    """Add sketches: the result is the sketch of all their data together.
+
+    \b
+    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
+    """  # noqa: D301 (click wants the control character)
+    made = merge_sketches(inputs)
+    made.save(output)
+    print_sketch(made, output, as_json)

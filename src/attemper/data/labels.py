@@ -1,0 +1,216 @@
+"""Labels, weights and names of classes, checked; errors name the row and how to fix it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_foreign, reject_masked, to_numpy
+from attemper.errors import InputError, option, setting
+
+__all__ = ["as_clusters", "as_labels", "as_names", "as_weights"]
+
+MAX_WEIGHT = 1e12
+DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
+
+
+def as_labels(
+    labels: Any,
+    n: int,
+    n_classes: int,
+    classes: Sequence[Any] | None = None,
+    name: RowName | None = None,
+    *,
+    takes_classes: bool = True,
+    on_device: bool = False,
+) -> Any:
+    """Labels as column numbers; names are looked up in ``classes``.
+
+    ``takes_classes`` is whether the caller could pass names of the columns, which errors then advise. Labels on a GPU
+    stay there if ``on_device``.
+    """
+    name = name or numbered()
+    if on_device and classes is None and _are_columns(labels, n, n_classes):
+        return labels.detach().long()
+    reject_masked(labels, "labels", DROP_ROWS)
+    if is_foreign(labels):
+        reject_foreign(labels, "labels")
+    by_name = option(
+        "pass their names in column order, classes=[…], to the calibrator or to Scores.from_logits",
+        "use --classes A,B,…, their names in column order (a map has those of its fit)",
+    )
+    if not takes_classes:
+        by_name = "pass [names.index(label) for label in labels], where names lists them in column order"
+    try:
+        y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
+    except ValueError as error:
+        raise InputError(f"labels: {error}; expected one label per row") from None
+    if y.ndim == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected; use labels.ravel()",
+            DataConversionWarning,
+            stacklevel=2,
+        )
+        y = y[:, 0]
+    if y.ndim != 1:
+        hint = f" {_rows_of_labels(y)}" if y.shape == (n, n_classes) else ""
+        raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
+    if len(y) != n:
+        raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row")
+    if classes is not None:
+        return _look_up(y, as_names(classes, n_classes), name)
+    if y.dtype.kind not in "biuf":
+        try:
+            if y.dtype.kind in "cmM":
+                raise TypeError("complex numbers and dates are no column numbers")
+            y = y.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            items = y.tolist()
+            row = next((i for i, item in enumerate(items) if not _is_number(item)), 0)
+            raise InputError(
+                f"labels: {name(row)} is {items[row]!r:.60}. Labels are column numbers 0 … {n_classes - 1}; for "
+                f"names {by_name} (Unknown label type for a classifier otherwise)"
+            ) from None
+    if y.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(y))
+        if bad.size:
+            raise InputError(
+                f"labels: Input y contains NaN or Input y contains infinity or a value too large: "
+                f"{name(bad[0])} is {y[bad[0]]}"
+            )
+        bad = np.flatnonzero(y != np.floor(y))
+        if bad.size:
+            raise InputError(
+                f"labels: {name(bad[0])} is {y[bad[0]]}. Unknown label type: continuous; labels are column numbers"
+            )
+    if y.size and not (y.min() >= 0 and y.max() < n_classes):
+        row = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
+        hint = ""
+        if y.min() >= 1 and y.max() == n_classes:
+            hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {_counted(n_classes)}')}."
+        raise InputError(
+            f"labels: {name(row)} has label {y[row]:.0f}, but there are {n_classes} columns of "
+            f"logits, so labels run from 0 to {n_classes - 1}.{hint} For labels that are not column "
+            f"numbers {by_name}."
+        )
+    return y.astype(np.int64)
+
+
+def as_clusters(clusters: Any, n: int, what: str = "clusters") -> NDArray[Any]:
+    """Return which case (patient, document) each row is of: text or numbers, none missing."""
+    ids = np.asarray(clusters)
+    if ids.shape != (n,):
+        raise InputError(f"{what}: expected one per row, shape ({n},); got shape {ids.shape}")
+    items = ids.tolist()
+    odd = next((i for i, item in enumerate(items) if not isinstance(item, str | int | float) or item != item), None)
+    if odd is not None or (ids.dtype == object and len(set(map(type, items))) > 1):
+        where = "numbers and text together" if odd is None else f"row {odd} is {items[odd]!r}"
+        raise InputError(f"{what}: {where}; expected a name or a number for each row")
+    return ids.astype(str) if ids.dtype == object else ids
+
+
+def _are_columns(labels: Any, n: int, n_classes: int) -> bool:
+    """Whether these are column numbers, one per row, in a tensor on a GPU."""
+    if not on_gpu(labels) or tuple(labels.shape) != (n,) or labels.is_floating_point() or labels.is_complex():
+        return False
+    low, high = labels.detach().long().aminmax()
+    return int(low) >= 0 and int(high) < n_classes
+
+
+def _counted(n_classes: int) -> str:
+    return ",".join(map(str, range(1, n_classes + 1))) if n_classes <= 12 else f"1,2,…,{n_classes}"
+
+
+def _rows_of_labels(y: NDArray[Any]) -> str:
+    """Advise on labels that are N×K."""
+    if y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all():
+        if (y.sum(axis=1) == 1).all():
+            return "They are one-hot: use labels.argmax(axis=1)."
+        return (
+            "Some rows have several classes or none, so classes do not exclude each other: calibrate each class k by "
+            "itself, as two classes with labels[:, k] and, for the logit z of class k, "
+            "np.column_stack([np.zeros_like(z), z])."
+        )
+    return (
+        "For soft labels repeat each row once for each class, weighted: np.repeat(logits, K, axis=0), "
+        "np.tile(np.arange(K), N), sample_weight=labels.ravel()."
+    )
+
+
+def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:
+    column = {label: k for k, label in enumerate(classes)}
+    out = np.empty(len(y), dtype=np.int64)
+    for row, label in enumerate(y.tolist()):
+        if np.ndim(label) != 0 or label not in column:
+            raise InputError(
+                f"labels: {name(row)} is {label!r}, which is not among the {len(classes)} classes: {_brief(classes)}"
+            )
+        out[row] = column[label]
+    return out
+
+
+def _is_number(item: Any) -> bool:
+    try:
+        float(item)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _brief(names: list[Any]) -> str:
+    shown = ", ".join(repr(n) for n in names[:8])
+    return shown + (", …" if len(names) > 8 else "")
+
+
+def as_names(classes: Any, n_classes: int) -> list[Any]:
+    """Names of the classes in column order: text or numbers, none twice."""
+    try:
+        names = list(classes)
+        distinct = len(set(names))
+    except TypeError:
+        names, distinct = [], 0
+    if not names or any(np.ndim(name) != 0 for name in names):
+        raise InputError(
+            f"{setting('classes', classes)}: expected a list of names, one for each column, text or numbers"
+        )
+    if len(names) != n_classes:
+        raise InputError(f"classes: {len(names)} names for {n_classes} columns of logits")
+    if distinct != n_classes:
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InputError(f"classes: expected every name once, got {twice!r} twice")
+    return names
+
+
+def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
+    """Sample weights: one per row, finite, none negative, not all zero."""
+    name = name or numbered()
+    reject_masked(weights, "sample_weight", "To leave those rows out use .filled(0).")
+    if is_foreign(weights):
+        reject_foreign(weights, "sample_weight")
+    try:
+        w = np.asarray(to_numpy(weights) if is_foreign(weights) else weights)
+        if w.dtype.kind == "c":
+            raise TypeError("got complex numbers")
+        w = w.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"sample_weight: {error}; expected one number per row") from None
+    if w.ndim == 0:
+        w = np.full(n, float(w))
+    if w.shape != (n,):
+        raise InputError(f"sample_weight.shape == {w.shape}, expected {(n,)}: one weight per row")
+    bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
+    if bad.size:
+        raise InputError(
+            f"sample_weight: {name(bad[0])} is {w[bad[0]]}; a weight counts repeats of its row: not "
+            f"negative, and at most {MAX_WEIGHT:g}"
+        )
+    if not (w > 1e-100).any():
+        raise InputError("sample_weight: all weights are zero, so there is nothing to fit")
+    return w

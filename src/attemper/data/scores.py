@@ -1,0 +1,337 @@
+"""Scores: the outputs of a classifier, and with labels what was true; validated once, never guessed.
+
+You say whether the numbers are logits or probabilities. Whatever array holds them (NumPy, torch on any device, JAX, …)
+stays where it is; only one chunk at a time is brought to NumPy, so memory is bounded by the chunk. What a fit asks of
+labelled scores is answered by a backend: NumPy, or the GPU that holds the logits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper._checks import renamed
+from attemper._typing import Floats, InputKind, Labels
+from attemper.data.arrays import (
+    CHUNK_ELEMENTS,
+    RowName,
+    SelectedRows,
+    as_matrix,
+    log_probs,
+    numbered,
+    on_gpu,
+    one_line,
+    row_slices,
+    to_numpy,
+)
+from attemper.data.backend import Backend, NumpyRows
+from attemper.data.labels import as_labels, as_weights
+from attemper.data.masks import masks_as_inf
+from attemper.data.plausibility import warn_of_chance, warn_of_probs
+from attemper.data.scan import scan, scan_tensor
+from attemper.errors import InputError, setting
+
+if TYPE_CHECKING:
+    from attemper.torch.rows import DeviceRows
+
+__all__ = ["Chunk", "LabelledScores", "Scores", "labelled"]
+
+# One thread's portion. Its size is fixed, so that sums do not depend on the number of threads.
+BLOCK_ELEMENTS = 1 << 20
+
+# Rows whose predictions are compared with their labels: so many show whether there is any agreement.
+LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22
+
+
+class Chunk(NamedTuple):
+    """Some rows of labelled scores, as NumPy arrays."""
+
+    h: NDArray[Any]
+    y: Labels
+    w: Floats | None
+
+
+class _Settings(TypedDict, total=False):
+    sample_weight: ArrayLike | None
+    classes: Sequence[Any] | None
+    first_row: int
+    name: RowName | None
+
+
+class _ProbsSettings(_Settings, total=False):
+    zeros_as: float | None
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Scores:
+    """Validated scores of N samples over K classes; with labels they are `LabelledScores`.
+
+    Make one with `from_logits` or `from_probs`; the constructor checks nothing.
+
+    Examples
+    --------
+    >>> scores = Scores.from_logits([[2.0, 1.0], [0.0, 3.0]], [0, 1])
+    >>> type(scores).__name__, len(scores), scores.n_classes
+    ('LabelledScores', 2, 2)
+    >>> Scores.from_logits([[2.0, 1.0], [0.0, float("nan")]], [0, 1])
+    Traceback (most recent call last):
+    attemper.errors.InputError: logits: row 1, column 1 is NaN; every logit must be a number \
+(-inf marks a class that is masked out). Fix or drop that row.
+    """
+
+    __repr__ = one_line
+
+    values: Any
+    input: InputKind
+    weights: Floats | None = None
+    bound: float  # no finite logit is larger in magnitude
+    masked: bool  # some logits are −inf, or finite masks, which are read as −inf
+    zeros_as: float | None = None  # what probabilities of exactly zero stand for
+    finite_masks: bool = False  # some of `values` are, and are read as −inf
+
+    @overload
+    @staticmethod
+    def from_logits(logits: Any, labels: None = None, **settings: Unpack[_Settings]) -> Scores: ...
+    @overload
+    @staticmethod
+    def from_logits(logits: Any, labels: Any, **settings: Unpack[_Settings]) -> LabelledScores: ...
+    @staticmethod
+    def from_logits(
+        logits: Any,
+        labels: Any = None,
+        *,
+        sample_weight: Any = None,
+        classes: Sequence[Any] | None = None,
+        first_row: int = 0,
+        name: RowName | None = None,
+    ) -> Scores:
+        """Take logits (or any scores whose softmax is the prediction) as they are.
+
+        Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
+        """
+        values = as_matrix(logits, "logits")
+        return _checked(values, "logits", labels, sample_weight, classes, None, name or numbered(first_row))
+
+    @overload
+    @staticmethod
+    def from_probs(probs: Any, labels: None = None, **settings: Unpack[_ProbsSettings]) -> Scores: ...
+    @overload
+    @staticmethod
+    def from_probs(probs: Any, labels: Any, **settings: Unpack[_ProbsSettings]) -> LabelledScores: ...
+    @staticmethod
+    @renamed(floor="zeros_as")
+    def from_probs(
+        probs: Any,
+        labels: Any = None,
+        *,
+        sample_weight: Any = None,
+        classes: Sequence[Any] | None = None,
+        zeros_as: float | None = None,
+        first_row: int = 0,
+        name: RowName | None = None,
+    ) -> Scores:
+        """Take probabilities; their logarithms are the logits.
+
+        A probability of exactly 0 means that the class is impossible at every temperature. If the zeros only come
+        from rounding, set what they stand for with ``zeros_as`` (half of the smallest number the format can hold is a
+        fair choice, such as 3e-8 for float16). It means the same in every float type; numbers below the smallest
+        normal one of the type (1.2e-38 in float32) count as zeros. There is no default: four libraries that each chose
+        one in silence found four temperatures for the same data.
+        """
+        if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
+            raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
+        values = as_matrix(probs, "probabilities")
+        return _checked(values, "probs", labels, sample_weight, classes, zeros_as, name or numbered(first_row))
+
+    def __len__(self) -> int:
+        """Return N, the number of samples."""
+        return int(self.values.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return int(self.values.shape[1])
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the weights; N when there are none."""
+        return float(len(self)) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def logits(self) -> Any:
+        """The logits, in the array that was passed; of probabilities the logarithms, in double precision."""
+        values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
+        if self.input == "probs":
+            return log_probs(values, self.zeros_as)
+        return masks_as_inf(values) if self.finite_masks else values
+
+    @property
+    def dtype(self) -> Any:
+        """Type of predictions: that of the array that was passed; None where it holds whole numbers."""
+        dtype = self.values.dtype
+        return dtype if "float" in str(dtype) else None
+
+    def rows(self, part: slice) -> NDArray[Any]:
+        """Logits of some rows as NumPy has them, in at least single precision."""
+        values = to_numpy(self.values[part, :])
+        if self.input == "probs":
+            return np.asarray(log_probs(values, self.zeros_as))
+        return np.asarray(masks_as_inf(values)) if self.finite_masks else values
+
+    def chunks(self, *, most_rows: int | None = None) -> Iterator[tuple[slice, Floats]]:
+        """Go through the logits in double precision, some rows at a time."""
+        for part in row_slices(len(self), self.n_classes, most_rows=most_rows):
+            yield part, self.rows(part).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LabelledScores(Scores):
+    """Scores with one label per sample: what a fit or a metric takes.
+
+    `Scores.from_logits` and `Scores.from_probs` make them if labels are passed.
+
+    >>> Scores.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1]).labels
+    array([0, 1])
+    """
+
+    y: Any  # column numbers: NumPy, or a tensor where labels came on the GPU that holds the logits
+    device: DeviceRows | None = None  # logits on a GPU
+
+    @property
+    def labels(self) -> Labels:
+        """Column numbers, as a NumPy array."""
+        return to_numpy(self.y)
+
+    @property
+    def backend(self) -> Backend:
+        """Where the sums of a fit are computed."""
+        return NumpyRows(self) if self.device is None else self.device
+
+    def total(
+        self,
+        function: Callable[[Chunk], NDArray[Any]],
+        dtype: type[np.floating[Any]] | None = None,
+        *,
+        large: float = 1,
+    ) -> Floats:
+        """Sum ``function(chunk)`` over all chunks, on several threads when it is worth it.
+
+        The blocks and the order in which they are added do not depend on the number of threads, so the sum is the same
+        to the last bit. ``dtype`` is what chunks are brought to; None leaves them in single or double precision, as
+        they are. Where there are many, chunks may be up to ``large`` times as large as usual; below 1, all of them are.
+        """
+        elements = int(CHUNK_ELEMENTS * min(max(len(self) * self.n_classes // (16 * CHUNK_ELEMENTS), 1), large))
+
+        def add(block: slice) -> NDArray[Any]:
+            parts = row_slices(block.stop, self.n_classes, elements, first=block.start)
+            total: Any = sum(function(self.chunk(part, dtype)) for part in parts)
+            return np.asarray(total)
+
+        blocks = list(row_slices(len(self), self.n_classes, BLOCK_ELEMENTS))
+        threads = min(len(blocks), _threads())
+        if threads == 1:
+            return np.asarray(sum(map(add, blocks)), dtype=np.float64)
+        with ThreadPoolExecutor(threads) as pool:
+            return np.asarray(sum(pool.map(add, blocks)), dtype=np.float64)
+
+    def chunk(self, part: slice, dtype: type[np.floating[Any]] | None = None) -> Chunk:
+        """Bring some rows to NumPy."""
+        h = self.rows(part)
+        return Chunk(h.astype(dtype or h.dtype, copy=False), to_numpy(self.y[part]), _part(self.weights, part))
+
+    def weighted(self, weights: Floats) -> Self:
+        """Give the samples other weights, wherever they lie."""
+        return replace(self, weights=weights, device=None if self.device is None else self.device.weighted(weights))
+
+    def sample(self, rows: int) -> Self:
+        """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
+        step = -(-len(self) // rows)
+        if step <= 1:
+            return self
+        # A prime step meets every class also where labels repeat in a cycle.
+        while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
+            step += 1
+        part = slice(None, None, step)
+        return replace(
+            self,
+            values=self.values[part, :],
+            y=self.y[part],
+            weights=_part(self.weights, part),
+            device=None if self.device is None else self.device.strided(step),
+        )
+
+    def _warn_of_chance(self) -> None:
+        """Warn where labels and predictions seem to have nothing to do with each other."""
+        y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
+        top = self.backend.tops()
+        weight = float(w.sum())
+        if weight > 0:
+            _, code = np.unique(np.concatenate([y, top]), return_inverse=True)  # few of many classes
+            labels, predictions = (
+                np.bincount(part, w, int(code.max()) + 1).astype(np.float64)
+                for part in (code[: len(y)], code[len(y) :])
+            )
+            warn_of_chance(
+                float((w * (top == y)).sum()) / weight, labels, predictions, weight**2 / float((w * w).sum())
+            )
+
+
+def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
+    """Refuse scores without labels."""
+    if not isinstance(scores, LabelledScores):
+        raise InputError(f"{what}: expected labels, got none; pass one label per row")
+    return scores
+
+
+def _checked(
+    values: Any,
+    kind: InputKind,
+    labels: Any,
+    sample_weight: Any,
+    classes: Sequence[Any] | None,
+    zeros_as: float | None,
+    name: RowName,
+) -> Scores:
+    """Look at every number once; an error names the first that cannot be used."""
+    n, n_classes = values.shape
+    gpu = kind == "logits" and on_gpu(values)
+    y = None if labels is None else as_labels(labels, n, n_classes, classes, name, on_device=gpu)
+    w = None if sample_weight is None else as_weights(sample_weight, n, name)
+    device = None
+    if gpu:
+        limits, values, device = scan_tensor(values, y, w, name)
+    else:
+        limits = scan(values, kind, y, zeros_as, name)
+    more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, **limits._asdict()}
+    if kind == "logits":
+        warn_of_probs(values)
+    if y is None:
+        return Scores(values=values, **more)
+    scores = LabelledScores(values=values, y=y, device=device, **more)
+    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
+    return scores
+
+
+def _part(weights: Floats | None, part: slice) -> Floats | None:
+    return None if weights is None else weights[part]
+
+
+def _threads() -> int:
+    """Two where there are two cores: beyond, Python gains little and each thread holds chunks of its own."""
+    asked = os.environ.get("ATTEMPER_THREADS", "")
+    if asked:
+        if re.fullmatch("0*[1-9][0-9]{0,5}", asked):
+            return int(asked)
+        raise InputError(
+            f"ATTEMPER_THREADS={asked[:20]!r}: expected a whole number, 1 or more. Use ATTEMPER_THREADS=2."
+        )
+    return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

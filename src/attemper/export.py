@@ -1,0 +1,36 @@
+"""Exports: a fitted map where the model runs, as a torch module, in a linear layer, or in an ONNX graph.
+
+torch and onnx are imported when one of these names is first asked for, not with this package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attemper.onnx.calibrate import Export, map_to_onnx, onnx_calibrate
+    from attemper.torch.folding import Folded, fold_into_linear, unfold
+    from attemper.torch.module import to_torch
+
+__all__ = ["Export", "Folded", "fold_into_linear", "map_to_onnx", "onnx_calibrate", "to_torch", "unfold"]
+
+HOMES = {
+    "Export": "attemper.onnx.calibrate",
+    "map_to_onnx": "attemper.onnx.calibrate",
+    "onnx_calibrate": "attemper.onnx.calibrate",
+    "to_torch": "attemper.torch.module",
+    "Folded": "attemper.torch.folding",
+    "fold_into_linear": "attemper.torch.folding",
+    "unfold": "attemper.torch.folding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

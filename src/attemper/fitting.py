@@ -1,0 +1,282 @@
+"""Fit on whatever the data are in: arrays, `Scores`, a sketch, files, or shards for many workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from attemper._checks import same_classes
+from attemper._paths import PathOrURL, expand_paths
+from attemper.calibrators import METHODS, Calibrator
+from attemper.calibrators.streaming import StreamingCalibrator
+from attemper.data.scores import Scores
+from attemper.errors import AttemperError, InputError, InputTypeError, option, setting
+from attemper.io import InputSpec, ScoreFiles, open_scores
+from attemper.io.reading import listed
+from attemper.sharded import fit_sharded, merge_sketches, sketch_pieces, sketch_sharded
+from attemper.sketch import ALL_PARTS, Part, Sketch
+
+__all__ = ["fit_source", "open_for", "sketch_source", "spec_for"]
+
+# A file whose logits take no more memory is fitted as arrays are; a larger one piece by piece, through a sketch.
+IN_MEMORY_BYTES = 256 << 20
+
+AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
+Progress = Callable[[int, int | None], object]
+
+SHARDING = ("engine", "workers", "scheduler", "retries", "resume")
+
+
+def fit_source(
+    calibrator: AnyCalibrator,
+    source: Any,
+    spec: InputSpec | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> AnyCalibrator:
+    """Fit a calibrator on data wherever they are; `attemper fit` does the same.
+
+    Parameters
+    ----------
+    calibrator
+        The recipe. Whether the numbers are logits or probabilities, what zeros stand for and the names of classes are
+        its own parameters (``input``, ``zeros_as``, ``classes``).
+    source
+        Arrays, as a tuple (logits, labels) or (logits, labels, weights); a `Scores`; a `Sketch`; files or patterns, as
+        for `attemper.io.open_scores`; sketches in files (.json); or a list of `Scores` or of tuples, one for each
+        shard. One file of at most 256 MiB of logits is loaded. Larger ones, and several files, are read piece by piece
+        where a sketch is enough for the recipe, else into memory.
+    spec
+        How to read files; its fields are keywords too.
+    cache_dir
+        A folder that caches what is finished of several files, for ``resume=True``.
+    progress
+        Called with the number of finished rows, or files, and of all; the latter may be None.
+    **options
+        Fields of ``spec``; and who works on the files, as for `attemper.sharded.fit_sharded`: ``engine``, ``workers``,
+        ``scheduler``, ``retries``, ``resume``.
+
+    Examples
+    --------
+    >>> from attemper import TemperatureScaling, Sketch
+    >>> logits, labels = [[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 0.0]], [0, 1, 0, 1]
+    >>> round(fit_source(TemperatureScaling(), (logits, labels)).temperature_, 3)
+    1.82
+    >>> round(fit_source(TemperatureScaling(), Sketch.of(logits, labels)).temperature_, 3)
+    1.82
+    """
+    fit_and_return_data(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
+    return calibrator
+
+
+def fit_and_return_data(
+    calibrator: Calibrator,
+    source: Any,
+    spec: InputSpec | None = None,
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Scores | Sketch | None:
+    """Fit, and return the data as they were fitted on; None for arrays."""
+    if not isinstance(calibrator, Calibrator):
+        raise InputTypeError(f"calibrator: expected one such as TemperatureScaling(), got {calibrator!r}")
+    source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
+    sharding = {name: options.pop(name) for name in SHARDING if name in options}
+    given = _updated(spec, options)
+    spec = spec_for(calibrator, given)
+    if given.zeros_as is not None and calibrator.zeros_as is None:  # predictions would take zeros for something else
+        made = f"{type(calibrator).__name__}(input='probs', zeros_as={given.zeros_as!r})"
+        raise InputError(f"zeros_as={given.zeros_as!r}: the calibrator needs it too, for predictions. Use {made}.")
+    if isinstance(source, Scores | Sketch) or _is_arrays(source):
+        _reject_options("arrays" if isinstance(source, tuple) else type(source).__name__, spec, sharding)
+        if isinstance(source, Sketch):
+            calibrator.fit_sketch(source)
+        elif isinstance(source, Scores):
+            calibrator.fit(source)
+        else:
+            calibrator.fit(*source)
+        return source if isinstance(source, Scores | Sketch) else None
+    files = None
+    if isinstance(source, ScoreFiles):
+        if given not in (InputSpec(), source.spec):
+            raise InputError(f"{next(iter(given.non_defaults()))}: these files are open; pass it to open_scores")
+        spec = spec_for(calibrator, source.spec)
+        files = source if spec == source.spec else open_scores([reader.path for reader in source.readers], spec)
+    paths = [reader.path for reader in files.readers] if files is not None else _paths(source)
+    if paths is not None and _are_sketches(paths):
+        _reject_options(str(paths[0]), spec, sharding)
+        total = merge_sketches(paths)
+        calibrator.fit_sketch(total)
+        return total
+    if calibrator.sketch_parts() is None:
+        if sharding or paths is None:
+            what = f"{_name_of(sharding)}: " if sharding else ""
+            raise InputError(
+                f"{what}{calibrator.method} cannot be fitted from sketches of shards: it needs the logits themselves, "
+                f"all in one place. Use one of {', '.join(METHODS.from_sketch())}."
+            )
+        files = files or open_scores(paths, spec)
+    elif paths is None or len(paths) > 1 or sharding:
+        shards = source if paths is None else paths
+        fit_sharded(calibrator, shards, spec, progress=progress, cache_dir=cache_dir, **sharding)
+        return calibrator.sketch_
+    else:
+        files = files or open_scores(paths, spec)
+        if files.n_bytes > IN_MEMORY_BYTES:
+            assert isinstance(calibrator, StreamingCalibrator)
+            calibrator.fit_passes(lambda **settings: _sketch(files, progress, **settings))
+            return calibrator.sketch_
+    scores = files.load(progress)
+    calibrator.fit(scores)
+    return scores
+
+
+def sketch_source(
+    source: Any,
+    spec: InputSpec | None = None,
+    *,
+    t_range: tuple[float, float] | None = None,
+    parts: Iterable[Part] = ALL_PARTS,
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    **sharding: Any,
+) -> Sketch:
+    """Sketch files or shards, or add sketches that were made before; see `fit_source`."""
+    spec = spec or InputSpec()
+    source = list(source) if isinstance(source, Iterator) else source
+    files = source if isinstance(source, ScoreFiles) else None
+    paths, parts = None if files is not None else _paths(source), tuple(parts)
+    if paths is not None and _are_sketches(paths):
+        _reject_options(str(paths[0]), spec, sharding)
+        total = merge_sketches(paths)
+        if t_range not in (None, total.t_range):
+            raise InputError(
+                f"{setting('t_range', t_range)}: {paths[0]} covers {total.t_range}, which is fixed when a sketch is "
+                "made of logits"
+            )
+        return total.only(parts)
+    if files is not None or (paths is not None and len(paths) == 1 and not sharding):
+        return _sketch(files or open_scores(paths or (), spec), progress, t_range=t_range, parts=parts)
+    return sketch_sharded(
+        source if paths is None else paths,
+        spec,
+        t_range=t_range,
+        parts=parts,
+        cache_dir=cache_dir,
+        progress=progress,
+        **sharding,
+    )
+
+
+def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSpec:
+    """Read files as a calibrator expects them: its input kind, zeros and classes; options may only repeat them.
+
+    ``name`` is the file that the calibrator is from.
+    """
+
+    def known(preposition: str) -> str:
+        return f"{name} was fitted {preposition}" if name else f"{type(calibrator).__name__} expects"
+
+    if calibrator.input == "logits" and (spec.probs or spec.zeros_as is not None):
+        given = option("input='probs'", "--probs") if spec.probs else setting("zeros_as", spec.zeros_as)
+        raise InputError(
+            f"""{given}: {known("on")} logits; pass logits, such as the logarithms of the """
+            "probabilities, and leave the option out"
+        )
+    zeros_as = spec.zeros_as if calibrator.zeros_as is None else calibrator.zeros_as
+    if spec.zeros_as not in (None, zeros_as):
+        raise InputError(f"{setting('zeros_as', spec.zeros_as)}: {known('with')} {zeros_as:g}; leave the option out")
+    names = spec.class_names if calibrator.classes is None else tuple(map(str, calibrator.classes))
+    if spec.class_names not in (None, names):
+        raise InputError(
+            f"{option('classes', '--classes')} {listed(spec.class_names or ())}: "
+            f"{known('for')} {listed(names or ())}, in this order; leave the option out"
+        )
+    classes = spec.classes if calibrator.classes is None else tuple(calibrator.classes)
+    return spec.updated(input=calibrator.input, zeros_as=zeros_as, classes=classes)
+
+
+def open_for(
+    calibrator: Calibrator, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], spec: InputSpec, name: str
+) -> ScoreFiles:
+    """Open files for a fitted calibrator, from the file ``name``, as it knows them."""
+    why = f" ({name} was fitted on probabilities.)" if calibrator.input == "probs" else ""
+    spec = spec_for(calibrator, spec, name)
+    try:
+        files = replace(open_scores(paths, spec), why=why)
+    except AttemperError as error:
+        raise type(error)(f"{error}{why}") from None
+    try:
+        same_classes(calibrator.n_features_in_, files.n_classes, of=name, where=str(files.readers[0].path))
+    except InputError as error:
+        keys = option("labels_key or logits_key", "--labels-key or --logits-key")
+        raise InputError(
+            f"{error}. If a table holds other columns, use {keys}; for answer options use "
+            f"{option('columns', '--columns')}."
+        ) from None
+    return files
+
+
+def _updated(spec: InputSpec | None, options: dict[str, Any]) -> InputSpec:
+    if not isinstance(spec, InputSpec | None):
+        raise InputTypeError(f"spec: expected an InputSpec, got {type(spec).__name__}; or pass its fields as keywords")
+    return (spec or InputSpec()).updated(**options)
+
+
+def _is_arrays(source: Any) -> bool:
+    """Tell (logits, labels[, weights]) from a tuple of paths, Scores or shards."""
+    return (
+        isinstance(source, tuple)
+        and len(source) in (2, 3)
+        and not any(isinstance(part, str | os.PathLike | Scores | Sketch | tuple) for part in source)
+    )
+
+
+def _paths(source: Any) -> list[PathOrURL] | None:
+    """Return the files; None for shards in memory."""
+    if not isinstance(source, str | os.PathLike | Iterable):
+        raise InputTypeError(f"source: expected arrays, Scores, a Sketch or files, got {type(source).__name__}")
+    given = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if given and not all(isinstance(path, str | os.PathLike) for path in given):
+        return None
+    return expand_paths(given)
+
+
+def _are_sketches(paths: list[PathOrURL]) -> bool:
+    """Tell sketches that were made before from files of logits."""
+    sketches = [path for path in paths if path.suffix.lower() == ".json"]
+    if sketches and len(sketches) < len(paths):
+        raise InputError(
+            f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
+            f"{option('Sketch.of', '`attemper sketch`')} and pass sketches alone"
+        )
+    return bool(sketches)
+
+
+def _reject_options(what: str, spec: InputSpec, sharding: dict[str, Any]) -> None:
+    """Refuse options of reading files, and of workers, where there are no files of logits."""
+    if sharding:
+        raise InputError(f"{what}: {_name_of(sharding)} is for files of logits")
+    for name in spec.non_defaults():
+        if name not in ("input", "zeros_as", "classes", "skip_empty", "need_labels"):
+            flag = option(name, "--" + name.replace("_", "-"))
+            raise InputError(
+                f"{what}: {flag} is for files of logits; a sketch holds none any more, so pass it where the sketch is "
+                f"made ({option('sketch_sharded', '`attemper sketch`')})"
+            )
+
+
+def _name_of(options: dict[str, Any]) -> str:
+    name = next(iter(options))
+    return option(name, "--" + name)
+
+
+def _sketch(files: ScoreFiles, progress: Progress | None, **settings: Any) -> Sketch:
+    made = sketch_pieces(files.watched(progress), **settings)
+    assert made is not None  # reading rejects empty input
+    return made

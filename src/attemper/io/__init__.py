@@ -1,0 +1,12 @@
+"""Scores from files and probabilities to files, a bounded piece at a time.
+
+The road of the data: a format module (`npy`, `npz`, `safetensors`, `csv`,
+`parquet`) reads blocks of plain arrays; `sources` makes validated `Scores` of
+them; `results` writes what comes out.
+"""
+
+from attemper.io.results import ProbRows, write_probs
+from attemper.io.sources import ScoreFiles, check_alike, open_scores, paired
+from attemper.io.spec import InputSpec
+
+__all__ = ["InputSpec", "ProbRows", "ScoreFiles", "check_alike", "open_scores", "paired", "write_probs"]

@@ -1,0 +1,308 @@
+"""Files that hold whole arrays (npy, npz, safetensors), read some rows at a time.
+
+A format only has to return what arrays there are (`Header`) and a stream that stands at an array's first byte. Shapes,
+types and sizes are checked here, before anything is allocated: a header may claim anything.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from io import BufferedIOBase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._limits import check_memory
+from attemper._paths import InputFile, PathOrURL
+from attemper.data.arrays import reshaping
+from attemper.data.sequences import position_name, zeros_and_ones
+from attemper.errors import FileError, InputError, option
+from attemper.io.reading import Block, Reader, listed, parsing, rows_per_block
+from attemper.io.spec import InputSpec
+
+__all__ = ["ArrayReader", "ArraySource", "Header", "read_names", "read_npy_header"]
+
+NUMBERS = "fiu"
+NUMBERS_OR_BOOLEANS = "fiub"
+NUMBERS_OR_NAMES = "fiubUS"
+
+OpenArray = Callable[[str], BufferedIOBase]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of a file declares about one of its arrays."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    n_bytes: int  # what is really there for its data
+    fortran: bool = False  # stored column after column
+    bfloat16: bool = False  # then dtype is uint16: NumPy has no such type
+    start: int = 0  # where the data begin in the file
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * math.prod(self.shape[1:])
+
+
+class ArraySource(ABC):
+    """A file with named arrays."""
+
+    file: InputFile
+    names: Collection[str]
+
+    @abstractmethod
+    def header(self, key: str) -> Header:
+        """Return what the file declares about one of its arrays."""
+
+    @contextmanager
+    def reading(self) -> Iterator[OpenArray]:
+        """Open the file; the function returned opens a stream that stands at the first byte of an array's data."""
+        with ExitStack() as stack:
+
+            def open_array(key: str) -> BufferedIOBase:
+                stream = stack.enter_context(self.file.open())
+                stream.seek(self.header(key).start)
+                return stream
+
+            yield open_array
+
+
+@dataclass(frozen=True, eq=False)
+class _Array:
+    """One array of a source, checked: numbers or names, one entry per row."""
+
+    source: ArraySource
+    key: str
+    header: Header
+
+    def __str__(self) -> str:
+        return f"{self.source.file.path}: {self.key!r}"
+
+    def flattened(self) -> _Array:
+        """See sequences of positions as rows: they lie one after the other."""
+        if self.header.fortran:
+            raise FileError(f"{self} is stored column after column; save it with numpy.ascontiguousarray")
+        b, length, *more = self.header.shape
+        return replace(self, header=replace(self.header, shape=(b * length, *more)))
+
+
+class _ArrayStream:
+    """One array being read from first row to last, ``offset`` rows further on than the others."""
+
+    def __init__(self, array: _Array, stream: BufferedIOBase, offset: int = 0) -> None:
+        self._array, self._stream, self._offset = array, stream, offset
+        self._start = stream.tell()
+        if offset:
+            self._rows(0, min(offset, array.header.shape[0]))
+
+    def read(self, first: int, rows: int) -> NDArray[Any]:
+        """Read the next rows; what would lie beyond the end is zeros."""
+        there = min(rows, self._array.header.shape[0] - first - self._offset)
+        array = self._rows(first + self._offset, there)
+        missing = np.zeros((rows - there, *array.shape[1:]), array.dtype)
+        return np.concatenate([array, missing]) if len(missing) else array
+
+    def _rows(self, first: int, rows: int) -> NDArray[Any]:
+        """Read rows from ``first`` on, where the stream stands unless columns lie one after the other."""
+        header = self._array.header
+        dtype, shape = header.dtype, header.shape
+        if not header.fortran:
+            return self._native(self._bytes(rows * header.row_bytes).view(dtype).reshape(rows, *shape[1:]))
+        columns = np.empty((shape[1], rows), dtype)
+        for k in range(shape[1]):
+            with parsing(self._array.source.file.path, "array data"):
+                self._stream.seek(self._start + (k * shape[0] + first) * dtype.itemsize)
+            columns[k] = self._bytes(rows * dtype.itemsize).view(dtype)
+        return self._native(columns.T)
+
+    def _bytes(self, n: int) -> NDArray[np.uint8]:
+        raw = np.empty(n, dtype=np.uint8)
+        with parsing(self._array.source.file.path, "array data"):
+            got = self._stream.readinto(raw.data)
+        if got != n:
+            raise FileError(f"{self._array}: the file ends in the middle of the data; write it again")
+        return raw
+
+    def _native(self, array: NDArray[Any]) -> NDArray[Any]:
+        if self._array.header.bfloat16:  # the upper half of a float32
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        if array.dtype.kind == "S":
+            try:
+                return np.strings.decode(array, "utf-8")
+            except UnicodeDecodeError:
+                raise FileError(f"{self._array}: names that are not UTF-8 text") from None
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return array.astype(np.float64)
+        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+class ArrayReader(Reader):
+    """Logits, labels and weights from the arrays of a file."""
+
+    def __init__(self, source: ArraySource, spec: InputSpec, labels: ArraySource | None = None) -> None:
+        self.path = source.file.path
+        self.source = source
+        self._values = values = _array(source, spec.values_key, option("logits_key", "--logits-key"), NUMBERS)
+        shape = values.header.shape
+        if len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
+            counts = option("ignore_index, mask_key, next_token or columns", "--ignore-index, --mask-key, …")
+            hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
+            raise InputError(
+                f"{values} has shape {shape}; expected two dimensions, one row per sample and one "
+                f"column per class. {reshaping(len(shape), spec.values_key)}{hint if len(shape) == 3 else ''}"
+            )
+        self.length = shape[1] if len(shape) == 3 else None
+        self._next = spec.next_token
+        if spec.next_token and self.length is None:
+            raise InputError(
+                f"{values} has shape {shape}; {option('next_token', '--next-token')} needs (B, L, V), to know "
+                "where a sequence ends"
+            )
+        self.n_rows, self.n_classes = math.prod(shape[:-1]), shape[-1]
+        self.n_bytes = math.prod(shape) * values.header.dtype.itemsize
+        self._labels = self._weights = self._mask = None
+        if labels is not None:
+            self._labels = _array(labels, "labels", option("labels", "--labels"), NUMBERS_OR_NAMES)
+        elif spec.reads_labels:
+            by = option("labels_key", "--labels-key")
+            self._labels = _array(source, spec.labels_key or "labels", by, NUMBERS_OR_NAMES)
+        if spec.weights_key is not None:
+            self._weights = _array(source, spec.weights_key, option("weights_key", "--weights-key"), NUMBERS)
+        if spec.mask_key is not None:
+            self._mask = _array(source, spec.mask_key, option("mask_key", "--mask-key"), NUMBERS_OR_BOOLEANS)
+        for part in (self._labels, self._weights, self._mask):
+            if part is not None:
+                _check_one_per_row(part, values)
+        if self.length is not None:
+            self._values = values.flattened()
+            self._labels, self._weights, self._mask = (
+                None if part is None else part.flattened() for part in (self._labels, self._weights, self._mask)
+            )
+
+    def names(self, key: str) -> list[Any] | None:  # noqa: D102 (as in `Reader`)
+        return read_names(self.source, key) if key in self.source.names else None
+
+    def blocks(self) -> Iterator[Block]:  # noqa: D102
+        assert self.n_rows is not None
+        parts = [part for part in (self._labels, self._weights, self._mask) if part is not None]
+        # Logits narrower than float64 may be widened on the way, so count them as such.
+        step = rows_per_block(8 * self.n_classes + sum(part.header.row_bytes for part in parts))
+        with ExitStack() as stack:
+            opened: dict[int, OpenArray] = {}
+
+            def stream(array: _Array, offset: int = 0) -> _ArrayStream:
+                source = array.source
+                if id(source) not in opened:
+                    opened[id(source)] = stack.enter_context(source.reading())
+                return _ArrayStream(array, opened[id(source)](array.key), offset)
+
+            def column(array: _Array | None, offset: int = 0) -> Callable[[int, int], NDArray[Any] | None]:
+                if array is None:
+                    return lambda first, rows: None
+                entries = stream(array, offset)
+                return lambda first, rows: entries.read(first, rows).reshape(rows)
+
+            values, labels = stream(self._values), column(self._labels, int(self._next))
+            weights, mask = column(self._weights), column(self._mask)
+            next_mask = column(self._mask if self._next else None, 1)
+            for first in range(0, self.n_rows, step):
+                at = first, min(step, self.n_rows - first)
+                yield Block(values.read(*at), labels(*at), weights(*at), self._counts(*at, mask(*at), next_mask(*at)))
+
+    def _counts(
+        self, first: int, rows: int, mask: NDArray[Any] | None, next_mask: NDArray[Any] | None
+    ) -> NDArray[np.bool_] | None:
+        """Return which rows count; a pair of this position and the next only if both do."""
+        if mask is None and not self._next:
+            return None
+        numbers = np.arange(first, first + rows)
+        counts = np.ones(rows, dtype=bool)
+        if mask is not None:
+            try:
+                counts = zeros_and_ones(mask, position_name(numbers, self.length))
+            except InputError as error:
+                raise InputError(f"{self.path}: {error}") from None
+        if self._next:
+            counts = counts & ((numbers + 1) % (self.length or 1) != 0)
+        return counts if next_mask is None else counts & (next_mask == 1)
+
+
+def _array(source: ArraySource, key: str, by: str, kinds: str) -> _Array:
+    if key not in source.names:
+        known = f"{source.file.path}: holds no array {key!r}; it holds {listed(source.names)}."
+        probs = f""" If the input is probabilities, use {option("input='probs'", "--probs")}."""
+        raise FileError(
+            f"{known} Use {by} to choose one.{probs if key == 'logits' and 'probs' in source.names else ''}"
+        )
+    header = source.header(key)
+    part = _Array(source, key, header)
+    if header.dtype.hasobject:
+        raise FileError(
+            f"{part} holds pickled Python objects, which could run code; not read. Save it again as an array "
+            "of numbers (or of text, for names)."
+        )
+    if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
+        expected = "numbers or names" if kinds == NUMBERS_OR_NAMES else "numbers"
+        raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
+    declared = header.dtype.itemsize * math.prod(header.shape)
+    if declared > header.n_bytes:
+        raise FileError(
+            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
+            f"{header.n_bytes}: truncated or damaged; write it again"
+        )
+    if declared < header.n_bytes:
+        raise FileError(
+            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
+            f"{header.n_bytes}: more than one array, or damaged; write one array"
+        )
+    # Narrower numbers are widened to float64.
+    check_memory(max(declared, 8 * math.prod(header.shape)), source.file.size, str(part))
+    return part
+
+
+def read_names(source: ArraySource, key: str) -> list[Any]:
+    """Read a whole list of names or whole numbers, checked before anything is allocated."""
+    part = _array(source, key, option("logits_key", "--logits-key"), NUMBERS_OR_NAMES)
+    shape, dtype = part.header.shape, part.header.dtype
+    if len(shape) != 1 or dtype.kind not in "iuUS":
+        raise InputError(f"{part} has shape {shape} and dtype {dtype}; expected a list of names or whole numbers")
+    with source.reading() as open_array:
+        return list(_ArrayStream(part, open_array(key)).read(0, shape[0]).tolist())
+
+
+def _check_one_per_row(part: _Array, values: _Array) -> None:
+    *rows, _ = values.header.shape
+    n, shape = rows[0], part.header.shape
+    if shape == tuple(rows) or (len(rows) == 1 and shape == (n, 1)):
+        return
+    hint = " If each row has a single 1 and else 0, save labels.argmax(axis=1)." if shape == values.header.shape else ""
+    each = "row" if len(rows) == 1 else "position"
+    raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}.{hint}")
+
+
+def read_npy_header(stream: BufferedIOBase, path: PathOrURL, size: int) -> Header:
+    """Read the header of an array in NumPy's format, of which ``size`` bytes are there in all."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    # Warnings: about the age of the file or of its type's name; what counts is the header that comes out.
+    with parsing(path, "a NumPy array"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        version = np.lib.format.read_magic(stream)
+        if version not in readers:  # (3, 0) is for fields with names beyond Latin-1; scores have no fields
+            raise FileError(f"{path}: a NumPy array of format version {version}; expected plain numbers")
+        shape, fortran, dtype = readers[version](stream)
+    if any(length < 0 for length in shape):
+        raise FileError(f"{path}: damaged: its header claims the shape {shape}")
+    start = stream.tell()
+    return Header(dtype, tuple(map(int, shape)), size - start, fortran and len(shape) > 1, start=start)

@@ -1,0 +1,172 @@
+"""Comma-separated text with a line of column names; one column per class."""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from io import BufferedIOBase
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attemper._json import atomic
+from attemper._paths import InputFile
+from attemper.errors import FileError, InputError, option
+from attemper.io.reading import Block, Reader, check_digits, number_from, rows_per_block
+from attemper.io.spec import InputSpec
+from attemper.io.table import LABEL, PREDICTION, PROB, choose_columns, reject_arrays
+from attemper.io.writing import Layout, ProbRows
+
+__all__ = ["CsvReader", "text_cell", "write_csv"]
+
+# A line is read whole; even 500 000 classes with twenty digits each take less. Its cells take twenty times as much.
+MAX_LINE_BYTES = 16 << 20
+# Spreadsheets run a cell that begins so as a formula; an apostrophe before it makes it text (OWASP, "CSV injection").
+FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－−＠]")
+
+
+class CsvReader(Reader):
+    """A table in text, its header read."""
+
+    def __init__(self, file: InputFile, spec: InputSpec, labels: InputFile | None) -> None:
+        reject_arrays(file.path, spec, labels)
+        self._file, self.path, self.n_bytes = file, file.path, file.size
+        with file.open() as stream:
+            self._names = self._header(self._records(stream))
+        self._chosen = choose_columns(self.path, self._names, spec)
+        self.columns = self._chosen.logits
+        self.n_classes = len(self.columns)
+
+    def blocks(self) -> Iterator[Block]:  # noqa: D102
+        place = {name: i for i, name in enumerate(self._names)}
+        chosen = self._chosen
+        pick: Callable[[list[str]], tuple[str, ...]] = itemgetter(*[place[name] for name in chosen.logits])
+        step = rows_per_block(8 * self.n_classes)
+        with self._file.open() as stream:
+            records = self._records(stream)
+            if self._header(records) != self._names:
+                raise FileError(f"{self.path}: the file changed while it was read")
+            values, labels, weights = array("d"), list[str](), array("d")
+            n = 0
+            for line, record in records:
+                if len(record) != len(self._names):
+                    raise FileError(
+                        f"{self.path}: line {line} has {len(record)} fields, but the header has "
+                        f"{len(self._names)}; fix that line"
+                    )
+                try:
+                    cells = pick(record)
+                    check_digits("".join(cells))  # of all at once, which is faster than `number_from` for each
+                    values.extend(map(float, cells))
+                    if chosen.weight is not None:
+                        weights.append(number_from(record[place[chosen.weight]]))
+                except ValueError:
+                    raise self._not_a_number(line, record, place) from None
+                if chosen.label is not None:
+                    labels.append(_unquoted(record[place[chosen.label]].strip()))
+                n += 1
+                if n == step:
+                    yield self._block(n, values, labels, weights)
+                    values, labels, weights, n = array("d"), [], array("d"), 0
+            if n:
+                yield self._block(n, values, labels, weights)
+
+    def _block(self, n: int, values: array[float], labels: list[str], weights: array[float]) -> Block:
+        return Block(
+            np.frombuffer(values).reshape(n, self.n_classes),
+            np.array(labels, dtype=object) if self._chosen.label is not None else None,
+            np.frombuffer(weights) if self._chosen.weight is not None else None,
+        )
+
+    def _records(self, stream: BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
+        """Give records with the line that each ends on; blank lines are left out."""
+        reader = csv.reader(self._lines(stream), strict=True)
+        try:
+            for record in reader:
+                if record:
+                    yield reader.line_num, record
+        except csv.Error as error:
+            raise FileError(
+                f"{self.path}: line {reader.line_num}: {error}; look for a quotation mark that is not closed"
+            ) from None
+
+    def _lines(self, stream: BufferedIOBase) -> Iterator[str]:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES):
+            number += 1
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                raise FileError(f"{self.path}: line {number} is not UTF-8 text; save it as UTF-8") from None
+            if "\0" in text:
+                raise FileError(f"{self.path}: line {number} holds a NUL byte, so this is not text; save it as UTF-8")
+            if len(line) == MAX_LINE_BYTES:
+                raise FileError(f"{self.path}: line {number} is longer than {MAX_LINE_BYTES} bytes; not a table")
+            yield text
+
+    def _header(self, records: Iterator[tuple[int, list[str]]]) -> list[str]:
+        _, names = next(records, (0, None))
+        if names is None:
+            raise FileError(f"{self.path}: holds nothing but blank lines; write it again")
+        names = [name.strip() for name in names]
+        if all(map(_is_number, names)):
+            raise FileError(
+                f"{self.path}: the first line holds numbers only; a line of column names must come first, "
+                "such as label,logit_0,logit_1"
+            )
+        if len(names) == 1:
+            raise FileError(
+                f"{self.path}: the first line holds one column, {names[0][:60]!r}; separate columns by commas"
+            )
+        return names
+
+    def _not_a_number(self, line: int, record: list[str], place: dict[str, int]) -> InputError:
+        read = [*self._chosen.logits, *([self._chosen.weight] if self._chosen.weight is not None else [])]
+        name = next(name for name in read if not _is_number(record[place[name]]))
+        cell = record[place[name]][:60]
+        return InputError(
+            f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Fix or drop that line; if the "
+            f"column holds no logits, use {option('logits_key', '--logits-key')} with what the names of the others "
+            "begin with."
+        )
+
+
+def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
+    """Write label, prediction and one column per class, prob_0, … or prob_<name>."""
+    heads = {"labels": LABEL, "predictions": PREDICTION}
+    classes = layout.classes or range(layout.n_classes)
+    # As many digits as it takes to read the same number again.
+    text: Callable[[float], str] = repr if layout.dtype.itemsize == 8 else "{:.9g}".format
+    with atomic(path, "w") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow([*(heads[name] for name in layout.extras), *(f"{PROB}{k}" for k in classes)])
+        for piece in rows:
+            extras = [list(map(text_cell, layout.names(getattr(piece, name)))) for name in layout.extras]
+            for i, row in enumerate(piece.probs.tolist()):
+                writer.writerow([*(column[i] for column in extras), *map(text, row)])
+
+
+def text_cell(value: Any) -> Any:
+    """Return a cell of a text column that no spreadsheet runs as a formula; numbers stay as they are.
+
+    >>> [text_cell(value) for value in ("cat", "=1+1", "-1", -1, "'=1")]
+    ['cat', "'=1+1", '-1', -1, "''=1"]
+    """
+    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not _is_number(value) else value
+
+
+def _unquoted(text: str) -> str:
+    """Take back what `text_cell` put before a name."""
+    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        number_from(text)
+    except ValueError:
+        return False
+    return True

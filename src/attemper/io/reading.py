@@ -1,0 +1,121 @@
+"""What every reader shares: the block that it returns, and how it fails."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._paths import PathOrURL, checked_file, opened
+from attemper.errors import AttemperError, FileError
+
+__all__ = [
+    "Block",
+    "Reader",
+    "check_digits",
+    "listed",
+    "number_from",
+    "parsing",
+    "read_lines",
+    "rows_per_block",
+]
+
+# Enough rows to keep several threads busy, small against any machine's memory.
+BLOCK_BYTES = 32 << 20
+# Names, one a line: enough for a million classes or images.
+MAX_TEXT_BYTES = 32 << 20
+
+
+class Block(NamedTuple):
+    """Some consecutive rows of a file, as they stand there."""
+
+    values: NDArray[Any]
+    labels: NDArray[Any] | None
+    weights: NDArray[Any] | None
+    counts: NDArray[np.bool_] | None = None  # which rows count; None: all
+
+
+class Reader(ABC):
+    """One file, its header read and checked, its rows still on disk."""
+
+    path: PathOrURL
+    n_classes: int
+    n_bytes: int  # about the memory that the logits take
+    n_rows: int | None = None  # None where it takes reading to the end to know it
+    length: int | None = None  # L, where rows are the positions of sequences
+    columns: tuple[str, ...] | None = None  # names of the class columns, where the format has them
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """Read the rows in order, a bounded block at a time."""
+
+    def names(self, key: str) -> list[Any] | None:
+        """Read a whole list of names or whole numbers; None where the file has no such array."""
+        return None
+
+
+def rows_per_block(row_bytes: int) -> int:
+    """How many rows of this size make one block; at least one."""
+    return max(1, BLOCK_BYTES // max(1, row_bytes))
+
+
+def read_lines(path: PathOrURL) -> list[str]:
+    """Read a text file with one name a line; blank lines count."""
+    checked_file(path, one=True)
+    with opened(path) as stream:
+        text = stream.read(MAX_TEXT_BYTES + 1)
+    if len(text) > MAX_TEXT_BYTES:
+        raise FileError(f"{path}: more than {MAX_TEXT_BYTES} bytes; expected a list of names, one a line")
+    try:
+        return text.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
+
+
+@contextmanager
+def parsing(path: PathOrURL, what: str) -> Iterator[None]:
+    """Wrap one call of a parser that is not ours.
+
+    On damaged bytes zipfile, numpy and pyarrow raise whatever their inside runs
+    into (struct.error, KeyError, OSError, SyntaxError, …), and the list differs
+    between versions; so the catch is broad and the wrapped call is small.
+    """
+    try:
+        yield
+    except (AttemperError, MemoryError):
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+        raise FileError(
+            f"{path}: cannot be read as {what}, perhaps damaged or truncated ({reason}); write it again"
+        ) from None
+
+
+def number_from(text: str) -> float:
+    """Read a number as other programs do: Python alone takes 1_0 for 10, and the digits of every script.
+
+    >>> number_from(" -1.5e3")
+    -1500.0
+    >>> number_from("1_0")
+    Traceback (most recent call last):
+    ValueError: not a number: '1_0'
+    """
+    check_digits(text)
+    return float(text)
+
+
+def check_digits(text: str) -> None:
+    """Refuse what Python alone takes for a digit."""
+    if "_" in text or not text.isascii():
+        raise ValueError(f"not a number: {text[:60]!r}")
+
+
+def listed(names: Iterable[str], limit: int = 12) -> str:
+    """Names for an error message; not more of them than a reader can use."""
+    names = list(names)
+    shown = ", ".join(repr(name[:60]) for name in names[:limit])
+    return (shown + (f", … ({len(names)} in all)" if len(names) > limit else "")) or "nothing"

@@ -1,0 +1,430 @@
+"""Input files, whatever their format, as one data set of validated `Scores`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._checks import same_classes
+from attemper._limits import check_classes
+from attemper._paths import InputFile, PathOrURL, expand_paths
+from attemper._typing import Labels
+from attemper.data.arrays import RowName
+from attemper.data.labels import as_names
+from attemper.data.scores import LabelledScores, Scores
+from attemper.data.sequences import position_name
+from attemper.errors import (
+    AttemperWarning,
+    FileError,
+    InputError,
+    collected_warnings,
+    option,
+    setting,
+    unsupported_extension,
+    warn,
+)
+from attemper.io.csv import CsvReader
+from attemper.io.npy import read_npy
+from attemper.io.npz import read_npz
+from attemper.io.parquet import ParquetReader
+from attemper.io.reading import Block, Reader, listed, number_from
+from attemper.io.safetensors import read_safetensors
+from attemper.io.spec import InputSpec
+from attemper.io.table import column_order, reject_row_numbers
+from attemper.tokens import option_labels
+
+__all__ = ["ScoreFiles", "check_alike", "open_scores", "paired"]
+
+PathLike = str | os.PathLike[str]
+CLASS_NAMES = "class_names"  # an array that names the columns
+
+# Files that take no more together, about one block, are opened once, and kept in memory as long as their readers are.
+KEEP_BYTES = 32 << 20
+
+_READERS: dict[str, Callable[[InputFile, InputSpec, InputFile | None], Reader]] = {
+    ".csv": CsvReader,
+    ".npy": read_npy,
+    ".npz": read_npz,
+    ".parquet": ParquetReader,
+    ".safetensors": read_safetensors,
+}
+
+
+@dataclass(frozen=True)
+class ScoreFiles:
+    """Files that are one data set; iterate for validated pieces of bounded size."""
+
+    readers: tuple[Reader, ...]
+    spec: InputSpec
+    files: tuple[InputFile, ...]  # of logits and labels
+    order: tuple[int, ...] | None = None  # of the columns, where they stand in another order than the classes
+    named: bool = False  # columns were chosen by name, so that none of them can be a column of ids
+    why: str = ""  # why the numbers are read as they are, for errors
+
+    @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return self.readers[0].n_classes if self.spec.columns is None else len(self.spec.columns)
+
+    @property
+    def columns(self) -> tuple[str, ...] | None:
+        """Names of the class columns, where the format has them, in the order of the classes."""
+        names = self.readers[0].columns
+        chosen = self.spec.columns if self.order is None else self.order
+        return names if names is None or chosen is None else tuple(names[k] for k in chosen)
+
+    @property
+    def n_bytes(self) -> int:
+        """About the memory that the logits take."""
+        return sum(reader.n_bytes for reader in self.readers)
+
+    @property
+    def n_rows(self) -> int | None:
+        """N, with rows that do not count, or None if it takes reading to the end to know it (csv)."""
+        counts = [reader.n_rows for reader in self.readers]
+        return None if None in counts else sum(n for n in counts if n is not None)
+
+    def __iter__(self) -> Iterator[Scores]:
+        counted, weighty = 0, False
+        for piece in self.pieces():
+            counted += len(piece)
+            weighty = weighty or piece.weights is None or bool(piece.weights.any())
+            yield piece
+        if not counted:
+            why = "no rows, so there is nothing to read"
+            if self.n_rows:
+                why = (
+                    f"none of the {self.n_rows} rows counts, after the mask and the label to ignore; there is nothing "
+                    "to fit"
+                )
+            raise InputError(f"{self.readers[0].path}: {why}")
+        if not weighty:
+            raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
+
+    def pieces(self) -> Iterator[Scores]:
+        """Read the same pieces, though these files may be a part of a data set in which nothing counts.
+
+        Warnings about the numbers name the file, and each kind of warning is issued once.
+        """
+        warned: set[type[AttemperWarning]] = set()
+        for reader in self.readers:
+            first_row = 0
+            for block in reader.blocks():
+                if first_row == 0 and reader.columns is not None and not self.named:
+                    reject_row_numbers(reader.path, reader.columns, block.values)
+                with collected_warnings() as found:
+                    piece = self._scores(reader, block, first_row)
+                for warning in found:
+                    if type(warning) not in warned:
+                        warned.add(type(warning))
+                        warn(f"{reader.path}: {warning}", type(warning))
+                first_row += len(block.values)
+                if piece is not None:
+                    yield piece
+            if not first_row and not self.spec.skip_empty:
+                raise _empty(reader.path)
+
+    def watched(self, progress: Callable[[int, int | None], object] | None) -> Iterator[Scores]:
+        """Read the pieces; ``progress`` is called with the number of rows read so far and of all, or None."""
+        done = 0
+        for piece in self:
+            yield piece
+            done += len(piece)
+            if progress is not None:
+                progress(done, self.n_rows)
+
+    def load(self, progress: Callable[[int, int | None], object] | None = None) -> Scores:
+        """Read everything into memory."""
+        pieces = list(self.watched(progress))
+        first = pieces[0]
+        if len(pieces) == 1:
+            return first
+        labelled = [piece for piece in pieces if isinstance(piece, LabelledScores)]
+        labels: dict[str, Any] = {"y": np.concatenate([piece.labels for piece in labelled])} if labelled else {}
+        return replace(
+            first,
+            values=np.concatenate([piece.logits if piece.finite_masks else piece.values for piece in pieces]),
+            weights=_joined([piece.weights for piece in pieces]),
+            bound=max(piece.bound for piece in pieces),
+            masked=any(piece.masked for piece in pieces),
+            finite_masks=False,
+            **labels,
+        )
+
+    def names(self, key: str) -> list[Any] | None:
+        """Read a list of names or whole numbers from a file of arrays; None where there is none, or several files."""
+        return self.readers[0].names(key) if len(self.readers) == 1 else None
+
+    def with_classes(self, classes: Iterable[Any]) -> ScoreFiles:
+        """Check the names of the classes, and find the columns of a table that have them."""
+        spec = self.spec.updated(classes=classes)
+        path, names, order = self.readers[0].path, spec.class_names or (), None
+        try:
+            if len(names) != self.n_classes and self.columns is not None:
+                raise InputError(
+                    f"classes: {len(names)} names for {self.n_classes} columns of logits, {listed(self.columns)}. Use "
+                    f"{setting('logits_key', 'PREFIX')} to take the columns whose names begin with PREFIX, "
+                    f"{option('labels_key', '--labels-key')} and {option('weights_key', '--weights-key')} for labels "
+                    "and weights."
+                )
+            as_names(names, self.n_classes)
+            if self.columns is not None:
+                order = column_order(self.columns, names)
+            _check_own_names(self, names)
+            if order is not None and spec.columns is not None:
+                if order != sorted(order):
+                    raise InputError(
+                        f"{option('columns', '--columns')} takes {listed(self.columns or ())}, but the classes are "
+                        f"{listed(names)}; expected the same order"
+                    )
+                order = None
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+        in_order = order is None or order == sorted(order)
+        named = self.named or order is not None
+        return replace(self, spec=spec, order=None if in_order else tuple(order or ()), named=named)
+
+    # NaN and infinity are looked for and reported by Scores; numpy need not warn on the way.
+    @np.errstate(all="ignore")
+    def _scores(self, reader: Reader, block: Block, first_row: int) -> Scores | None:
+        """Validate the rows of a block that count; None where none does."""
+
+        def name(i: int) -> str:
+            return position_name(None, reader.length)(first_row + int(i if rows is None else rows[i]))
+
+        spec, rows = self.spec, None
+        try:
+            labels = classes = None
+            if block.labels is not None:
+                labels, classes = self._labels(block.labels, name)
+            values, weights, rows = block.values, block.weights, self._rows(block, labels)
+            if rows is not None:
+                if not len(rows):
+                    return None
+                values = values[rows]
+                labels, weights = (None if a is None else a[rows] for a in (labels, weights))
+            if labels is not None and classes is not None:
+                self._reject_numbers(labels, name)
+            # One piece may have weights that are all zero, though a data set may not.
+            weightless = weights is not None and not weights.any()
+            more: dict[str, Any] = {
+                "sample_weight": None if weightless else weights,
+                "classes": classes,
+                "name": name,
+            }
+            if self.order is not None:
+                values = np.ascontiguousarray(values[:, self.order])  # sums are then rounded as those of an array
+            if spec.columns is not None:
+                values = values[:, spec.columns]
+                labels = self._among_options(labels, name)
+            if spec.probs:
+                scores = Scores.from_probs(values, labels, zeros_as=spec.zeros_as, **more)
+            else:
+                scores = Scores.from_logits(values, labels, **more)
+        except InputError as error:
+            raise InputError(f"{reader.path}: {error}{self.why}") from None
+        return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
+
+    def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
+        """Numbers of the rows of a block that count; None: all of them."""
+        counts, ignored = block.counts, self.spec.ignore_index
+        if ignored is not None and labels is not None:
+            same = labels == (str(ignored) if labels.dtype == object else ignored)
+            counts = ~np.asarray(same) & (True if counts is None else counts)
+        return None if counts is None or counts.all() else np.flatnonzero(counts)
+
+    def _among_options(self, labels: NDArray[Any] | None, name: RowName) -> NDArray[Any] | None:
+        """Labels as numbers of the columns chosen; what is no whole number is left for `Scores` to reject."""
+        if labels is None or labels.dtype.kind not in "iuf":
+            return labels
+        if not (np.isfinite(labels) & (labels == np.floor(labels))).all():
+            return labels
+        are: Literal["options", "tokens"] = "tokens" if self.spec.labels_are == "tokens" else "options"
+        return option_labels(labels.astype(np.int64), np.array(self.spec.columns), are, name)
+
+    def _labels(self, labels: NDArray[Any], name: RowName) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+        """Labels as names, and the names to look them up in; or as column numbers, and None."""
+        classes, are = self.spec.class_names, self.spec.labels_are
+        if classes is None and are == "names":
+            raise InputError(
+                f"{setting('labels_are', 'names')}: pass the names in column order with "
+                f"{option('classes=[…]', '--classes')}"
+            )
+        if classes is not None and are not in ("tokens", "numbers"):
+            names = [_name(label) for label in labels.tolist()]
+            # Where no class is called by a number, a number can only be that of a column.
+            either = are != "names" and not any(map(_is_number, classes))
+            if not (either and all(map(_is_number, names))):
+                return np.array(names, dtype=object), classes
+        if labels.dtype.kind not in "OU":
+            return labels, None
+        numbers = np.empty(len(labels))
+        for i, label in enumerate(labels.tolist()):
+            try:
+                numbers[i] = number_from(label)
+            except ValueError:
+                raise InputError(
+                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use "
+                    f"{option('classes=[…]', '--classes A,B,…')}, in column order"
+                ) from None
+        return numbers, None
+
+    def _reject_numbers(self, labels: NDArray[Any], name: RowName) -> None:
+        """Where classes are called by numbers, labels are these names; others might be numbers of columns."""
+        known = set(self.spec.class_names or ())
+        if self.spec.labels_are not in ("names", "numbers") and any(map(_is_number, known)):
+            row = next((row for row, label in enumerate(labels.tolist()) if label not in known), None)
+            if row is not None:
+                raise InputError(
+                    f"labels: {name(row)} is {labels[row][:60]!r}, which is not among the classes "
+                    f"{listed(self.spec.class_names or ())}. Names that are numbers make labels names; if labels are "
+                    f"column numbers, use {setting('labels_are', 'numbers')}."
+                )
+
+
+def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = None, **options: Any) -> ScoreFiles:
+    """Open files, or what a pattern matches, as one data set; only headers are read.
+
+    Parameters
+    ----------
+    paths
+        Files ending in .npz, .npy, .csv, .safetensors or .parquet, or patterns such as ``shards/*.parquet``, whose
+        files are taken in sorted order; on this machine, or at an address such as ``s3://bucket/*.npz`` (with fsspec).
+    spec, **options
+        How to read them: an `InputSpec`, or its fields as keywords.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "val.npz"), logits=[[2.0, 1.0], [0.0, 3.0]], labels=[0, 1])
+    ...     files = open_scores(Path(folder, "val.npz"))
+    ...     print(files.n_rows, files.n_classes, files.load().labels)
+    2 2 [0 1]
+    """
+    spec = (spec or InputSpec()).updated(**options)
+    if spec.zeros_as is not None and not spec.probs:
+        raise InputError(
+            f"{setting('zeros_as', spec.zeros_as)}: only probabilities take zeros_as; "
+            f"""add {option("input='probs'", "--probs")}"""
+        )
+    pairs = [
+        (_input_file(path, _READERS), None if label is None else _input_file(label, (".npy",)))
+        for path, label in paired(paths, spec)
+    ]
+    files = [file for pair in pairs for file in pair if file is not None]
+    for file in files:
+        file.keep = isinstance(file.path, Path) and sum(file.size for file in files) <= KEEP_BYTES
+    readers = [_reader(file, spec, label) for file, label in pairs]
+    empty = [reader for reader in readers if reader.n_rows == 0]
+    if empty and not spec.skip_empty:
+        raise _empty(empty[0].path)
+    # Where all are empty, reading raises the error; the columns of an empty file need not be those of the others.
+    readers = [reader for reader in readers if reader.n_rows != 0] or empty[:1]
+    check_alike(readers)
+    for reader in readers if spec.columns is not None else ():
+        try:
+            spec.checked_columns(reader.n_classes)
+        except InputError as error:
+            raise InputError(f"{reader.path}: {error}") from None
+    found = ScoreFiles(tuple(readers), spec, tuple(files), named=spec.logits_key is not None)
+    return found if spec.classes is None else found.with_classes(spec.classes)
+
+
+def _check_own_names(files: ScoreFiles, classes: tuple[str, ...]) -> None:
+    """Refuse files whose own names of the classes stand in another order."""
+    for reader in files.readers:
+        names = list(map(str, reader.names(CLASS_NAMES) or ()))
+        if len(names) == len(classes):
+            try:
+                order = column_order(names, classes)
+            except InputError:
+                order = None
+            if order is not None and order != sorted(order):
+                raise InputError(
+                    f"its class_names are {listed(names)}, but the classes are {listed(classes)}; expected the same "
+                    "order"
+                )
+
+
+def _empty(path: PathOrURL) -> InputError:
+    return InputError(
+        f"{path}: no rows, so there is nothing to read; write it again or leave it out, or skip all empty files with "
+        f"{option('skip_empty=True', '--skip-empty')}"
+    )
+
+
+def paired(paths: PathLike | Iterable[PathLike], spec: InputSpec) -> list[tuple[PathOrURL, PathOrURL | None]]:
+    """Return every file of logits with its file of labels, where those lie apart."""
+    files = expand_paths(paths)
+    if spec.labels is None:
+        return [(path, None) for path in files]
+    label_files = expand_paths(spec.labels)
+    if len(label_files) != len(files):
+        raise InputError(
+            f"{len(files)} files of logits, but {len(label_files)} files of labels; pass one for each, "
+            "in the same order"
+        )
+    return list(zip(files, label_files))
+
+
+def _input_file(path: PathOrURL, extensions: Iterable[str]) -> InputFile:
+    if path.suffix.lower() not in extensions:
+        if path.is_dir():
+            raise FileError(f"{path}: a directory; pass the files in it, {', '.join(extensions)}")
+        raise unsupported_extension(path, path.suffix, extensions)
+    return InputFile(path)
+
+
+def _reader(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Reader:
+    path = file.path
+    reader = _READERS[path.suffix.lower()](file, spec, labels)
+    if reader.n_classes < 2 and reader.n_rows != 0:
+        what, both = ("probabilities", "1 - p and p") if spec.probs else ("logits", "0 and z")
+        raise InputError(
+            f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one score save "
+            f"both columns, {both}."
+        )
+    check_classes(reader.n_classes, path)
+    return reader
+
+
+def check_alike(readers: Sequence[Any]) -> None:
+    """Refuse files, with path, n_classes and columns, that cannot be parts of one data set."""
+    first = readers[0]
+    for reader in readers[1:]:
+        same_classes(first.n_classes, reader.n_classes, of=str(first.path), where=str(reader.path))
+    tables = [reader for reader in readers if reader.columns is not None]
+    for reader in tables[1:]:
+        pairs = zip(tables[0].columns or (), reader.columns or ())
+        for k, (expected, got) in enumerate(pairs):
+            if expected != got:
+                raise InputError(
+                    f"{reader.path}: class {k} is column {got!r}, but in {tables[0].path} it is "
+                    f"{expected!r}; the files of one data set must have the same columns in the same order"
+                )
+
+
+def _joined(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
+
+
+def _name(label: Any) -> str:
+    """Labels as names: 3 and 3.0 are '3'."""
+    if isinstance(label, str):
+        return label
+    return str(int(label)) if float(label).is_integer() else str(label)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,168 @@
+"""How files of logits are to be read: one set of options for Python, the command line and the workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from attemper._checks import one_of, whole
+from attemper.errors import InputError, InputTypeError, option, setting
+from attemper.tokens import check_options
+
+__all__ = ["InputSpec"]
+
+Kind = Literal["logits", "probs"]
+RENAMED = {"probs": "input='probs'", "floor": "zeros_as"}  # since version 0.2.0
+LabelsAre = Literal["names", "numbers", "options", "tokens"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSpec:
+    """Options of reading files; frozen, and plain enough for JSON and for a worker on another machine.
+
+    Parameters
+    ----------
+    logits_key, labels_key, weights_key
+        Names of arrays (default ``logits``, or ``probs`` for probabilities, and ``labels``) or columns (default
+        ``label``). In a table with one column per class ``logits_key`` is how the names of those columns begin; the
+        default is all columns that are nothing else, in the file's order. Weights are read only if named.
+    labels
+        For logits in .npy: the .npy files of labels, one per file of logits, in the same order.
+    input, zeros_as
+        "logits" or "probs", and what probabilities of exactly 0 stand for; see `Scores.from_probs`.
+    classes
+        Names of the columns. Labels are then these names, or column numbers if none of the names is a number. In a
+        table, columns that have these names, such as ``prob_cat``, may stand in any order.
+    mask_key, ignore_index, next_token
+        Which rows count, as in `attemper.tokens.token_scores`: an array of 0 and 1; the label of rows that do not
+        count; whether the labels are input ids, so that the label of each position is the next one. If one of these or
+        ``columns`` is set, arrays of logits may be (B, L, V), and the others (B, L).
+    columns, labels_are
+        Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are read. With ``classes``,
+        ``labels_are`` "names" or "numbers" decides what labels are.
+    skip_empty
+        Skip files without rows; otherwise one is an error, since it often means that writing it failed.
+    need_labels
+        If False, labels are read only where ``labels`` or ``labels_key`` names them.
+
+    Examples
+    --------
+    >>> spec = InputSpec(input="probs", zeros_as=1e-8)
+    >>> spec.to_dict()
+    {'input': 'probs', 'zeros_as': 1e-08}
+    >>> InputSpec.from_dict(spec.to_dict()) == spec
+    True
+    """
+
+    logits_key: str | None = None
+    labels: tuple[str, ...] | None = None
+    labels_key: str | None = None
+    weights_key: str | None = None
+    input: Kind = "logits"
+    zeros_as: float | None = None
+    classes: tuple[Any, ...] | None = None
+    mask_key: str | None = None
+    ignore_index: int | None = None
+    next_token: bool = False
+    columns: tuple[int, ...] | None = None
+    labels_are: LabelsAre | None = None
+    skip_empty: bool = False
+    need_labels: bool = True
+
+    def __post_init__(self) -> None:
+        """Bring lists to tuples, and refuse options that contradict each other."""
+        labels: Any = self.labels
+        labels = [labels] if isinstance(labels, str | os.PathLike) else labels
+        self._set("labels", None if labels is None else tuple(os.fspath(path) for path in labels) or None)
+        if isinstance(self.classes, str):
+            raise InputError(f"{setting('classes', self.classes)}: expected a list of names, got one text")
+        self._set("classes", None if self.classes is None else tuple(map(_plain, self.classes)))
+        one_of("input", self.input, ("logits", "probs"))
+        if self.labels_are is not None:
+            one_of("labels_are", self.labels_are, ("names", "numbers", "options", "tokens"))
+        if self.labels_are in ("options", "tokens") and self.columns is None:
+            raise InputError(
+                f"{setting('labels_are', self.labels_are)}: needs {option('columns=[…]', '--columns ID,ID,…')}, the "
+                "tokens of the options"
+            )
+        if self.columns is not None:
+            self._set("columns", tuple(self.checked_columns().tolist()))
+        if self.ignore_index is not None:
+            self._set("ignore_index", whole("ignore_index", self.ignore_index, at_least=-(2**63)))
+            if not (self.reads_labels or self.labels is not None):
+                raise InputError(
+                    f"{setting('ignore_index', self.ignore_index)}: needs labels; add "
+                    f"{option('labels_key=…', '--labels-key NAME')}"
+                )
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def checked_columns(self, n_classes: int | None = None) -> Any:
+        """Return the columns as an array, checked against the number of those that there are."""
+        by = option("columns", "--columns")
+        if self.probs:
+            raise InputError(
+                f"{by}: probabilities of some tokens do not sum to 1; pass logits, or the logarithms of the "
+                f"""probabilities, without {option("input='probs'", "--probs")}"""
+            )
+        try:
+            return check_options(self.columns, n_classes)
+        except InputError as error:
+            raise InputError(f"{by}: {error}") from None
+
+    @property
+    def probs(self) -> bool:
+        """Whether the numbers are probabilities."""
+        return self.input == "probs"
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the columns, as text."""
+        return None if self.classes is None else tuple(map(str, self.classes))
+
+    @property
+    def values_key(self) -> str:
+        """Name of the N×K array."""
+        return self.logits_key or self.input
+
+    @property
+    def reads_labels(self) -> bool:
+        """Labels that are not needed are read only if named: those of new data are often no labels."""
+        return self.need_labels or self.labels_key is not None or self.next_token
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether logits may be (B, L, V), and everything else (B, L)."""
+        return self.next_token or not (self.mask_key is None and self.ignore_index is None and self.columns is None)
+
+    def updated(self, **options: Any) -> InputSpec:
+        """Return a copy with other options."""
+        known = {field.name for field in fields(self)}
+        for name in options:
+            if name in RENAMED:
+                raise InputTypeError(f"got {name!r}, which is {RENAMED[name]} since version 0.2.0")
+            if name not in known:
+                raise InputTypeError(
+                    f"{name!r} is not an option of reading files; use one of {', '.join(sorted(known))}"
+                )
+        return replace(self, **options) if options else self
+
+    def non_defaults(self) -> dict[str, Any]:
+        """Return the options that are not their defaults."""
+        found = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in found.items() if value != default}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options that are not their defaults, as JSON has them."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.non_defaults().items()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> InputSpec:
+        """Read back what `to_dict` returned."""
+        return cls().updated(**content)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,1 @@
+"""Maps in ONNX models; `attemper.export` has the public names."""

@@ -1,0 +1,28 @@
+"""What runs on torch: ensembles and losses for users; sums on a GPU, maps as modules and folding behind the scenes.
+
+`rows` and `table` are the sums of the kernels where the logits already are: `fused` reads them in one Triton kernel per
+pass, `plain` in chunks where there is no Triton. torch is imported when a name is first used, not with this package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
+    from attemper.torch.losses import MMCELoss, mmce_loss
+
+__all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "MMCELoss", "average", "mmce_loss"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(
+        importlib.import_module(f"attemper.torch.{'losses' if 'mmce' in name.lower() else 'ensembles'}"), name
+    )
+
+
+def __dir__() -> list[str]:
+    return __all__

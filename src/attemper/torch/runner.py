@@ -1,0 +1,332 @@
+"""How a network is run: batch by batch, in the modes that are asked for; then it is left as it was found.
+
+torch is imported when a network is used, not with this module.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from attemper._checks import whole
+from attemper._typing import InputKind
+from attemper.data.arrays import row_slices, to_numpy
+from attemper.errors import InputError, InputTypeError, require
+
+__all__ = [
+    "Stream",
+    "batches",
+    "call",
+    "described",
+    "dropping",
+    "example_of",
+    "generators_of",
+    "is_loader",
+    "is_module",
+    "kept",
+    "modes",
+    "n_batches",
+    "placed",
+    "progress",
+    "respond_in_batches",
+    "seeded_only",
+    "torch_module",
+]
+
+PATIENCE = 1.0  # seconds before a progress bar is worth showing
+
+
+def torch_module() -> Any:
+    """Return torch, or say how to get it."""
+    return require("torch", extra="torch", why="to run networks")
+
+
+def is_module(estimator: Any) -> bool:
+    """Whether this is a ``torch.nn.Module``; torch is not imported to find out.
+
+    >>> is_module("a module")
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(estimator, torch.nn.Module)
+
+
+def is_loader(X: Any) -> bool:
+    """Whether ``X`` yields batches, rather than being an array or a tensor."""
+    return not hasattr(X, "__array__")
+
+
+def described(value: Any) -> str:
+    """Name what came, for an error."""
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__} with the keys {', '.join(map(repr, value))}"
+    return type(value).__name__
+
+
+# Batches
+
+
+def batches(
+    X: Any, batch_size: int | None, *, unpack: Callable[[Any], Any] | None = None, named: bool = False
+) -> Iterator[tuple[Any, Any]]:
+    """Yield inputs and labels (or None): of an array some rows at a time, of a loader its batches.
+
+    ``unpack`` makes a batch an input, or input and labels; ``named``: the batches of a loader may be dicts of tensors.
+    """
+    if not is_loader(X):
+        rows = X if array_api_compat.is_torch_array(X) else np.asarray(X)
+        if rows.ndim == 0 or not len(rows):
+            raise InputError(f"X: expected one row per sample, and at least one, got shape {tuple(rows.shape)}")
+        for part in row_slices(len(rows), 1, len(rows) if batch_size is None else whole("batch_size", batch_size)):
+            yield rows[part], None
+        return
+    if isinstance(X, Mapping | str | bytes) or not isinstance(X, Iterable):
+        raise InputTypeError(
+            f"X: expected a tensor, an array, or a loader that yields (inputs, labels), got {described(X)}"
+        )
+    for batch in X:
+        inputs, labels = batch if unpack is None else unpack(batch), None
+        if isinstance(inputs, tuple | list) and inputs:
+            inputs, labels = inputs[0], inputs[1] if len(inputs) > 1 else None
+        is_dict = isinstance(inputs, Mapping)
+        if example_of(inputs) is None or (is_dict and not named and unpack is None):
+            advice = (
+                "" if named else "For other batches use unpack=, such as unpack=lambda b: (b['image'], b['label']). "
+            )
+            raise InputTypeError(
+                f"X: expected a batch whose input is a tensor or an array, got {described(inputs)}. {advice}A list of "
+                "numbers must be an array: np.asarray(X)."
+            )
+        yield inputs, labels
+
+
+def n_batches(X: Any, batch_size: int | None) -> int | None:
+    """Count the batches, where that is known."""
+    try:
+        return len(X) if is_loader(X) else -(-len(X) // (batch_size or max(len(X), 1)))
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def example_of(inputs: Any) -> Any:
+    """Return an array of the input, to make the result like it; None if there is none."""
+    values = inputs.values() if isinstance(inputs, Mapping) else [inputs]
+    return next(filter(_is_array, values), None)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or array_api_compat.is_torch_array(value)
+
+
+def placed(inputs: Any, model: Any, device: Any = None, *, cast: bool = False) -> Any:
+    """Bring the input of a batch to where the model is.
+
+    NumPy's floats come in the model's precision, as double precision is seldom meant; with ``cast`` tensors do too.
+    Whole numbers, such as tokens, stay what they are.
+    """
+    if isinstance(inputs, Mapping):
+        return {key: placed(value, model, device, cast=cast) for key, value in inputs.items()}
+    if not _is_array(inputs):
+        return inputs
+    weights = list(chain(model.parameters(), model.buffers()))
+    where = weights[0].device if device is None and weights else device
+    if isinstance(inputs, np.ndarray):
+        inputs, cast = torch_module().tensor(np.ascontiguousarray(inputs)), True
+    dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
+    if cast and inputs.is_floating_point() and dtype is not None:
+        inputs = inputs.to(dtype)
+    return inputs if where is None else inputs.to(where)
+
+
+def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None, where: str) -> Any:
+    """Run one pass and take the scores out of what it returns; ``where`` names the pass in errors.
+
+    The model gets a copy of its input, since a layer may work in place.
+    """
+    if isinstance(inputs, Mapping):
+        output = model(**{key: value.clone() if _is_array(value) else value for key, value in inputs.items()})
+    else:
+        output = model(inputs.clone())
+    output = output if select is None else select(output)
+    if not array_api_compat.is_torch_array(output):
+        raise InputTypeError(
+            f"{where}: expected an N×K tensor, got {described(output)}. Use select= to take it out, such as "
+            "select=lambda out: out['logits'] or select=lambda out: out.logits."
+        )
+    return output
+
+
+def respond_in_batches(
+    module: Any, X: Any, kind: InputKind, *, batch_size: int, select: Callable[[Any], Any] | None
+) -> tuple[Any, Any]:
+    """Return the outputs of all rows, one column per class, and the labels that a loader yields (None without).
+
+    Outputs are tensors on the device of the inputs; a NumPy array for anything else than tensors.
+    """
+    torch = torch_module()
+    outputs, labels = [], []
+    with modes([module], set()), torch.no_grad():
+        for inputs, label in batches(X, batch_size, named=True):
+            found = call(module, placed(inputs, module, cast=True), select, type(module).__name__)
+            outputs.append(_both_columns(torch, found, kind).to(getattr(example_of(inputs), "device", "cpu")))
+            labels.append(label)
+    if not outputs:
+        raise InputError("X: expected at least one batch, got a loader that yields none")
+    values = torch.cat(outputs)
+    known = not any(label is None for label in labels)
+    y = np.concatenate([np.atleast_1d(to_numpy(label)) for label in labels]) if known else None
+    return (values if is_loader(X) or isinstance(X, torch.Tensor) else to_numpy(values)), y
+
+
+def _both_columns(torch: Any, values: Any, kind: InputKind) -> Any:
+    """One output is the log-odds (or the probability) of class 1 of 2: write class 0 beside it."""
+    if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 1):
+        return values
+    positive = values.reshape(-1)
+    return torch.stack([1 - positive if kind == "probs" else torch.zeros_like(positive), positive], dim=1)
+
+
+# What is random, and what is put back
+
+
+def dropping(model: Any, layers: tuple[type, ...]) -> set[Any]:
+    """Find the modules that drop in training: torch's own and those of the types ``layers``.
+
+    None whose rate is 0, so that a rate of 0 changes nothing, whatever paths a mode opens or shuts.
+    """
+    nn = torch_module().nn
+    modules = list(model.modules())
+    for layer in layers:
+        if not (isinstance(layer, type) and any(isinstance(module, layer) for module in modules)):
+            raise InputError(f"layers: the model has no module of the type {getattr(layer, '__name__', repr(layer))}")
+    rates = {module: _rate(nn, module) for module in modules}
+    active = {module for module, rate in rates.items() if rate or isinstance(module, layers)}
+    if not active and all(rate is None for rate in rates.values()):
+        raise InputError(
+            f"model: {type(model).__name__} has no dropout layer, so that all passes would be the same. If it drops in "
+            "a module of its own, use that module's type: layers=(MyDropout,)"
+        )
+    # In evaluation this layer takes a fused path that knows no dropout at all.
+    fused = (module for module in modules if isinstance(module, nn.TransformerEncoderLayer))
+    return active | {layer for layer in fused if not active.isdisjoint(layer.modules())}
+
+
+def _rate(nn: Any, module: Any) -> float | None:
+    """Rate of a layer that torch knows to drop; None if it is no such layer."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return float(module.p)
+    if isinstance(module, nn.MultiheadAttention | nn.RNNBase) and module.dropout:
+        return float(module.dropout)
+    return None
+
+
+@contextmanager
+def modes(models: Iterable[Any], active: set[Any]) -> Iterator[None]:
+    """Run ``active`` as in training and all else as in evaluation; then all as before.
+
+    The flag is set by hand, module by module: ``train()`` reaches the children, and may be overridden.
+    """
+    before = {module: module.training for model in set(models) for module in model.modules()}
+    try:
+        for module in before:
+            module.training = module in active
+        yield
+    finally:
+        for module, flag in before.items():
+            module.training = flag
+
+
+@contextmanager
+def seeded_only(active: set[Any]) -> Iterator[None]:
+    """Keep recurrent layers off cuDNN, whose dropout does not heed a seed in older versions of torch."""
+    torch = torch_module()
+    before = torch.backends.cudnn.enabled
+    try:
+        if any(isinstance(module, torch.nn.RNNBase) for module in active):
+            torch.backends.cudnn.enabled = False
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
+def generators_of(models: Sequence[Any]) -> list[Any]:
+    """Return the sources of torch's global random numbers that are in use.
+
+    ``torch.manual_seed`` is no way to them: it would also seed a GPU that is first used later.
+    """
+    torch = torch_module()
+    found = [torch.default_generator]
+    for backend in (torch.cuda, getattr(torch, "xpu", None)):
+        if backend is not None and backend.is_initialized():
+            found.extend(backend.default_generators)
+    if any(weight.device.type == "mps" for model in set(models) for weight in model.parameters()):
+        mps = torch.mps
+        found.append(
+            SimpleNamespace(get_state=mps.get_rng_state, set_state=mps.set_rng_state, manual_seed=mps.manual_seed)
+        )
+    return found
+
+
+@contextmanager
+def kept(generators: list[Any]) -> Iterator[None]:
+    """Put the random numbers back to where they were."""
+    before = [generator.get_state() for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, before):
+            generator.set_state(state)
+
+
+class Stream:
+    """Random numbers of the passes alone, which go on from batch to batch."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.states: list[Any] | None = None
+
+    @contextmanager
+    def flowing(self, generators: list[Any]) -> Iterator[None]:
+        """Draw from this stream; what draws outside of it never notices."""
+        with kept(generators):
+            for i, generator in enumerate(generators):
+                if self.states is None:
+                    generator.manual_seed(self.seed)
+                else:
+                    generator.set_state(self.states[i])
+            yield
+            self.states = [generator.get_state() for generator in generators]
+
+
+@contextmanager
+def progress(show: bool, what: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal for what takes long; nothing in a pipe."""
+    begun, done, bar = time.monotonic(), 0, None
+
+    def tick() -> None:
+        nonlocal done, bar
+        done += 1
+        if bar is None and show and time.monotonic() - begun > PATIENCE:
+            from rich.console import Console  # not for those who never wait
+            from rich.progress import Progress
+
+            err = Console(stderr=True)
+            bar = Progress(console=err, transient=True, disable=not err.is_terminal)
+            bar.add_task(what, total=total)
+            bar.start()
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        yield tick
+    finally:
+        if bar is not None and not bar.disable:
+            bar.stop()
