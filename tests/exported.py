@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attemper import VennAbers
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
 
 K = 5
@@ -26,6 +27,7 @@ MAPS = {
     "odds": OddsMap(np.linspace(0.4, 0.9, K), np.linspace(1.1, 0.5, K), 0.2 * _B),
     "platt": OddsMap(np.full(K, 0.6), np.full(K, 0.6), _B),
     "steps": BinMap(np.full(K, 6), _KNOTS.ravel(), np.tile([0.1, 0.2, 0.2, 0.5, 0.7, 0.9], K), linear=False),
+    "venn_abers": VennAbers().fit(3 * _rng.normal(size=(60, K)), np.arange(60) % K).map_,
     "isotonic": BinMap(
         np.array([1, 2, 6, 3, 4]),
         np.r_[0.5, 0.1, 0.9, _KNOTS[2], 0.0, 0.5, 1.0, 0.01, 0.3, 0.6, 0.99],
@@ -34,6 +36,14 @@ MAPS = {
     ),
 }
 FOLDABLE = ["scale", "sharp", "vector", "matrix", "no bias", "scaled matrix"]
+CURVES = {  # for two classes
+    "curve": AffineMap(np.array([0.8, 0.6]), np.array([0.2, -0.3]), curve=np.array([-0.1, 0.15]), curve_scale=0.7),
+    "matrix": AffineMap(_W[:2, :2], _B[:2], "none", ScaleMap(0.7), np.array([0.1, 0.2]), 1.3),
+    "log_probs": AffineMap(_W[:2, :2], _B[:2], "log_probs", curve=np.array([0.3, -0.2])),
+    "structured": AffineMap(
+        np.array([0.5, 0.5]), _B[:2], "mean", MixtureMap((0.6, 0.3), (0.8, 1.3), 0.1), np.array([-0.2, 0.2]), 0.5
+    ),
+}
 BINARY = BinMap(np.array([3]), np.array([0.0, 0.4, 0.8]), np.array([0.1, 0.5, 0.8]), linear=True)
 
 
@@ -57,6 +67,12 @@ def extreme_logits():
         [1e-38, 2e-38, 0, 0, 0],
         [-100, -200, 50, 49.99, -1000],
     ]
+    return np.array(rows, dtype=np.float32)
+
+
+def extreme_pairs():
+    """Two classes whose margins are huge, tiny or none, or of which one is masked."""
+    rows = [[1e4, -1e4], [-1e4, 1e4], [1e4, 1e4 + 1], [0, 0], [0, 1e-38], [-80, 40], [3, -np.inf], [-np.inf, -1e4]]
     return np.array(rows, dtype=np.float32)
 
 

@@ -84,3 +84,14 @@ def exact_temperature(h, y, digits=50):
             middle = mpmath.sqrt(low * high)
             low, high = (middle, high) if slope(middle) < 0 else (low, middle)
         return 1 / mpmath.findroot(slope, (low, high), solver="anderson", tol=mpmath.mpf(10) ** (10 - digits))
+
+
+def isotonic(positive, negative):
+    """Isotonic regression of the share of positives: of ever larger blocks from the left, join those that fall."""
+    blocks = []
+    for p, n in zip(positive, negative):
+        blocks.append([p, n, 1])
+        while len(blocks) > 1 and blocks[-2][0] * sum(blocks[-1][:2]) >= blocks[-1][0] * sum(blocks[-2][:2]):
+            last = blocks.pop()
+            blocks[-1] = [a + b for a, b in zip(blocks[-1], last)]
+    return [p / (p + n) for p, n, count in blocks for _ in range(count)]

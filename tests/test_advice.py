@@ -14,7 +14,7 @@ from scipy.special import expit, log_softmax, softmax
 import attemper
 from attemper import InputError, Scores, Sketch, TemperatureScaling, metrics
 from attemper.cli import main
-from attemper.files import open_scores
+from attemper.io import open_scores
 
 from data import draw
 
@@ -103,10 +103,10 @@ def test_names_where_a_function_takes_no_classes():
     labels = np.array(names)[Y]
     probs = softmax(H, axis=1)
     for metric in (metrics.ece, metrics.nll, metrics.evaluate, metrics.reliability):
-        message = error_of(metric, probs, labels)
+        message = error_of(metric, labels, probs)
         assert "classes=" not in message
         advice = advised(message, r"\[names\.index\(label\) for label in labels\]")
-        assert str(metric(probs, eval(advice, {"names": names, "labels": labels}))) == str(metric(probs, Y))
+        assert str(metric(eval(advice, {"names": names, "labels": labels}), probs)) == str(metric(Y, probs))
     for takes in (TemperatureScaling().fit, Scores.from_logits, Sketch.of):
         assert "classes=[…]" in error_of(takes, H, labels)
     assert TemperatureScaling(classes=names).fit(H, labels).map_ == TS.map_
@@ -114,7 +114,7 @@ def test_names_where_a_function_takes_no_classes():
 
 def test_rows_that_do_not_sum_to_one_are_not_to_be_divided_in_general():
     """[0, p] and sigmoids of several labels would become something else."""
-    for bad in (lambda p: Scores.from_probs(p, [0, 1]), lambda p: metrics.ece(p, [0, 1])):
+    for bad in (lambda p: Scores.from_probs(p, [0, 1]), lambda p: metrics.ece([0, 1], p)):
         message = error_of(bad, [[0.0, 0.3], [0.0, 0.6]])
         assert "row 0 sums to 0.3" in message
         assert "np.column_stack([1 - p, p])" in message
@@ -159,8 +159,8 @@ MISTAKES = [
     ("fit from_one.npz", "--classes 1,2,3,4", lambda: open_scores("from_one.npz").load(), "labels - 1"),
     ("fit other.npz", "--logits-key", lambda: open_scores("other.npz"), "logits_key"),
     ("fit other.npz --logits-key scores --labels-key y", "--labels-key", None, ""),
-    ("fit zero.npz --probs", "--floor 1e-8", lambda: open_scores("zero.npz", probs=True).load(), "floor=1e-8"),
-    ("fit val.npz --floor 1e-8", "--probs", lambda: open_scores("val.npz", floor=1e-8), "probs=True"),
+    ("fit zero.npz --probs", "--zeros-as 1e-8", lambda: open_scores("zero.npz", input="probs").load(), "zeros_as=1e-8"),
+    ("fit val.npz --zeros-as 1e-8", "--probs", lambda: open_scores("val.npz", zeros_as=1e-8), "input='probs'"),
     ("fit logits.npy", "--labels labels.npy", lambda: open_scores("logits.npy"), "labels='labels.npy'"),
     ("fit table.csv", "--logits-key logit_", lambda: open_scores("table.csv"), "logits_key='logit_'"),
     ("fit empty.npz", "--skip-empty", lambda: open_scores("empty.npz"), "skip_empty=True"),
@@ -171,10 +171,10 @@ MISTAKES = [
     ("fit val.npz --workers 2 --engine serial", "--engine processes", None, ""),
     ("fit val.npz --scheduler tcp://x:1", "--engine dask", None, ""),
     (
-        "evaluate val.npz --interval 95",
-        "--interval 95",
-        lambda: metrics.ece(softmax(H, axis=1), Y, interval=95),
-        "interval=95",
+        "evaluate val.npz --confidence-level 95",
+        "--confidence-level 95",
+        lambda: metrics.ece(Y, softmax(H, axis=1), confidence_level=95),
+        "confidence_level=95",
     ),
     ("evaluate val.npz --seed -1", "--seed -1", None, ""),
 ]
@@ -209,6 +209,7 @@ def test_a_command_with_the_flag_that_is_advised(capsys, monkeypatch, files, lin
     assert attemper.load("m.json").temperature_ == pytest.approx(TS.temperature_, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_worker_names_flags_too(bad):
     np.savez("ok.npz", logits=H, labels=Y)
     message = bad("fit names.npz ok.npz --workers 2 --method ts")

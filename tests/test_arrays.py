@@ -15,7 +15,8 @@ import torch
 from sklearn.exceptions import DataConversionWarning
 
 from attemper import TemperatureScaling
-from attemper.arrays import SelectedRows, as_labels, as_matrix, as_names, as_weights, log_probs, numbered, to_numpy
+from attemper.data.arrays import SelectedRows, as_matrix, log_probs, numbered, to_numpy
+from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.errors import InputError, InputTypeError
 
 MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
@@ -234,7 +235,7 @@ def test_names_are_looked_up():
         ([[1], [2]], "expected a list of names"),
         ([("a", 1), ("b", 2)], "expected a list of names"),
         (["a", "b", "c"], "3 names for 2 columns"),
-        (["a", "a"], "'a' stands there twice"),
+        (["a", "a"], "got 'a' twice"),
     ],
 )
 def test_lists_of_names_that_make_no_sense(classes, why):

@@ -7,7 +7,9 @@ import json
 import os
 import stat
 import warnings
+from dataclasses import dataclass
 from functools import cache
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -26,9 +28,10 @@ from attemper import (
     StructuredScaling,
     TemperatureScaling,
     VectorScaling,
-    documents,
+    _json,
 )
-from attemper.documents import Fields, atomic, read_document, write_document
+from attemper._json import Fields, Formerly, atomic, from_fields, read_document, to_fields, write_document
+from attemper._typing import Floats, Labels
 
 from data import draw
 
@@ -162,9 +165,9 @@ def test_huge_files_are_not_taken_in(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     write_document(path, "thing", {})
     size = path.stat().st_size
-    monkeypatch.setattr(documents, "MAX_BYTES", size)
+    monkeypatch.setattr(_json, "MAX_BYTES", size)
     read_document(path, "thing")
-    monkeypatch.setattr(documents, "MAX_BYTES", size - 1)
+    monkeypatch.setattr(_json, "MAX_BYTES", size - 1)
     with pytest.raises(FileError, match=f"more than {size - 1} bytes; .* so this is not one"):
         read_document(path, "thing")
     with pytest.raises(FileError, match="not a regular file"):
@@ -362,13 +365,13 @@ def test_deep_nesting_anywhere_is_told(documents_of_calibrators, depth, key):
 @pytest.mark.parametrize(
     "change, why",
     [
-        ({"method": "magic"}, "the method 'magic' is unknown to this version"),
+        ({"method": "magic"}, "the method 'magic' is unknown"),
         ({"n_classes": 10**9}, "1000000000 classes"),
         ({"n_classes": 1}, "1 classes"),
         ({"input": "guess"}, "expected 'logits' or 'probs'"),
         ({"classes": ["a", "b"]}, "must hold 3 names"),
         ({"classes": ["a", "b", None]}, "must hold 3 names"),
-        ({"classes": ["a", "b", "a"]}, "'a' stands there twice"),
+        ({"classes": ["a", "b", "a"]}, "'a' twice"),
         ({"map": {"type": "scale", "beta": 10**400}}, "expected a finite number"),
         ({"map": {"type": "mixture", "weights": [1e-9] * 10**5, "betas": [1.0] * 10**5, "floor": 0}}, "mixture of"),
         ({"attemper": "sketch"}, "holds a sketch; expected a calibrator"),
@@ -478,3 +481,92 @@ def test_links_modes_and_pipes_are_respected(tmp_path):
     with pytest.raises(FileError, match="device or pipe"), atomic(pipe, "w") as stream:
         stream.write("x")
     assert pipe.is_fifo()
+
+
+# The codec of dataclasses
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    size: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Outer:
+    yes: bool
+    count: int
+    values: Floats
+    columns: Labels
+    pair: tuple[float, float]
+    bound: float | tuple[float, ...] | None
+    kind: Literal["low", "high"] | None
+    inner: tuple[Inner, ...]
+    by_name: dict[str, float]
+    new: Annotated[float, Formerly("old")] = 2.0
+
+    def __post_init__(self):
+        if self.count < 0:
+            raise InputError(f"count={self.count}: expected a whole number, at least 0")
+
+
+class Path3(NamedTuple):
+    theta: Floats
+    outer: Outer | None = None
+
+
+OUTER = Outer(
+    yes=True,
+    count=3,
+    values=np.array([[0.5, 1e-300]]),
+    columns=np.array([0, 7]),
+    pair=(1.0, 2.5),
+    bound=(0.1, 1.0),
+    kind="low",
+    inner=(Inner("a"), Inner("b", 4)),
+    by_name={"θ": 0.25},
+)
+
+
+def test_dataclasses_come_back_as_they_were():
+    plain = to_fields(Path3(np.array([0.1]), OUTER))
+    back = from_fields(Path3, Fields(json.loads(json.dumps(plain)), "here"))
+    assert to_fields(back) == plain
+    assert back.outer.columns.dtype == np.int64
+    assert back.outer.inner == OUTER.inner
+    assert back.outer.bound == OUTER.bound
+    assert from_fields(Path3, Fields({"theta": []}, "here")).outer is None
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ({"yes": 1}, "'yes' is 1; expected true or false"),
+        ({"count": -1}, "count=-1"),
+        ({"count": None}, "'count' is None"),
+        ({"values": [1, "x"]}, "'values' is not an array of numbers"),
+        ({"columns": [0.5]}, "'columns' holds something that is not a whole number"),
+        ({"columns": [1e300]}, "'columns' holds something that is not a whole number"),
+        ({"pair": [1, 2, 3]}, r"'pair' has shape \(3,\); expected \(2,\)"),
+        ({"bound": "x"}, "'bound' is 'x'; expected a number"),
+        ({"bound": [None]}, "'bound' is not an array|'bound' holds something"),
+        ({"kind": "middle"}, "'kind' is 'middle'; expected 'low' or 'high'"),
+        ({"inner": [{"name": "a"}, 3]}, r"'inner\[1\]' is 3; expected an object"),
+        ({"inner": [{"name": "a", "size": True}]}, r"inner\[0\]: the field 'size' is True"),
+        ({"by_name": {"a": "b"}}, "by_name: the field 'a' is 'b'; expected a number"),
+    ],
+)
+def test_what_is_not_of_its_annotation_is_told(change, why):
+    with pytest.raises(FileError, match=f"^here: .*{why}"):
+        from_fields(Outer, Fields(to_fields(OUTER) | change, "here"))
+
+
+def test_fields_that_are_missing_or_were_renamed():
+    plain = to_fields(OUTER)
+    del plain["new"]
+    assert from_fields(Outer, Fields(plain, "here")).new == 2.0
+    assert from_fields(Outer, Fields(plain | {"old": 5}, "here")).new == 5.0
+    assert from_fields(Outer, Fields(plain | {"old": 5, "new": 6}, "here")).new == 6.0
+    del plain["pair"]
+    with pytest.raises(FileError, match="'pair' is missing"):
+        from_fields(Outer, Fields(plain, "here"))

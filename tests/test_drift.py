@@ -101,7 +101,7 @@ def test_the_alarm_is_raised_by_the_sample_that_it_names():
 def test_chunks_make_no_difference(monkeypatch):
     h, y = stream(500, 40)
     whole = DriftTest(2.0).update(h, y)
-    monkeypatch.setattr("attemper.drift.sequential.CHUNK_ELEMENTS", 100)
+    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 100)
     assert numbers(DriftTest(2.0).update(h, y)) == pytest.approx(numbers(whole), rel=1e-9)
 
 
@@ -234,7 +234,7 @@ def test_names_and_alarms_are_kept(tmp_path):
         {"map": {"type": "scale", "beta": -1}},
         {"map": {"type": "odds", "a": [1, 1], "b": [0, 0], "c": [0, 0]}},
         {"input": "images"},
-        {"floor": 3},
+        {"zeros_as": 3},
         {"classes": ["a"]},
         {"n_classes": 1},
         {"attemper": "sketch"},
@@ -460,7 +460,7 @@ def test_a_bad_batch_changes_nothing():
         (h, y + 1, "label 3"),
         (h, y[:-1], "49 labels for 50 rows"),
         (h, None, "needs them"),
-        (h[:, :2], y % 2, "2 columns, but the map is for 3 classes"),
+        (h[:, :2], y % 2, "expected 3 classes, as the map has, got 2"),
         (Scores.from_logits(h), None, "pass them once"),
         (Scores.from_logits(h, y), y, "pass them once"),
         (Scores.from_logits(h, y, sample_weight=np.ones(50)), None, "leave the weights out"),

@@ -140,7 +140,7 @@ def test_errors_leave_the_state_alone(run, tmp_path):
     with np.load("good.npz") as good:
         IsotonicCalibration().fit(good["logits"], good["labels"]).save("iso.json")
     for args, why in [
-        (["m.json", "other.npz", "--state", "d.json"], "3 columns of logits, but m.json was fitted for 4"),
+        (["m.json", "other.npz", "--state", "d.json"], "expected 4 classes, as m.json has, got 3"),
         (["m.json", "bad.npz", "nan.npz", "--state", "d.json"], "nan.npz: logits: row 0, column 0 is NaN"),
         (["iso.json", "good.npz", "--state", "d.json"], "another map than iso.json"),
         (["m.json", "good.npz", "--state", "d.json", "--alpha", 0.01], "begun with 0.05"),

@@ -29,7 +29,7 @@ from attemper import (
 )
 from attemper.comparison import compare
 from attemper.export import fold_into_linear, onnx_calibrate
-from attemper.files import open_scores
+from attemper.io import open_scores
 from attemper.report import summarise
 
 import onnx_models as models
@@ -106,7 +106,7 @@ def parquet_without_pyarrow():
 def forest_that_is_sure():
     X, y = load_digits(return_X_y=True)
     forest = RandomForestClassifier(10, random_state=0)
-    CalibratedClassifier(forest, response="predict_proba", cv=3).fit(X[:300], y[:300])
+    CalibratedClassifier(forest, response_method="predict_proba", cv=3).fit(X[:300], y[:300])
 
 
 def fitted_already():
@@ -156,7 +156,7 @@ PROVOKED = {
     "Logits where probabilities were expected": lambda: fit(LOGITS, input="probs"),
     "Rows that do not sum to one": lambda: fit(0.5 * PROBS, input="probs"),
     "A probability of zero for the label": lambda: fit(PROBS, [0, 0, 2], input="probs"),
-    "A floor for logits": lambda: fit(LOGITS, floor=1e-8),
+    "zeros_as for logits": lambda: fit(LOGITS, zeros_as=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
     "Columns that have the names of some classes": lambda: table(
@@ -171,21 +171,24 @@ PROVOKED = {
     "A map of a newer version": map_of_the_future,
     "A sketch where a map was meant": sketch_loaded_as_map,
     "Predicting before fitting": lambda: TemperatureScaling().predict_proba(LOGITS),
-    "Every answer is right": lambda: fit(LOGITS, LOGITS.argmax(axis=1)),
-    "The logits speak against the labels": lambda: fit(LOGITS, LOGITS.argmin(axis=1)),
-    "T on the edge of the range": lambda: BayesianTemperatureScaling().fit(
+    "Every prediction is right": lambda: fit(LOGITS, LOGITS.argmax(axis=1)),
+    "The logits contradict the labels": lambda: fit(LOGITS, LOGITS.argmin(axis=1)),
+    "T on the edge of the range": lambda: BayesianTemperatureScaling(t_range=(0.05, 20)).fit(
         np.tile(1e4 * LOGITS, (50, 1)), np.tile(LABELS, 50)
     ),
-    "A sketch whose range ends too early": lambda: TemperatureScaling().fit_sketch(Sketch.of(1e3 * LOGITS, LABELS)),
+    "A kind of noise for labels that are clean": lambda: StructuredScaling(noise="classwise").fit(LOGITS, LABELS),
+    "A sketch whose range ends too early": lambda: TemperatureScaling().fit_sketch(
+        Sketch.of(1e3 * LOGITS, LABELS, t_range=(0.05, 20))
+    ),
     "An attended temperature that does harm": attended_on_calibrated,
     "A class without a label": unseen_class,
     "A method that needs the logits": lambda: StructuredScaling().fit_sketch(Sketch.of(LOGITS, LABELS)),
-    "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, t_range=(0.1, 10)),
+    "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, thetas=[0.01]),
     "A sketch of few samples": few_to_sketch,
-    "A module whose output is not told": lambda: CalibratedClassifier(torch.nn.Linear(3, 3)).fit(LOGITS, LABELS),
+    "A module whose output is unknown": lambda: CalibratedClassifier(torch.nn.Linear(3, 3)).fit(LOGITS, LABELS),
     "A classifier that is fitted already": fitted_already,
     "A forest that gives zeros": forest_that_is_sure,
-    "One set for fitting and judging": report_on_one_set,
+    "One set for fitting and evaluation": report_on_one_set,
     "Samples that are in both sets": some_in_both_sets,
     "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),
     "A model that is calibrated already": lambda: onnx_calibrate(

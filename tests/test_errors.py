@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from attemper.errors import AttemperError, AttemperWarning, MissingExtraError, r
 
 def test_every_error_is_of_the_family():
     found = [e for name in errors.__all__ if isinstance(e := getattr(errors, name), type) and issubclass(e, Exception)]
-    assert len(found) == 10
+    assert len(found) == 11
     for error in found:
         assert issubclass(error, Warning if "Warning" in error.__name__ else AttemperError)
     assert issubclass(AttemperError, ValueError)
@@ -52,3 +55,23 @@ def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match="its_own_dependency") as error:
         require("broken_package", extra="plots")
     assert not isinstance(error.value, AttemperError)
+
+
+AVOIDED = re.compile(r"\b(tells?|told|says?|said|speaks?|mend(ed)?|judged?|besides|whom|sure|came)\b", re.IGNORECASE)
+
+
+def texts(path):
+    """Return every string of a module that is not a docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, DOCUMENTED)}
+    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return [text for text in found if isinstance(text, str) and text not in docs]
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+MODULES = sorted(Path(errors.__file__).parent.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: "/".join(p.parts[-2:]))
+def test_messages_have_the_words_of_the_field(path):
+    assert not [text for text in texts(path) if " " in text and AVOIDED.search(text)]

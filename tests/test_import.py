@@ -9,7 +9,7 @@ from importlib import resources
 import attemper
 
 HEAVY = {"torch", "matplotlib", "onnx", "dask", "ray", "fsspec", "jinja2", "jax", "pandas", "pyarrow", "safetensors"}
-COMMAND_LINE = {"click", "rich", "attemper.cli", "attemper.files", "attemper.plots", "attemper.comparison"}
+COMMAND_LINE = {"click", "rich", "attemper.cli", "attemper.io", "attemper.plots", "attemper.comparison"}
 
 
 def imported_by(statement: str) -> set[str]:
@@ -38,3 +38,13 @@ def test_types_and_the_demo_come_with_the_package():
     package = resources.files("attemper")
     assert package.joinpath("py.typed").is_file()
     assert package.joinpath("bundled", f"{attemper.datasets.DEMO}.npz").is_file()
+
+
+def test_subpackages_load_when_asked_for():
+    program = "import attemper; attemper.io.InputSpec; attemper.compare; attemper.export; attemper.tokens"
+    assert "attemper.io" in imported_by(program)
+
+
+def test_a_star_hides_no_other_module():
+    """``from attemper import *`` after ``import io, torch`` leaves those what they are."""
+    assert not {"io", "torch"} & set(attemper.__all__)

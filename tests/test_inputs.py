@@ -9,10 +9,10 @@ import pytest
 from attemper import AttemperWarning, Scores, TemperatureScaling
 from attemper.cli import main
 from attemper.comparison import compare
+from attemper.data.overlap import same_samples, shared_rows
 from attemper.errors import InputError
-from attemper.files import open_scores
-from attemper.files.table import column_order
-from attemper.overlap import same_samples, shared_rows
+from attemper.io import open_scores
+from attemper.io.table import column_order
 
 from data import draw
 
@@ -152,9 +152,9 @@ def test_a_map_of_probabilities_takes_probabilities(good, bad, sets, command):
 def test_options_do_not_contradict_the_map(good, bad, sets, command):
     good("fit val.npz --method ts -o m.json")
     assert "m.json was fitted on logits" in bad(command, "test-probs.npz --probs")
-    assert "m.json was fitted on logits" in bad(command, "test.npz --floor 1e-8")
-    good("fit val-probs.npz --probs --floor 1e-8 --method ts -o m.json")
-    assert "m.json was fitted with a floor of 1e-08" in bad(command, "test-probs.npz --floor 1e-6")
+    assert "m.json was fitted on logits" in bad(command, "test.npz --zeros-as 1e-8")
+    good("fit val-probs.npz --probs --zeros-as 1e-8 --method ts -o m.json")
+    assert "m.json was fitted with 1e-08" in bad(command, "test-probs.npz --zeros-as 1e-6")
 
 
 def test_refer_takes_the_same_from_the_map(good, bad, sets, tmp_path):
@@ -190,8 +190,8 @@ def test_columns_go_by_name(good, sets, tmp_path, prefix, form):
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         columns = {name: h[:, k] for name, k in zip(names, order)}
         pq.write_table(pa.table({"label": np.array(NAMES)[y].tolist(), **columns}), tmp_path / "new.parquet")
-    a = good(f"evaluate new.{form} --map m.json --json --interval 0.5")
-    b = good("evaluate test.npz --map m.json --json --interval 0.5")
+    a = good(f"evaluate new.{form} --map m.json --json --confidence-level 0.5")
+    b = good("evaluate test.npz --map m.json --json --confidence-level 0.5")
     assert a.pop("columns") == {f"new.{form}": [prefix + name for name in NAMES]}
     assert a["m.json"]["accuracy"] == b["m.json"]["accuracy"]
     good(f"apply m.json new.{form} -o a.npz --labels-key label")
@@ -276,7 +276,7 @@ def test_rows_that_are_in_both_sets():
     single = Scores.from_logits(h.astype(np.float32), y)
     assert shared_rows(single, mixed) == 30
     with pytest.warns(AttemperWarning, match=r"30 of 330 test samples \(9\.1%\)"):
-        compare(single, mixed, ["ts"], interval=None)
+        compare(single, mixed, ["ts"], confidence_level=None)
     assert same_samples(val, Scores.from_logits(h, (y + 1) % 4))
     assert same_samples(val, Scores.from_logits(h[::-1], y[::-1]))
     assert not same_samples(single, mixed)

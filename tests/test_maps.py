@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attemper import FileError, InputError
-from attemper.documents import Fields
+from attemper import FileError, InputError, InputTypeError
+from attemper._json import Fields
 from attemper.maps import MixtureMap, ScaleMap, map_from_fields
 
 from oracles import softmax
@@ -26,7 +26,7 @@ MAPS = [
 
 def oracle(m, row):
     parts = [(1.0, m.beta)] if isinstance(m, ScaleMap) else list(zip(m.weights, m.betas))
-    floor = getattr(m, "floor", 0.0) / len(row)
+    floor = getattr(m, "uniform_mass", 0.0) / len(row)
     return np.sum([w * np.array(softmax(row, 1 / b)) for w, b in parts], axis=0) + floor
 
 
@@ -104,6 +104,11 @@ def test_maps_come_back_from_their_fields(m):
     assert map_from_fields(Fields(m.to_dict(), "here")) == m
 
 
+def test_the_uniform_mass_is_called_floor_in_files_of_0_1():
+    content = {"type": "mixture", "weights": [0.5, 0.3], "betas": [0.4, 1.7], "floor": 0.2}
+    assert map_from_fields(Fields(content, "here")) == MAPS[2]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -112,16 +117,21 @@ def test_maps_come_back_from_their_fields(m):
         {"type": "scale", "beta": "1"},
         {"type": "scale"},
         {"type": "neural"},
-        {"type": "mixture", "weights": [0.5], "betas": [1.0, 2.0], "floor": 0.5},
-        {"type": "mixture", "weights": [0.5], "betas": [1.0], "floor": 0.1},
-        {"type": "mixture", "weights": [-0.5, 1.0], "betas": [1.0, 1.0], "floor": 0.5},
-        {"type": "mixture", "weights": [], "betas": [], "floor": 1.0},
-        {"type": "mixture", "weights": [1 / 20000] * 20000, "betas": [1.0] * 20000, "floor": 0.0},
+        {"type": "mixture", "weights": [0.5], "betas": [1.0, 2.0], "uniform_mass": 0.5},
+        {"type": "mixture", "weights": [0.5], "betas": [1.0], "uniform_mass": 0.1},
+        {"type": "mixture", "weights": [-0.5, 1.0], "betas": [1.0, 1.0], "uniform_mass": 0.5},
+        {"type": "mixture", "weights": [], "betas": [], "uniform_mass": 1.0},
+        {"type": "mixture", "weights": [1 / 20000] * 20000, "betas": [1.0] * 20000, "uniform_mass": 0.0},
     ],
 )
 def test_maps_that_make_no_sense_are_not_read(content):
     with pytest.raises(FileError, match="here"):
         map_from_fields(Fields(content, "here"))
+
+
+def test_the_old_name_of_the_uniform_mass_is_an_error_with_the_new_one():
+    with pytest.raises(InputTypeError, match="'uniform_mass'"):
+        MixtureMap(weights=(0.9,), betas=(1.0,), floor=0.1)
 
 
 def test_betas_are_checked_in_python_too():

@@ -15,10 +15,11 @@ from data import draw
 
 # Text that names no file of its own. A new option of text is either added here or gets the type INPUT or OUTPUT.
 NO_FILES = {
+    "n_bins",
     *("columns", "labels_key", "logits_key", "mask_key", "weights_key", "val_labels_key", "val_logits_key"),
-    *("params", "methods", "scheduler", "title", "max_miss", "cost_miss", "logits", "pages"),
+    *("params", "methods", "scheduler", "title", "max_miss", "cost_miss", "logits"),
 }
-FOLDERS = {("demo", "output"), ("reproduce", "output")}  # these commands read no files
+FOLDERS = {("demo", "output")}  # reads no files
 
 
 def parameters(kind):

@@ -21,10 +21,10 @@ from attemper import (
     datasets,
 )
 from attemper.cli import main
-from attemper.engines import fit_sharded
+from attemper.data.plausibility import warn_of_chance
 from attemper.errors import collected_warnings
-from attemper.files import open_scores
-from attemper.plausibility import warn_of_chance
+from attemper.io import open_scores
+from attemper.sharded import fit_sharded
 
 from data import draw
 
@@ -233,8 +233,8 @@ def run(capsys, monkeypatch, tmp_path):
     [
         "fit val.npz --method ts -o m.json --json",
         "fit val.npz --method vector -o m.json --json",
-        "fit val.npz --method ats --workers 2 -o m.json --json",
-        "fit val.npz test.npz --workers 2 --method ts -o m.json --json",
+        pytest.param("fit val.npz --method ats --workers 2 -o m.json --json", marks=pytest.mark.slow),
+        pytest.param("fit val.npz test.npz --workers 2 --method ts -o m.json --json", marks=pytest.mark.slow),
         "evaluate test.npz --map map.json --json",
         "apply map.json test.npz -o p.npz --json",
         "sketch val.npz -o s.json --json",
@@ -261,6 +261,7 @@ def test_the_logarithms_that_are_advised_give_the_right_result(run):
     np.testing.assert_allclose(np.load("p.npz")["probs"], TS.predict_proba(draw(400, 5, seed=1)[0]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_commands_warn_of_accuracy_at_chance(run):
     for line in (
         "fit val_shuffled.npz --method ts -o m.json",

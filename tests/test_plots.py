@@ -30,6 +30,7 @@ from attemper import (
     plots,
 )
 from attemper.calibrators import METHODS
+from attemper.calibrators.explanations import shortest_interval
 from attemper.comparison import Comparison, Row, compare
 from attemper.maps import ScaleMap
 from attemper.metrics import Estimate
@@ -58,11 +59,12 @@ def fitted():
         "h": h,
         "y": y,
         "p": p,
-        "table": metrics.reliability(p, y),
+        "table": metrics.reliability(y, p),
+        "corp": metrics.corp_reliability(y, p, n_resamples=20),
         "ats": AttendedTemperatureScaling().fit(h, y),
-        "bayes": BayesianTemperatureScaling(labels="noisy").fit(h, y),
+        "bayes": BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y),
         "sketch": Sketch.of(h, y),
-        "curve": metrics.referral_curve(p, y),
+        "curve": metrics.referral_curve(y, p),
         "rows": compare(Scores.from_logits(h[::2], y[::2]), Scores.from_logits(h[1::2], y[1::2]), ["ts", "vector"]),
     }
 
@@ -73,7 +75,8 @@ def risk_of(curve):
 
 DRAWN = {
     "reliability": lambda ax, f, title="": plots.reliability_diagram(ax, f["table"], title=title, ece=0.1),
-    "confidence": lambda ax, f, title="": plots.confidence_histogram(ax, f["p"], f["y"], title=title),
+    "corp": lambda ax, f, title="": plots.reliability_diagram(ax, f["corp"], title=title, ece=0.1),
+    "confidence": lambda ax, f, title="": plots.confidence_histogram(ax, f["y"], f["p"], title=title),
     "referral": lambda ax, f, title="": plots.referral_curve(ax, {"ts": f["curve"]}, title=title, chosen=0.5),
     "risk": lambda ax, f, title="": plots.risk_coverage(ax, {"ts": risk_of(f["curve"])}, title=title, chosen=0.5),
     "temperature": lambda ax, f, title="": plots.temperature_curve(ax, f["h"], f["y"], title=title, chosen={"ts": 2}),
@@ -134,7 +137,7 @@ def test_letters_are_large_enough_to_read(what, fitted):
 @every
 @pytest.mark.parametrize("wrong", [None, Figure(), 3])
 def test_axes_are_needed(what, wrong, fitted):
-    with pytest.raises(InputTypeError, match=r"ax: a matplotlib Axes is expected, (None|Figure|int) came; \[ax\] ="):
+    with pytest.raises(InputTypeError, match=r"ax: expected a matplotlib Axes, got (None|Figure|int); .*\[ax\] ="):
         DRAWN[what](wrong, fitted)
 
 
@@ -180,7 +183,7 @@ def test_names_that_differ_only_at_the_end_stay_apart():
 
 
 @every
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("ending", ["svg", *(pytest.param(e, marks=pytest.mark.slow) for e in ("png", "pdf"))])
 def test_the_same_data_are_the_same_bytes(what, ending, fitted, tmp_path):
     settings = dict(mpl.rcParams)
     for name in "ab":
@@ -211,6 +214,14 @@ def test_the_picture_is_written_whole(case, tmp_path, ending):
     start = (tmp_path / f"a.{ending}").read_bytes()[:5]
     assert start.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending.lower()])
     assert [path.name for path in tmp_path.iterdir()] == [f"a.{ending}"]
+
+
+def test_before_and_after_without_bins(case, tmp_path):
+    plots.save_before_and_after(tmp_path / "bins.svg", *case)
+    plots.save_before_and_after(tmp_path / "corp.svg", *case, kind="corp")
+    assert (tmp_path / "bins.svg").read_bytes() != (tmp_path / "corp.svg").read_bytes()
+    with pytest.raises(InputError, match="kind='smooth'"):
+        plots.save_before_and_after(tmp_path / "a.svg", *case, kind="smooth")
 
 
 def test_pyplot_is_left_alone(case, tmp_path):
@@ -257,7 +268,7 @@ def test_new_axes_are_of_the_size_asked_for():
     assert len(axes) == 6
     assert axes[0].figure.get_size_inches().tolist() == [7.2, 4]
     for wrong in ({"columns": 0}, {"rows": -1}, {"width": 0}, {"height": np.nan}):
-        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: must be positive"):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))}=.*: expected a positive number"):
             plots.new_axes(**wrong)
 
 
@@ -265,8 +276,8 @@ def test_new_axes_are_of_the_size_asked_for():
 
 
 def test_every_method_has_a_look_of_its_own():
-    assert {"none", *METHODS} == set(styles.STYLES)
-    looks = list(styles.STYLES.values())
+    own = [name for name, method in METHODS.items() if METHODS.package_of(method) is None]  # not those of other tests
+    looks = [styles.method_style(name) for name in ("none", *own)]
     assert len({style.marker for style in looks}) == len(looks)  # without colour
     assert len({style.linestyle for style in looks}) == len(looks)
     assert len({style.hatch for style in looks}) == len(looks)
@@ -275,7 +286,7 @@ def test_every_method_has_a_look_of_its_own():
 
 def test_other_names_have_what_the_methods_leave():
     found = styles.styled(["a", "bayes", "b", "c", "ts"])
-    assert found["bayes"] == styles.STYLES["bayes"]
+    assert found["bayes"] == styles.method_style("bayes")
     assert len(set(found.values())) == 5
     many = styles.styled(str(i) for i in range(30))
     assert len(many) == 30
@@ -291,7 +302,7 @@ def bars_of(ax, color):
 
 def test_the_diagram_draws_the_table(case):
     scores, _ = case
-    table = metrics.reliability(ScaleMap(1.0).apply(scores.logits), scores.labels)
+    table = metrics.reliability(scores.labels, ScaleMap(1.0).apply(scores.logits))
     [ax] = plots.new_axes()
     plots.reliability_diagram(ax, table, title="before", ece=Estimate(0.1234, 0.1, 0.15))
     filled = table.weight > 0
@@ -310,25 +321,50 @@ def test_the_diagram_draws_the_table(case):
     assert (ax.get_xlim(), ax.get_ylim()) == ((0, 1), (0, 1))
 
 
+def test_the_diagram_draws_the_curve_without_bins(fitted):
+    curve = metrics.corp_reliability(fitted["y"], fitted["p"], n_resamples=20)
+    parts = metrics.decompose(fitted["y"], fitted["p"], kind="top", confidence_level=0.95, n_resamples=20)
+    [ax] = plots.new_axes()
+    plots.reliability_diagram(ax, curve, ece=0.1, parts=parts)
+    drawn = line_of(ax, "isotonic regression")
+    np.testing.assert_array_equal(drawn.get_xydata(), np.column_stack([curve.confidence, curve.accuracy]))
+    [band] = ax.collections
+    assert band.get_label() == "band if calibrated"
+    ends = band.get_paths()[0].get_extents()
+    np.testing.assert_allclose([ends.ymin, ends.ymax], [curve.low.min(), curve.high.max()])
+    lines = ax.texts[0].get_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["ECE", "MCB", "DSC", "UNC"]
+    assert f"{parts.miscalibration.value:.4f} ({parts.miscalibration.low:.4f}–" in lines[1]
+    heights = [bar.get_height() for bar in bars_of(ax, styles.RIGHT)]
+    assert max(heights) == pytest.approx(0.12)
+    [ax] = plots.new_axes()
+    around = metrics.corp_reliability([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], band="confidence", n_resamples=5)
+    plots.reliability_diagram(ax, around, counts=False, parts=metrics.decompose([0], [[0.9, 0.1]]))
+    assert not ax.patches
+    assert line_of(ax, "isotonic regression").get_marker() == "o"  # few points
+    assert ax.collections[0].get_label() == "confidence band"
+    assert ax.texts[0].get_text().splitlines()[0] == "MCB 0.0200"
+
+
 def test_numbers_of_samples_are_left_out_on_request_and_where_there_is_no_room(fitted):
     [ax] = plots.new_axes()
     plots.reliability_diagram(ax, fitted["table"], counts=False)
     assert not ax.texts
-    narrow = metrics.reliability(fitted["p"], fitted["y"], n_bins=20, binning="mass")
+    narrow = metrics.reliability(fitted["y"], fitted["p"], n_bins=20, strategy="quantile")
     plots.reliability_diagram(ax, narrow)
     assert 0 < len(ax.texts) < 20
 
 
 def test_bins_without_samples_stay_empty():
-    table = metrics.reliability(np.array([[0.9, 0.1], [0.05, 0.95]]), [0, 0])
+    table = metrics.reliability([0, 0], np.array([[0.9, 0.1], [0.05, 0.95]]))
     ax = Figure().subplots()
     plots.reliability_diagram(ax, table)
     assert len([p for p in ax.patches if p.get_hatch()]) == (table.weight > 0).sum() < 3
 
 
 def test_a_table_for_each_class_is_refused(fitted):
-    table = metrics.reliability(fitted["p"], fitted["y"], kind="classwise")
-    with pytest.raises(InputError, match="class-wise, of 4 classes"):
+    table = metrics.reliability(fitted["y"], fitted["p"], kind="classwise")
+    with pytest.raises(InputError, match="class-wise one of 4 classes"):
         plots.reliability_diagram(Figure().subplots(), table)
 
 
@@ -340,14 +376,14 @@ def test_before_and_after_stand_side_by_side(fitted):
     assert [ax.texts[-1].get_text() for ax in axes] == ["ECE 10.0 %", "ECE 2.0 %"]
     assert words(axes[0]) == ["accuracy", "gap", "interval"]
     np.testing.assert_allclose([p.get_height() for p in axes[1].patches if p.get_hatch()], 0)
-    with pytest.raises(InputError, match="axes: two are expected, 1 came"):
+    with pytest.raises(InputError, match="axes: expected two, got 1"):
         plots.reliability_before_after(axes[:1], fitted["table"], after)
 
 
 def test_the_histogram_counts_right_and_wrong_answers(fitted):
     ax = Figure().subplots()
     p, y = fitted["p"], fitted["y"]
-    plots.confidence_histogram(ax, p, y, n_bins=10)
+    plots.confidence_histogram(ax, y, p, n_bins=10)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(11) / 10
     for of, bars in ((right, bars_of(ax, styles.RIGHT)), (~right, [p for p in ax.patches if p.get_hatch()])):
@@ -361,8 +397,8 @@ def test_the_histogram_counts_right_and_wrong_answers(fitted):
 def test_the_histogram_counts_weights_as_repeats(fitted):
     one, two = Figure().subplots(1, 2)
     rows = np.repeat(np.arange(300), 1 + np.arange(300) % 3)
-    plots.confidence_histogram(one, fitted["p"], fitted["y"], sample_weight=1 + np.arange(300) % 3)
-    plots.confidence_histogram(two, fitted["p"][rows], fitted["y"][rows])
+    plots.confidence_histogram(one, fitted["y"], fitted["p"], sample_weight=1 + np.arange(300) % 3)
+    plots.confidence_histogram(two, fitted["y"][rows], fitted["p"][rows])
     np.testing.assert_allclose([p.get_height() for p in one.patches], [p.get_height() for p in two.patches])
 
 
@@ -381,7 +417,7 @@ def test_curves_are_drawn_as_they_are(fitted):
         np.testing.assert_allclose(line.get_ydata(), 100 * y)
         circle = ax.lines[-1]
         assert (*circle.get_xdata(), *circle.get_ydata()) == pytest.approx((100 * x[at], 100 * y[at]))
-    paper = metrics.referral_curve(fitted["p"], fitted["y"], thresholds="paper")
+    paper = metrics.referral_curve(fitted["y"], fitted["p"], thresholds="paper")
     marked = line_of(one, "uncalibrated").get_markevery()
     np.testing.assert_allclose(
         np.unique(curve.errors_referred[marked]), np.unique(paper.errors_referred)
@@ -392,12 +428,12 @@ def test_curves_are_drawn_as_they_are(fitted):
 def test_curves_that_make_no_sense_are_refused(fitted):
     ax = Figure().subplots()
     for wrong in ({}, fitted["curve"], [fitted["curve"]]):
-        with pytest.raises(InputError, match="curves: names and curves are expected"):
+        with pytest.raises(InputError, match="curves: expected names and curves"):
             plots.referral_curve(ax, wrong)
-    with pytest.raises(InputError, match="chosen: 'b' is not among the curves"):
+    with pytest.raises(InputError, match=r"chosen: expected names of the curves, .* got 'b'"):
         plots.referral_curve(ax, {"a": fitted["curve"]}, chosen={"b": 0.5})
     for t in (-0.1, 1.5, np.nan):
-        with pytest.raises(InputError, match="it lies between 0 and 1"):
+        with pytest.raises(InputError, match=r"chosen=.*: expected a number from 0 to 1"):
             plots.risk_coverage(ax, {"a": risk_of(fitted["curve"])}, chosen=t)
 
 
@@ -408,8 +444,8 @@ def test_nll_and_ece_are_those_of_the_metrics(fitted, apart):
     plots.temperature_curve(ax, h, y, t_range=(0.5, 4), chosen={"ts": 6.0}, ece_ax=more[0] if apart else None)
     other = twin_of(ax)
     for axis, label, value in (
-        (ax, "NLL", lambda p: metrics.nll(p, y)),
-        (other, "ECE, %", lambda p: 100 * metrics.ece(p, y)),
+        (ax, "NLL", lambda p: metrics.nll(y, p)),
+        (other, "ECE, %", lambda p: 100 * metrics.ece(y, p)),
     ):
         line = line_of(axis, label)
         t = line.get_xdata()
@@ -418,7 +454,7 @@ def test_nll_and_ece_are_those_of_the_metrics(fitted, apart):
             assert line.get_ydata()[i] == pytest.approx(value(ScaleMap(1 / t[i]).apply(h)))
         assert (axis.get_xscale(), axis.get_xlim()) == ("log", pytest.approx((0.5, 6)))
     mark = line_of(ax, "ts: T = 6")
-    assert mark.get_ydata()[0] == pytest.approx(metrics.nll(ScaleMap(1 / 6).apply(h), y))
+    assert mark.get_ydata()[0] == pytest.approx(metrics.nll(y, ScaleMap(1 / 6).apply(h)))
     assert bool(ax.get_legend()) == apart
 
 
@@ -437,13 +473,13 @@ def test_temperatures_that_make_no_sense_are_refused(fitted):
     ax = Figure().subplots()
     h, y = fitted["h"], fitted["y"]
     for t in (0, -1, np.inf, np.nan, None, "2"):
-        with pytest.raises(InputError, match=r"chosen: 'ts' has T = .*; a positive number is expected"):
+        with pytest.raises(InputError, match=r"chosen: the T of 'ts'=.*: expected a positive number"):
             plots.temperature_curve(ax, h, y, chosen={"ts": t})
-    with pytest.raises(InputError, match="names and temperatures are expected"):
+    with pytest.raises(InputError, match="expected names and temperatures"):
         plots.temperature_curve(ax, h, y, chosen=2.0)
-    with pytest.raises(InputError, match="labels: NLL and ECE need them"):
+    with pytest.raises(InputError, match="expected labels, got none"):
         plots.temperature_curve(ax, h)
-    with pytest.raises(InputError, match="a Scores brings its own"):
+    with pytest.raises(InputError, match="a Scores has its own"):
         plots.temperature_curve(ax, Scores.from_logits(h, y), y)
     with pytest.raises(InputError, match="t_range"):
         plots.temperature_curve(ax, h, y, t_range=(2, 1))
@@ -487,7 +523,7 @@ def test_the_joint_posterior_has_the_marginals_of_the_fit(noise):
     h, y = draw(300, 4)
     if noise:
         y = np.where(np.arange(300) % noise, y, (y + np.arange(300)) % 4)
-    bayes = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    bayes = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y)
     t, rate, weight, area = joint.joint(bayes, Sketch.of(h, y))
     assert weight.sum() == pytest.approx(1)
     assert weight.shape == area.shape == (len(t), len(rate))
@@ -498,9 +534,13 @@ def test_the_joint_posterior_has_the_marginals_of_the_fit(noise):
         (of_rate, rate, None, bayes.noise_interval_),
     ):
         reached = np.cumsum(marginal) - marginal / 2
+        if middle is None:  # the shortest interval of a rate
+            low, high = shortest_interval(np.append(0.0, at), np.append(0.0, reached), 0.95)
+            assert (low, high) == pytest.approx(interval, abs=0.02)
+            continue
         low, median, high = np.interp([0.025, 0.5, 0.975], reached, at)
         assert (low, high) == pytest.approx(interval, rel=0.02, abs=0.01)  # the grid of the fit is coarser
-        assert middle is None or median == pytest.approx(middle, rel=0.005)
+        assert median == pytest.approx(middle, rel=0.005)
 
 
 def test_the_regions_hold_what_they_say(fitted):
@@ -519,14 +559,18 @@ def test_what_has_no_joint_posterior_is_told(fitted):
     h, y, sketch = fitted["h"], fitted["y"], fitted["sketch"]
     ax = Figure().subplots()
     clean = BayesianTemperatureScaling().fit(h, y)
-    with pytest.raises(InputError, match="labels='clean', noise='uniform' there is no one rate of noise"):
+    with pytest.raises(InputError, match="labels='clean', noise='auto' there is no single rate of noise"):
         plots.posterior(ax, clean, sketch)
+    auto = BayesianTemperatureScaling(labels="noisy")
+    with pytest.raises(InputError, match="knows more than a sketch: use noise='uniform'"):
+        plots.posterior(ax, auto.fit(h, y), sketch)
+    plots.posterior(ax, auto.fit_sketch(sketch), sketch)
     for other in (Sketch.of(h[:200], y[:200]), Sketch.of(h, y, t_range=(2, 20))):
-        with pytest.raises(InputError, match="sketch: of other data than the fit, or of another t_range"):
+        with pytest.raises(InputError, match="sketch: expected that of the validation data and the t_range of the fit"):
             plots.posterior(ax, fitted["bayes"], other)
     with pytest.raises(InputError, match="made without the 'similar' part"):
         plots.posterior(ax, fitted["bayes"], Sketch.of(h, y, parts=["uniform"]))
-    with pytest.raises(InputTypeError, match="sketch: a Sketch is expected, ndarray came"):
+    with pytest.raises(InputTypeError, match="sketch: expected a Sketch, got ndarray"):
         plots.posterior(ax, fitted["bayes"], h)
 
 
@@ -538,7 +582,7 @@ def test_calibrators_are_fitted_and_of_the_kind_that_has_it(fitted):
     ):
         with pytest.raises(NotFittedError, match="not fitted yet"):
             draw_it(ax, kind())
-        with pytest.raises(InputTypeError, match=f"{kind.__name__} is expected, TemperatureScaling came"):
+        with pytest.raises(InputTypeError, match=f"expected a fitted {kind.__name__}, got TemperatureScaling"):
             draw_it(ax, TemperatureScaling())
     assert not ax.lines
 
@@ -574,11 +618,16 @@ def test_methods_stand_one_below_the_other():
     assert ax.lines[4].get_xdata()[0] == 0.6  # the best
     assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("infinite", 1), ("no result", 2)]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # from top to bottom
+    plots.comparison(marked := Figure().subplots(), Comparison(rows, "bayes", "Use bayes.", confidence_set=("bayes",)))
+    assert [line.get_markerfacecolor() == "white" for line in marked.lines if line.get_marker() != "None"] == [
+        True,
+        False,
+    ]
     plots.comparison(other := Figure().subplots(), rows, metric="accuracy")
     assert other.lines[-1].get_xdata()[0] == 0.7
-    with pytest.raises(InputError, match="metric='f1': not measured; known are nll, accuracy"):
+    with pytest.raises(InputError, match="metric='f1': expected one of 'nll', 'accuracy'"):
         plots.comparison(ax, rows, metric="f1")
-    with pytest.raises(InputError, match="rows: none came"):
+    with pytest.raises(InputError, match=r"rows: expected what .* got none"):
         plots.comparison(ax, [])
 
 
@@ -592,6 +641,7 @@ def test_methods_that_all_failed_are_still_a_picture():
 # Any data, any array
 
 
+@pytest.mark.slow
 @given(cases(max_rows=6, max_classes=4))
 @settings(max_examples=15)
 @pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
@@ -599,11 +649,11 @@ def test_small_and_one_sided_data_can_be_drawn(case):
     h, y = case
     p = ScaleMap(1.0).apply(h)
     axes = plots.new_axes(2, 3)
-    plots.reliability_diagram(axes[0], metrics.reliability(p, y))
-    plots.confidence_histogram(axes[1], p, y)
+    plots.reliability_diagram(axes[0], metrics.reliability(y, p))
+    plots.confidence_histogram(axes[1], y, p)
     plots.temperature_curve(axes[2], h, y)
     plots.theta_path(axes[3], AttendedTemperatureScaling().fit(h, y))
-    bayes = BayesianTemperatureScaling(labels="noisy").fit(h, y)
+    bayes = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y)
     plots.posterior(axes[4], bayes)
     plots.posterior(axes[5], bayes, Sketch.of(h, y))
     axes[0].figure.canvas.draw()
@@ -624,9 +674,9 @@ def test_torch_tensors_are_drawn_as_arrays_are(fitted):
     h, y = torch.tensor(fitted["h"], requires_grad=True), torch.tensor(fitted["y"])
     p = torch.softmax(h, 1)
     for draw_it, one, other in (
-        (plots.confidence_histogram, (fitted["p"], fitted["y"]), (p, y)),
+        (plots.confidence_histogram, (fitted["y"], fitted["p"]), (y, p)),
         (plots.temperature_curve, (fitted["h"], fitted["y"]), (h, y)),
-        (plots.reliability_diagram, (fitted["table"],), (metrics.reliability(p, y),)),
+        (plots.reliability_diagram, (fitted["table"],), (metrics.reliability(y, p),)),
     ):
         first, second = Figure().subplots(1, 2)
         draw_it(first, *one)
@@ -641,6 +691,7 @@ def test_torch_tensors_are_drawn_as_arrays_are(fitted):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [20, 10])
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_what_is_drawn(tmp_path):
     """A real kernel of Jupyter: the picture is below the cell, wherever in the cell it was drawn."""
     import nbclient
@@ -652,7 +703,7 @@ from attemper import metrics, plots
 rng = np.random.default_rng(0)
 p = rng.dirichlet(np.ones(3), 200)
 [ax] = plots.new_axes()
-plots.reliability_diagram(ax, metrics.reliability(p, p.argmax(axis=1)))
+plots.reliability_diagram(ax, metrics.reliability(p.argmax(axis=1), p))
 done = True
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attemper import HistogramBinning, InputError, IsotonicCalibration, Scores, TemperatureScaling
-from attemper.arrays import log_probs
+from attemper.data.arrays import log_probs
 from attemper.export import map_to_onnx, to_torch
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
 
@@ -43,7 +43,7 @@ def cpu(request):
 def on_probs(floor, beta=0.5, kind=TemperatureScaling, **parameters):
     """A calibrator of probabilities, with a map that is known."""
     h, y = draw(200, 3)
-    fitted = kind(input="probs", floor=floor, **parameters).fit(np.array([softmax(row) for row in h]), y)
+    fitted = kind(input="probs", zeros_as=floor, **parameters).fit(np.array([softmax(row) for row in h]), y)
     if beta is not None:
         fitted.map_ = ScaleMap(beta)
     return fitted
@@ -60,7 +60,7 @@ def predicted(calibrator, p, log=False):
     if name != "float64":
         yield "jax", numpy(jnp.asarray(p))
     if name == "float32":
-        model = map_to_onnx(calibrator, gives="log_probs" if log else "probs").model
+        model = map_to_onnx(calibrator, output_kind="log_probs" if log else "probs").model
         yield "onnx", models.run(model, {"probs": p})[0]
 
 
@@ -111,12 +111,14 @@ def test_numbers_that_a_cpu_may_take_for_zero_are_zero_where_there_is_a_floor(dt
             if dtype == "float32":
                 found = models.run(map_to_onnx(calibrator).model, {"probs": tiny})[0]
                 np.testing.assert_allclose(found, zero, rtol=1e-5)
-            fits = [TemperatureScaling(input="probs", floor=calibrator.floor).fit(x, [1, 0, 2]) for x in (p, tiny)]
+            fits = [
+                TemperatureScaling(input="probs", zeros_as=calibrator.zeros_as).fit(x, [1, 0, 2]) for x in (p, tiny)
+            ]
             assert fits[0].temperature_ == fits[1].temperature_
 
 
 def test_a_floor_that_is_no_normal_number_is_refused():
-    with pytest.raises(InputError, match="floor=1e-310: must lie between 0 and 1"):
+    with pytest.raises(InputError, match="zeros_as=1e-310: must lie between 0 and 1"):
         on_probs(1e-310)
 
 
@@ -154,7 +156,7 @@ def test_the_arg_max_of_probabilities_stays(dtype, m, floor):
     p = np.vstack([p, neighbours(dtype)])
     p = p[np.abs(p.astype(np.float64).sum(axis=1) - 1) < 0.005]
     h, y = draw(200, 4)
-    calibrator = TemperatureScaling(input="probs", floor=floor).fit(np.array([softmax(row) for row in h]), y)
+    calibrator = TemperatureScaling(input="probs", zeros_as=floor).fit(np.array([softmax(row) for row in h]), y)
     calibrator.map_ = m
     top = p.argmax(axis=1)
     assert (log_probs(p, floor).argmax(axis=1) == top).all()
@@ -219,7 +221,7 @@ def test_logits_of_every_size_are_no_masks(logits, dtype):
 
 def test_masks_do_not_depend_on_chunks(monkeypatch):
     h = np.round(3 * Z) * 1e4
-    monkeypatch.setattr("attemper.scores.CHUNK_ELEMENTS", 4)  # some rows alone look like masked ones
+    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 4)  # some rows alone look like masked ones
     assert not Scores.from_logits(h).masked
     assert any(Scores.from_logits(row[None]).masked for row in h)
 

@@ -70,7 +70,7 @@ def test_a_rate_of_misses(good, files, tmp_path):
     text = good("--max-miss", 0.2, "-o", "policy.json", "--save-map", "map.json")
     assert "fitted on 120 of 600 validation samples. Policy: chosen on 480." in text
     assert "with confidence 0.95 at most 0.2 of the decided samples are decided wrongly" in text
-    assert "slip through" in text
+    assert "are missed" in text
     assert "asked: at most 20.0%" in text
     found = json.loads(good("--max-miss", 0.2, "--json"))
     policy, fitted = Policy.load(tmp_path / "policy.json"), attemper.load(tmp_path / "map.json")
@@ -167,7 +167,7 @@ def test_no_errors_and_nothing_but_errors(cli, tmp_path, right):
         code, text, _ = cli("val.npz", "test.npz", "--max-miss", 0.05, "--method", method)
         assert code == 0
         assert ("refer everybody" in text) == (not right)
-        assert ("Of 0 wrong answers" if right else "Of 100 wrong answers 100 are caught, 0 slip through") in text
+        assert ("Of 0 wrong predictions" if right else "Of 100 wrong predictions 100 are caught, 0 are missed") in text
     assert "referred" in cli("val.npz", "test.npz", "--budget", 0.5)[1]
 
 
@@ -176,7 +176,7 @@ def test_five_samples(good, cli, tmp_path):
     save(tmp_path, "test", 5, 1)
     text = good("--max-miss", 0.05)
     assert "Rule: refer everybody." in text
-    assert "it takes 59 right answers in a row to be 0.95 sure" in text
+    assert "it takes 59 right predictions in a row to be 0.95 confident" in text
     assert "5 are referred: 100.0%" in text
     assert "referred" in good("--budget", 0.2)
     save(tmp_path, "val", 1, 0)
@@ -198,24 +198,24 @@ def test_two_classes_weights_and_noise(good, bad, tmp_path):
 @pytest.mark.parametrize(
     "args, message",
     [
-        ([], "with exactly one of --max-miss"),
-        (["--max-miss", 0.1, "--budget", 0.2], "with exactly one of --max-miss"),
+        ([], "exactly one of --max-miss"),
+        (["--max-miss", 0.1, "--budget", 0.2], "exactly one of --max-miss"),
         (["--cost-refer", 1], "--cost-refer and --cost-miss belong together"),
-        (["--budget", 0.2, "--of", "all"], "belongs to --max-miss"),
+        (["--budget", 0.2, "--miss-rate-of", "all"], "belongs to --max-miss"),
         (["--budget", 0.2, "--predict-least-cost"], "--predict-least-cost belongs to --cost-refer and --cost-miss"),
-        (["--max-miss", 2], "--max-miss 2.0: a rate between 0 and 1"),
+        (["--max-miss", 2], "--max-miss 2.0: expected a rate between 0 and 1"),
         (["--max-miss", "few"], "--max-miss few: expected a number, or NAME=NUMBER"),
-        (["--max-miss", "mel=0.1"], "there is no class 'mel'; there are 0, 1, 2, 3. Tell the names with --classes"),
-        (["--max-miss", "0=0.1,0=0.2"], "'0' is told twice"),
-        (["--max-miss", "0=0.1", "--per-class"], "no --per-class"),
+        (["--max-miss", "mel=0.1"], "there is no class 'mel'; there are 0, 1, 2, 3. Use --classes for their names"),
+        (["--max-miss", "0=0.1,0=0.2"], "'0' is there twice"),
+        (["--max-miss", "0=0.1", "--per-class"], "neither --per-class"),
         (["--cost-refer", 1, "--cost-miss", "0=1"], "the class '1' is missing"),
         (["--cost-refer", -1, "--cost-miss", 1], "--cost-refer -1.0"),
         (["--budget", 1.5], "--budget 1.5"),
-        (["--max-miss", 0.1, "--level", 95], "--level 95"),
-        (["--max-miss", 0.1, "--fit-share", 1], "--fit-share 1.0: must lie between 0 and 1"),
+        (["--max-miss", 0.1, "--guarantee-level", 95], "--guarantee-level 95"),
+        (["--max-miss", 0.1, "--fit-share", 1], "--fit-share 1.0: expected a number between 0 and 1"),
         (["--max-miss", 0.1, "--fit-share", 0.0001], "leaves a part with none"),
         (["--max-miss", 0.1, "--method", "ts", "--noisy"], "--noisy belongs to the methods"),
-        (["--budget", 0.1, "--noise", "uniform"], "say --noisy too"),
+        (["--budget", 0.1, "--noise", "uniform"], "add --noisy"),
         (["--budget", 0.1, "-o", "none/policy.json"], "the folder none does not exist"),
         (["--budget", 0.1, "-o", "val.npz"], "is one of the inputs"),
         (["--budget", 0.1, "--map", "none.json"], "none.json"),
@@ -228,7 +228,7 @@ def test_errors(bad, files, args, message):
 
 def test_files_that_do_not_fit(bad, files, tmp_path):
     save(tmp_path, "val", 50, 0, k=3)
-    assert "VAL has 3 classes, TEST has 4" in bad("--budget", 0.1)
+    assert "expected 3 classes, as VAL (val.npz) has, got 4" in bad("--budget", 0.1)
     np.savez(tmp_path / "val.npz", logits=[[0.0, np.nan, 1, 2]], labels=[0])
     assert "row 0, column 1 is NaN" in bad("--budget", 0.1)
 
@@ -289,9 +289,9 @@ def test_rows_that_val_and_test_share(cli, tmp_path):
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["--budget", "0.2", "--level", "0.9"], "--level belongs to --max-miss"),
+        (["--budget", "0.2", "--guarantee-level", "0.9"], "--guarantee-level belongs to --max-miss"),
         (["--budget", "0.2", "--fit-share", "0.3"], "--fit-share belongs to --max-miss"),
-        (["--cost-refer", "1", "--cost-miss", "5", "--of", "all"], "--of belongs to --max-miss"),
+        (["--cost-refer", "1", "--cost-miss", "5", "--miss-rate-of", "all"], "--miss-rate-of belongs to --max-miss"),
         (["--max-miss", "0.1", "--map", "m.json", "--method", "ts"], "--method belongs to a fit"),
     ],
 )

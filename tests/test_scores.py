@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attemper import InputError, Scores, TemperatureScaling, arrays
-from attemper import scores as scores_module
+from attemper import InputError, Scores, TemperatureScaling
+from attemper.data import arrays
+from attemper.data import scores as scores_module
 
 from data import draw
 
@@ -27,7 +28,7 @@ LIBRARIES = {
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Three rows of four classes at a time."""
-    monkeypatch.setattr(scores_module, "CHUNK_ELEMENTS", 12)
+    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 12)
 
 
 def spoil(array, row, column, value):
@@ -117,7 +118,7 @@ def test_bad_probabilities_are_told_by_row_and_column(row, value, why):
 def test_probabilities_may_be_rounded():
     p = softmax_rows(draw(50, 4)[0])
     for rounded in (p.astype(np.float16), p.astype(np.float32), p.round(3)):
-        assert Scores.from_probs(rounded).kind == "probs"
+        assert Scores.from_probs(rounded).input == "probs"
     assert Scores.from_probs(torch.tensor(p, dtype=torch.bfloat16)).n_classes == 4
 
 
@@ -126,9 +127,9 @@ def test_zeros_are_impossible_unless_a_floor_is_told():
     scores = Scores.from_probs(p, [1, 0])
     assert scores.masked
     np.testing.assert_array_equal(scores.logits, np.log(p, where=p > 0, out=np.full_like(p, -np.inf)))
-    with pytest.raises(InputError, match=r"row 1 gives its own label 2 a probability of exactly 0.*floor=1e-8"):
+    with pytest.raises(InputError, match=r"row 1 gives its own label 2 a probability of exactly 0.*zeros_as=1e-8"):
         Scores.from_probs(p, [1, 2])
-    floored = Scores.from_probs(p, [0, 2], floor=1e-4)
+    floored = Scores.from_probs(p, [0, 2], zeros_as=1e-4)
     assert not floored.masked
     assert floored.bound == pytest.approx(-np.log(1e-4))
     np.testing.assert_allclose(floored.logits, np.log(np.maximum(p, 1e-4)))
@@ -137,7 +138,7 @@ def test_zeros_are_impossible_unless_a_floor_is_told():
 @pytest.mark.parametrize("floor", [0, 1, -1e-8, 2, np.nan, "1e-8"])
 def test_floors_that_make_no_sense(floor):
     with pytest.raises(InputError, match="must lie between 0 and 1"):
-        Scores.from_probs([[0.5, 0.5]], floor=floor)
+        Scores.from_probs([[0.5, 0.5]], zeros_as=floor)
 
 
 # What they hold
@@ -189,6 +190,7 @@ def test_every_row_is_in_one_chunk(n, chunk, block, weighted):
     w = np.random.default_rng(0).uniform(size=n) if weighted else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scores_module, "CHUNK_ELEMENTS", chunk)
+        patch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", chunk)
         patch.setattr(scores_module, "BLOCK_ELEMENTS", block)
         found = Scores.from_logits(h, y, sample_weight=w).total(whole)
     weights = np.ones(n) if w is None else w
@@ -245,7 +247,7 @@ def test_a_sample_is_spread_over_all_rows(n, rows):
     assert n - taken[-1] <= (taken[1] if len(taken) > 1 else n)  # they reach to the end
     np.testing.assert_array_equal(part.values, h[taken])
     np.testing.assert_array_equal(part.labels, y[taken])
-    assert (part.bound, part.masked, part.kind) == (scores.bound, scores.masked, scores.kind)
+    assert (part.bound, part.masked, part.input) == (scores.bound, scores.masked, scores.input)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

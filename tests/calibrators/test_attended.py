@@ -13,6 +13,7 @@ from attemper import (
     Sketch,
     TemperatureScaling,
 )
+from attemper.metrics import ece
 
 from data import draw
 from oracles import attended_loss, nll, reference_loss
@@ -71,8 +72,8 @@ def test_theta_given():
 
 def test_the_edge_is_told_in_words():
     h, y = draw(400, 5, t=3.0)
-    with pytest.warns(EdgeWarning, match="edge of the range .*Widen t_range"):
-        found = AttendedTemperatureScaling(t_range=(0.05, 1.0)).fit(h, y)
+    with pytest.warns(EdgeWarning, match=r"edge of the range \(0\.3, 1\)\..*Widen t_range"):
+        found = AttendedTemperatureScaling(t_range=(0.1 + 0.2, 1.0)).fit(h, y)
     assert found.temperature_ == 1.0
     assert found.fit_report_.edge == "high"
 
@@ -80,7 +81,7 @@ def test_the_edge_is_told_in_words():
 @pytest.mark.parametrize(
     "parameters, why",
     [
-        ({"loss": "hinge"}, "'paper' or 'reference'"),
+        ({"loss": "hinge"}, "'paper', 'reference'"),
         ({"theta": 1.5}, "between 0 and 1"),
         ({"theta": "x"}, "no number"),
         ({"theta_grid": [0.1, 0.1]}, "ascend"),
@@ -124,7 +125,7 @@ def calibrated(n, seed=0):
 @pytest.mark.parametrize("theta", [None, 0.05])
 def test_a_temperature_that_does_harm_is_a_warning(n, theta):
     p, y = calibrated(n)
-    ats = AttendedTemperatureScaling(theta=theta, input="probs")
+    ats = AttendedTemperatureScaling(theta=theta, input="probs", fallback=False)
     with pytest.warns(AttemperWarning, match=r"validation NLL of 1\.\d+ at T = .* is above 1\.\d+ at T = 1.*Use Temp"):
         ats.fit(p, y)
     assert ats.fit_report_.nll > nll(np.log(p), y, 1.0) / n
@@ -150,3 +151,56 @@ def test_a_theta_at_the_end_of_its_grid_is_a_warning():
         AttendedTemperatureScaling().fit(h, y)
         AttendedTemperatureScaling(theta=0.1).fit(h, y)  # not tuned
         AttendedTemperatureScaling(theta_grid=np.arange(1, 101) / 100).fit(h, y)  # beyond 1 there is nothing
+
+
+@pytest.mark.parametrize("n", [1000, 2000, 4000])
+@pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-3])
+def test_a_calibrated_classifier_is_not_ruined(n, scale):
+    p, y = calibrated(n)
+    h, (new_p, new_y) = scale * np.log(p), calibrated(20_000, seed=1)
+    plain = TemperatureScaling().fit(h, y)
+    ats = AttendedTemperatureScaling()
+    with pytest.warns(
+        AttemperWarning, match="(is better left alone: T = 1|fell back on T = |fell back on temp).*Use Temp"
+    ):
+        ats.fit(h, y)
+    if ats.temperature_ == scale:
+        assert ats.fit_report_.left_alone == (scale == 1)
+        gain = nll(h, y, scale) - nll(h, y, plain.temperature_)
+        assert gain <= 1
+    else:
+        assert ats.temperature_ == pytest.approx(plain.temperature_, rel=1e-7)
+        assert ats.temperature_interval_ == pytest.approx(plain.temperature_interval_, rel=1e-5)
+    assert ats.theta_ == 1
+    assert ats.fit_report_.converged
+    assert ats.fit_report_.nll == pytest.approx(nll(h, y, ats.temperature_) / n, rel=1e-9)
+    new = scale * np.log(new_p)
+    assert ece(new_y, ats.predict_proba(new)) < 0.02
+    # A sketch gives the same, to its certificate.
+    with pytest.warns(AttemperWarning, match="is better left alone|fell back"):
+        sketched = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y))
+    assert sketched.temperature_ == pytest.approx(ats.temperature_, rel=1e-7)
+    assert sketched.fit_report_.left_alone == ats.fit_report_.left_alone
+
+
+def test_what_the_paper_would_take_can_be_had():
+    p, y = calibrated(2000)
+    with pytest.warns(AttemperWarning, match="is above"):
+        ats = AttendedTemperatureScaling(input="probs", fallback=False).fit(p, y)
+    assert ats.temperature_ > 2
+    assert ats.theta_ == 0.1
+    with pytest.warns(AttemperWarning, match="is above"):
+        chosen = AttendedTemperatureScaling(input="probs", theta=0.1).fit(p, y)  # a θ of one's own stays
+    assert chosen.temperature_ == pytest.approx(ats.temperature_, rel=1e-6)
+    with pytest.warns(AttemperWarning, match="fell back"):
+        fallen = AttendedTemperatureScaling(input="probs").fit(p, y)
+    np.testing.assert_array_equal(fallen.path_.temperature, ats.path_.temperature)  # the path is the paper's
+
+
+def test_a_network_that_is_helped_does_not_fall_back():
+    h, y = draw(3000, 6, t=2.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ats = AttendedTemperatureScaling().fit(h, y)
+    assert ats.temperature_ == AttendedTemperatureScaling(fallback=False).fit(h, y).temperature_
+    assert not ats.fit_report_.left_alone

@@ -167,12 +167,12 @@ def test_the_report_is_right(method, case):
     fitted = method.fit(h, y)
     p, report = fitted.predict_proba(h), fitted.fit_report_
     assert report.converged
-    assert report.error < 1e-8
+    assert report.objective_gap < 1e-8
     assert report.gradient_norm < 1e-6
     assert report.nll == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean(), rel=1e-10)
     assert report.changed == pytest.approx((p.argmax(axis=1) != h.argmax(axis=1)).mean())
     assert fitted.summary() == {"changed": report.changed}
-    assert fitted.describe() == [f"changes the answer in {report.changed:.2%} of the validation samples"]
+    assert fitted.describe() == [f"changes the prediction in {report.changed:.2%} of the validation samples"]
     if isinstance(method, BetaCalibration):
         assert (fitted.map_.a >= 0).all()
         assert (fitted.map_.b >= 0).all()
@@ -262,7 +262,7 @@ def test_many_classes():
 def test_blocks_do_not_show(monkeypatch):
     h, y = draw(100, 7)
     whole = PlattScaling().fit(h, y).map_
-    monkeypatch.setattr("attemper.calibrators.one_vs_rest.CHUNK_ELEMENTS", 250)
+    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 250)
     parts = PlattScaling().fit(h, y).map_
     np.testing.assert_allclose(parts.a, whole.a, rtol=1e-10)
     np.testing.assert_allclose(parts.c, whole.c, rtol=1e-10)
@@ -277,5 +277,5 @@ def test_what_does_not_converge_is_told(monkeypatch):
 
 @pytest.mark.parametrize("targets", ["prior", None, 1, ["platt"]])
 def test_targets_are_checked(targets):
-    with pytest.raises(InputError, match="expected 'platt' or 'labels'"):
+    with pytest.raises(InputError, match="expected one of 'platt', 'labels'"):
         PlattScaling(targets=targets).fit(*draw(20, 3))

@@ -41,8 +41,8 @@ def test_sample_float32_float64_stages_end_where_one_long_search_ends():
         from attemper.calibrators.temperature import _evaluator
         from attemper.kernels.nll import minimise
 
-        plain = minimise(_evaluator(Scores.from_logits(h, y, sample_weight=weight), np.float64), tolerance=1e-14)
-        assert abs(staged.temperature_ * plain.beta - 1) < staged.fit_report_.error + 1e-11 < 1e-7
+        plain = minimise(_evaluator(Scores.from_logits(h, y, sample_weight=weight)), tolerance=1e-14)
+        assert abs(staged.temperature_ * plain.at - 1) < staged.fit_report_.log_t_error + 1e-11 < 1e-7
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4, 1e8])
@@ -72,7 +72,7 @@ def test_one_error_in_many_is_enough_for_a_finite_t():
 
 def test_logits_against_the_labels():
     h, _ = draw(2000, 4)
-    with pytest.warns(EdgeWarning, match="speak against the labels"):
+    with pytest.warns(EdgeWarning, match="below the mean of its row"):
         assert TemperatureScaling().fit(h, h.argmin(axis=1)).temperature_ == 20
 
 
@@ -100,16 +100,16 @@ def test_memory_is_bounded_by_the_chunk(monkeypatch):
     assert peak < h.nbytes / 4
 
 
-@pytest.mark.parametrize("margin", [27.0, 2000.0, 1e6])
-def test_a_table_of_rounding_noise_is_no_minimum(margin):
+@pytest.mark.parametrize(("margin", "edge"), [(27.0, 0.05), (2000.0, 50.0), (1e6, 5e4)])
+def test_a_table_of_rounding_noise_is_no_minimum(margin, edge):
     y = np.arange(100) % 10
     h = (margin + np.arange(100))[:, None] * np.eye(10)[y]  # sure and right: the NLL is zero to rounding
     with pytest.warns(EdgeWarning, match="every label is the arg max"):
         found = TemperatureScaling().fit_sketch(Sketch.of(h, y))
-    assert (found.temperature_, found.fit_report_.edge) == (0.05, "low")
+    assert (found.temperature_, found.fit_report_.edge) == (edge, "low")
     with pytest.warns(EdgeWarning):
         found = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y))
-    assert (found.temperature_, found.fit_report_.edge) == (0.05, "low")
+    assert (found.temperature_, found.fit_report_.edge) == (edge, "low")
 
 
 @pytest.mark.filterwarnings("ignore::attemper.EdgeWarning")
@@ -140,3 +140,57 @@ def test_equal_logits_leave_t_at_one():
         assert "no effect" in fit.fit_report_.message
     with pytest.raises(InputError, match="multiply them by a constant"):
         TemperatureScaling().fit(1e-100 * draw()[0], draw()[1])
+
+
+@pytest.mark.parametrize("from_sketch", [False, True])
+def test_t_of_one_within_noise_is_reported_but_not_taken(from_sketch):
+    expected = {}
+    for t in (1.0, 1.02, 1.3):
+        h, y = draw(1000, 5, t=t, seed=3)
+        ts = TemperatureScaling()
+        ts.fit_sketch(Sketch.of(h, y)) if from_sketch else ts.fit(h, y)
+        # The slow, obvious way: one nat is what a fit of one parameter gains by chance.
+        gain = nll(h, y, 1.0) - nll(h, y, ts.temperature_)
+        expected[t] = gain < 1
+        assert ts.fit_report_.left_alone == expected[t]
+        assert ("better left alone" in ts.fit_report_.message) == expected[t]
+        assert ts.temperature_ != 1
+    assert expected[1.0]
+    assert not expected[1.3]
+
+
+def test_half_of_what_a_fit_gains_by_chance_is_lost_on_other_samples():
+    gains = []
+    for seed in range(60):
+        h, y = draw(400, 4, t=1.0, seed=seed)
+        new_h, new_y = draw(4000, 4, t=1.0, seed=1000 + seed)
+        ts = TemperatureScaling().fit(h, y)
+        new = (nll(new_h, new_y, 1.0) - nll(new_h, new_y, ts.temperature_)) / 10
+        gains.append((nll(h, y, 1.0) - nll(h, y, ts.temperature_), new))
+    own, new = np.mean(gains, axis=0)
+    assert 0.2 < own < 0.9
+    assert -0.9 < new < -0.2
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e-3, 1e3, 1e6, 1e10, 1e12, 1e18, 1e28])
+@pytest.mark.parametrize("n", [40, 300, 3000])
+def test_logits_of_any_size_have_their_t(n, scale):
+    h, y = draw(n, 4)
+    expected, found = TemperatureScaling().fit(h, y), TemperatureScaling().fit(scale * h, y)
+    assert found.temperature_ == pytest.approx(scale * expected.temperature_, rel=1e-7)
+    assert found.fit_report_.converged
+    assert found.fit_report_.n_iter <= 15
+    np.testing.assert_allclose(found.temperature_interval_, scale * np.array(expected.temperature_interval_), rtol=1e-5)
+
+
+@pytest.mark.parametrize("n, n_classes, scale", [(8000, 10, 4.0), (2000, 50, 1.0), (8000, 10, 40.0), (100, 1000, 8.0)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_many_logits_in_single_precision_are_within_the_reported_error(n, n_classes, scale, masked):
+    h, y = draw(n, n_classes, scale)
+    h = h.astype(np.float32)
+    if masked:
+        h[np.arange(n), (y + 1) % n_classes] = -np.inf
+    single, double = (TemperatureScaling().fit(h.astype(dtype), y) for dtype in (np.float32, np.float64))
+    error = abs(np.log(single.temperature_ / double.temperature_))
+    assert error <= single.fit_report_.log_t_error < 1e-6
+    assert single.fit_report_.nll == pytest.approx(double.fit_report_.nll, rel=2e-7)

@@ -20,7 +20,6 @@ COMMANDS = [
     ("parquet", ["apply", "map.json", "test.npz", "-o", "p.parquet"]),
     ("parquet", ["evaluate", "table.parquet"]),
     ("report", ["report", "val.npz", "test.npz", "-o", "report.html"]),
-    ("plots", ["reproduce", "referral", "--repeats", "1"]),
     ("onnx", ["export", "map.json", "-o", "map.onnx"]),
     ("remote", ["evaluate", "s3://bucket/test.npz"]),
     ("dask", ["fit", "val.npz", "--method", "ts", "--engine", "dask"]),
@@ -28,9 +27,9 @@ COMMANDS = [
 ]
 STATEMENTS = [
     ("plots", "from attemper import plots; plots.reliability_diagram([[2.0, 0.0]] * 9, [0] * 9)"),
-    ("torch", "import attemper.losses"),
-    ("torch", "import attemper.gpu"),
-    ("torch", "from attemper.ensembles import DeepEnsemble; DeepEnsemble([None])"),
+    ("torch", "import attemper.torch.losses"),
+    ("torch", "import attemper.torch.rows"),
+    ("torch", "from attemper.torch import DeepEnsemble; DeepEnsemble([None])"),
 ]
 
 IMPORT_ALL = """

@@ -6,9 +6,9 @@ import pytest
 
 
 def run_models_here(patch):
-    from attemper.export import onnx_child, onnx_running
+    from attemper.onnx import child, verify
 
-    patch.setattr(onnx_running, "start_child", lambda folder, job: onnx_child.run(folder, job) or 0)
+    patch.setattr(verify, "start_child", lambda folder, job: child.run(folder, job) or 0)
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,11 @@ from torch import nn
 import attemper
 from attemper import FileError, InputError, TemperatureScaling
 from attemper.export import map_to_onnx, onnx_calibrate
-from attemper.export.onnx import provenance_of
+from attemper.onnx.calibrate import provenance_of
 
 import onnx_models as models
 from data import draw
-from exported import BINARY, FOLDABLE, MAPS, K, exact, extreme_logits, random_logits
+from exported import BINARY, CURVES, FOLDABLE, MAPS, K, exact, extreme_logits, extreme_pairs, random_logits
 
 pytestmark = pytest.mark.usefixtures("in_this_process")
 each_map = pytest.mark.parametrize("name", MAPS)
@@ -41,14 +41,14 @@ def softmax(z):
     return e / e.sum(-1, keepdims=True)
 
 
-def compared(net, m, made, gives="probs", atol=1e-6):
+def compared(net, m, made, output_kind="probs", atol=1e-6):
     """Hold the calibrated model against NumPy; the classes are last, but for images."""
     feeds = models.feed(net)
     h, p = models.logits_of(net, feeds), models.run(made, feeds)[0]
     assert p.dtype == h.dtype
     if h.ndim == 4:
         h, p = np.moveaxis(h, 1, -1), np.moveaxis(p, 1, -1)
-    p = softmax(p.astype(np.float64)) if gives == "logits" else np.exp(p) if gives == "log_probs" else p
+    p = softmax(p.astype(np.float64)) if output_kind == "logits" else np.exp(p) if output_kind == "log_probs" else p
     expected = exact(m, h)
     np.testing.assert_allclose(p, expected, atol=atol, rtol=0)
     np.testing.assert_array_equal(p.argmax(-1), expected.argmax(-1))
@@ -69,7 +69,7 @@ def echo(dtype, k=K):
 @pytest.mark.parametrize("net", NETS)
 def test_inserted_instead_of_a_softmax(name, net):
     made = onnx_calibrate(NETS[net](), MAPS[name], fold=False)
-    assert (made.how, made.gives, made.tensor, made.logits) == ("inserted", "probs", "out", "logits")
+    assert (made.how, made.output_kind, made.tensor, made.logits) == ("inserted", "probs", "out", "logits")
     assert made.ran.difference < 1e-6
     compared(NETS[net](), MAPS[name], made.model)
 
@@ -79,26 +79,26 @@ def test_inserted_after_logits(name):
     for net in (models.mlp(None), models.segmentation(None)):
         made = onnx_calibrate(net, MAPS[name], fold=False)
         gives_logits = name in (*FOLDABLE, "dirichlet")
-        assert made.gives == ("logits" if gives_logits else "log_probs")
+        assert made.output_kind == ("logits" if gives_logits else "log_probs")
         assert bool(made.notes) == (not gives_logits)
-        compared(net, MAPS[name], made.model, made.gives)
+        compared(net, MAPS[name], made.model, made.output_kind)
         compared(net, MAPS[name], made.model, "logits")  # a softmax gives the probabilities of either
-        compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], gives="probs").model)
-        compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], gives="log_probs").model, "log_probs")
+        compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], output_kind="probs").model)
+        compared(net, MAPS[name], onnx_calibrate(net, MAPS[name], output_kind="log_probs").model, "log_probs")
 
 
 @each_map
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 def test_every_opset_and_extreme_logits(name, opset):
     m = MAPS[name]
-    for gives in ("probs", "log_probs"):
-        made = map_to_onnx(m, n_classes=K, opset=opset, gives=gives)
+    for output_kind in ("probs", "log_probs"):
+        made = map_to_onnx(m, n_classes=K, opset=opset, output_kind=output_kind)
         assert made.ran.difference < 1e-6
         for h in (random_logits(), extreme_logits()):
             value = models.run(made.model, {"logits": h})[0]
             with np.errstate(divide="ignore"):
-                expected = exact(m, h, log=gives == "log_probs")
-            np.testing.assert_allclose(value, expected, atol=1e-6, rtol=1e-6 if gives == "log_probs" else 0)
+                expected = exact(m, h, log=output_kind == "log_probs")
+            np.testing.assert_allclose(value, expected, atol=1e-6, rtol=1e-6 if output_kind == "log_probs" else 0)
             if m.keeps_arg_max:
                 np.testing.assert_array_equal(value.argmax(-1), h.argmax(-1))
 
@@ -108,13 +108,13 @@ def test_every_opset_and_extreme_logits(name, opset):
     name=st.sampled_from(["scale", "sharp", "mixture", "floor"]),
     h=hnp.arrays(np.float16, (4, K), elements=st.floats(-100, 100, width=16)),
     half=st.booleans(),
-    gives=st.sampled_from(["probs", "log_probs", "logits"]),
+    output_kind=st.sampled_from(["probs", "log_probs", "logits"]),
 )
-def test_the_arg_max_stays(name, h, half, gives):
-    if gives == "logits" and name in ("mixture", "floor"):
-        gives = "probs"
+def test_the_arg_max_stays(name, h, half, output_kind):
+    if output_kind == "logits" and name in ("mixture", "floor"):
+        output_kind = "probs"
     net = echo("float16" if half else "float32")
-    made = onnx_calibrate(net, MAPS[name], logits="logits", gives=gives, check=False).model
+    made = onnx_calibrate(net, MAPS[name], logits="logits", output_kind=output_kind, check=False).model
     x = h if half else h.astype(np.float32)
     np.testing.assert_array_equal(models.run(made, {"x": x})[0].argmax(-1), x.argmax(-1))
 
@@ -129,7 +129,7 @@ def test_the_answer_is_that_of_numpy(name):
 def test_the_arg_max_stays_among_seventy_thousand_classes_in_half_precision():
     h = np.zeros((1, 70_000), dtype=np.float16)
     h[0, -1] = 1e-4
-    made = onnx_calibrate(echo("float16", h.shape[1]), MAPS["scale"], logits="logits", gives="probs", check=False)
+    made = onnx_calibrate(echo("float16", h.shape[1]), MAPS["scale"], logits="logits", output_kind="probs", check=False)
     assert models.run(made.model, {"x": h})[0].argmax() == 69_999
 
 
@@ -139,10 +139,34 @@ def test_two_classes():
     np.testing.assert_allclose(models.run(made.model, {"logits": h})[0], exact(BINARY, h), atol=1e-7)
 
 
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+def test_curves_in_every_opset(name, opset):
+    m, h = CURVES[name], np.r_[random_logits(k=2), extreme_pairs()]
+    for output_kind in ("probs", "log_probs"):
+        made = map_to_onnx(m, opset=opset, output_kind=output_kind)
+        assert made.ran.difference < 1e-6
+        value = models.run(made.model, {"logits": h})[0]
+        log = output_kind == "log_probs"
+        np.testing.assert_allclose(value, exact(m, h, log=log), atol=2e-6, rtol=1e-6 if log else 0)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_are_inserted_and_never_folded(name):
+    m, net = CURVES[name], echo("float16", 2)
+    h = random_logits(k=2).astype(np.float16)
+    made = onnx_calibrate(net, m, logits="logits", output_kind="probs")
+    assert made.how == "inserted"
+    np.testing.assert_allclose(models.run(made.model, {"x": h})[0], exact(m, h), atol=1e-7, rtol=2**-9)
+    assert onnx_calibrate(models.mlp(n_classes=2), m).how == "inserted"
+    with pytest.raises(InputError, match=r"with a curve is not linear.*fold=False"):
+        onnx_calibrate(models.mlp(n_classes=2), m, fold=True, output_kind="probs")
+
+
 @each_map
 def test_half_precision_is_computed_in_single(name):
     h = random_logits(40).astype(np.float16)
-    p = models.run(onnx_calibrate(echo("float16"), MAPS[name], logits="logits", gives="probs").model, {"x": h})[0]
+    p = models.run(onnx_calibrate(echo("float16"), MAPS[name], logits="logits", output_kind="probs").model, {"x": h})[0]
     assert p.dtype == np.float16
     np.testing.assert_allclose(p, exact(MAPS[name], h), atol=1e-7, rtol=2**-9)
     made = onnx_calibrate(models.mlp(dtype="float16"), MAPS[name])
@@ -151,11 +175,10 @@ def test_half_precision_is_computed_in_single(name):
 
 
 @each_map
-@pytest.mark.skipif(onnx.__version__ < "1.19", reason="this onnx evaluates bfloat16 as something else")
 def test_bfloat16(name):
     # onnxruntime has no bfloat16 on a CPU, so that onnx's own evaluator, slow and plain, must do.
     h = random_logits(20).astype(ml_dtypes.bfloat16)
-    made = onnx_calibrate(echo("bfloat16"), MAPS[name], logits="logits", gives="probs")
+    made = onnx_calibrate(echo("bfloat16"), MAPS[name], logits="logits", output_kind="probs")
     p = ReferenceEvaluator(made.model).run(None, {"x": h})[0]
     assert p.dtype == ml_dtypes.bfloat16
     np.testing.assert_allclose(p.astype(np.float64), exact(MAPS[name], h), atol=1e-7, rtol=2**-6)
@@ -180,7 +203,7 @@ def test_dynamic_batches_stay_dynamic():
 def test_an_output_more():
     net = models.mlp(None)
     made = onnx_calibrate(net, MAPS["mixture"], outputs="add")
-    assert (made.tensor, made.gives) == ("calibrated_probs", "probs")
+    assert (made.tensor, made.output_kind) == ("calibrated_probs", "probs")
     feeds = models.feed(net)
     h, p = models.run(made.model, feeds)
     np.testing.assert_array_equal(h, models.run(net, feeds)[0])
@@ -264,14 +287,14 @@ def test_constants_that_are_inputs(ir):
 @pytest.mark.parametrize(
     "net, m, why",
     [
-        (models.mlp(), MAPS["mixture"], "a mixture of temperatures.*fold=False"),
+        (models.mlp(), MAPS["mixture"], "MixtureMap is not linear.*fold=False"),
         (models.mlp(), MAPS["dirichlet"], "takes log-probabilities"),
         (models.mlp(None), MAPS["scale"], "what the output holds would have to change"),
     ],
 )
 def test_fold_true_says_why_not(net, m, why):
     with pytest.raises(InputError, match=f"cannot be folded: .*{why}"):
-        onnx_calibrate(net, m, fold=True, gives="probs")
+        onnx_calibrate(net, m, fold=True, output_kind="probs")
 
 
 def test_logits_that_others_use_are_not_folded():
@@ -280,7 +303,7 @@ def test_logits_that_others_use_are_not_folded():
     b.op("Gemm", ["x", b.weight("w", 6, K)], "logits")
     b.op("Softmax", ["logits"], "out", axis=1)
     net = b.model({"out": ("batch", K), "logits": ("batch", K)})
-    made = onnx_calibrate(net, MAPS["scale"], logits="logits", gives="logits")
+    made = onnx_calibrate(net, MAPS["scale"], logits="logits", output_kind="logits")
     assert made.how == "inserted"
     feeds = models.feed(net)
     before, after = models.run(net, feeds), models.run(made.model, feeds)
@@ -333,7 +356,7 @@ def test_the_file_that_was_read_is_not_changed_unless_asked(tmp_path):
     onnx_calibrate(path, MAPS["scale"], in_place=True)
     assert onnx.load(path) == made.model
     assert sorted(p.name for p in tmp_path.iterdir()) == ["net.onnx", "out.onnx"]
-    with pytest.raises(InputError, match="ModelProto came"):
+    with pytest.raises(InputError, match="got a ModelProto"):
         onnx_calibrate(models.mlp(), MAPS["scale"], in_place=True)
 
 
@@ -347,7 +370,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
 
 def test_probabilities():
     h, y = draw(200, K)
-    on_probs = TemperatureScaling(input="probs", floor=1e-9).fit(softmax(h), y)
+    on_probs = TemperatureScaling(input="probs", zeros_as=1e-9).fit(softmax(h), y)
     without = TemperatureScaling(input="probs").fit(softmax(h), y)
     compared(models.mlp(), without.map_, onnx_calibrate(models.mlp(), without).model)
     with pytest.raises(InputError, match="not clear where the probabilities are"):
@@ -359,7 +382,7 @@ def test_probabilities():
     b.op("Div", ["s", "sum"], "probs")
     net = b.model({"probs": ("batch", K)})
     made = onnx_calibrate(net, on_probs, logits="probs")
-    assert made.gives == "probs"
+    assert made.output_kind == "probs"
     feeds = models.feed(net)
     p = models.run(net, feeds)[0]
     np.testing.assert_allclose(models.run(made.model, feeds)[0], on_probs.predict_proba(p), atol=1e-6)
@@ -372,10 +395,10 @@ def test_probabilities():
 @pytest.mark.parametrize("floor", [1e-2, 1e-50])
 def test_a_floor_of_probabilities(told, net, floor):
     h, y = draw(200, K)
-    cal = TemperatureScaling(input="probs", floor=floor).fit(softmax(3 * h), y)
+    cal = TemperatureScaling(input="probs", zeros_as=floor).fit(softmax(3 * h), y)
     model = models.mlp(opset=11) if net == "opset 11" else NETS[net]()
     made = onnx_calibrate(model, cal, logits=told)
-    assert (made.how, made.gives, made.tensor) == ("inserted", "probs", "out")
+    assert (made.how, made.output_kind, made.tensor) == ("inserted", "probs", "out")
     assert made.ran.difference < 1e-5
     feeds = {name: 5 * x for name, x in models.feed(model).items()}
     # The model's own probabilities are in single precision, where a CPU may round 1e-40 to 0; its logits are not.
@@ -387,15 +410,15 @@ def test_a_floor_of_probabilities(told, net, floor):
     if floor == 1e-2:  # which tells
         assert np.abs(expected - exact(cal.map_, np.log(np.maximum(p, 1e-30)))).max() > 0.01
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    with pytest.raises(InputError, match=r"probabilities, with a floor.*fold=False"):
+    with pytest.raises(InputError, match=r"probabilities, with zeros_as.*fold=False"):
         onnx_calibrate(model, cal, fold=True)
 
 
 def test_probabilities_that_are_zero_and_a_floor_below_single_precision():
     h, y = draw(200, K)
-    cal = TemperatureScaling(input="probs", floor=1e-50).fit(softmax(h), y)
+    cal = TemperatureScaling(input="probs", zeros_as=1e-50).fit(softmax(h), y)
     p = np.array([[1.0, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0]], dtype=np.float32)
-    found = models.run(map_to_onnx(cal, gives="log_probs").model, {"probs": p})[0]
+    found = models.run(map_to_onnx(cal, output_kind="log_probs").model, {"probs": p})[0]
     np.testing.assert_allclose(found, np.log(cal.predict_proba(p.astype(np.float64))), rtol=1e-5, atol=1e-6)
 
 
@@ -435,5 +458,5 @@ def test_models_that_torch_wrote(name, end, tmp_path):
         x = torch.cat([x, -x])
         h = (net[0](x) if end else net(x)).detach().numpy()
         p = models.run(tmp_path / "c.onnx", {"x": x.numpy()})[0]
-        p = p if made.gives == "probs" else softmax(p.astype(np.float64))
+        p = p if made.output_kind == "probs" else softmax(p.astype(np.float64))
         np.testing.assert_allclose(p, exact(MAPS[name], h), atol=2e-6, rtol=0)

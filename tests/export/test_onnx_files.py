@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from attemper import AttemperError, FileError, InputError, InputTypeError
-from attemper.cli.inspecting import of_model
+from attemper.cli.inspect import of_model
 from attemper.export import map_to_onnx, onnx_calibrate
 
 import onnx_models as models
@@ -67,7 +67,7 @@ def test_external_tensors_are_not_read_where_they_are_not_needed(folder, monkeyp
     monkeypatch.setattr("onnx.numpy_helper.to_array", None)
     monkeypatch.setattr("onnx.external_data_helper.load_external_data_for_model", None)
     onnx_calibrate(folder / "net" / "m.onnx", MIXTURE, folder / "net" / "out.onnx", check=False)
-    monkeypatch.setattr("attemper.export.onnx_folding.MAX_BYTES_UNASKED", 100)
+    monkeypatch.setattr("attemper.onnx.folding.MAX_BYTES_UNASKED", 100)
     made = onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "net" / "out.onnx", check=False)
     assert made.how == "inserted"  # folding would read them
 
@@ -115,7 +115,7 @@ def test_copies_and_references(folder):
         onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / "other" / "o.onnx")
     assert (folder / "other" / "m.data").read_bytes() == b"mine"
     assert not (folder / "other" / "o.onnx").exists()
-    with pytest.raises(InputError, match="give the model's path"):
+    with pytest.raises(InputError, match="Pass the model's path"):
         onnx_calibrate(onnx.load(folder / "net" / "m.onnx", load_external_data=False), SCALE)
 
 
@@ -135,18 +135,18 @@ def evil(folder, location, offset=0, length=160, dims=None):
 @pytest.mark.parametrize(
     "location, why",
     [
-        ("../secret", "outside the model's folder"),
-        ("sub/../../secret", "outside the model's folder"),
-        ("/etc/passwd", "outside the model's folder"),
-        ("C:\\secret", "outside the model's folder"),
-        ("..\\secret", "outside the model's folder"),
-        ("link", "a link that leads outside"),
-        ("linked/secret", "a link that leads outside"),
-        ("loop", "not there beside the model"),
-        ("missing.data", "not there beside the model"),
-        (".", "not a file"),
-        ("a\0b", "outside the model's folder"),
-        ("", "outside the model's folder"),
+        ("../secret", "not a valid ONNX model.*w2"),
+        ("sub/../../secret", "not a valid ONNX model.*w2"),
+        ("/etc/passwd", "not a valid ONNX model.*w2"),
+        ("C:\\secret", "not a valid ONNX model.*w2"),
+        ("..\\secret", "not a valid ONNX model.*w2"),
+        ("link", "not a valid ONNX model.*w2"),
+        ("linked/secret", "not a valid ONNX model.*w2"),
+        ("loop", "not a valid ONNX model.*w2"),
+        ("missing.data", "not a valid ONNX model.*w2"),
+        (".", "not a valid ONNX model.*w2"),
+        ("a\0b", "not a valid ONNX model.*w2"),
+        ("", "not a valid ONNX model.*w2"),
         (".ssh/config", "hidden"),
         ("sub\\.bashrc", "hidden"),
     ],
@@ -161,6 +161,17 @@ def test_external_names_that_lead_elsewhere(folder, location, why, fold):
     with pytest.raises(FileError, match=why):
         onnx_calibrate(path, SCALE, folder / "net" / "out.onnx", fold=fold)
     assert everything(folder / "net") == before
+
+
+@pytest.mark.parametrize("location", ["linked/secret", "linked/../net/m.data", "m.data\0x", "sub/../m.data"])
+def test_external_names_that_onnx_lets_through(folder, location, monkeypatch):
+    (folder / "net" / "linked").symlink_to(folder)
+    path = evil(folder, location)
+    monkeypatch.chdir(path.parent)  # a relative path, with which onnx follows links
+    (folder / "new").mkdir()
+    with pytest.raises(FileError, match="w2"):
+        onnx_calibrate(path.name, SCALE, folder / "new" / "out.onnx", external="copy", fold=False, check=False)
+    assert not any((folder / "new").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -198,7 +209,7 @@ def test_a_tensor_that_is_in_two_places(folder, key, last):
     path.write_bytes(model.SerializeToString())
     (folder / "deep" / "er").mkdir(parents=True)
     before = everything(folder)
-    with pytest.raises(FileError, match=f"'w2' tells its '{key}' more than once"):
+    with pytest.raises(FileError, match=f"'w2' has the key '{key}' more than once"):
         onnx_calibrate(path, MIXTURE, folder / "deep" / "er" / "o.onnx", check=False)
     assert everything(folder) == before
 
@@ -327,15 +338,15 @@ WHOLE = models.mlp().SerializeToString()
 FILES = {
     "text": (b"hello, I am not a model\n" * 20, "not an ONNX model"),
     "json": (b'{"attemper": "calibrator"}', "not an ONNX model"),
-    "empty": (b"", "not an ONNX model"),
+    "empty": (b"", "empty"),
     "truncated": (WHOLE[: len(WHOLE) // 2], "not an? "),
-    "huge": (damaged(huge), r"says \[10000000, 10000000\], 100000000000000 numbers, but holds 40"),
-    "many dimensions": (damaged(many_dims), "has 300 dimensions; expected at most 64"),
-    "large dimensions": (damaged(large_dims), r"… \(64 in all\)\], 2\^63 or more numbers, but holds 40"),
+    "huge": (damaged(huge), "not a valid ONNX model.*w2"),
+    "many dimensions": (damaged(many_dims), "not a valid ONNX model.*w2"),
+    "large dimensions": (damaged(large_dims), "not a valid ONNX model.*w2"),
     "cycle": (damaged(cycle), "not a valid ONNX model"),
     "missing": (damaged(missing), "not a valid ONNX model"),
     "unknown type": (damaged(unknown_type), "unknown type 77"),
-    "negative": (damaged(negative), r"has dimensions \[-5, 8\]"),
+    "negative": (damaged(negative), "not a valid ONNX model.*w2"),
     "type of input": (damaged(type_of_input), "'x' has the unknown type 99"),
     "no type of input": (damaged(no_type_of_input), "'x' has the unknown type 0"),
     "type of output": (damaged(type_of_output), "'out' has the unknown type 99"),
@@ -343,8 +354,8 @@ FILES = {
     "reference transB": (damaged(reference(2, "transB")), "'transB' .* in no function"),
     "reference alpha": (damaged(reference(2, "alpha")), "'alpha' .* in no function"),
     "reference axis": (damaged(reference(3, "axis")), "'axis' .* in no function"),
-    "recursive function": (damaged(recursive), "no recursion"),
-    "deep functions": (models.nested(150, calls=1).SerializeToString(), "more than 100 deep"),
+    "recursive function": (damaged(recursive), "not a valid ONNX model.*recursive"),
+    "deep functions": (models.nested(150, calls=1).SerializeToString(), "not a valid ONNX model.*depth"),
     "nested functions": (models.nested(26).SerializeToString(), "written out the model has more than"),
     "wide functions": (models.nested(7, calls=16).SerializeToString(), "written out the model has more than"),
     "no opset": (damaged(no_opset), "no opset"),
@@ -399,7 +410,7 @@ def test_no_classes_that_only_running_shows(tmp_path):
         onnx_calibrate(net, SCALE, tmp_path / "out.onnx", check=feeds)
 
 
-@pytest.mark.parametrize("k, why", [(4, "4 classes, but the map is for 5"), (0, "0 classes")])
+@pytest.mark.parametrize("k, why", [(4, "expected 5 classes, as the map has, got 4"), (0, "got 0")])
 def test_weights_that_do_not_fit_the_map_are_not_folded(k, why):
     b = models.Builder()
     b.input("x", "batch", 6)
@@ -428,14 +439,14 @@ def test_any_damage_is_one_error_or_a_model(tmp_path_factory, at, byte, cut):
 def test_files_that_are_none(tmp_path):
     with pytest.raises(FileError, match="there is no such file"):
         onnx_calibrate(tmp_path / "none.onnx", SCALE)
-    with pytest.raises(FileError, match="not a file"):
+    with pytest.raises(FileError, match=r"a directory|not a regular file"):
         onnx_calibrate(tmp_path, SCALE)
     with pytest.raises(FileError, match=r"null byte|cannot be read|no such file"):
         onnx_calibrate("a\0b", SCALE)
     with pytest.raises(InputTypeError, match="expected the path of an ONNX file"):
         onnx_calibrate(b"bytes", SCALE)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileError, match="not a file"):
+    with pytest.raises(FileError, match=r"a directory|not a regular file"):
         onnx_calibrate(tmp_path / "pipe", SCALE)
     with (tmp_path / "large.onnx").open("wb") as stream:
         stream.truncate(3 << 30)

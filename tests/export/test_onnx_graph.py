@@ -73,7 +73,7 @@ def test_a_choice_among_outputs():
     before, after = models.run(net, feeds), models.run(made.model, feeds)
     np.testing.assert_allclose(np.exp(after[0]), exact(MIXTURE, before[0]), atol=1e-6)
     np.testing.assert_array_equal(after[1], before[1])
-    with pytest.raises(InputError, match="'age' has 2 classes, but the map is for 5"):
+    with pytest.raises(InputError, match="'age': expected 5 classes, as the map has, got 2"):
         onnx_calibrate(net, MAPS["matrix"], logits="age")
 
 
@@ -82,7 +82,7 @@ def test_a_choice_among_outputs():
 def test_log_softmax_stays_log_probabilities(told, name):
     net = models.mlp("LogSoftmax")
     made = onnx_calibrate(net, MAPS[name], logits=told)
-    assert made.gives == "log_probs"
+    assert made.output_kind == "log_probs"
     feeds = models.feed(net)
     h = models.logits_of(net, feeds, told)
     np.testing.assert_allclose(np.exp(models.run(made.model, feeds)[0]), exact(MAPS[name], h), atol=1e-6)
@@ -92,7 +92,7 @@ def test_names_that_cannot_be():
     net = softmax_in_the_middle()
     with pytest.raises(InputError, match="no tensor 'nothing' that a node makes; candidates are 'out'"):
         onnx_calibrate(net, SCALE, logits="nothing")
-    with pytest.raises(InputError, match=r"holds probabilities, for it comes from a Softmax.*tell its input, 'logits'"):
+    with pytest.raises(InputError, match=r"output of a Softmax.*Use its input, 'logits'"):
         onnx_calibrate(net, SCALE, logits="shares")
     assert onnx_calibrate(models.mlp(), SCALE, logits="out").logits == "logits"
     with pytest.raises(InputError, match=r"nothing can take the calibrated one's place.*outputs='add'"):
@@ -101,7 +101,7 @@ def test_names_that_cannot_be():
     with pytest.raises(InputError, match="outputs='more'"):
         onnx_calibrate(net, SCALE, outputs="more")
     with pytest.raises(InputError, match="gives probabilities, not logits"):
-        onnx_calibrate(models.mlp(None), MIXTURE, gives="logits")
+        onnx_calibrate(models.mlp(None), MIXTURE, output_kind="logits")
 
 
 def with_shape_changes(*ops):
@@ -123,7 +123,7 @@ def test_changes_of_shape_are_looked_through():
             made = onnx_calibrate(net, m)
             feeds = models.feed(net)
             p = models.run(made.model, feeds)[0]
-            if made.gives != "probs":
+            if made.output_kind != "probs":
                 p = np.exp(p) / np.exp(p).sum(1, keepdims=True)
             np.testing.assert_allclose(p, exact(m, models.logits_of(net, feeds)), atol=1e-6)
 
@@ -138,7 +138,7 @@ def test_the_axis_is_told_where_nothing_tells_it():
     feeds = models.feed(net)
     h = np.moveaxis(models.run(net, feeds)[0], 1, -1)
     for name in ("mixture", "matrix", "odds", "isotonic"):
-        made = onnx_calibrate(net, MAPS[name], logits="logits", axis=1, gives="probs")
+        made = onnx_calibrate(net, MAPS[name], logits="logits", axis=1, output_kind="probs")
         p = np.moveaxis(models.run(made.model, feeds)[0], 1, -1)
         np.testing.assert_allclose(p, exact(MAPS[name], h), atol=1e-6)
     with pytest.raises(InputError, match="axis 3 of 'logits', which has 3 axes"):
@@ -220,7 +220,7 @@ def test_classes_that_come_first_are_not_mistaken(kind, told):
         onnx_calibrate(net, MIXTURE, logits=told)
     feeds = models.feed(net)
     for m in (SCALE, MIXTURE):
-        made = onnx_calibrate(net, m, logits=told, axis=0, gives="probs")
+        made = onnx_calibrate(net, m, logits=told, axis=0, output_kind="probs")
         np.testing.assert_allclose(models.run(made.model, feeds)[0].T, exact(m, models.run(net, feeds)[0].T), atol=1e-6)
 
 
@@ -231,7 +231,7 @@ def test_a_weight_that_is_transposed_first_is_one():
     b.op("MatMul", ["x", "w_t"], "h")
     net = b.model({"h": ("batch", K)})
     feeds = models.feed(net)
-    made = onnx_calibrate(net, MIXTURE, gives="probs")
+    made = onnx_calibrate(net, MIXTURE, output_kind="probs")
     np.testing.assert_allclose(models.run(made.model, feeds)[0], exact(MIXTURE, models.run(net, feeds)[0]), atol=1e-6)
 
 
@@ -259,7 +259,7 @@ def test_operators_of_another_domain_are_not_those_of_onnx():
     with pytest.raises(InputError, match="nothing can take the calibrated one's place"):
         onnx_calibrate(reshaped, SCALE, logits="logits", check=False)
     made = onnx_calibrate(foreign(models.mlp("LogSoftmax"), "out"), SCALE, logits="out", check=False)
-    assert made.gives == "logits"  # who knows what that LogSoftmax gives; the one who told it
+    assert made.output_kind == "logits"  # who knows what that LogSoftmax gives; the one who told it
 
 
 def test_an_add_that_does_not_fold_is_named():
@@ -290,7 +290,7 @@ def test_names_of_ours_that_are_taken():
             for i, name in enumerate(names):
                 names[i] = {"r": "attemper/Sub", "a": "logits_uncalibrated"}.get(name, name)
     onnx.checker.check_model(net)
-    made = onnx_calibrate(net, MIXTURE, gives="probs")
+    made = onnx_calibrate(net, MIXTURE, output_kind="probs")
     feeds = models.feed(net)
     np.testing.assert_allclose(models.run(made.model, feeds)[0], exact(MIXTURE, models.run(net, feeds)[0]), atol=1e-6)
 

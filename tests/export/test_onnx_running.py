@@ -12,12 +12,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import attemper.export.onnx_running as running
+import attemper.onnx.calibrate as calibrate
+import attemper.onnx.verify as running
 from attemper import InputError, ScaleMap
+from attemper.calibrators.exportable import Source
 from attemper.export import onnx_calibrate
 
 import onnx_models as models
 from exported import MAPS
+
+pytestmark = pytest.mark.slow
 
 SCALE = MAPS["scale"]
 
@@ -100,13 +104,14 @@ def test_what_could_not_be_run_is_said(tmp_path, monkeypatch, once_in_this_proce
     assert onnx_calibrate(models.mlp(), SCALE).ran.why_not == "onnxruntime is not installed"
 
 
+def traced_as(monkeypatch, other):
+    """Let the nodes be those of another map."""
+    trace = calibrate.trace_map
+    monkeypatch.setattr(calibrate, "trace_map", lambda t, source, *a, **k: trace(t, Source(other), *a, **k))
+
+
 def test_a_result_that_disagrees_is_not_written(tmp_path, monkeypatch, once_in_this_process):
-    monkeypatch.setattr("attemper.export.onnx_nodes._scale", None)
-    monkeypatch.setitem(
-        __import__("attemper.export.onnx_nodes", fromlist=["BUILDERS"]).BUILDERS,
-        type(SCALE),
-        lambda n, m, h, gives: n.softmax(h),
-    )
+    traced_as(monkeypatch, ScaleMap(1.0))
     with pytest.raises(InputError, match="disagrees with NumPy: the largest difference"):
         onnx_calibrate(models.mlp(), SCALE, tmp_path / "out.onnx", fold=False)
     assert not list(tmp_path.iterdir())
@@ -121,7 +126,7 @@ def test_made_up_input_that_does_not_fit(once_in_this_process):
     for fold in (True, False):
         made = onnx_calibrate(net, SCALE, fold=fold)
         assert made.ran.difference is None
-        assert "made-up input gives 'logits' that are not finite; give check={…}" in made.ran.why_not
+        assert "made-up input gives 'logits' that are not finite; pass check={…}" in made.ran.why_not
         assert onnx_calibrate(net, SCALE, fold=fold, check={"x": np.ones((2, 6), np.float32)}).ran.difference < 1e-6
         made = onnx_calibrate(net, SCALE, fold=fold, check={"x": np.zeros((2, 6), np.float32)})
         assert "the input in check gives" in made.ran.why_not
@@ -133,11 +138,7 @@ def test_large_logits_do_not_excuse_any_difference(monkeypatch, once_in_this_pro
     b.op("Gemm", ["x", b.weight("w", 6, 5)], "z")
     b.op("Add", ["z", b.weight("far", 1, scale=1e6)], "logits")
     net = b.model({"logits": ("batch", 5)})
-    monkeypatch.setitem(
-        __import__("attemper.export.onnx_nodes", fromlist=["BUILDERS"]).BUILDERS,
-        ScaleMap,
-        lambda n, m, h, gives: n.op("Mul", h, n.constant(0.0)),
-    )
+    traced_as(monkeypatch, ScaleMap(1e-30))
     with pytest.raises(InputError, match=r"more than the 5.0e-02 of rounding"):
         onnx_calibrate(net, SCALE)
 
@@ -198,7 +199,7 @@ def test_a_process_of_its_own_runs_the_model(tmp_path, monkeypatch):
 def test_a_crash_is_an_error(tmp_path, monkeypatch):
     script = tmp_path / "crash.py"
     script.write_text("import os\nos.abort()\n")
-    monkeypatch.setattr(running.onnx_child, "__file__", str(script))
+    monkeypatch.setattr(running.child, "__file__", str(script))
     with pytest.raises(InputError, match=r"crashed \(exit status -6\).*check=False"):
         onnx_calibrate(models.mlp(), SCALE)
 
@@ -206,10 +207,10 @@ def test_a_crash_is_an_error(tmp_path, monkeypatch):
 def test_the_limits_of_the_child():
     program = (
         "import resource; from pathlib import Path; import sys; sys.path.insert(0, sys.argv[1]);"
-        "import onnx_child; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32)); onnx_child.limit(2**31, 5.5);"
+        "import child; resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32)); child.limit(2**31, 5.5);"
         "print(*(resource.getrlimit(getattr(resource, f'RLIMIT_{k}'))[0] for k in ('AS', 'CPU', 'CORE')));"
-        "onnx_child.limit(2**40, 1e6); print(resource.getrlimit(resource.RLIMIT_AS)[0])"
+        "child.limit(2**40, 1e6); print(resource.getrlimit(resource.RLIMIT_AS)[0])"
     )
-    folder = Path(running.onnx_child.__file__).parent
+    folder = Path(running.child.__file__).parent
     done = subprocess.run([sys.executable, "-P", "-c", program, folder], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(2**31), "6", "0", str(2**31)]

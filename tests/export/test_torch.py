@@ -20,7 +20,7 @@ from attemper.export import to_torch
 
 import onnx_models as models
 from data import draw
-from exported import BINARY, MAPS, K, exact, extreme_logits, random_logits
+from exported import BINARY, CURVES, MAPS, K, exact, extreme_logits, extreme_pairs, random_logits
 
 each_map = pytest.mark.parametrize("name", MAPS)
 ALL = np.r_[random_logits(), extreme_logits()]
@@ -54,6 +54,28 @@ def test_the_arg_max_stays_among_seventy_thousand_classes_in_half_precision():
 def test_two_classes_have_one_function():
     h = np.array([[2.0, 0.0], [0.0, 0.5], [-3.0, 3.0], [0.0, -np.inf]], dtype=np.float32)
     np.testing.assert_allclose(to_torch(BINARY)(torch.from_numpy(h)), exact(BINARY, h), atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_curves_give_the_numbers_of_numpy(name):
+    m, h = CURVES[name], np.r_[random_logits(k=2), extreme_pairs()]
+    x = torch.from_numpy(h)
+    module = to_torch(m)
+    np.testing.assert_allclose(module(x), exact(m, h), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(to_torch(m, log=True)(x), exact(m, h, log=True), atol=2e-6, rtol=2e-5)
+    np.testing.assert_allclose(module(x.double()), exact(m, h), atol=1e-14, rtol=1e-11)
+    half = torch.from_numpy(random_logits(k=2)).half()
+    np.testing.assert_allclose(module(half).double(), exact(m, half.double()), rtol=2**-9, atol=1e-7)
+    other = to_torch(m)
+    for buffer in other.buffers():
+        buffer.zero_()
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other(x), module(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert torch.equal(torch.jit.script(module)(x), module(x))
+    d = torch.from_numpy(random_logits(3, k=2)).double().requires_grad_()
+    assert torch.autograd.gradcheck(module, (d,))
 
 
 @each_map
@@ -94,6 +116,23 @@ def test_state_dicts_go_round(name):
     assert torch.equal(copy.deepcopy(module)(x), module(x))
 
 
+@pytest.mark.parametrize("name", ["scaled matrix", "structured", "mixture", "odds"])
+def test_state_dicts_of_0_1_are_loaded(name):
+    module, x = to_torch(MAPS[name]), torch.from_numpy(ALL)
+    old = module.state_dict()
+    old.pop("above", None)
+    if name == "odds":
+        old["column"] = torch.arange(K)
+    if "beta" in old:  # an affine map, then one temperature
+        one = torch.ones(1, dtype=torch.float64)
+        old |= {"weights": one, "betas": old["beta"] * one, "share": torch.zeros(()), "flattest": old.pop("beta")}
+    other = to_torch(MAPS[name])
+    for buffer in other.buffers():
+        buffer.zero_()
+    nn.Sequential(other).load_state_dict({f"0.{key}": value for key, value in old.items()})
+    assert torch.equal(other(x), module(x))
+
+
 @each_map
 def test_modules_move_between_devices_and_stay_double(name):
     module = to_torch(MAPS[name])
@@ -106,6 +145,7 @@ def test_modules_move_between_devices_and_stay_double(name):
     assert torch.equal(back(torch.from_numpy(ALL)), to_torch(MAPS[name])(torch.from_numpy(ALL)))
 
 
+@pytest.mark.slow
 @each_map
 def test_modules_are_exported_and_scripted(name):
     module, x = to_torch(MAPS[name]), torch.from_numpy(ALL)
@@ -127,6 +167,7 @@ def test_torch_writes_modules_as_onnx(name, tmp_path):
     np.testing.assert_allclose(p, exact(MAPS[name], ALL), atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_modules_are_compiled():
     x = torch.from_numpy(ALL)
     with warnings.catch_warnings():
@@ -159,7 +200,7 @@ def test_calibrators_paths_and_probabilities(tmp_path):
     h, y = draw(200, 4)
     p = np.exp(h) / np.exp(h).sum(1, keepdims=True)
     p[0] = [0, 0, 1, 0]
-    on_probs = TemperatureScaling(input="probs", floor=1e-6).fit(p, y)
+    on_probs = TemperatureScaling(input="probs", zeros_as=1e-6).fit(p, y)
     on_probs.save(tmp_path / "m.json")
     for given_ in (on_probs, tmp_path / "m.json", str(tmp_path / "m.json")):
         module = to_torch(given_)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from attemper import arrays
+from attemper.data import arrays
 
 
 def choose(monkeypatch, way):
-    from attemper.gpu import fused, rows
+    from attemper.torch import fused, rows
 
     monkeypatch.setattr(rows, "_has_triton", lambda device: way != "plain")
     if way == "triton, many strides":  # as rows of many columns are walked along
@@ -18,14 +18,17 @@ def choose(monkeypatch, way):
     return way
 
 
-@pytest.fixture(params=["plain", "triton", "triton, many strides"])
+TRITON, STRIDES = (pytest.param(way, marks=pytest.mark.slow) for way in ("triton", "triton, many strides"))
+
+
+@pytest.fixture(params=["plain", TRITON, STRIDES])
 def sums(request, monkeypatch):
     """Choose one of the ways to go through the logits."""
     return choose(monkeypatch, request.param)
 
 
-@pytest.fixture(params=["plain", "triton"])
+@pytest.fixture(params=["plain", TRITON])
 def device(request, monkeypatch):
-    """Let fits of torch tensors take the road of `attemper.gpu`."""
+    """Let fits of torch tensors take the road of `attemper.torch`."""
     monkeypatch.setattr(arrays, "GPUS", ("cpu",))
     return choose(monkeypatch, request.param)

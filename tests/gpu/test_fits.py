@@ -16,10 +16,10 @@ from attemper import (
     Sketch,
     TemperatureScaling,
     VectorScaling,
-    arrays,
 )
-from attemper.gpu import rows, table
+from attemper.data import arrays
 from attemper.tokens import token_scores
+from attemper.torch import rows, table
 
 from data import draw, draw_masked
 
@@ -43,7 +43,7 @@ def assert_alike(found, expected, tolerance=1e-12):
     for name in ("weight", "correct", "confidence"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=tolerance)
     for part in PARTS:
-        a, b = getattr(found, part), getattr(expected, part)
+        a, b = (s.nll if part == "nll" else s.tables[part] for s in (found, expected))
         np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(), err_msg=part)
 
 
@@ -98,8 +98,8 @@ def test_single_precision_says_what_it_leaves_open(device, monkeypatch, tmp_path
     report = TemperatureScaling().fit_sketch(single).fit_report_
     assert report.converged
     t = TemperatureScaling().fit_sketch(exact).temperature_
-    assert abs(np.log(TemperatureScaling().fit_sketch(single).temperature_ / t)) < report.error < 1e-3
-    assert report.error > TemperatureScaling().fit_sketch(exact).fit_report_.error
+    assert abs(np.log(TemperatureScaling().fit_sketch(single).temperature_ / t)) < report.log_t_error < 1e-3
+    assert report.log_t_error > TemperatureScaling().fit_sketch(exact).fit_report_.log_t_error
     (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text().replace('"rounding":', '"rounding":-'))
     with pytest.raises(FileError, match="contradict"):
         Sketch.load(tmp_path / "b.json")
@@ -134,6 +134,45 @@ def assert_the_same_fit(method, h, y):
     method.fit(torch.tensor(h, requires_grad=True), torch.from_numpy(y))
     assert method.fit_report_.converged
     np.testing.assert_allclose(method.predict_proba(h), expected, rtol=1e-7)
+
+
+def test_a_method_that_copies_from_the_gpu_reports_it(device):
+    h, y = draw(60, 6)
+    for method, copies in (
+        (TemperatureScaling(), False),
+        (BayesianTemperatureScaling(), False),
+        (VectorScaling(), True),
+    ):
+        message = method.fit(torch.tensor(h), torch.from_numpy(y)).fit_report_.message
+        assert ("copied from the GPU" in message) == copies
+
+
+def test_labels_stay_where_they_are(device):
+    h, y = draw(60, 6)
+    labels = torch.from_numpy(y).to(torch.int32)
+    scores = Scores.from_logits(torch.tensor(h), labels)
+    assert isinstance(scores.y, torch.Tensor)
+    assert scores.device.y is scores.y
+    assert isinstance(scores.labels, np.ndarray)
+    for wrong, words in (
+        (labels + 1, "has label 6"),
+        (labels[:5], "5 labels for 60 rows"),
+        (labels + 0.5, "continuous"),
+    ):
+        with pytest.raises(InputError, match=words):
+            Scores.from_logits(torch.tensor(h), wrong)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_predictions_look_at_the_limits_alone(device, dtype, monkeypatch):
+    h, y = draw(60, 6)
+    t, ts = torch.tensor(h).to(dtype), TemperatureScaling().fit(h, y)
+    monkeypatch.setattr(rows.DeviceRows, "of", None)
+    found = Scores.from_logits(t)
+    assert (found.bound, found.masked) == (float(t.abs().max()), False)
+    np.testing.assert_allclose(
+        ts.predict_proba(t).float(), ts.predict_proba(t.numpy() if dtype == torch.float64 else h), atol=0.01
+    )
 
 
 def test_single_precision_finds_the_same_temperature(device, monkeypatch):
@@ -242,4 +281,4 @@ def test_the_error_of_single_precision_is_no_smaller_than_it_is(monkeypatch):
         t = torch.tensor(h, dtype=torch.float32)
         exact = in_numpy(TemperatureScaling().fit, t, y).temperature_
         found = TemperatureScaling().fit(t, y)
-        assert abs(found.temperature_ / exact - 1) < found.fit_report_.error < 1e-6
+        assert abs(found.temperature_ / exact - 1) < found.fit_report_.log_t_error < 1e-6

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attemper import AttemperWarning
-from attemper.gpu import DeviceRows, fused, plain, rows
 from attemper.kernels import nll
+from attemper.torch import fused, plain, rows
+from attemper.torch.rows import DeviceRows
 
 from data import draw_masked as draw
 
@@ -48,9 +49,9 @@ def test_a_scan_sees_what_a_person_would(sums, k, dtype):
     h[4, y[4]] = 2.0  # one class is possible
     for masked in (True, False):
         t = torch.tensor(h if masked else np.maximum(h, -30.0)).to(dtype)
-        found, odd = (plain if sums == "plain" else fused).scan(t, None, torch.from_numpy(y))
+        found, has_nonfinite = (plain if sums == "plain" else fused).scan(t, None, torch.from_numpy(y))
         expected = scan_slowly(as_float64(t), y)
-        assert odd == masked
+        assert has_nonfinite == masked
         np.testing.assert_array_equal(found.top.numpy(), expected[0])
         np.testing.assert_allclose(found.values.numpy(), expected[1:], rtol=1e-6 if dtype != torch.float64 else 1e-13)
 
@@ -59,10 +60,10 @@ def test_a_scan_sees_what_a_person_would(sums, k, dtype):
 def test_a_scan_counts_what_is_no_number(sums, value):
     h, y = draw(4, 40, masked=False)
     assert DeviceRows.of(torch.tensor(h), y).usable()
-    assert not DeviceRows.of(torch.tensor(h), y).odd
+    assert not DeviceRows.of(torch.tensor(h), y).has_nonfinite
     h[2, [5, 39]] = value
     found = DeviceRows.of(torch.tensor(h), y)
-    assert found.odd
+    assert found.has_nonfinite
     assert not found.usable()
     np.testing.assert_array_equal(found.found.bad.numpy(), [0, 0, 2, 0])
 
@@ -87,7 +88,7 @@ def test_the_sums_are_those_of_numpy(sums, dtype, masked, beta):
     t = torch.tensor(h).to(dtype)
     for weights in (None, w):
         expected = nll.sums(as_float64(t), y, weights, beta, masked=masked)
-        np.testing.assert_allclose(DeviceRows.of(t, y, weights).sums(beta), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(DeviceRows.of(t, y, weights).nll(beta), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -97,9 +98,9 @@ def test_in_single_precision_they_are_close(sums, monkeypatch, masked, beta):
     h, y = draw(30, 70, masked=masked)
     t = torch.tensor(h).to(torch.bfloat16)
     found = DeviceRows.of(t, y)
-    assert not found.double
+    assert not found.exact
     expected = nll.sums(as_float64(t), y, None, beta, masked=masked)
-    np.testing.assert_allclose(found.sums(beta), expected, rtol=3e-7)
+    np.testing.assert_allclose(found.nll(beta), expected, rtol=3e-7)
 
 
 def test_beta_need_not_be_a_number_of_single_precision(sums, monkeypatch):
@@ -108,16 +109,16 @@ def test_beta_need_not_be_a_number_of_single_precision(sums, monkeypatch):
     found = DeviceRows.of(torch.tensor(h).to(torch.float16), y)
     for beta in 10 * (1 + 2e-8 * np.arange(4)):
         expected = nll.sums(found.h.double().numpy(), y, None, beta)
-        np.testing.assert_allclose(found.sums(beta)[0], expected[0], rtol=3e-9)
+        np.testing.assert_allclose(found.nll(beta)[0], expected[0], rtol=3e-9)
 
 
 def test_derivatives_lead_from_a_rounded_beta_to_the_one_asked_for(monkeypatch):
     monkeypatch.setattr(rows, "_has_triton", lambda device: False)
     h, y = draw(40, 9)
     found = DeviceRows.of(torch.tensor(h), y)
-    exact = found.sums(0.5034), found.rests(np.array([0.5034]))
+    exact = found.nll(0.5034), found.rests(np.array([0.5034]))
     monkeypatch.setattr(plain, "_rounded", lambda beta, dtype: (0.5, beta - 0.5))  # coarser than any type of number
-    near = found.sums(0.5034), found.rests(np.array([0.5034]))
+    near = found.nll(0.5034), found.rests(np.array([0.5034]))
     np.testing.assert_allclose(near[0][:2], exact[0][:2], rtol=2e-3)
     np.testing.assert_allclose(near[1], exact[1], atol=2e-3)
     off = np.abs(near[0][:2] - exact[0][:2])
@@ -153,7 +154,7 @@ def test_logits_that_reach_a_cut_are_found_in_order(sums, dtype):
     expected = np.argwhere(as_float64(t) >= cut.double().numpy()[:, None])
     largest = as_float64(t).max(axis=1)
     for most in (10**9, 20, 1):  # all at once, in some groups, row by row
-        groups = list(DeviceRows.of(t, y).reaching(cut, most))
+        groups = list(DeviceRows.of(t, y).entries_above(cut, most))
         row, column, gap = (torch.cat(c).numpy() for c in zip(*groups))
         np.testing.assert_array_equal(np.stack([row, column], axis=1), expected)
         np.testing.assert_array_equal(gap, as_float64(t)[row, column] - largest[row])
@@ -166,12 +167,12 @@ def test_rows_can_be_chosen_and_need_not_lie_side_by_side(sums):
     wide = torch.tensor(np.concatenate([h, h], axis=1))
     for t in (torch.tensor(h), wide[:, :20], wide.T.contiguous().T[:, :20]):
         some = DeviceRows.of(t, y[index], None, index)
-        np.testing.assert_allclose(some.sums(0.8), nll.sums(h[index], y[index], None, 0.8, masked=True), rtol=1e-12)
+        np.testing.assert_allclose(some.nll(0.8), nll.sums(h[index], y[index], None, 0.8, masked=True), rtol=1e-12)
         part = some[slice(1, None, 2)]
         assert len(part) == 2
-        np.testing.assert_allclose(part.sums(0.8), nll.sums(h[[3, 17]], y[[3, 17]], None, 0.8, masked=True), rtol=1e-12)
-    every = DeviceRows.of(wide[:, :20], y).every(7)
-    np.testing.assert_allclose(every.sums(1.2), nll.sums(h[::7], y[::7], None, 1.2, masked=True), rtol=1e-12)
+        np.testing.assert_allclose(part.nll(0.8), nll.sums(h[[3, 17]], y[[3, 17]], None, 0.8, masked=True), rtol=1e-12)
+    strided = DeviceRows.of(wide[:, :20], y).strided(7)
+    np.testing.assert_allclose(strided.nll(1.2), nll.sums(h[::7], y[::7], None, 1.2, masked=True), rtol=1e-12)
 
 
 def test_where_triton_cannot_compile_plain_torch_is_used():
@@ -187,7 +188,7 @@ def test_plain_torch_goes_chunk_by_chunk(monkeypatch):
     monkeypatch.setattr(plain, "CHUNK_ELEMENTS", 11 * 8)
     parts = DeviceRows.of(torch.tensor(h), y)
     assert torch.equal(whole.found.values, parts.found.values)
-    np.testing.assert_allclose(whole.sums(0.6), parts.sums(0.6), rtol=1e-13)
+    np.testing.assert_allclose(whole.nll(0.6), parts.nll(0.6), rtol=1e-13)
     assert torch.equal(whole.rests(np.array([0.3, 2.0])), parts.rests(np.array([0.3, 2.0])))
 
 
@@ -198,4 +199,4 @@ def test_any_rows_give_the_sums_of_numpy(n, k, seed, beta):
     h = h.round()  # so that there are ties
     found = DeviceRows.of(torch.tensor(h), y)
     assert found.found.top.tolist() == h.argmax(axis=1).tolist()
-    np.testing.assert_allclose(found.sums(beta), nll.sums(h, y, None, beta, masked=True), rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(found.nll(beta), nll.sums(h, y, None, beta, masked=True), rtol=1e-10, atol=1e-9)

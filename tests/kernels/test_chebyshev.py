@@ -32,6 +32,12 @@ def test_the_minimum_is_found_and_its_bound_holds(centre, width):
     assert found.error[0] < 1e-3
 
 
+def test_the_bound_is_a_length_on_the_axis():
+    c = table(lambda u: np.log(np.cosh(u - 0.4)))
+    wide = type(HERE)(3 * HERE.low, 3 * HERE.high)  # the same curve, three times as wide
+    np.testing.assert_allclose(minima(c, wide).error, 3 * minima(c, HERE).error, rtol=1e-9)
+
+
 def test_the_global_minimum_is_taken_of_several():
     shallow_then_deep = table(lambda u: np.cos(4 * u) - 0.3 * u)
     grid = np.linspace(-3, 2, 200001)

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attemper.kernels.drift import STEPS, Wager, advance, best_factor, log_factors, log_prior, log_ratios, log_unspent
+from attemper.kernels.drift import (
+    STEPS,
+    Wager,
+    advance,
+    average_by_cluster,
+    best_factor,
+    log_factors,
+    log_prior,
+    log_ratios,
+    log_unspent,
+)
 
 from oracles import softmax
 
@@ -158,3 +168,11 @@ def test_factors_beyond_the_grid_are_its_end():
     wager = advance(Wager.new(), log_ratios(log_p, y, 1.0))[0]
     assert best_factor(wager, 1.0) == pytest.approx(STEPS[-1])
     assert best_factor(Wager.new(), 1.1) == 0
+
+
+def test_the_average_of_a_cluster_is_that_of_its_rows_whatever_the_order_of_names():
+    ratios = np.arange(12.0).reshape(6, 2)
+    means, case = average_by_cluster(ratios, np.array(["b", "a", "b", "c", "b", "a"]))
+    assert case.tolist() == [0, 1, 0, 2, 0, 1]
+    for number, name in enumerate("bac"):
+        np.testing.assert_array_equal(means[number], ratios[[n == name for n in "babcba"]].mean(axis=0))

@@ -59,12 +59,12 @@ def test_the_minimum_is_one(bounded, seed):
     found = logistic.minimise(x, t, w, bounded=bounded)
     assert np.abs(found.gradient).max() < 1e-9
     assert (found.error < 1e-15).all()
-    assert found.steps < 40
+    assert found.n_iter < 40
     if bounded:
-        assert (found.theta[:, :-1] >= 0).all()
-    loss, gradient, _ = logistic.evaluate(found.theta, x, t, w)
-    np.testing.assert_allclose(found.loss, loss, rtol=1e-12)
-    free = ~((found.theta == 0) & (gradient > 0)) if bounded else np.ones_like(gradient, dtype=bool)
+        assert (found.at[:, :-1] >= 0).all()
+    loss, gradient, _ = logistic.evaluate(found.at, x, t, w)
+    np.testing.assert_allclose(found.value, loss, rtol=1e-12)
+    free = ~((found.at == 0) & (gradient > 0)) if bounded else np.ones_like(gradient, dtype=bool)
     np.testing.assert_allclose(found.gradient[free], gradient[free], atol=1e-12)
     bounds = [(0, None), (0, None), (None, None)] if bounded else None
     for c in range(3):
@@ -75,27 +75,27 @@ def test_the_minimum_is_one(bounded, seed):
             return value[0], slope[0]
 
         other = minimize(objective, np.zeros(3), jac=True, bounds=bounds, method="L-BFGS-B")
-        assert found.loss[c] <= other.fun + 1e-12
+        assert found.value[c] <= other.fun + 1e-12
 
 
 def test_both_bounds_can_hold():
     x, t, w = problem()
     found = logistic.minimise(x, 1 - t if (t * x[0]).sum() > 0 else t, w, bounded=True)
     falling = logistic.minimise(x, np.where(x[0] < np.median(x[0], axis=1)[:, None], 0.95, 0.05), w, bounded=True)
-    assert (found.theta[:, :-1] >= 0).all()
-    assert (falling.theta[:, :-1] == 0).all()
+    assert (found.at[:, :-1] >= 0).all()
+    assert (falling.at[:, :-1] == 0).all()
     base = (w * np.where(x[0] < np.median(x[0], axis=1)[:, None], 0.95, 0.05)).sum(axis=1)
-    np.testing.assert_allclose(falling.theta[:, -1], np.log(base / (1 - base)), rtol=1e-9)
+    np.testing.assert_allclose(falling.at[:, -1], np.log(base / (1 - base)), rtol=1e-9)
 
 
 def test_a_feature_that_never_varies_gets_no_slope():
     x, t, w = problem(features=1)
     x[:, 1] = 3.7
     found = logistic.minimise(x, t, w)
-    assert found.theta[1, 0] == 0
+    assert found.at[1, 0] == 0
     base = (w * t).sum(axis=1)[1]
-    assert found.theta[1, 1] == pytest.approx(math.log(base / (1 - base)), rel=1e-12)
-    assert (found.theta[[0, 2], 0] != 0).all()
+    assert found.at[1, 1] == pytest.approx(math.log(base / (1 - base)), rel=1e-12)
+    assert (found.at[[0, 2], 0] != 0).all()
 
 
 def test_samples_of_weight_zero_do_not_count():
@@ -105,5 +105,5 @@ def test_samples_of_weight_zero_do_not_count():
     found = logistic.minimise(x, t, w)
     fewer = logistic.minimise(x[..., 10:], t[:, 10:], w[:, 10:])
     x[..., :10] = 1e9
-    np.testing.assert_allclose(logistic.minimise(x, t, w).theta, found.theta, rtol=1e-10)
-    np.testing.assert_allclose(fewer.theta, found.theta, rtol=1e-10)
+    np.testing.assert_allclose(logistic.minimise(x, t, w).at, found.at, rtol=1e-10)
+    np.testing.assert_allclose(fewer.at, found.at, rtol=1e-10)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attemper import FileError, InputError, OddsMap
-from attemper.documents import Fields
+from attemper._json import Fields
 from attemper.maps import map_from_fields
 from attemper.maps.odds import log_odds
 

@@ -8,9 +8,7 @@ from attemper.decisions.certificates import proportion
 from attemper.errors import InputError
 from attemper.metrics import Estimate, accuracy, brier, classwise_ece, ece, evaluate, mce, mmce, nll
 from attemper.metrics import bootstrap as module
-from attemper.metrics import predictions as predictions_module
 from attemper.metrics.bootstrap import _resamples
-from attemper.metrics.calibration import ece_of
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.reliability import Binned
 
@@ -30,11 +28,11 @@ def draw(n, k=4, seed=0, sharpen=1.0):
 @pytest.mark.parametrize("metric", METRICS)
 def test_estimate(metric):
     p, y, _ = draw(200)
-    estimate = metric(p, y, interval=0.9, n_resamples=100)
+    estimate = metric(y, p, confidence_level=0.9, n_resamples=100)
     assert isinstance(estimate, Estimate)
-    assert isinstance(metric(p, y), float)
-    assert estimate.value == metric(p, y)
-    assert estimate == metric(p, y, interval=0.9, n_resamples=100)
+    assert isinstance(metric(y, p), float)
+    assert estimate.value == metric(y, p)
+    assert estimate == metric(y, p, confidence_level=0.9, n_resamples=100)
     if metric in (mce, classwise_ece):  # few samples in a bin: no interval, and the reason
         assert np.isnan([estimate.low, estimate.high]).all()
         assert not estimate.has_interval
@@ -42,9 +40,9 @@ def test_estimate(metric):
         return
     assert estimate.note == ""
     assert 0 <= estimate.low <= estimate.value <= estimate.high
-    wide = metric(p, y, interval=0.99, n_resamples=100)
+    wide = metric(y, p, confidence_level=0.99, n_resamples=100)
     assert wide.low <= estimate.low <= estimate.high <= wide.high
-    other = metric(p, y, interval=0.9, n_resamples=100, seed=1)
+    other = metric(y, p, confidence_level=0.9, n_resamples=100, seed=1)
     assert (estimate != other) == (metric in (ece, mmce))  # the others need no resamples
 
 
@@ -52,25 +50,25 @@ def test_with_few_errors_only_accuracy_has_an_interval():
     p, y, _ = draw(200, sharpen=2.0)
     y = p.argmax(axis=1)
     y[:19] = (y[:19] + 1) % 4
-    found = evaluate(p, y, interval=0.9, n_resamples=50)
+    found = evaluate(y, p, confidence_level=0.9, n_resamples=50)
     assert found["accuracy"].has_interval
-    for name in ("nll", "brier", "ece", "ece_mass", "mmce"):
+    for name in ("nll", "brier", "ece", "ece_quantile", "mmce"):
         assert np.isnan(found[name].low)
         assert "too few errors" in found[name].note
         assert "19" in found[name].note
     y[19] = (y[19] + 1) % 4
-    for name in ("nll", "brier", "ece", "ece_mass", "mmce"):
-        assert evaluate(p, y, interval=0.9, n_resamples=50)[name].has_interval
+    for name in ("nll", "brier", "ece", "ece_quantile", "mmce"):
+        assert evaluate(y, p, confidence_level=0.9, n_resamples=50)[name].has_interval
     w = np.ones(200)
     w[:10] = 0.01  # errors that hardly count
-    assert "too few errors" in nll(p, y, interval=0.9, sample_weight=w).note
+    assert "too few errors" in nll(y, p, confidence_level=0.9, sample_weight=w).note
 
 
 def test_chance_is_the_error_of_perfect_calibration():
     p, y, _ = draw(300, seed=3)  # labels drawn from p
-    found = evaluate(p, y, interval=0.9, n_resamples=300)
-    again = [evaluate(p, (p.cumsum(axis=1) < u).sum(axis=1)) for u in np.random.default_rng(1).random((60, 300, 1))]
-    for name in ("ece", "ece_mass", "classwise_ece", "mce", "mmce"):
+    found = evaluate(y, p, confidence_level=0.9, n_resamples=300)
+    again = [evaluate((p.cumsum(axis=1) < u).sum(axis=1), p) for u in np.random.default_rng(1).random((60, 300, 1))]
+    for name in ("ece", "ece_quantile", "classwise_ece", "mce", "mmce"):
         values = np.array([other[name] for other in again])
         assert found[name].chance == pytest.approx(values.mean(), abs=5 * values.std() / np.sqrt(60))
         assert found[name].p_value == pytest.approx((values >= found[name].value).mean(), abs=0.3)
@@ -78,25 +76,28 @@ def test_chance_is_the_error_of_perfect_calibration():
         assert found[name].chance is None
     # Too sure: the error is more than chance, whatever its interval.
     q, y, _ = draw(300, seed=3, sharpen=3.0)
-    assert ece(q, y, interval=0.9, n_resamples=300).p_value == pytest.approx(1 / 301)
+    assert ece(y, q, confidence_level=0.9, n_resamples=300).p_value == pytest.approx(1 / 301)
     # A calibrated forecast is rejected as often as p says.
-    p_values = [ece(*draw(80, seed=s)[:2], interval=0.9, n_resamples=99).p_value for s in range(60)]
+    p_values = [ece(*draw(80, seed=s)[1::-1], confidence_level=0.9, n_resamples=99).p_value for s in range(60)]
     assert 0.3 < np.mean(p_values) < 0.7
 
 
 def test_weights_count_as_their_effective_number():
     p, y, _ = draw(400, sharpen=2.0)
-    plain, equal = accuracy(p, y, interval=0.9), accuracy(p, y, interval=0.9, sample_weight=np.full(400, 7.0))
+    plain, equal = (
+        accuracy(y, p, confidence_level=0.9),
+        accuracy(y, p, confidence_level=0.9, sample_weight=np.full(400, 7.0)),
+    )
     assert equal == pytest.approx(plain)  # the unit does not matter
     w = np.where(np.arange(400) % 2, 9.0, 1.0)
     # Two exceptions, where weights count as repeats.
-    options = {"norm": 2, "debiased": True, "interval": 0.9}
-    once, twice = ece(p, y, **options), ece(p, y, **options, sample_weight=np.full(400, 2.0))
-    assert twice == pytest.approx(ece(p.repeat(2, axis=0), y.repeat(2), **options))
+    options = {"norm": 2, "debiased": True, "confidence_level": 0.9}
+    once, twice = ece(y, p, **options), ece(y, p, **options, sample_weight=np.full(400, 2.0))
+    assert twice == pytest.approx(ece(y.repeat(2), p.repeat(2, axis=0), **options))
     assert twice.high - twice.low < once.high - once.low
     assert proportion(20, 100, 0.9).high < proportion(10, 50, 0.9).high
     for metric in (accuracy, nll, brier):
-        alike, apart = metric(p, y, interval=0.9), metric(p, y, interval=0.9, sample_weight=w)
+        alike, apart = metric(y, p, confidence_level=0.9), metric(y, p, confidence_level=0.9, sample_weight=w)
         wider = (apart.high - apart.low) / (alike.high - alike.low)
         assert wider == pytest.approx(np.sqrt(400 * (w @ w)) / w.sum(), rel=0.2)
 
@@ -118,11 +119,11 @@ def test_estimates_are_tuples_that_explain_themselves():
 def test_evaluate_gives_what_each_function_gives():
     p, y, _ = draw(100)
     w = np.linspace(0, 2, 100)
-    options = {"interval": 0.9, "n_resamples": 60, "seed": 3, "sample_weight": w}
-    together = evaluate(p, y, **options)
+    options = {"confidence_level": 0.9, "n_resamples": 60, "seed": 3, "sample_weight": w}
+    together = evaluate(y, p, **options)
     for metric in METRICS:
-        assert together[metric.__name__] == pytest.approx(metric(p, y, **options), nan_ok=True)
-    assert evaluate(p, y)["ece"] == ece(p, y)
+        assert together[metric.__name__] == pytest.approx(metric(y, p, **options), nan_ok=True)
+    assert evaluate(y, p)["ece"] == ece(y, p)
 
 
 def test_resamples_are_counts_times_weights():
@@ -137,9 +138,9 @@ def test_resamples_are_counts_times_weights():
 
 def test_the_size_of_a_batch_makes_no_difference(monkeypatch):
     p, y, _ = draw(50)
-    before = evaluate(p, y, interval=0.9, n_resamples=30)
+    before = evaluate(y, p, confidence_level=0.9, n_resamples=30)
     monkeypatch.setattr(module, "BATCH_ELEMENTS", 101)
-    after = evaluate(p, y, interval=0.9, n_resamples=30)
+    after = evaluate(y, p, confidence_level=0.9, n_resamples=30)
     for name in before:
         assert after[name] == pytest.approx(before[name], nan_ok=True)
         if before[name].chance is not None:
@@ -148,11 +149,11 @@ def test_the_size_of_a_batch_makes_no_difference(monkeypatch):
 
 def test_interval_of_a_mean_is_its_standard_error():
     p, y, _ = draw(2000)
-    share, low, high = accuracy(p, y, interval=0.95)
+    share, low, high = accuracy(y, p, confidence_level=0.95)
     half = 1.96 * np.sqrt(share * (1 - share) / 2000)
     assert (low, high) == pytest.approx((share - half, share + half), abs=0.15 * half)
     losses = -np.log(p[np.arange(2000), y])
-    value, low, high = nll(p, y, interval=0.95)
+    value, low, high = nll(y, p, confidence_level=0.95)
     half = 1.96 * losses.std() / np.sqrt(2000)
     assert (low, high) == pytest.approx((value - half, value + half), abs=0.15 * half)
 
@@ -171,6 +172,7 @@ def true_mmce(p, truth):
     return np.sqrt(gap @ kernel @ gap) / len(p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpen", [1.0, 1.2, 2.0])
 @pytest.mark.parametrize("metric, truth_of", [(ece, true_ece), (mmce, true_mmce)])
 def test_interval_covers_the_true_calibration_error(metric, truth_of, sharpen):
@@ -180,7 +182,7 @@ def test_interval_covers_the_true_calibration_error(metric, truth_of, sharpen):
     missed = 0
     for seed in range(100):
         p, y, _ = draw(400, seed=seed, sharpen=sharpen)
-        _, low, high = metric(p, y, interval=0.9, n_resamples=200)
+        _, low, high = metric(y, p, confidence_level=0.9, n_resamples=200)
         missed += not low <= target <= high
     assert missed <= 20  # 10 are due; more than 20 have a chance of 1 in 1000
     if sharpen == 2.0:
@@ -198,7 +200,7 @@ def test_interval_of_the_debiased_error_covers(sharpen):
     missed = 0
     for seed in range(100):
         p, y, _ = draw(300, seed=seed, sharpen=sharpen)
-        found = ece(p, y, norm=2, debiased=True, interval=0.9, n_resamples=2)
+        found = ece(y, p, norm=2, debiased=True, confidence_level=0.9, n_resamples=2)
         assert found.low <= found.value <= found.high
         missed += not found.low <= target <= found.high
     assert missed <= 20  # 10 are due
@@ -209,7 +211,7 @@ def test_interval_of_the_debiased_error_covers(sharpen):
 def test_memory_is_bounded():
     p, y, _ = draw(10_000, 3)
     tracemalloc.start()
-    evaluate(p, y, interval=0.9, n_resamples=250)
+    evaluate(y, p, confidence_level=0.9, n_resamples=250)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 80e6  # all resamples at once would be 20 MB for each array of weights, and eight at once
@@ -218,7 +220,7 @@ def test_memory_is_bounded():
 @pytest.mark.parametrize("n, k, count", [(20_000, 200, 10), (300, 400, 1000)])
 def test_chance_of_classwise_errors_is_drawn_in_bounded_memory(n, k, count):
     p, y, _ = draw(n, k)
-    statistic = ece_of(Predictions.of(p, y), "classwise")
+    statistic = ece.statistic(Predictions.of(y, p), kind="classwise")
     tracemalloc.start()
     drawn = statistic.drawn(np.random.default_rng(0), count, np.ones(n))
     peak = tracemalloc.get_traced_memory()[1]
@@ -227,21 +229,21 @@ def test_chance_of_classwise_errors_is_drawn_in_bounded_memory(n, k, count):
     assert peak < 60e6  # one array of all samples and classes, or of all bins and draws, is 32 MB or 48 MB
 
 
-@pytest.mark.parametrize("binning", ["width", "mass"])
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize("kind", ["classwise", "full"])
-def test_drawn_labels_are_counted_in_the_bins_of_their_class(kind, binning, monkeypatch):
+def test_drawn_labels_are_counted_in_the_bins_of_their_class(kind, strategy, monkeypatch):
     p, y, _ = draw(200, 7)
     w = np.random.default_rng(2).integers(1, 4, 200).astype(float)
     p = p.round(2) / p.round(2).sum(axis=1, keepdims=True)  # with ties
-    predictions = Predictions.of(p, y, w)
-    monkeypatch.setattr(predictions_module, "CHUNK_ELEMENTS", 100)
-    binned = Binned(predictions, kind, 5, binning)
+    predictions = Predictions.of(y, p, w)
+    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 100)
+    binned = Binned(predictions, kind, 5, strategy)
     labels = predictions.draw_labels(np.random.default_rng(4), 3)
     assert (p[np.arange(200), labels] > 0).all()
     tables = [table[..., 0] for table in binned.sums(w[:, None])]
     drawn = list(binned.drawn(np.random.default_rng(4), 3, w, tables))
     for i, again in enumerate(labels):
-        other = Binned(Predictions.of(p, again, w), kind, 5, binning)
+        other = Binned(Predictions.of(again, p, w), kind, 5, strategy)
         for table, expected in zip(drawn, other.sums(w[:, None])):
             np.testing.assert_allclose(table[..., i], expected[..., 0], atol=1e-12)
 
@@ -249,17 +251,17 @@ def test_drawn_labels_are_counted_in_the_bins_of_their_class(kind, binning, monk
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"interval": 0}, "interval=0: must lie between 0 and 1"),
-        ({"interval": 95}, "interval=95"),
-        ({"interval": "0.95"}, "interval='0.95'"),
-        ({"interval": float("nan")}, "interval=nan"),
-        ({"interval": 0.9, "n_resamples": 1}, "n_resamples=1: must be a whole number of at least 2"),
-        ({"interval": 0.9, "n_resamples": 10.5}, r"n_resamples=10\.5"),
-        ({"interval": 0.9, "seed": -1}, "seed=-1: must be a whole number, not negative"),
-        ({"interval": 0.9, "seed": "x"}, "seed='x'"),
+        ({"confidence_level": 0}, "confidence_level=0: expected a number between 0 and 1"),
+        ({"confidence_level": 95}, "confidence_level=95"),
+        ({"confidence_level": "0.95"}, "confidence_level='0.95'"),
+        ({"confidence_level": float("nan")}, "confidence_level=nan"),
+        ({"confidence_level": 0.9, "n_resamples": 1}, "n_resamples=1: expected a whole number, at least 2"),
+        ({"confidence_level": 0.9, "n_resamples": 10.5}, r"n_resamples=10\.5"),
+        ({"confidence_level": 0.9, "seed": -1}, "seed=-1: expected a whole number, at least 0"),
+        ({"confidence_level": 0.9, "seed": "x"}, "seed='x'"),
     ],
 )
 def test_errors(options, message):
     for metric in (nll, ece):
         with pytest.raises(InputError, match=message):
-            metric([[0.5, 0.5], [0.1, 0.9]], [0, 1], **options)
+            metric([0, 1], [[0.5, 0.5], [0.1, 0.9]], **options)

@@ -9,9 +9,10 @@ from scipy.stats import binomtest
 
 from attemper.errors import InputError
 from attemper.metrics import classwise_ece, ece, evaluate, mce, mmce, reliability
+from attemper.metrics.reliability import bin_sums
 
 KINDS = ["top", "classwise", "full"]
-BINNINGS = ["width", "mass"]
+STRATEGIES = ["uniform", "quantile"]
 
 
 def draw(n, k, seed=0, sharpen=1.0):
@@ -42,18 +43,18 @@ def pairs_of(p, y, kind):
     return {"top": [top], "classwise": by_class, "full": [[pair for pairs in by_class for pair in pairs]]}[kind]
 
 
-def bin_of(confidence, pairs, w, n_bins, binning):
-    if binning == "width":
+def bin_of(confidence, pairs, w, n_bins, strategy):
+    if strategy == "uniform":
         return next((b for b in range(n_bins) if confidence <= (b + 1) / n_bins), n_bins - 1)
     below = sum(w[i] for i, c, _ in pairs if c < confidence)
     tied = sum(w[i] for i, c, _ in pairs if c == confidence)
     return math.floor((below + tied / 2) * n_bins / sum(w[i] for i, _, _ in pairs))
 
 
-def ece_oracle(p, y, w, kind="top", n_bins=15, binning="width", norm=1, debiased=False):
+def ece_oracle(p, y, w, kind="top", n_bins=15, strategy="uniform", norm=1, debiased=False):
     terms = []
     for pairs in pairs_of(p, y, kind):
-        bins = [bin_of(c, pairs, w, n_bins, binning) for _, c, _ in pairs]
+        bins = [bin_of(c, pairs, w, n_bins, strategy) for _, c, _ in pairs]
         for b in range(n_bins):
             inside = [pair for pair, bin_ in zip(pairs, bins) if bin_ == b]
             weight = sum(w[i] for i, _, _ in inside)
@@ -83,24 +84,24 @@ def mmce_oracle(p, y, w):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("binning", BINNINGS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("norm", [1, 1.5, 2, "max"])
 @pytest.mark.parametrize("k", [2, 4])
-def test_ece_is_the_obvious_loop(kind, binning, norm, k):
+def test_ece_is_the_obvious_loop(kind, strategy, norm, k):
     p, y, w = draw(60, k, sharpen=2)
     for n_bins, weights in ((15, w), (4, np.ones(60))):
-        options = {"kind": kind, "n_bins": n_bins, "binning": binning, "norm": norm}
-        assert ece(p, y, sample_weight=weights, **options) == pytest.approx(ece_oracle(p, y, weights, **options))
+        options = {"kind": kind, "n_bins": n_bins, "strategy": strategy, "norm": norm}
+        assert ece(y, p, sample_weight=weights, **options) == pytest.approx(ece_oracle(p, y, weights, **options))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("binning", BINNINGS)
-def test_debiased_ece_is_the_obvious_loop(kind, binning):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_debiased_ece_is_the_obvious_loop(kind, strategy):
     p, y, w = draw(60, 3, sharpen=3)
-    options = {"kind": kind, "n_bins": 6, "binning": binning, "norm": 2, "debiased": True}
+    options = {"kind": kind, "n_bins": 6, "strategy": strategy, "norm": 2, "debiased": True}
     assert ece_oracle(p, y, w, **options) > 0
-    assert ece(p, y, sample_weight=w, **options) == pytest.approx(ece_oracle(p, y, w, **options))
-    assert ece(p, y, **options) == pytest.approx(ece_oracle(p, y, np.ones(60), **options))
+    assert ece(y, p, sample_weight=w, **options) == pytest.approx(ece_oracle(p, y, w, **options))
+    assert ece(y, p, **options) == pytest.approx(ece_oracle(p, y, np.ones(60), **options))
 
 
 @settings(deadline=None)
@@ -108,27 +109,27 @@ def test_debiased_ece_is_the_obvious_loop(kind, binning):
 def test_ties_zeros_and_ones_fall_where_the_loop_says(n, k, n_bins, seed):
     p, y, w = draw_coarse(n, k, seed)
     for kind in KINDS:
-        for binning in BINNINGS:
-            options = {"kind": kind, "n_bins": n_bins, "binning": binning}
-            assert ece(p, y, sample_weight=w, **options) == pytest.approx(ece_oracle(p, y, w, **options), abs=1e-12)
-    assert mmce(p, y, sample_weight=w) == pytest.approx(mmce_oracle(p, y, w), abs=1e-7)
+        for strategy in STRATEGIES:
+            options = {"kind": kind, "n_bins": n_bins, "strategy": strategy}
+            assert ece(y, p, sample_weight=w, **options) == pytest.approx(ece_oracle(p, y, w, **options), abs=1e-12)
+    assert mmce(y, p, sample_weight=w) == pytest.approx(mmce_oracle(p, y, w), abs=1e-7)
 
 
 @pytest.mark.parametrize("k", [2, 5])
 def test_mmce_is_the_obvious_loop(k):
     p, y, w = draw(60, k, sharpen=2)
-    assert mmce(p, y, sample_weight=w) == pytest.approx(mmce_oracle(p, y, w), rel=1e-12)
-    assert mmce(p, y) == pytest.approx(mmce_oracle(p, y, np.ones(60)), rel=1e-12)
+    assert mmce(y, p, sample_weight=w) == pytest.approx(mmce_oracle(p, y, w), rel=1e-12)
+    assert mmce(y, p) == pytest.approx(mmce_oracle(p, y, np.ones(60)), rel=1e-12)
 
 
 def test_named_functions_are_ece():
     p, y, w = draw(80, 4, sharpen=2)
-    options = {"n_bins": 7, "binning": "mass", "sample_weight": w}
-    assert mce(p, y, **options) == ece(p, y, norm="max", **options)
-    assert classwise_ece(p, y, norm=2, **options) == ece(p, y, kind="classwise", norm=2, **options)
-    each = evaluate(p, y, n_bins=7, sample_weight=w)
-    assert each["mce"] == mce(p, y, n_bins=7, sample_weight=w)
-    assert each["ece_mass"] == ece(p, y, **options)
+    options = {"n_bins": 7, "strategy": "quantile", "sample_weight": w}
+    assert mce(y, p, **options) == ece(y, p, norm="max", **options)
+    assert classwise_ece(y, p, norm=2, **options) == ece(y, p, kind="classwise", norm=2, **options)
+    each = evaluate(y, p, n_bins=7, sample_weight=w)
+    assert each["mce"] == mce(y, p, n_bins=7, sample_weight=w)
+    assert each["ece_quantile"] == ece(y, p, **options)
 
 
 @settings(deadline=None)
@@ -143,22 +144,22 @@ def test_properties(n, k, seed):
         mmce,
         mce,
         *(
-            lambda *a, kind=kind, binning=binning, norm=norm, **o: ece(
-                *a, kind=kind, binning=binning, norm=norm, n_bins=5, **o
+            lambda *a, kind=kind, strategy=strategy, norm=norm, **o: ece(
+                *a, kind=kind, strategy=strategy, norm=norm, n_bins=5, **o
             )
             for kind in KINDS
-            for binning in BINNINGS
+            for strategy in STRATEGIES
             for norm in (1, 2)
         ),
         lambda *a, **o: ece(*a, norm=2, debiased=True, n_bins=1, **o),
     ]
     for metric in metrics[: len(metrics) if n > 1 else -1]:
-        value = metric(p, y)
+        value = metric(y, p)
         assert 0 <= value <= 1
-        assert metric(p[samples], y[samples]) == pytest.approx(value, abs=1e-7)
-        assert metric(p[:, classes], np.argsort(classes)[y]) == pytest.approx(value, abs=1e-7)
-        assert metric(p, y, sample_weight=repeats) == pytest.approx(
-            metric(np.repeat(p, repeats, axis=0), np.repeat(y, repeats)), abs=1e-7
+        assert metric(y[samples], p[samples]) == pytest.approx(value, abs=1e-7)
+        assert metric(np.argsort(classes)[y], p[:, classes]) == pytest.approx(value, abs=1e-7)
+        assert metric(y, p, sample_weight=repeats) == pytest.approx(
+            metric(np.repeat(y, repeats), np.repeat(p, repeats, axis=0)), abs=1e-7
         )
 
 
@@ -168,7 +169,7 @@ def test_equal_mass_bins_do_not_depend_on_the_order():
     confidence, w = np.array([0.6, 0.8, 0.5, 0.8]), np.array([0.1, 0.3, 0.3, 0.7])
     p = np.column_stack([confidence, 1 - confidence])
     tables = [
-        reliability(p[order], np.zeros(4), binning="mass", n_bins=4, sample_weight=w[order])
+        reliability(np.zeros(4), p[order], strategy="quantile", n_bins=4, sample_weight=w[order])
         for order in map(list, permutations(range(4)))
     ]
     assert len({tuple(table.edges) for table in tables}) == 1
@@ -177,13 +178,13 @@ def test_equal_mass_bins_do_not_depend_on_the_order():
 def test_confidence_exactly_one_is_in_the_last_bin():
     # A bin of its own for 1.0 would give 0.525 (torchmetrics does).
     p = np.array([[1.0, 0.0], [0.95, 0.05]])
-    assert ece(p, [1, 0], n_bins=10) == pytest.approx(0.475)
-    assert reliability(p, [1, 0], n_bins=10).weight.tolist() == [0] * 9 + [2]
-    assert ece(p.astype(np.float16) * np.float16(1.0005), [1, 0], n_bins=10) == pytest.approx(0.475, abs=1e-3)
+    assert ece([1, 0], p, n_bins=10) == pytest.approx(0.475)
+    assert reliability([1, 0], p, n_bins=10).weight.tolist() == [0] * 9 + [2]
+    assert ece([1, 0], p.astype(np.float16) * np.float16(1.0005), n_bins=10) == pytest.approx(0.475, abs=1e-3)
 
 
 def test_probability_exactly_zero_is_in_the_first_bin():
-    table = reliability([[1.0, 0.0], [0.95, 0.05]], [1, 0], n_bins=10, kind="full")
+    table = reliability([1, 0], [[1.0, 0.0], [0.95, 0.05]], n_bins=10, kind="full")
     assert table.weight.tolist() == [2, 0, 0, 0, 0, 0, 0, 0, 0, 2]
     assert table.accuracy[[0, -1]].tolist() == [0.5, 0.5]
 
@@ -192,29 +193,29 @@ def test_an_edge_belongs_to_the_bin_below():
     for n_bins in range(2, 60):  # np.linspace misses some of these edges by a rounding
         confidences = np.arange(1, n_bins + 1) / n_bins
         p = np.column_stack([confidences, 1 - confidences])
-        table = reliability(p, np.zeros(n_bins), kind="classwise", n_bins=n_bins)
+        table = reliability(np.zeros(n_bins), p, kind="classwise", n_bins=n_bins)
         assert table.weight[0].tolist() == [1] * n_bins
 
 
 def test_equal_mass_bins():
     confidences = np.linspace(0.5, 0.99, 30)
     p = np.column_stack([confidences, 1 - confidences])
-    table = reliability(p, np.zeros(30), binning="mass", n_bins=10)
+    table = reliability(np.zeros(30), p, strategy="quantile", n_bins=10)
     assert table.weight.tolist() == [3] * 10
     assert table.edges[1:-1] == pytest.approx(confidences[2:-1:3])
-    tied = reliability(np.full((30, 2), 0.5), np.zeros(30), binning="mass", n_bins=10)
+    tied = reliability(np.zeros(30), np.full((30, 2), 0.5), strategy="quantile", n_bins=10)
     assert sorted(tied.weight) == [0] * 9 + [30]
 
 
 def test_one_sample_all_right_and_all_wrong():
-    assert ece([[0.8, 0.2]], [0]) == pytest.approx(0.2)
-    assert mmce([[0.8, 0.2]], [1]) == pytest.approx(0.8)
-    found = ece([[0.8, 0.2]], [0], interval=0.9)
+    assert ece([0], [[0.8, 0.2]]) == pytest.approx(0.2)
+    assert mmce([1], [[0.8, 0.2]]) == pytest.approx(0.8)
+    found = ece([0], [[0.8, 0.2]], confidence_level=0.9)
     assert found.value == pytest.approx(0.2)
     assert "too few errors" in found.note
     sure = np.eye(4)
-    right, wrong = evaluate(sure, [0, 1, 2, 3]), evaluate(sure, [1, 2, 3, 0])
-    for name in ("ece", "ece_mass", "classwise_ece", "mce", "mmce"):
+    right, wrong = evaluate([0, 1, 2, 3], sure), evaluate([1, 2, 3, 0], sure)
+    for name in ("ece", "ece_quantile", "classwise_ece", "mce", "mmce"):
         assert right[name] == 0
         assert wrong[name] == pytest.approx(0.5 if name == "classwise_ece" else 1)
 
@@ -222,29 +223,29 @@ def test_one_sample_all_right_and_all_wrong():
 def test_reliability_table():
     p, y, w = draw(200, 3, sharpen=2)
     for kind, shape in (("top", (6,)), ("classwise", (3, 6)), ("full", (6,))):
-        for binning in BINNINGS:
-            options = {"kind": kind, "n_bins": 6, "binning": binning, "sample_weight": w}
-            table = reliability(p, y, **options)
+        for strategy in STRATEGIES:
+            options = {"kind": kind, "n_bins": 6, "strategy": strategy, "sample_weight": w}
+            table = reliability(y, p, **options)
             assert table.weight.shape == table.low.shape == shape
             assert table.edges.shape == (*shape[:-1], 7)
             assert table.weight.sum() == pytest.approx(w.sum() * (1 if kind == "top" else 3))
             full = table.weight > 0
             assert (np.isnan(table.accuracy) == ~full).all()
             gap = np.abs(table.accuracy - table.confidence)[full]
-            assert ece(p, y, **options) == pytest.approx((table.weight[full] * gap).sum() / table.weight.sum())
+            assert ece(y, p, **options) == pytest.approx((table.weight[full] * gap).sum() / table.weight.sum())
             inside = (table.edges[..., :-1] <= table.confidence) & (table.confidence <= table.edges[..., 1:])
             assert inside[full].all()
 
 
 def test_reliability_has_wilson_intervals():
     p, y, _ = draw(300, 3)
-    table = reliability(p, y, n_bins=5, interval=0.9)
+    table = reliability(y, p, n_bins=5, confidence_level=0.9)
     for weight, accuracy, low, high in zip(table.weight, table.accuracy, table.low, table.high):
         if weight:
             test = binomtest(round(weight * accuracy), int(weight)).proportion_ci(0.9, method="wilson")
             assert (low, high) == pytest.approx((test.low, test.high))
     w = np.where(np.arange(300) % 2, 3.0, 1.0)  # worth 240 samples
-    weighted = reliability(p, y, n_bins=1, interval=0.9, sample_weight=w)
+    weighted = reliability(y, p, n_bins=1, confidence_level=0.9, sample_weight=w)
     share = float(w @ (p.argmax(axis=1) == y) / w.sum())
     z, n = 1.6448536, w.sum() ** 2 / (w @ w)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
@@ -254,31 +255,31 @@ def test_reliability_has_wilson_intervals():
 @pytest.mark.parametrize("kind", KINDS)
 def test_debiased_ece_of_calibrated_predictions_is_small(kind):
     p, y, _ = draw(4000, 4)
-    plain = ece(p, y, kind=kind, norm=2, binning="mass")
-    assert ece(p, y, kind=kind, norm=2, binning="mass", debiased=True) < 0.7 * plain
-    squares = [ece(*draw(300, 4, s)[:2], norm=2, binning="mass", debiased=True) ** 2 for s in range(30)]
-    plain = [ece(*draw(300, 4, s)[:2], norm=2, binning="mass") ** 2 for s in range(30)]
+    plain = ece(y, p, kind=kind, norm=2, strategy="quantile")
+    assert ece(y, p, kind=kind, norm=2, strategy="quantile", debiased=True) < 0.7 * plain
+    squares = [ece(*draw(300, 4, s)[1::-1], norm=2, strategy="quantile", debiased=True) ** 2 for s in range(30)]
+    plain = [ece(*draw(300, 4, s)[1::-1], norm=2, strategy="quantile") ** 2 for s in range(30)]
     assert np.mean(squares) < 0.3 * np.mean(plain)
 
 
 def test_half_precision_is_accepted():
     p, y, _ = draw(200, 10, sharpen=2)
     for metric in (ece, mmce, classwise_ece):
-        assert metric(p.astype(np.float16), y) == pytest.approx(metric(p, y), abs=5e-3)
+        assert metric(y, p.astype(np.float16)) == pytest.approx(metric(y, p), abs=5e-3)
 
 
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n_bins": 0}, "n_bins=0: must be a whole number of at least 1"),
+        ({"n_bins": 0}, "n_bins=0: expected a whole number from 1"),
         ({"n_bins": 2.5}, r"n_bins=2\.5"),
-        ({"binning": "quantile"}, "binning='quantile': must be one of 'width', 'mass'"),
-        ({"kind": "all"}, "kind='all': must be one of 'top', 'classwise', 'full'"),
-        ({"norm": 0.5}, r"norm=0\.5: must be a number from 1 to 64, or 'max'"),
+        ({"strategy": "mass"}, "strategy='mass': expected one of 'uniform', 'quantile'"),
+        ({"kind": "all"}, "kind='all': expected one of 'top', 'classwise', 'full'"),
+        ({"norm": 0.5}, r"norm=0\.5: expected a number from 1 to 64, or 'max'"),
         ({"norm": "inf"}, "norm='inf'"),
         ({"norm": math.nan}, "norm=nan"),
-        ({"debiased": True}, "give norm=2, not norm=1"),
-        ({"debiased": True, "norm": "max"}, "give norm=2, not norm='max'"),
+        ({"debiased": True}, "expected norm=2, got norm=1"),
+        ({"debiased": True, "norm": "max"}, "expected norm=2, got norm='max'"),
         (
             {"debiased": True, "norm": 2, "sample_weight": [0.5, 0.5]},
             "2 samples of total weight 1 in 15 bins",
@@ -287,9 +288,36 @@ def test_half_precision_is_accepted():
 )
 def test_errors(options, message):
     with pytest.raises(InputError, match=message):
-        ece([[0.5, 0.5], [0.1, 0.9]], [0, 1], **options)
+        ece([0, 1], [[0.5, 0.5], [0.1, 0.9]], **options)
 
 
 def test_errors_of_reliability():
-    with pytest.raises(InputError, match=r"interval=95: must lie between 0 and 1"):
-        reliability([[0.5, 0.5]], [0], interval=95)
+    with pytest.raises(InputError, match=r"confidence_level=95: expected a number between 0 and 1"):
+        reliability([0], [[0.5, 0.5]], confidence_level=95)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 15, 41, 300]), st.sampled_from([1, 3, 16]))
+def test_sums_of_bins_are_those_of_a_loop(seed, n_bins, digits):
+    rng = np.random.default_rng(seed)
+    confidence, right = np.append(rng.random(30).round(digits), [0.0, 1.0]), rng.integers(0, 2, 32) * 1.0
+    edges, w = np.arange(n_bins + 1) / n_bins, rng.random((32, 2))
+    expected = np.zeros((3, n_bins, 2))
+    for c, r, weight in zip(confidence, right, w):
+        place = next(b for b in range(n_bins) if c <= edges[b + 1])
+        expected[:, place] += np.outer([1, c, r], weight)
+    np.testing.assert_allclose(bin_sums(confidence, right, edges, w), expected, rtol=1e-13)
+    np.testing.assert_allclose(bin_sums(confidence, right, edges, w[:, :1]), expected[..., :1], rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_automatic_number_of_bins_is_the_cube_root_of_the_samples(kind, strategy):
+    p, y, _ = draw(1000, 3)
+    options = {"kind": kind, "strategy": strategy}
+    assert ece(y, p, n_bins="auto", **options) == ece(y, p, n_bins=10, **options)
+    assert len(reliability(y, p, n_bins="auto", **options).edges.T) == 11
+    w = np.where(np.arange(1000) < 500, 1.0, 1e-9)  # half of the samples hardly count
+    assert ece(y, p, n_bins="auto", sample_weight=w, **options) == ece(y, p, n_bins=8, sample_weight=w, **options)
+    assert len(reliability(y[:1], p[:1], n_bins="auto", kind="top").edges) == 2
+    with pytest.raises(InputError, match="n_bins='many'"):
+        ece(y, p, n_bins="many", **options)

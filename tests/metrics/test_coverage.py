@@ -9,11 +9,11 @@ METRICS = {
     "accuracy": accuracy,
     "nll": nll,
     "brier": brier,
-    "debiased ece": lambda p, y, **options: ece(p, y, norm=2, debiased=True, **options),
+    "debiased ece": lambda y, p, **options: ece(y, p, norm=2, debiased=True, **options),
     "mce": mce,
     "area": referral_area,
     "aurc": aurc,
-    "cost": lambda p, y, **options: expected_cost(p, y, 0.7, cost_refer=1, cost_miss=10, **options),
+    "cost": lambda y, p, **options: expected_cost(y, p, 0.7, cost_refer=1, cost_miss=10, **options),
 }
 
 
@@ -29,13 +29,13 @@ def population(sharpness):
 def covered(metric, p, y, n, repeats):
     """How many draws have an interval, and what share of these hold the value of all samples."""
     rng = np.random.default_rng(1)
-    truth, found = metric(p, y), []
+    truth, found = metric(y, p), []
     for _ in range(repeats):
         rows = rng.integers(len(y), size=n)
         right = p[rows].argmax(axis=1) == y[rows]
         if metric is referral_area and (right.all() or not right.any()):
             continue
-        estimate = metric(p[rows], y[rows], interval=0.95, n_resamples=2)
+        estimate = metric(y[rows], p[rows], confidence_level=0.95, n_resamples=2)
         if estimate.has_interval:
             found.append(estimate.low <= truth <= estimate.high)
     return len(found), np.mean(found) if found else None
@@ -43,7 +43,7 @@ def covered(metric, p, y, n, repeats):
 
 def test_a_very_accurate_network():
     p, y = population(100.0)
-    assert 0.98 < accuracy(p, y) < 0.995
+    assert 0.98 < accuracy(y, p) < 0.995
     given, share = covered(accuracy, p, y, 100, 300)
     assert given == 300
     assert share >= 0.9  # bootstrap percentiles are a point where no error is drawn, in a third of cases
@@ -51,6 +51,7 @@ def test_a_very_accurate_network():
         assert covered(METRICS[name], p, y, 100, 50)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpness, n", [(3.0, 150), (8.0, 400)])
 def test_networks_that_err(sharpness, n):
     p, y = population(sharpness)

@@ -1,14 +1,16 @@
+import inspect
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
+from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, InputTypeError
 from attemper.metrics import accuracy, aurc, brier, ece, evaluate, nll, reliability
-from attemper.scores import Scores
 
 METRICS = [nll, brier, accuracy]
 
@@ -37,23 +39,23 @@ def oracle(name, p, y, w):
 @pytest.mark.parametrize("k", [2, 3, 10])
 def test_is_the_obvious_loop(metric, k):
     p, y, w = draw(50, k)
-    assert metric(p, y, sample_weight=w) == pytest.approx(oracle(metric.__name__, p, y, w), rel=1e-13)
-    assert metric(p, y) == pytest.approx(oracle(metric.__name__, p, y, np.ones(50)), rel=1e-13)
+    assert metric(y, p, sample_weight=w) == pytest.approx(oracle(metric.__name__, p, y, w), rel=1e-13)
+    assert metric(y, p) == pytest.approx(oracle(metric.__name__, p, y, np.ones(50)), rel=1e-13)
 
 
 def test_agrees_with_scikit_learn():
     p, y, w = draw(400, 7)
-    assert nll(p, y, sample_weight=w) == pytest.approx(log_loss(y, p, sample_weight=w), rel=1e-12)
+    assert nll(y, p, sample_weight=w) == pytest.approx(log_loss(y, p, sample_weight=w), rel=1e-12)
     by_class = [brier_score_loss(y == k, p[:, k], sample_weight=w) for k in range(7)]
-    assert brier(p, y, sample_weight=w) == pytest.approx(sum(by_class), rel=1e-12)
-    assert accuracy(p, y, sample_weight=w) == pytest.approx(
+    assert brier(y, p, sample_weight=w) == pytest.approx(sum(by_class), rel=1e-12)
+    assert accuracy(y, p, sample_weight=w) == pytest.approx(
         accuracy_score(y, p.argmax(axis=1), sample_weight=w), rel=1e-12
     )
 
 
 def test_brier_of_two_classes_is_twice_the_binary_score():
     p, y, _ = draw(100, 2)
-    assert brier(p, y) == pytest.approx(2 * brier_score_loss(y, p[:, 1]), rel=1e-12)
+    assert brier(y, p) == pytest.approx(2 * brier_score_loss(y, p[:, 1]), rel=1e-12)
 
 
 @settings(deadline=None)
@@ -65,27 +67,30 @@ def test_properties(n, k, seed):
     repeats = rng.integers(0, 3, size=n)
     repeats[0] = 2
     for metric in METRICS:
-        value = metric(p, y)
+        value = metric(y, p)
         assert 0 <= value <= {"nll": math.inf, "brier": 2, "accuracy": 1}[metric.__name__]
-        assert metric(p[samples], y[samples]) == pytest.approx(value)
-        assert metric(p[:, classes], np.argsort(classes)[y]) == pytest.approx(value)
-        assert metric(p, y, sample_weight=repeats) == pytest.approx(
-            metric(np.repeat(p, repeats, axis=0), np.repeat(y, repeats))
+        assert metric(y[samples], p[samples]) == pytest.approx(value)
+        assert metric(np.argsort(classes)[y], p[:, classes]) == pytest.approx(value)
+        assert metric(y, p, sample_weight=repeats) == pytest.approx(
+            metric(np.repeat(y, repeats), np.repeat(p, repeats, axis=0))
         )
 
 
 def test_perfect_and_hopeless():
     sure = np.eye(3)
-    assert (nll(sure, [0, 1, 2]), brier(sure, [0, 1, 2]), accuracy(sure, [0, 1, 2])) == (0, 0, 1)
-    assert math.copysign(1, nll(sure, [0, 1, 2])) == 1  # not −0.0
-    assert (nll(sure, [1, 2, 0]), brier(sure, [1, 2, 0]), accuracy(sure, [1, 2, 0])) == (math.inf, 2, 0)
+    assert (nll([0, 1, 2], sure), brier([0, 1, 2], sure), accuracy([0, 1, 2], sure)) == (0, 0, 1)
+    assert math.copysign(1, nll([0, 1, 2], sure)) == 1  # not −0.0
+    assert (nll([1, 2, 0], sure), brier([1, 2, 0], sure), accuracy([1, 2, 0], sure)) == (math.inf, 2, 0)
 
 
 def test_nll_is_infinite_only_if_the_impossible_sample_counts():
     p, y = [[1.0, 0.0], [0.5, 0.5]], [1, 0]
-    assert nll(p, y) == math.inf
-    assert nll(p, y, sample_weight=[0, 1]) == pytest.approx(math.log(2))
-    for found in (nll(p * 20, y * 20, interval=0.9), nll([[1.0, 0.0]] + [[0.5, 0.5]] * 39, [1] * 40, interval=0.9)):
+    assert nll(y, p) == math.inf
+    assert nll(y, p, sample_weight=[0, 1]) == pytest.approx(math.log(2))
+    for found in (
+        nll(y * 20, p * 20, confidence_level=0.9),
+        nll([1] * 40, [[1.0, 0.0]] + [[0.5, 0.5]] * 39, confidence_level=0.9),
+    ):
         assert found.value == math.inf
         assert math.isnan(found.low)
         assert "probability 0" in found.note
@@ -93,24 +98,24 @@ def test_nll_is_infinite_only_if_the_impossible_sample_counts():
 
 def test_nll_of_log_probabilities_does_not_underflow():
     h = np.array([[0.0, -2000.0], [0.0, -1500.0]])
-    assert nll(h, [1, 0], log_probs=True) == 1000
+    assert nll([1, 0], h, input="log_probs") == 1000
     p, y, w = draw(50, 4)
-    assert nll(np.log(p), y, log_probs=True, sample_weight=w) == pytest.approx(nll(p, y, sample_weight=w))
-    assert nll([[-np.inf, 0.0]], [0], log_probs=True) == math.inf
-    assert evaluate(h, [1, 0], log_probs=True)["nll"] == 1000
+    assert nll(y, np.log(p), input="log_probs", sample_weight=w) == pytest.approx(nll(y, p, sample_weight=w))
+    assert nll([0], [[-np.inf, 0.0]], input="log_probs") == math.inf
+    assert evaluate([1, 0], h, input="log_probs")["nll"] == 1000
 
 
 def test_accuracy_gives_ties_to_the_first_class():
-    assert accuracy([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]], [0, 0, 1]) == pytest.approx(2 / 3)
+    assert accuracy([0, 0, 1], [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]) == pytest.approx(2 / 3)
 
 
 def test_zero_weights_leave_samples_out():
     p, y, w = draw(20, 3)
     w[::2] = 0
     for metric in METRICS:
-        options = {"interval": 0.9, "n_resamples": 50}
-        left = metric(p, y, sample_weight=w, **options)
-        assert left == metric(p[1::2], y[1::2], sample_weight=w[1::2], **options)
+        options = {"confidence_level": 0.9, "n_resamples": 50}
+        left = metric(y, p, sample_weight=w, **options)
+        assert left == metric(y[1::2], p[1::2], sample_weight=w[1::2], **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
@@ -118,31 +123,31 @@ def test_zero_weights_leave_samples_out():
 def test_half_precision_is_accepted(dtype, k):
     p, y, _ = draw(50, k)
     for metric in METRICS:
-        assert metric(p.astype(dtype), y) == pytest.approx(metric(p, y), rel=2e-2)
-    assert nll(np.log(p).astype(dtype), y, log_probs=True) == pytest.approx(nll(p, y), rel=1e-2)
+        assert metric(y, p.astype(dtype)) == pytest.approx(metric(y, p), rel=2e-2)
+    assert nll(y, np.log(p).astype(dtype), input="log_probs") == pytest.approx(nll(y, p), rel=1e-2)
     sure = np.where(np.eye(k) > 0, dtype(1 + 5e-4), dtype(0))  # a rounding above 1 is no loss below 0
-    assert nll(sure, np.arange(k)) >= 0
+    assert nll(np.arange(k), sure) >= 0
 
 
 def test_two_decimals_are_accepted():
-    assert nll([[0.33, 0.33, 0.33]], [0]) == pytest.approx(-math.log(0.33))
+    assert nll([0], [[0.33, 0.33, 0.33]]) == pytest.approx(-math.log(0.33))
 
 
 def test_torch():
     torch = pytest.importorskip("torch")
     p, y, w = draw(30, 4)
     for metric in [*METRICS, ece]:
-        tensors = torch.from_numpy(p).requires_grad_(), torch.from_numpy(y)
-        assert metric(*tensors, sample_weight=torch.from_numpy(w)) == metric(p, y, sample_weight=w)
+        tensors = torch.from_numpy(y), torch.from_numpy(p).requires_grad_()
+        assert metric(*tensors, sample_weight=torch.from_numpy(w)) == metric(y, p, sample_weight=w)
         coarse = torch.from_numpy(p).to(torch.bfloat16)
-        assert metric(coarse, y) == pytest.approx(metric(coarse.double().numpy(), y))
+        assert metric(y, coarse) == pytest.approx(metric(y, coarse.double().numpy()))
 
 
 def test_array_api():
     xp = pytest.importorskip("array_api_strict")
     p, y, w = draw(30, 4)
     for metric in [*METRICS, ece]:
-        assert metric(xp.asarray(p), xp.asarray(y), sample_weight=xp.asarray(w)) == metric(p, y, sample_weight=w)
+        assert metric(xp.asarray(y), xp.asarray(p), sample_weight=xp.asarray(w)) == metric(y, p, sample_weight=w)
 
 
 def with_value(value, row=70, column=1):
@@ -158,10 +163,10 @@ def with_value(value, row=70, column=1):
             with_value(np.nan),
             np.zeros(100),
             {},
-            "probabilities: row 70, column 1 is nan; they lie between 0 and 1",
+            "probabilities: row 70, column 1: expected a number from 0 to 1, got nan",
         ),
-        (with_value(-0.1), np.zeros(100), {}, "row 70, column 1 is -0.1"),
-        (with_value(1.1), np.zeros(100), {}, r"row 70, column 1 is 1\.1.*softmax"),
+        (with_value(-0.1), np.zeros(100), {}, "row 70, column 1: .* got -0.1"),
+        (with_value(1.1), np.zeros(100), {}, r"row 70, column 1: .* got 1\.1.*input=.logits."),
         (with_value(0.9), np.zeros(100), {}, r"row 70 sums to 1\.899; expected 1"),
         ([[0.5, 0.4]], [0], {}, r"row 0 sums to 0\.9; expected 1"),
         (np.full((3, 2), 0.5), [0, 1], {}, "2 labels for 3 rows"),
@@ -175,31 +180,66 @@ def with_value(value, row=70, column=1):
         (
             [[-0.7, 0.3]],
             [0],
-            {"log_probs": True},
-            r"log-probabilities: row 0, column 1 is 0\.3; they are at most 0",
+            {"input": "log_probs"},
+            r"log-probabilities: row 0, column 1: expected a number at most 0, got 0\.3",
         ),
-        ([[-0.7, np.nan]], [0], {"log_probs": True}, "row 0, column 1 is nan"),
-        ([[-0.7, -2.0]], [0], {"log_probs": True}, r"row 0 sums to 0\.63.* after exp"),
+        ([[-0.7, np.nan]], [0], {"input": "log_probs"}, "row 0, column 1: .* got nan"),
+        ([[-0.7, -2.0]], [0], {"input": "log_probs"}, r"row 0 sums to 0\.63.* after exp"),
     ],
 )
 def test_errors(probs, labels, options, message):
     with pytest.raises(InputError, match=message):
-        nll(probs, labels, **options)
+        nll(labels, probs, **options)
     with pytest.raises(InputError, match=message):
-        evaluate(probs, labels, **options)
+        evaluate(labels, probs, **options)
 
 
 def test_what_is_no_array_is_an_error():
     with pytest.raises(InputTypeError):
-        nll([[object(), 1]], [0])
+        nll([0], [[object(), 1]])
     with pytest.raises(AttemperError):
-        nll([[0.5, 0.5]], None)
+        nll(None, [[0.5, 0.5]])
 
 
 @pytest.mark.parametrize("metric", [nll, ece, evaluate, reliability, aurc])
 def test_scores_are_no_probabilities(metric):
     for scores in (Scores.from_logits([[2.0, 0.0]], [0]), Scores.from_probs([[0.9, 0.1]], [0])):
-        with pytest.raises(InputTypeError, match=r"got a Scores.*predict_proba\(scores\) and scores\.labels"):
-            metric(scores, scores.labels)
-        with pytest.raises(InputTypeError, match=r"got a Scores.*predict_proba\(scores\) and scores\.labels"):
+        with pytest.raises(InputTypeError, match=r"got a Scores.*scores\.labels and .*predict_proba"):
+            metric(scores.labels, scores)
+        with pytest.raises(InputTypeError, match=r"got a Scores.*scores\.labels and .*predict_proba"):
             metric(scores)
+
+
+@pytest.mark.parametrize("metric", [nll, ece, evaluate, reliability, aurc])
+def test_the_other_order_is_refused(metric):
+    for p, y in (([[0.9, 0.1], [0.2, 0.8]], [0, 1]), (np.full((2, 2), 0.5), np.array([0, 1]))):
+        with pytest.raises(InputTypeError, match=r"metrics take \(labels, probs\)"):
+            metric(p, y)
+
+
+@pytest.mark.parametrize("old", [{"log_probs": True}, {"interval": 0.9}])
+def test_old_keywords_name_the_new_ones(old):
+    with pytest.raises(InputTypeError, match=r"input|confidence_level"):
+        nll([0], [[0.5, 0.5]], **old)
+
+
+def test_every_metric_takes_logits_and_log_probabilities():
+    rng = np.random.default_rng(0)
+    h, y = 3 * rng.normal(size=(80, 4)), rng.integers(4, size=80)
+    log_p = log_softmax(h, axis=1)
+    expected = evaluate(y, np.exp(log_p))
+    assert evaluate(y, log_p, input="log_probs") == pytest.approx(expected)
+    assert evaluate(y, h, input="logits") == pytest.approx(expected)
+    assert nll([0, 1], [[0.0, -np.inf], [-1000.0, 0.0]], input="logits") == 0
+    for bad in (np.nan, np.inf):
+        with pytest.raises(InputError, match="logits: row 1"):
+            nll([0, 1], [[0.0, 1.0], [bad, 0.0]], input="logits")
+    with pytest.raises(InputError, match="input='odds'"):
+        nll(y, h, input="odds")
+
+
+def test_signatures_show_all_options():
+    assert list(inspect.signature(ece).parameters)[:4] == ["labels", "probs", "kind", "n_bins"]
+    assert {"input", "sample_weight", "confidence_level"} <= inspect.signature(ece).parameters.keys()
+    with pytest.raises(TypeError, match=r"nll\(\) got an unexpected keyword argument 'n_bin'"):
+        nll([0], [[0.5, 0.5]], n_bin=3)

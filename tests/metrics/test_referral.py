@@ -88,12 +88,12 @@ def test_is_the_obvious_loop(k, grid):
     p, y, w = draw(60, k)
     t = sorted(numbers(grid, p))
     for weights in (w, np.ones(60)):
-        curve = referral_curve(p, y, thresholds=grid, sample_weight=weights)
+        curve = referral_curve(y, p, thresholds=grid, sample_weight=weights)
         assert isinstance(curve, ReferralCurve)
         assert curve.threshold.tolist() == t
         found = [curve.correct_decided, curve.errors_referred, curve.referred, curve.error_rate_decided]
         np.testing.assert_allclose(np.transpose(found), curve_oracle(p, y, weights, t), rtol=1e-12, atol=1e-14)
-        area = referral_area(p, y, thresholds=grid, sample_weight=weights)
+        area = referral_area(y, p, thresholds=grid, sample_weight=weights)
         assert area == pytest.approx(area_oracle(p, y, weights, t), rel=1e-12)
 
 
@@ -102,10 +102,10 @@ def test_ties_and_ones_fall_where_the_loop_says(n, k, seed):
     p, y, w = draw_coarse(n, k, seed)
     for grid in GRIDS:
         t = sorted(numbers(grid, p[w > 0]))
-        curve = referral_curve(p, y, thresholds=grid, sample_weight=w)
+        curve = referral_curve(y, p, thresholds=grid, sample_weight=w)
         found = [curve.correct_decided, curve.errors_referred, curve.referred, curve.error_rate_decided]
         np.testing.assert_allclose(np.transpose(found), curve_oracle(p, y, w, t), rtol=1e-12, atol=1e-14)
-        area = referral_area(p, y, thresholds=grid, sample_weight=w)
+        area = referral_area(y, p, thresholds=grid, sample_weight=w)
         assert area == pytest.approx(area_oracle(p, y, w, t), abs=1e-12)
 
 
@@ -114,8 +114,8 @@ def test_the_area_over_all_thresholds_is_the_roc_area(n, k, seed, coarse):
     p, y, w = (draw_coarse if coarse else draw)(n, k, seed)
     right = p.argmax(axis=1) == y
     expected = roc_auc_score(right, p.max(axis=1), sample_weight=w)
-    assert referral_area(p, y, sample_weight=w) == pytest.approx(expected, abs=1e-12)
-    assert referral_area(p, y) == pytest.approx(roc_auc_score(right, p.max(axis=1)), abs=1e-12)
+    assert referral_area(y, p, sample_weight=w) == pytest.approx(expected, abs=1e-12)
+    assert referral_area(y, p) == pytest.approx(roc_auc_score(right, p.max(axis=1)), abs=1e-12)
 
 
 @given(n=st.integers(2, 30), k=st.integers(2, 6), seed=st.integers(0, 10_000))
@@ -126,15 +126,15 @@ def test_properties(n, k, seed):
     repeats = rng.integers(0, 3, size=n)
     repeats[:2] = 2
     for grid in GRIDS:
-        value = referral_area(p, y, thresholds=grid)
+        value = referral_area(y, p, thresholds=grid)
         assert 0 <= value <= 1
-        assert referral_area(p[samples], y[samples], thresholds=grid) == pytest.approx(value)
-        assert referral_area(p[:, classes], np.argsort(classes)[y], thresholds=grid) == pytest.approx(value)
-        assert referral_area(p, y, thresholds=grid, sample_weight=repeats) == pytest.approx(
-            referral_area(np.repeat(p, repeats, axis=0), np.repeat(y, repeats), thresholds=grid)
+        assert referral_area(y[samples], p[samples], thresholds=grid) == pytest.approx(value)
+        assert referral_area(np.argsort(classes)[y], p[:, classes], thresholds=grid) == pytest.approx(value)
+        assert referral_area(y, p, thresholds=grid, sample_weight=repeats) == pytest.approx(
+            referral_area(np.repeat(y, repeats), np.repeat(p, repeats, axis=0), thresholds=grid)
         )
-        assert referral_area(p, y, thresholds=grid, sample_weight=np.full(n, 7.5)) == pytest.approx(value)
-        curve = referral_curve(p, y, thresholds=grid, sample_weight=repeats)
+        assert referral_area(y, p, thresholds=grid, sample_weight=np.full(n, 7.5)) == pytest.approx(value)
+        curve = referral_curve(y, p, thresholds=grid, sample_weight=repeats)
         assert (np.diff(curve.threshold) > 0).all()
         assert (np.diff(curve.correct_decided) <= 0).all()
         assert (np.diff(curve.errors_referred) >= 0).all()
@@ -145,21 +145,21 @@ def test_properties(n, k, seed):
 def test_only_the_order_counts_for_the_area_over_all_thresholds(n, seed, power):
     p, y, _ = draw(n, 2, seed)  # of two classes a power keeps the order of confidences
     q = p**power / (p**power).sum(axis=1, keepdims=True)
-    assert referral_area(q, y) == pytest.approx(referral_area(p, y), abs=1e-12)
+    assert referral_area(y, q) == pytest.approx(referral_area(y, p), abs=1e-12)
 
 
 def test_the_area_over_21_thresholds_changes_with_calibration():
     p, y, _ = draw(400, 2, scale=10)
     q = p**0.2 / (p**0.2).sum(axis=1, keepdims=True)
-    assert referral_area(q, y) == pytest.approx(referral_area(p, y), abs=1e-3)
-    assert referral_area(q, y, thresholds="paper") > referral_area(p, y, thresholds="paper") + 0.02
+    assert referral_area(y, q) == pytest.approx(referral_area(y, p), abs=1e-3)
+    assert referral_area(y, q, thresholds="paper") > referral_area(y, p, thresholds="paper") + 0.02
 
 
 @pytest.mark.parametrize("grid", [None, "paper", [0, 1]])
 def test_the_curve_runs_from_nobody_to_everybody(grid):
     # Confidences of 1 too: one above 1 by rounding, which counts as 1.
     p = np.array([[1.0, 0.0], [0.0, 1.0], [np.nextafter(1, 2), 0.0], [0.4, 0.6]])
-    curve = referral_curve(p, [0, 0, 0, 0], thresholds=grid)
+    curve = referral_curve([0, 0, 0, 0], p, thresholds=grid)
     assert (curve.threshold[0], curve.threshold[-1]) == (0, 1)
     assert (curve.correct_decided[0], curve.errors_referred[0], curve.referred[0]) == (1, 0, 0)
     assert (curve.correct_decided[-1], curve.errors_referred[-1], curve.referred[-1]) == (0, 1, 1)
@@ -169,26 +169,26 @@ def test_the_curve_runs_from_nobody_to_everybody(grid):
 
 def test_extremes():
     p = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
-    assert referral_area(p, [0, 0, 1, 1]) == 1  # every error below every right answer
-    assert referral_area(p, [1, 1, 0, 0]) == 0
-    assert referral_area([[0.7, 0.3]] * 4, [0, 1, 0, 1]) == 0.5  # confidence that says nothing
-    assert referral_area(p, [0, 0, 1, 1], thresholds=[0, 1]) == 0.5  # thresholds that tell nobody apart
+    assert referral_area([0, 0, 1, 1], p) == 1  # every error below every right answer
+    assert referral_area([1, 1, 0, 0], p) == 0
+    assert referral_area([0, 1, 0, 1], [[0.7, 0.3]] * 4) == 0.5  # confidence that says nothing
+    assert referral_area([0, 0, 1, 1], p, thresholds=[0, 1]) == 0.5  # thresholds that tell nobody apart
     # One threshold: the mean of right answers decided and errors referred.
-    assert referral_area(p, [0, 1, 0, 1], thresholds=[0.75]) == 0.5
-    assert referral_area(p, [0, 0, 0, 1], thresholds=[0.75]) == pytest.approx((2 / 3 + 1) / 2)
+    assert referral_area([0, 1, 0, 1], p, thresholds=[0.75]) == 0.5
+    assert referral_area([0, 0, 0, 1], p, thresholds=[0.75]) == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_right_is_what_accuracy_says():
     p = np.array([[0.5, 0.5], [0.5, 0.5], [0.8, 0.2]])  # ties go to the first class
-    curve = referral_curve(p, [0, 1, 0], thresholds=[0])
-    assert 1 - curve.error_rate_decided[0] == pytest.approx(accuracy(p, [0, 1, 0]))
-    # Logarithms that differ, of probabilities that do not.
+    curve = referral_curve([0, 1, 0], p, thresholds=[0])
+    assert 1 - curve.error_rate_decided[0] == pytest.approx(accuracy([0, 1, 0], p))
+    # Logarithms that differ, of probabilities that do not: the larger logarithm is predicted.
     near = np.log(np.linspace(0.5, 0.5001, 100))
     below = np.nextafter(near, -1)
     i = np.flatnonzero(np.exp(near) == np.exp(below))[0]
     logs = np.array([[below[i], near[i]], [-0.1, np.log1p(-np.exp(-0.1))]])
-    curve = referral_curve(logs, [0, 1], thresholds=[0], log_probs=True)
-    assert 1 - curve.error_rate_decided[0] == evaluate(logs, [0, 1], log_probs=True)["accuracy"] == 0.5
+    curve = referral_curve([1, 1], logs, thresholds=[0], input="log_probs")
+    assert 1 - curve.error_rate_decided[0] == evaluate([1, 1], logs, input="log_probs")["accuracy"] == 0.5
 
 
 def test_log_probabilities():
@@ -196,24 +196,24 @@ def test_log_probabilities():
     w[::5] = 0
     for grid in GRIDS:
         options = {"thresholds": grid, "sample_weight": w}
-        with_logs = referral_area(np.log(p), y, log_probs=True, **options)
-        assert with_logs == pytest.approx(referral_area(p, y, **options))
-        curve = referral_curve(np.log(p), y, log_probs=True, **options)
-        assert curve.correct_decided == pytest.approx(referral_curve(p, y, **options).correct_decided)
+        with_logs = referral_area(y, np.log(p), input="log_probs", **options)
+        assert with_logs == pytest.approx(referral_area(y, p, **options))
+        curve = referral_curve(y, np.log(p), input="log_probs", **options)
+        assert curve.correct_decided == pytest.approx(referral_curve(y, p, **options).correct_decided)
 
 
 def test_log_probabilities_tell_confidences_apart_that_round_to_one():
     logs = np.array([[-1e-30, -69.0], [-1e-25, -57.0], [-1e-20, -46.0]])
     y = [0, 0, 1]
-    assert referral_area(np.exp(logs), y) == 0.5
-    assert referral_area(logs, y, log_probs=True) == 1
-    assert referral_area(logs, y, log_probs=True, thresholds="paper") == 0.5
-    curve = referral_curve(logs, y, log_probs=True)
+    assert referral_area(y, np.exp(logs)) == 0.5
+    assert referral_area(y, logs, input="log_probs") == 1
+    assert referral_area(y, logs, input="log_probs", thresholds="paper") == 0.5
+    curve = referral_curve(y, logs, input="log_probs")
     assert curve.threshold.tolist() == [0, 1]
     assert curve.referred.tolist() == [0, 1]
     # Nor does single precision round them more than needed.
     logs = np.array([[-1e-9, -20.7], [-1e-10, -23.0]], dtype=np.float32)
-    assert referral_curve(logs, [0, 1], log_probs=True).threshold == pytest.approx(
+    assert referral_curve([0, 1], logs, input="log_probs").threshold == pytest.approx(
         [0, 1 - 1e-9, 1 - 1e-10, 1], abs=1e-15
     )
 
@@ -221,31 +221,31 @@ def test_log_probabilities_tell_confidences_apart_that_round_to_one():
 @pytest.mark.parametrize("grid", GRIDS)
 def test_interval(grid):
     p, y, w = draw(300, 4)
-    options = {"thresholds": grid, "sample_weight": w, "interval": 0.9, "n_resamples": 200}
-    estimate = referral_area(p, y, **options)
+    options = {"thresholds": grid, "sample_weight": w, "confidence_level": 0.9, "n_resamples": 200}
+    estimate = referral_area(y, p, **options)
     assert isinstance(estimate, Estimate)
-    assert estimate.value == referral_area(p, y, thresholds=grid, sample_weight=w)
+    assert estimate.value == referral_area(y, p, thresholds=grid, sample_weight=w)
     assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
     assert 0 < estimate.high - estimate.low < 0.2
-    assert estimate == referral_area(p, y, **options)
-    assert estimate == referral_area(p, y, **options, seed=1)  # no resamples
+    assert estimate == referral_area(y, p, **options)
+    assert estimate == referral_area(y, p, **options, seed=1)  # no resamples
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_interval_is_as_wide_as_the_spread_of_resampled_areas(grid):
     p, y, w = draw(300, 4)
-    _, low, high = referral_area(p, y, sample_weight=w, interval=0.95, thresholds=grid)
+    _, low, high = referral_area(y, p, sample_weight=w, confidence_level=0.95, thresholds=grid)
     rng = np.random.default_rng(3)
     rows = [rng.integers(300, size=300) for _ in range(300)]
-    spread = np.std([referral_area(p[i], y[i], sample_weight=w[i], thresholds=grid) for i in rows])
+    spread = np.std([referral_area(y[i], p[i], sample_weight=w[i], thresholds=grid) for i in rows])
     assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.2)
 
 
 def test_interval_covers_the_area_of_many_samples():
-    many = referral_area(*draw(100_000, 4, seed=999)[:2])
+    many = referral_area(*draw(100_000, 4, seed=999)[1::-1])
     missed = 0
     for seed in range(100):
-        _, low, high = referral_area(*draw(300, 4, seed=seed)[:2], interval=0.9, n_resamples=200)
+        _, low, high = referral_area(*draw(300, 4, seed=seed)[1::-1], confidence_level=0.9, n_resamples=200)
         missed += not low <= many <= high
     assert 1 <= missed <= 20  # 10 are due
 
@@ -253,12 +253,12 @@ def test_interval_covers_the_area_of_many_samples():
 def test_few_errors_or_few_right_predictions_give_no_interval():
     p = np.array([[0.99 - 0.001 * i, 0.01 + 0.001 * i] for i in range(100)])
     for n, what in ((99, "errors"), (81, "errors"), (19, "right predictions"), (1, "right predictions")):
-        found = referral_area(p, [0] * n + [1] * (100 - n), interval=0.9)
+        found = referral_area([0] * n + [1] * (100 - n), p, confidence_level=0.9)
         assert found.value == 1
         assert np.isnan(found.low)
         assert f"too few {what}" in found.note
-        assert not referral_area_difference(p, p, [0] * n + [1] * (100 - n), interval=0.9).has_interval
-    assert "area of 0 or 1" in referral_area(p, [0] * 50 + [1] * 50, interval=0.9).note
+        assert not referral_area_difference([0] * n + [1] * (100 - n), p, p, confidence_level=0.9).has_interval
+    assert "area of 0 or 1" in referral_area([0] * 50 + [1] * 50, p, confidence_level=0.9).note
 
 
 def test_a_difference_needs_more_errors_than_an_area():
@@ -267,8 +267,8 @@ def test_a_difference_needs_more_errors_than_an_area():
     p, q = (np.stack([c, 1 - c], axis=1) for c in confidence)
     for errors, enough in ((79, False), (80, True)):
         y = (np.arange(300) < errors).astype(int)
-        assert referral_area(p, y, interval=0.9).has_interval
-        found = referral_area_difference(p, q, y, interval=0.9)
+        assert referral_area(y, p, confidence_level=0.9).has_interval
+        found = referral_area_difference(y, p, q, confidence_level=0.9)
         assert found.has_interval == enough
         assert enough or ("79" in found.note and "80" in found.note)
 
@@ -280,72 +280,72 @@ def test_difference():
     q /= q.sum(axis=1, keepdims=True)
     for grid in GRIDS:
         options = {"thresholds": grid, "sample_weight": w}
-        one, two = (referral_area(x, y, **options) for x in (p, q))
-        assert referral_area_difference(p, q, y, **options) == pytest.approx(one - two, abs=1e-14)
-        options |= {"interval": 0.9, "n_resamples": 100}
-        found = referral_area_difference(p, q, y, **options)
+        one, two = (referral_area(y, x, **options) for x in (p, q))
+        assert referral_area_difference(y, p, q, **options) == pytest.approx(one - two, abs=1e-14)
+        options |= {"confidence_level": 0.9, "n_resamples": 100}
+        found = referral_area_difference(y, p, q, **options)
         assert found.low <= found.value <= found.high
-        other_way = referral_area_difference(q, p, y, **options)
+        other_way = referral_area_difference(y, q, p, **options)
         assert other_way == pytest.approx((-found.value, -found.high, -found.low), abs=1e-14)
-        assert referral_area_difference(p, p, y, **options) == (0, 0, 0)
-        alone = [referral_area(x, y, **options) for x in (p, q)]
+        assert referral_area_difference(y, p, p, **options) == (0, 0, 0)
+        alone = [referral_area(y, x, **options) for x in (p, q)]
         assert found.high - found.low < min(a.high - a.low for a in alone)  # what they share has left
-    assert referral_area_difference(np.log(p), np.log(q), y, log_probs=True) == pytest.approx(
-        referral_area_difference(p, q, y), abs=1e-14
+    assert referral_area_difference(y, np.log(p), np.log(q), input="log_probs") == pytest.approx(
+        referral_area_difference(y, p, q), abs=1e-14
     )
 
 
 def test_zero_weights_leave_samples_out():
     p, y, w = draw(40, 3)
     w[2::2] = 0
-    options = {"interval": 0.9, "n_resamples": 50}
-    left = referral_area(p, y, sample_weight=w, **options)
-    assert left == referral_area(p[w > 0], y[w > 0], sample_weight=w[w > 0], **options)
+    options = {"confidence_level": 0.9, "n_resamples": 50}
+    left = referral_area(y, p, sample_weight=w, **options)
+    assert left == referral_area(y[w > 0], p[w > 0], sample_weight=w[w > 0], **options)
 
 
 def test_single_precision_and_torch():
     p, y, w = draw(60, 4)
-    assert referral_area(p.astype(np.float32), y) == pytest.approx(referral_area(p, y), abs=1e-3)
+    assert referral_area(y, p.astype(np.float32)) == pytest.approx(referral_area(y, p), abs=1e-3)
     logs = np.log(p).astype(np.float32)
-    assert referral_area(logs, y, log_probs=True) == pytest.approx(referral_area(p, y), abs=1e-3)
+    assert referral_area(y, logs, input="log_probs") == pytest.approx(referral_area(y, p), abs=1e-3)
     torch = pytest.importorskip("torch")
-    tensors = torch.from_numpy(p).requires_grad_(), torch.from_numpy(y)
-    assert referral_area(*tensors, sample_weight=torch.from_numpy(w)) == referral_area(p, y, sample_weight=w)
-    logs = torch.log(tensors[0])
-    assert referral_area(logs, tensors[1], log_probs=True) == referral_area(p, y)
+    tensors = torch.from_numpy(y), torch.from_numpy(p).requires_grad_()
+    assert referral_area(*tensors, sample_weight=torch.from_numpy(w)) == referral_area(y, p, sample_weight=w)
+    logs = torch.log(tensors[1])
+    assert referral_area(tensors[0], logs, input="log_probs") == referral_area(y, p)
 
 
 @pytest.mark.parametrize(
     "labels, options, message",
     [
-        ([0, 1], {}, "all 2 answers are right: .* there must be wrong ones too"),
-        ([1, 0], {}, "all 2 answers are wrong: .* there must be right ones too"),
-        ([0, 0], {"sample_weight": [1, 0]}, "all 1 answers are right"),
-        ([0, 0], {"thresholds": "papers"}, "thresholds='papers': must be numbers from 0 to 1, 'paper' or None"),
-        ([0, 0], {"thresholds": [0.1, 1.5]}, r"thresholds: number 1 is 1\.5; they lie between 0 and 1"),
-        ([0, 0], {"thresholds": [0.1, np.nan]}, "thresholds: number 1 is nan"),
+        ([0, 1], {}, "all 2 predictions are right: .* wrong predictions"),
+        ([1, 0], {}, "all 2 predictions are wrong: .* right predictions"),
+        ([0, 0], {"sample_weight": [1, 0]}, "all 1 predictions are right"),
+        ([0, 0], {"thresholds": "papers"}, "thresholds='papers': expected numbers from 0 to 1, 'paper' or None"),
+        ([0, 0], {"thresholds": [0.1, 1.5]}, r"thresholds: expected numbers from 0 to 1, .* got 1\.5"),
+        ([0, 0], {"thresholds": [0.1, np.nan]}, "thresholds: .* got nan"),
         ([0, 0], {"thresholds": []}, r"thresholds: .* got shape \(0,\)"),
         ([0, 0], {"thresholds": 0.5}, r"thresholds: .* got shape \(\)"),
-        ([0, 0], {"thresholds": ["high"]}, "thresholds: could not convert"),
+        ([0, 0], {"thresholds": ["high"]}, "thresholds: .* could not convert"),
         ([0, 2], {}, "row 1 has label 2"),
-        ([0, 0], {"log_probs": True}, r"log-probabilities: row 0, column 0 is 0\.9"),
+        ([0, 0], {"input": "log_probs"}, r"log-probabilities: row 0, column 0: .* got 0\.9"),
     ],
 )
 def test_errors(labels, options, message):
     p = [[0.9, 0.1], [0.2, 0.8]]
     with pytest.raises(InputError, match=message):
-        referral_curve(p, labels, **options)
+        referral_curve(labels, p, **options)
     with pytest.raises(InputError, match=message):
-        referral_area(p, labels, **options)
+        referral_area(labels, p, **options)
     with pytest.raises(InputError, match=message):
-        referral_area_difference(p, p, labels, **options)
+        referral_area_difference(labels, p, p, **options)
 
 
 def test_errors_of_the_second_say_so():
     p = [[0.9, 0.1], [0.2, 0.8]]
-    with pytest.raises(InputError, match="other_probs: probabilities: row 1, column 0 is nan"):
-        referral_area_difference(p, [[0.9, 0.1], [np.nan, 0.8]], [0, 0])
-    with pytest.raises(InputError, match="other_probs: all 2 answers are right"):
-        referral_area_difference(p, [[0.9, 0.1], [0.8, 0.2]], [0, 0])
-    with pytest.raises(InputError, match="interval=95"):
-        referral_area(p, [0, 0], interval=95)
+    with pytest.raises(InputError, match=r"other_probs: probabilities: row 1, column 0: .* got nan"):
+        referral_area_difference([0, 0], p, [[0.9, 0.1], [np.nan, 0.8]])
+    with pytest.raises(InputError, match="other_probs: all 2 predictions are right"):
+        referral_area_difference([0, 0], p, [[0.9, 0.1], [0.8, 0.2]])
+    with pytest.raises(InputError, match="confidence_level=95"):
+        referral_area([0, 0], p, confidence_level=95)

@@ -20,11 +20,11 @@ def draw(n, k=4, seed=0, t=1.0):
     return p, (h / t + rng.gumbel(size=h.shape)).argmax(axis=1)
 
 
-def run(p, y, edges=(), w=None, log_probs=False, **settings):
+def run(p, y, edges=(), w=None, input="probs", **settings):
     running = RunningMetrics(**settings)
     for part in np.split(np.arange(len(y)), sorted(edges)):
         if len(part):
-            running.partial_fit(p[part], y[part], None if w is None else w[part], log_probs=log_probs)
+            running.partial_fit(y[part], p[part], None if w is None else w[part], input=input)
     return running
 
 
@@ -37,12 +37,12 @@ def run(p, y, edges=(), w=None, log_probs=False, **settings):
 def test_values_are_those_of_evaluate(edges, seed, n_bins, weighted):
     p, y = draw(80, seed=seed)
     w = np.random.default_rng(seed).uniform(0.1, 3, 80) if weighted else None
-    whole = evaluate(p, y, sample_weight=w, n_bins=n_bins)
-    found = run(p, y, edges, w, interval=None, n_bins=n_bins).result()
+    whole = evaluate(y, p, sample_weight=w, n_bins=n_bins)
+    found = run(p, y, edges, w, confidence_level=None, n_bins=n_bins).result()
     assert list(found) == NAMES
     for name, value in found.items():
         assert value == pytest.approx(whole[name], rel=1e-12, abs=1e-12)
-    logs = run(np.log(p), y, edges, w, log_probs=True, interval=None, n_bins=n_bins).result()
+    logs = run(np.log(p), y, edges, w, input="log_probs", confidence_level=None, n_bins=n_bins).result()
     assert logs["nll"] == pytest.approx(whole["nll"], rel=1e-12)
 
 
@@ -59,14 +59,14 @@ def test_batches_make_no_difference(edges, seed, half_life):
 
 def test_forgetting_is_evaluating_with_faded_weights():
     p, y = draw(300)
-    found = run(p, y, (10, 11, 200), half_life=25, interval=None).result()
-    expected = evaluate(p, y, sample_weight=2.0 ** (-np.arange(300)[::-1] / 25))
+    found = run(p, y, (10, 11, 200), half_life=25, confidence_level=None).result()
+    expected = evaluate(y, p, sample_weight=2.0 ** (-np.arange(300)[::-1] / 25))
     for name in NAMES:
         assert found[name] == pytest.approx(expected[name], rel=1e-10)
     # After thousands of half-lives nothing is left of what was, and nothing underflows.
     sure = np.tile([[0.98, 0.01, 0.005, 0.005]], (300, 1))
     for half_life in (0.1, 0.3):  # 2^−3000 and 2^−1000
-        running = run(p, y, half_life=half_life, interval=None).partial_fit(sure, np.zeros(300, dtype=int))
+        running = run(p, y, half_life=half_life, confidence_level=None).partial_fit(np.zeros(300, dtype=int), sure)
         assert running.result()["mce"] == pytest.approx(0.02, rel=1e-9)
 
 
@@ -82,7 +82,7 @@ def test_zero_weight_is_absence():
 def test_intervals_are_as_wide_as_those_of_evaluate():
     p, y = draw(2000, t=1.3)
     found = run(p, y, (500,), n_resamples=1000).result()
-    expected = evaluate(p, y, interval=0.95, n_resamples=1000)
+    expected = evaluate(y, p, confidence_level=0.95, n_resamples=1000)
     for name in NAMES:
         assert isinstance(found[name], Estimate)
         assert found[name].value == pytest.approx(expected[name].value, rel=1e-12)
@@ -99,7 +99,7 @@ def test_intervals_are_as_wide_as_those_of_evaluate():
 def test_resamples_are_poisson():
     running = RunningMetrics(n_resamples=4000, seed=3)
     p, y = draw(7)
-    running.partial_fit(p, y)
+    running.partial_fit(y, p)
     counts = running._sums.means[0, 1:]  # of seven samples together
     assert counts.mean() == pytest.approx(7, abs=0.2)
     assert counts.var() == pytest.approx(7, abs=0.6)
@@ -107,9 +107,9 @@ def test_resamples_are_poisson():
 
 
 def test_one_sample_and_impossible_labels():
-    running = RunningMetrics(n_resamples=10).partial_fit([[0.4, 0.6]], [1])
+    running = RunningMetrics(n_resamples=10).partial_fit([1], [[0.4, 0.6]])
     assert running.result()["accuracy"] == pytest.approx((1.0, 1 / (1 + 1.96**2), 1.0), abs=1e-4)  # Wilson
-    running.partial_fit([[1.0, 0.0]], [1])
+    running.partial_fit([1], [[1.0, 0.0]])
     found = running.result()
     assert found["nll"].value == np.inf
     assert "probability 0" in found["nll"].note
@@ -126,7 +126,7 @@ def test_parts_add():
     p, y = draw(400)
     a, b = run(p[:150], y[:150], seed=1), run(p[150:], y[150:], seed=2)
     both = a + b
-    whole = evaluate(p, y, interval=0.95)
+    whole = evaluate(y, p, confidence_level=0.95)
     for name in NAMES:
         assert both.result()[name].value == pytest.approx(whole[name].value, rel=1e-12)
     width = whole["accuracy"].high - whole["accuracy"].low
@@ -134,12 +134,12 @@ def test_parts_add():
     assert found.high - found.low == pytest.approx(width, rel=0.3)
     assert both.n_samples == 400
     assert a.n_samples == 150  # neither part is changed
-    assert both.partial_fit(p, y).n_samples == 800
+    assert both.partial_fit(y, p).n_samples == 800
     assert a.n_samples == 150
     assert (RunningMetrics(seed=5) + a).result() == a.result()
     with pytest.raises(InputError, match="both have drawn with seed 2"):
         both + b
-    free = {"interval": None}
+    free = {"confidence_level": None}
     assert (run(p, y, **free) + run(p, y, **free)).n_samples == 800
     with pytest.raises(InputError, match="n_bins is 15 and 10"):
         a + run(p, y, seed=9, n_bins=10)
@@ -155,10 +155,10 @@ def test_a_stream_goes_on_tomorrow(tmp_path):
     today.save(tmp_path / "m.json")
     tomorrow = RunningMetrics.load(tmp_path / "m.json")
     assert tomorrow.result() == today.result()
-    assert tomorrow.partial_fit(p[90:], y[90:]).result() == today.partial_fit(p[90:], y[90:]).result()
-    empty = RunningMetrics(interval=None)
+    assert tomorrow.partial_fit(y[90:], p[90:]).result() == today.partial_fit(y[90:], p[90:]).result()
+    empty = RunningMetrics(confidence_level=None)
     empty.save(tmp_path / "e.json")
-    assert RunningMetrics.load(tmp_path / "e.json").partial_fit(p, y).n_samples == 200
+    assert RunningMetrics.load(tmp_path / "e.json").partial_fit(y, p).n_samples == 200
     # Files from before squares of weights were kept: weights count as repeats.
     content = json.loads((tmp_path / "m.json").read_text())
     del content["sums"]["squares"]
@@ -180,7 +180,7 @@ def test_a_stream_goes_on_tomorrow(tmp_path):
         {"seeds": []},
         {"seeds": ["x"]},
         {"half_life": -1},
-        {"interval": 2},
+        {"confidence_level": 2},
         {"sums": {"means": [[0.0] * 31] * 5}},
         {"sums": 3},
         {"attemper": "sketch"},
@@ -214,16 +214,16 @@ def test_a_bad_batch_changes_nothing():
     before = running.result()
     for bad, labels, why in [(p * 2, y, "probabilities"), (p, y + 4, "label"), (p[:, :3], y % 3, "sums to|3 columns")]:
         with pytest.raises(InputError, match=why):
-            running.partial_fit(bad, labels)
+            running.partial_fit(labels, bad)
     with pytest.raises(InputError, match="3 columns, but the batches before had 4"):
-        running.partial_fit(*draw(10, 3))
+        running.partial_fit(*draw(10, 3)[::-1])
     assert running.result() == before
     with pytest.raises(NotFittedError, match="no samples yet"):
         RunningMetrics().result()
 
 
 @pytest.mark.parametrize(
-    "settings", [{"n_bins": 0}, {"half_life": 0}, {"interval": 1.5}, {"n_resamples": 1}, {"seed": -1}]
+    "settings", [{"n_bins": 0}, {"half_life": 0}, {"confidence_level": 1.5}, {"n_resamples": 1}, {"seed": -1}]
 )
 def test_settings_are_checked(settings):
     with pytest.raises(InputError, match=next(iter(settings))):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import attemper
+from attemper.data.scores import Scores
 from attemper.report import render, summarise
-from attemper.scores import Scores
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from attemper.calibrators import METHODS
+from attemper.data.scores import Scores
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll, referral_curve, reliability
 from attemper.report import render, summarise
 from attemper.report.numbers import count, fixed, percent, share
-from attemper.scores import Scores
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -116,10 +116,10 @@ def expected_at(t, test):
     shown = {
         "confidence": percent(probs.max(axis=1).mean()),
         "accuracy": percent((probs.argmax(axis=1) == test.labels).mean()),
-        "ece": percent(ece(probs, test.labels)),
-        "nll": fixed(nll(probs, test.labels), 4),
+        "ece": percent(ece(test.labels, probs)),
+        "nll": fixed(nll(test.labels, probs), 4),
     }
-    table = reliability(probs, test.labels)
+    table = reliability(test.labels, probs)
     rows = []
     for n, *values in zip(table.weight, table.confidence, table.accuracy, table.low, table.high):
         c, a, low, high = (percent(v) for v in values)
@@ -150,7 +150,7 @@ def limits(part, total):
 def expected_referral(test, probs, threshold, label):
     confidence, answer = probs.max(axis=1), probs.argmax(axis=1)
     low, wrong = confidence <= threshold, answer != test.labels
-    curve = referral_curve(probs, test.labels, thresholds=[threshold])
+    curve = referral_curve(test.labels, probs, thresholds=[threshold])
     shown = {
         "threshold": label,
         "referred-limits": limits(low.sum(), len(test)),

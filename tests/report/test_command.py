@@ -99,7 +99,10 @@ def test_the_same_files_give_the_same_page(cli, folder):
         ("val.npz test.npz --classes a,b", "val.npz: classes: 2 names for 3 columns"),
         ("val.npz test.npz --images nowhere", "nowhere: no folder of images that can be read"),
         ("val.npz test.npz --images empty", "empty: holds no image"),
-        ("val.npz test.npz --image-ids gone", "--image-ids gone: neither an array of test.npz nor a text file"),
+        (
+            "val.npz test.npz --image-ids gone",
+            "--image-ids gone: expected an array of test.npz or a readable text file",
+        ),
         ("val-named.npz test-named.npz --classes names.txt --image-ids wrong", "'wrong' has shape (2, 2)"),
         ("val-named.npz test-named.npz --classes names.txt --images images", "60 images for 120 test samples"),
         ("val-named.npz test-named.npz --classes x,y,z", "labels: row 0"),
@@ -107,7 +110,7 @@ def test_the_same_files_give_the_same_page(cli, folder):
         ("val.npz test.npz --catch 2", "--catch 2.0"),
         ("val.npz test.npz -o nowhere/page.html", "the folder nowhere does not exist"),
         ("val.npz test.npz -o val.npz", "is one of the inputs"),
-        ("val.npz test.npz --noise classwise", "say --noisy too"),
+        ("val.npz test.npz --noise classwise", "add --noisy"),
         ("val.npz val.npz --methods ts", "VAL and TEST are the same samples"),
     ],
 )

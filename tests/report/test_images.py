@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
+from attemper.data.scores import Scores
 from attemper.errors import FileError, InputError
 from attemper.report import render, summarise
 from attemper.report.images import ENDINGS, LARGEST, ImageFolder
-from attemper.scores import Scores
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_without_names_the_files_in_order_are_the_samples(folder):
     found = summarise(drawn(100), drawn(4, 1), methods=["ts"], images=str(folder))
     ids = {example["id"] for group in found["gallery"]["groups"] for example in group["examples"]}
     assert ids == {"a.jpg", "b.PNG", "broken.jpg", "c.tiff"}
-    with pytest.raises(InputError, match="4 images for 5 test samples, and nothing says which is which"):
+    with pytest.raises(InputError, match="4 images for 5 test samples, and no names"):
         summarise(drawn(100), drawn(5, 1), methods=["ts"], images=str(folder))
 
 

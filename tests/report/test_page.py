@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from attemper.comparison import compare
+from attemper.data.scores import Scores
 from attemper.report import render, summarise, write_report
 from attemper.report.page import HERE, embedded
-from attemper.scores import Scores
 
 LIMIT = 1_500_000
 HOSTILE = [
@@ -114,6 +114,7 @@ def test_controls_have_names_and_charts_have_words(page):
     assert dict(tags)["html"]["lang"] == "en"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "n_classes"), [(100, 2), (100, 7), (100, 1000), (3000, 7)])
 def test_the_page_stays_small(n, n_classes, tmp_path):
     path = tmp_path / "report.html"
@@ -123,6 +124,7 @@ def test_the_page_stays_small(n, n_classes, tmp_path):
     assert ("all others (980 classes)" in text) == (n_classes == 1000)
 
 
+@pytest.mark.slow
 def test_the_same_numbers_give_the_same_bytes(summary, skin, page):
     val, test, names = skin
     again = summarise(val, test, classes=names, methods=["ts", "ats", "bayes", "vector"])
@@ -151,7 +153,12 @@ def test_the_page_says_what_its_figures_are_not(page):
     assert "fitted on 801 validation samples" in text
     assert "other samples" not in text[text.index("<body>") : text.index("<noscript>")]
     caveat = re.search(r'id="threshold-caveat">(.*?)</p>', text)[1]
-    for part in ("No guarantee", "also fitted the map", "picked on this test set", "attemper refer --max-miss"):
+    for part in (
+        "No guarantee",
+        "the samples that fitted the map",
+        "chosen on this test set",
+        "attemper refer --max-miss",
+    ):
         assert part in caveat
     assert "several pictures of one patient make them too narrow" in text
     assert "95 of 100 such studies would cover the true value" in text
@@ -174,6 +181,7 @@ def test_the_library_is_the_one_it_says():
     assert "MIT" in (HERE / "static" / "chart.LICENSE.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recommended", ["ts", "vector"])
 def test_the_page_opens_on_what_it_recommends(skin, recommended):
     val, test, names = skin

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from attemper.files import open_scores, reading
-from attemper.files.parquet_footer import column_chunks
-from attemper.scores import Scores
+from attemper.data.scores import LabelledScores, Scores
+from attemper.io import open_scores, reading
+from attemper.io.parquet_footer import column_chunks
 
 
 def same(scores: Scores, logits, labels, weights=None) -> None:
@@ -131,8 +131,8 @@ def test_probabilities(tmp_path, form, data, save):
     probs = np.exp(data[0].astype(np.float64))
     probs = np.round(probs / probs.sum(axis=1, keepdims=True), 3)
     told = save(tmp_path, form, probs, data[1], key="probs")
-    scores = open_scores(**told, probs=True, floor=1e-4).load()
-    assert (scores.kind, scores.floor) == ("probs", 1e-4)
+    scores = open_scores(**told, input="probs", zeros_as=1e-4).load()
+    assert (scores.input, scores.zeros_as) == ("probs", 1e-4)
     same(scores, probs, data[1])
 
 
@@ -159,7 +159,7 @@ def test_labels_of_new_data_are_read_only_if_told(tmp_path, form, data, save):
     told = save(tmp_path, form, logits, np.full(101, -1))
     told.pop("labels", None)
     scores = open_scores(**told, need_labels=False).load()
-    assert scores.labels is None
+    assert not isinstance(scores, LabelledScores)
     np.testing.assert_array_equal(scores.values, logits)
     told = save(tmp_path, form, logits, labels)
     key = {"csv": "label", "parquet": "label", "npy": None}.get(form.partition("-")[0], "labels")
@@ -220,6 +220,7 @@ def test_weights_may_be_zero_in_a_piece_but_not_everywhere(tmp_path, data, small
         open_scores(tmp_path / "a.npz", weights_key="zero").load()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["big.npy", "big.npz", "big.parquet"])
 def test_memory_is_bounded_by_the_piece(tmp_path, name):
     """The file takes 200 MB, the process not half of that beyond what importing takes."""
@@ -240,7 +241,7 @@ def test_memory_is_bounded_by_the_piece(tmp_path, name):
     program = f"""
         import resource, numpy as np
         import pyarrow.parquet
-        from attemper.files import open_scores
+        from attemper.io import open_scores
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rows = sum(map(len, open_scores({str(tmp_path / name)!r}, need_labels=False)))
         print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -251,10 +252,11 @@ def test_memory_is_bounded_by_the_piece(tmp_path, name):
     assert kilobytes < 100_000
 
 
+@pytest.mark.slow
 def test_optional_packages_are_imported_only_when_needed():
     # scikit-learn imports pandas where there is one, and pandas imports pyarrow.
     program = (
-        "import sys; sys.modules['pandas'] = None; import attemper.files;"
+        "import sys; sys.modules['pandas'] = None; import attemper.io;"
         "print({'pyarrow', 'safetensors', 'torch'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -272,12 +274,13 @@ def test_the_footer_of_a_parquet_file_is_read_as_arrow_reads_it(tmp_path):
     assert found == [(part.path_in_schema, part.num_values, part.total_uncompressed_size) for part in parts]
 
 
+@pytest.mark.slow
 def test_a_damaged_footer_of_parquet_is_an_error_not_an_abort(tmp_path):
     """In a child: Arrow would end the process where the description of a part is missing."""
     program = """
 import sys
 from attemper import AttemperError
-from attemper.files import open_scores
+from attemper.io import open_scores
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
 rng = np.random.default_rng(0)
 pq.write_table(pa.table({"label": ["a", "b"] * 20, "u": rng.random(40), "v": rng.random(40)}), "a.parquet")

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attemper.errors import AttemperError, FileError, InputError, MissingExtraError
-from attemper.files import open_scores, parquet
+from attemper.io import open_scores, parquet
 
 from data import draw
 
@@ -51,16 +51,16 @@ def test_files_that_cannot_be_opened(tmp_path, ending):
     fails(r"is empty \(0 bytes\)", path, kind=FileError, need_labels=False)
     path.unlink()
     path.mkdir()
-    fails("a directory; give the files in it", path, kind=FileError, need_labels=False)
+    fails("a directory; pass the files in it", path, kind=FileError, need_labels=False)
     path.rmdir()
     os.mkfifo(path)
     fails("not a regular file", path, kind=FileError, need_labels=False)
 
 
 def test_paths(tmp_path, good):
-    fails("a directory; give the files in it", tmp_path, kind=FileError)
+    fails("a directory; pass the files in it", tmp_path, kind=FileError)
     fails("no file matches this pattern", tmp_path / "*.parquet", kind=FileError)
-    fails("not a pattern", tmp_path / "**x", kind=FileError)
+    fails("pattern", tmp_path / "**x", kind=FileError)
     fails("no file was given", [], kind=FileError)
     fails("given twice", [good, tmp_path / "*.npz"], kind=FileError)
     fails("cannot be read", str(tmp_path / "nul\0.npz"), kind=FileError)
@@ -94,7 +94,7 @@ def test_keys_that_are_not_there(tmp_path, good, save):
     fails(r"no array 'x'; it holds 'logits', 'labels'\. .* logits_key", good, logits_key="x")
     fails(r"no array 'y'.* labels_key", good, labels_key="y")
     fails(r"no array 'w'.* weights_key", good, weights_key="w")
-    fails("no array 'probs'", good, probs=True)
+    fails("no array 'probs'", good, input="probs")
     told = save(tmp_path, "safetensors", LOGITS, LABELS)
     fails(r"no array 'x'; it holds 'l\w+', 'l\w+'\. .* logits_key", **told, logits_key="x")
     for form in ("csv", "parquet", "parquet-list"):
@@ -138,13 +138,13 @@ def test_shapes_and_types(tmp_path):
     wrong("classes: 3 names for 2 columns", classes=["cat", "dog", "eel"])
     wrong("1 names for 2 columns", classes=["cat"])
     wrong("row 2 has label 7, but there are 2 columns", labels=[0, 1, 7, 0, 1, 0])
-    wrong("row 0 is .*no distribution|row 0, column 0 is -1", logits=LOGITS - 1, probs=True, logits_key="logits")
-    wrong(r"floor=2: must lie", probs=True, floor=2, logits_key="logits")
-    fails("only probabilities have a floor", path, floor=0.1)
+    wrong("row 0 is .*no distribution|row 0, column 0 is -1", logits=LOGITS - 1, input="probs", logits_key="logits")
+    wrong(r"zeros_as=2: must lie", input="probs", zeros_as=2, logits_key="logits")
+    fails("only probabilities take zeros_as", path, zeros_as=0.1)
 
 
 def test_the_row_is_that_of_its_file(tmp_path, good, monkeypatch):
-    monkeypatch.setattr("attemper.files.reading.BLOCK_BYTES", 50)
+    monkeypatch.setattr("attemper.io.reading.BLOCK_BYTES", 50)
     bad = LOGITS.copy()
     bad[4, 1] = np.nan
     np.savez(tmp_path / "bad.npz", logits=bad, labels=LABELS)
@@ -153,7 +153,7 @@ def test_the_row_is_that_of_its_file(tmp_path, good, monkeypatch):
 
 def test_files_that_do_not_go_together(tmp_path, good, save):
     wide = save(tmp_path, "csv", np.ones((2, 3)), [0, 1], stem="wide")["paths"]
-    fails(r"wide\.csv: 3 classes, but .*good\.npz has 2", [good, wide], kind=InputError)
+    fails(r"wide\.csv: expected 2 classes, as .*good\.npz has, got 3", [good, wide], kind=InputError)
     other = text(tmp_path, "label,logit_1,logit_0,logit_2\n0,1,2,3\n".replace("logit_", "z"))
     fails(r"the columns of logits are numbered but not in order", other)
     other = text(tmp_path, "label,logit_0,b,logit_2\n0,1,2,3\n")
@@ -169,7 +169,7 @@ def test_signalling_nan_is_reported_without_a_warning(tmp_path):
     fails("sample_weight: row 0 is nan", tmp_path / "a.npz", weights_key="w")
     fails("labels: .* row 0 is nan", tmp_path / "a.npz", labels_key="w")
     fails("logits: row 0, column 0 is NaN", tmp_path / "a.npz", logits_key="bad")
-    fails("row 0, column 0 is nan", tmp_path / "a.npz", logits_key="bad", probs=True)
+    fails("row 0, column 0 is nan", tmp_path / "a.npz", logits_key="bad", input="probs")
 
 
 # Arrays that lie about themselves
@@ -186,7 +186,7 @@ HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 10)}"
     "content, match",
     [
         (npy(HUGE, b"12345678"), r"takes 40000000000000 bytes, but there are 8: truncated"),
-        (npy(HUGE.replace("1000000000000", "-1")), "shape is"),
+        (npy(HUGE.replace("1000000000000", "-1")), "shape"),
         (npy(HUGE.replace("1000000000000", "1"), bytes(44)), "more than one array"),
         (npy(HUGE.replace("<f4", "|O")), "pickled Python objects, which could run code; not read"),
         (npy(HUGE.replace("<f4", "<q9")), "cannot be read as a NumPy array"),
@@ -278,7 +278,7 @@ def test_safetensors_headers(tmp_path, raw_safetensors):
         ("0,1.5,2\n1,2,3\n", "first line holds numbers only; a line of column names"),
         ("label;a;b\n0;1;2\n", "holds one column, 'label;a;b'; separate columns by commas"),
         ("label,a,a\n0,1,2\n", "two columns are named 'a'"),
-        ("label,prediction\n0,1\n", "no column beside the labels"),
+        ("label,prediction\n0,1\n", "no column other than the label"),
         (",label,a,b\n0,0,1,2\n", "a column without a name.*pandas writes its index"),
         ("label,a\n0,1\n", "1 column of logits"),
         ("label,a,b\n", "no rows"),
@@ -314,7 +314,7 @@ def test_what_python_alone_takes_for_a_number(tmp_path, number, place):
 
 
 def test_csv_lines_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("attemper.files.csv.MAX_LINE_BYTES", 20)
+    monkeypatch.setattr("attemper.io.csv.MAX_LINE_BYTES", 20)
     fails("line 2 is longer than 20 bytes", text(tmp_path, "label,a,b\n0,1," + "2" * 50))
 
 

@@ -21,10 +21,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import attemper
 from attemper import Sketch, TemperatureScaling
+from attemper._paths import Remote, as_path, expand_paths, local
 from attemper.cli import main
 from attemper.errors import FileError, InputError, MissingExtraError
-from attemper.files import ProbRows, expanded, open_scores, reading, write_probs
-from attemper.places import Remote, local, place
+from attemper.io import ProbRows, open_scores, reading, write_probs
 
 
 @pytest.fixture(autouse=True)
@@ -105,14 +105,14 @@ def test_patterns_are_sorted_keep_the_protocol_and_open_again(tmp_path, data):
         buffer = io.BytesIO()
         np.savez(buffer, logits=logits[k::3], labels=labels[k::3])
         fsspec.filesystem("memory").pipe(f"/deep/down/{k}.npz", buffer.getvalue())
-    found = expanded("memory://deep/*/?.npz")
+    found = expand_paths("memory://deep/*/?.npz")
     assert [str(file) for file in found] == [f"memory://deep/down/{k}.npz" for k in range(3)]
     again = open_scores([str(file) for file in pickle.loads(pickle.dumps(found))])
     np.testing.assert_array_equal(again.load().labels, np.concatenate([labels[k::3] for k in range(3)]))
     with pytest.raises(FileError, match="given twice"):
-        expanded(["memory://deep/*/*.npz", "memory://deep/down/1.npz"])
+        expand_paths(["memory://deep/*/*.npz", "memory://deep/down/1.npz"])
     with pytest.raises(FileError, match="no file matches"):
-        expanded("memory://deep/*.npz")
+        expand_paths("memory://deep/*.npz")
 
 
 def test_what_is_stripped_from_an_address_is_put_back(monkeypatch):
@@ -122,17 +122,17 @@ def test_what_is_stripped_from_an_address_is_put_back(monkeypatch):
             return ["/a/2.npz", "/a/1.npz"]
 
     monkeypatch.setattr(fsspec, "url_to_fs", lambda url: (Ftp(), "/a/*.npz"))
-    assert [str(f) for f in expanded("ftp://me:secret@host/a/*.npz")] == [
+    assert [str(f) for f in expand_paths("ftp://me:secret@host/a/*.npz")] == [
         "ftp://me:secret@host/a/1.npz",
         "ftp://me:secret@host/a/2.npz",
     ]
 
 
 def test_names_and_endings():
-    assert (place("s3://b/x.NPZ").suffix, place("https://h/a.npz?X-Sig=a.b/c").suffix) == (".NPZ", ".npz")
-    assert place("https://h/a.npz?X-Sig=a.b/c").name == "a.npz"
-    assert [str(f) for f in expanded("https://h/a.npz?sig=1")] == ["https://h/a.npz?sig=1"]
-    assert place("file:///tmp/a.npz") == place("/tmp/a.npz") == local("file:///tmp/a.npz")
+    assert (as_path("s3://b/x.NPZ").suffix, as_path("https://h/a.npz?X-Sig=a.b/c").suffix) == (".NPZ", ".npz")
+    assert as_path("https://h/a.npz?X-Sig=a.b/c").name == "a.npz"
+    assert [str(f) for f in expand_paths("https://h/a.npz?sig=1")] == ["https://h/a.npz?sig=1"]
+    assert as_path("file:///tmp/a.npz") == as_path("/tmp/a.npz") == local("file:///tmp/a.npz")
     assert pickle.loads(pickle.dumps(Remote("s3://b/x"))) == Remote("s3://b/x")
 
 
@@ -142,7 +142,7 @@ def test_names_and_endings():
         ("memory://none.npz", "memory://none.npz: there is no such file"),
         ("nowhere://a.npz", "nowhere://a.npz: cannot be read: .*nowhere"),
         ("oci://bucket/a.npz", "oci://bucket/a.npz: a package for this protocol is missing: .*ocifs"),
-        ("memory://folder.npz", "memory://folder.npz: a directory; give the files in it"),
+        ("memory://folder.npz", "memory://folder.npz: a directory; pass the files in it"),
         ("memory://a.txt", "a.txt: unsupported extension '.txt'"),
         ("https://h/a.txt?X-Sig=a.b/c", "a.txt.*: unsupported extension '.txt'"),
         ("memory://empty.npz", r"the file is empty \(0 bytes\)"),
@@ -211,7 +211,7 @@ def test_secrets_are_not_told(url, monkeypatch):
 
 def test_a_server_that_does_not_tell_the_size(memory, monkeypatch):
     monkeypatch.setattr(MemoryFileSystem, "info", lambda *a, **k: {"type": "file", "size": None})
-    with pytest.raises(FileError, match="does not tell how large"):
+    with pytest.raises(FileError, match="does not report the size"):
         open_scores("memory://a.npz")
 
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from attemper.arrays import to_numpy
+from attemper.data.arrays import to_numpy
 from attemper.errors import FileError, InputError
-from attemper.files import open_scores, reading
+from attemper.io import open_scores, reading
 from attemper.tokens import option_scores, token_scores
 
 B, L, V = 7, 5, 6
@@ -114,7 +114,7 @@ def test_a_column_of_lists(tmp_path, data):
         ({"mask_key": "flat"}, r"'flat' has shape \(35, 6\); expected one entry per position"),
         ({"mask_key": "none"}, r"a.npz: none of the 35 rows counts"),
         ({"columns": [1, 6]}, r"a.npz: columns: options: token 6 is outside"),
-        ({"columns": [1, 1]}, "stands there twice"),
+        ({"columns": [1, 1]}, "twice"),
         ({"columns": [1, 2], "ignore_index": -100}, r"a.npz: labels: sequence \d, position \d \(row \d+\) has label"),
         ({"columns": [1, 2], "labels_are": "tokens", "ignore_index": -100}, r"position \d \(row \d+\) has token"),
         ({"logits_key": "fortran", "ignore_index": -100}, "stored column after column"),

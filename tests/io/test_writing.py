@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from attemper.errors import FileError, InputError
-from attemper.files import ProbRows, open_scores, write_probs
+from attemper.io import ProbRows, open_scores, write_probs
 
 ENDINGS = ["npz", "npy", "csv", "safetensors", "parquet"]
 CLASSES = ["cat", 'd"o,g', "hündin"]
@@ -47,7 +47,7 @@ def test_no_cell_of_text_is_a_formula(tmp_path):
         assert line[0] == line[1]
         assert line[0].removeprefix("'") == name if line[0] != name else name in ("'quoted'", "-1", "+1.5e3")
         assert set(line[2:]) == {"0.0", "1.0"}
-    scores = open_scores(path, probs=True, classes=FORMULAS).load()
+    scores = open_scores(path, input="probs", classes=FORMULAS).load()
     np.testing.assert_array_equal(scores.labels, rows.labels)
 
 
@@ -57,7 +57,7 @@ def test_round_trip(tmp_path, rows, ending, classes):
     path = tmp_path / f"probs.{ending.upper()}"
     write_probs(path, in_pieces(rows), classes=classes)
     named = classes if ending in ("csv", "parquet") else None
-    files = open_scores(path, probs=True, classes=named, need_labels=ending != "npy")
+    files = open_scores(path, input="probs", classes=named, need_labels=ending != "npy")
     scores = files.load()
     np.testing.assert_array_equal(scores.values.astype(rows.probs.dtype), rows.probs)
     if ending != "npy":
@@ -95,7 +95,7 @@ def test_other_libraries_read_it_too(tmp_path, rows):
 def test_without_labels_and_from_one_array(tmp_path, rows):
     for ending in ENDINGS:
         write_probs(tmp_path / f"a.{ending}", [ProbRows(rows.probs)])
-        scores = open_scores(tmp_path / f"a.{ending}", probs=True, need_labels=False).load()
+        scores = open_scores(tmp_path / f"a.{ending}", input="probs", need_labels=False).load()
         np.testing.assert_array_equal(scores.values.astype(rows.probs.dtype), rows.probs)
 
 

@@ -20,9 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attemper.errors import AttemperError
-from attemper.files import open_scores
-from attemper.files.reading import Keys
-from attemper.files.table import choose_columns
+from attemper.io import InputSpec, open_scores
+from attemper.io.table import choose_columns
 
 QUIET = settings(
     max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -107,16 +106,19 @@ READERS = """if True:
     import json, os, resource, sys, traceback
     from attemper import load
     from attemper.cli.options import class_names
-    from attemper.cli.reporting import array_of
     from attemper.errors import AttemperError
-    from attemper.files import open_scores
+    from attemper.io import open_scores
+    from attemper.io.arrays import read_names
+    from attemper.io.npz import NpzSource
+    from attemper._paths import InputFile
+    from pathlib import Path
     import pyarrow.parquet
 
     def read(path):
         open_scores(path).load()
 
     def of(key):
-        return lambda path: array_of(path, key)
+        return lambda path: read_names(NpzSource(InputFile(Path(path))), key)
 
     how = {"read": read, "load": load, "classes": class_names, "names": of("class_names"), "ids": of("image_id")}
     for name, which, path in json.loads(sys.argv[1]):
@@ -261,6 +263,7 @@ def exploded(folder):
     return {name: (code, text) for name, code, text in map(json.loads, done.stdout.splitlines())}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are Linux's")
 @pytest.mark.parametrize("name", BOMBS)
 def test_small_files_do_not_take_gigabytes(exploded, folder, name):
@@ -302,13 +305,14 @@ def test_headers_are_read_in_linear_time(twice):
     names = [Counted(f"c{i}x") for i in range(n)] + [Counted(f"c{n - 1}x" if twice else "label"), Counted("last")]
     Counted.comparisons = 0
     try:
-        choose_columns(Path("a.csv"), names, Keys(need_labels=False))
+        choose_columns(Path("a.csv"), names, InputSpec(need_labels=False))
     except AttemperError as error:
         assert twice
         assert f"two columns are named 'c{n - 1}x'" in str(error)
     assert Counted.comparisons < 20 * n
 
 
+@pytest.mark.slow
 def test_wide_headers_with_stems_of_their_own_are_read(folder):
     """Took time with the square of the number of columns: minutes here."""
     n = 100_000
