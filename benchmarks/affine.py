@@ -36,7 +36,7 @@ from scipy.special import log_softmax
 
 import attemper.calibrators.base
 from attemper import DirichletCalibration, MatrixScaling, StructuredScaling, VectorScaling
-from attemper.blas import one_blas_thread
+from attemper.kernels.blas import one_blas_thread
 
 ODIR = 1.0
 
@@ -174,7 +174,7 @@ def exactness(paths, matrix_classes, slow):
             h, y = z["logits" + suffix].astype(np.float64), z["labels" + suffix].astype(np.int64)
         print(path.stem, file=sys.stderr, flush=True)
         on_logits, on_logs = vector_peers(h, y, slow)
-        odir = {"off_diagonal": ODIR, "intercept": ODIR}
+        odir = {"off_diagonal": ODIR, "bias_penalty": ODIR}
         runs = {
             "vector, logits": (VectorScaling(centring="none"), on_logits, {}),
             "vector, log-probs": (VectorScaling(centring="log_probs"), on_logs, {"log_probs": True}),
@@ -215,7 +215,7 @@ def speed(slow):
                 ("matrix", MatrixScaling(centring="none"), matrix_peers(h, y), {}),
                 (
                     "Dirichlet",
-                    DirichletCalibration(off_diagonal=ODIR, intercept=ODIR),
+                    DirichletCalibration(off_diagonal=ODIR, bias_penalty=ODIR),
                     dirichlet_peers(h, y),
                     {"log_probs": True, "odir": ODIR},
                 ),

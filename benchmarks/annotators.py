@@ -91,14 +91,14 @@ def held(confusions, realised, share):
 def one_case(h, y, spoilt, ht, yt, pair_share):
     """Excess test NLL of each method over the clean Bayesian fit; what is known of the transition matrix."""
     clean = sets.nll(BayesianTemperatureScaling().fit(h, y).map_, ht, yt)
-    floor = BayesianTemperatureScaling(labels="noisy", similar_probability=0.0).fit(h, spoilt)
+    floor = BayesianTemperatureScaling(labels="noisy", noise="uniform", similar_probability=0.0).fit(h, spoilt)
     structured = StructuredScaling(labels="noisy").fit(h, spoilt)
     maps = (
         ScaleMap(1.0),
         sets.plain(h, spoilt).map_,
         floor.map_,
+        BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, spoilt).map_,
         BayesianTemperatureScaling(labels="noisy").fit(h, spoilt).map_,
-        structured.bayes_.map_,  # it starts from BayesianTemperatureScaling(labels="noisy", noise="classwise")
         structured.map_,
     )
     excess = [sets.nll(m, ht, yt) - clean for m in maps]

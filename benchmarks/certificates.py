@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 from attemper import datasets
 from attemper.calibrators import METHODS
-from attemper.cli.referring import FEW_LABELS
+from attemper.cli.refer import FEW_LABELS
 from attemper.decisions import certificates, policy_for_cost, policy_for_miss
 from attemper.decisions.certificates import certify_all, certify_decided, start_of
 from sets import table
@@ -158,7 +158,7 @@ def risk_of(policy, p, y):
     """Error rate of the decided (or of all), and the share referred, in the population."""
     refer, prediction, _ = policy.refer_or_decide(p)
     missed = ~refer & (prediction != y)
-    of_all = policy.guarantee is not None and policy.guarantee.of == "all"
+    of_all = policy.guarantee is not None and policy.guarantee.miss_rate_of == "all"
     return missed.sum() / max(len(y) if of_all else (~refer).sum(), 1), refer.mean()
 
 
@@ -178,7 +178,7 @@ def methods(told):
             for _ in range(told.draws // n_maps):
                 chosen = rng.integers(len(y), size=n - n_fit)
                 for of, found in broken.items():
-                    policy = policy_for_miss(p[chosen], y[chosen], bound, of=of, fit_probs=p_fit)
+                    policy = policy_for_miss(p[chosen], y[chosen], bound, miss_rate_of=of, fit_probs=p_fit)
                     risk, share = risk_of(policy, p, y)
                     found.append(risk > bound)
                     if of == "decided":

@@ -96,7 +96,7 @@ def main():
         above = mean_nll(ours.temperature_) - min(theirs)
         table = TemperatureScaling().fit_sketch(Sketch.of(scores, parts=[]))
         gap = abs(np.log(table.temperature_ / ours.temperature_))
-        certificate = table.fit_report_.error + ours.fit_report_.error
+        certificate = table.fit_report_.log_t_error + ours.fit_report_.log_t_error
         paths = [worst_of_path(h, y, loss, told.thetas) for loss in ("paper", "reference")]
         bounded = gap <= certificate and all(p[1] for p in paths)
         all_bounded &= bounded

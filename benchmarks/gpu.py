@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 
 from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, Scores, Sketch, TemperatureScaling
-from attemper.gpu import fused, rows
+from attemper.torch import fused, rows
 
 TRUE_T = 1.6
 
@@ -169,6 +169,11 @@ def profile(method, logits, labels):
     pstats.Stats(watch).sort_stats("tottime").print_stats(18)
 
 
+def block(sketch, part):
+    """Return sums of a sketch by name."""
+    return sketch.nll if part == "nll" else sketch.tables[part]
+
+
 def dtypes():
     """Every type of number, with and without Triton, against NumPy."""
     rng = np.random.default_rng(0)
@@ -185,11 +190,11 @@ def dtypes():
             t_off = TemperatureScaling().fit(t.cuda(), y).temperature_ / TemperatureScaling().fit(t, y).temperature_ - 1
             rows.FEW_ELEMENTS = kept
             off = max(
-                float(np.abs(getattr(found, part) / getattr(oracle, part) - 1).max())
+                float(np.abs(block(found, part) / block(oracle, part) - 1).max())
                 for part in ("nll", "uniform", "similar")
             )
             pairs = max(
-                float(np.abs(getattr(found, part) - getattr(oracle, part)).max() / np.abs(getattr(oracle, part)).max())
+                float(np.abs(block(found, part) - block(oracle, part)).max() / np.abs(block(oracle, part)).max())
                 for part in ("attended", "reference")
             )
             print(f"{dtype}, {'double' if few else 'single'} precision: table off by {off:.0e}, pairs {pairs:.0e}, "
@@ -232,7 +237,7 @@ def main():
         passes = read["elements"] / logits.numel()
         floor = max(reading, computing)
         print(
-            f"{name}: {1e3 * time_:.1f} ms; T = {method.temperature_:.6f}, error {method.fit_report_.error:.0e}; "
+            f"{name}: {1e3 * time_:.1f} ms; T = {method.temperature_:.6f}, error {method.fit_report_.log_t_error:.0e}; "
             f"{passes:.2f} passes need {1e3 * reading:.1f} ms at copy bandwidth, their exponentials "
             f"{1e3 * computing:.1f} ms: ratio {time_ / floor:.2f}; extra memory {peak / size:.2%}",
             flush=True,

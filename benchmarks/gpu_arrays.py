@@ -20,7 +20,7 @@ from attemper import (
     TemperatureScaling,
     VectorScaling,
 )
-from attemper.arrays import to_numpy
+from attemper.data.arrays import to_numpy
 
 METHODS = (
     TemperatureScaling(),
@@ -30,7 +30,7 @@ METHODS = (
     VectorScaling(),
     BetaCalibration(),
     IsotonicCalibration(),
-    StructuredScaling(level="scales"),
+    StructuredScaling(structure="scales"),
 )
 
 

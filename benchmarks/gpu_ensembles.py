@@ -10,7 +10,7 @@ import time
 import torch
 from torch import nn
 
-from attemper.ensembles import DeepEnsemble, MCDropout
+from attemper.torch import DeepEnsemble, MCDropout
 
 
 def network(seed):

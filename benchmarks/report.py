@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from attemper.data.scores import Scores
 from attemper.report import write_report
-from attemper.scores import Scores
 
 
 def draw(n, k, rng):

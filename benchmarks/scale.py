@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from attemper import BayesianTemperatureScaling, InputError, Sketch
-from attemper.engines import fit_sharded, merged
 from attemper.errors import AttemperError
+from attemper.sharded import fit_sharded, merge_sketches
 
 FAILED = []
 
@@ -87,14 +87,15 @@ def kill(_):
         ray.shutdown()
         keep = folder / "kept"
         try:
-            fitted("processes", workers=2, keep=keep)
+            fitted("processes", workers=2, cache_dir=keep)
             say("processes, without retries: no error", False)
         except AttemperError as error:
-            named = ".npz" in str(error) and "--retries" in str(error) and "kept in" in str(error)
+            named = ".npz" in str(error) and "retries" in str(error) and "cached in" in str(error)
             say(f"processes, without retries: {error}", named and not isinstance(error, InputError))
         t = time.perf_counter()
         gap = abs(
-            fit_sharded(BayesianTemperatureScaling(), pattern, workers=2, keep=keep, resume=True).temperature_ - whole
+            fit_sharded(BayesianTemperatureScaling(), pattern, workers=2, cache_dir=keep, resume=True).temperature_
+            - whole
         )
         say(f"processes, resumed: |ΔT| = {gap:.1e}, {time.perf_counter() - t:.1f} s", gap <= 1e-12)
         fitted("processes", workers=2, retries=1)
@@ -109,7 +110,7 @@ def shoot(engine):
     if not isinstance(engine, str):
         victim = next(iter(engine.run(os.getpid).values()))
     else:
-        mark = {"ray": b"ray::sketch_shard", "processes": b"spawn_main"}[engine]
+        mark = {"ray": b"ray::sketch_shard", "processes": b"popen_loky"}[engine]
         deadline = time.perf_counter() + 20
         found = []
         while not found and time.perf_counter() < deadline:
@@ -247,7 +248,7 @@ def merge(_):
     tables = ("nll", "attended", "reference", "uniform", "similar")
     many = [replace(one, **{name: getattr(one, name).copy() for name in tables}) for _ in range(10_000)]
     t = time.perf_counter()
-    total = merged(many)
+    total = merge_sketches(many)
     took = time.perf_counter() - t
     assert total.n_samples == 5_000_000
     say(

@@ -5,6 +5,8 @@ A file is an .npz with the keys logits/labels, or logits_val/… and logits_test
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import os
 import sys
 import time
@@ -45,12 +47,6 @@ def cut(n, rng):
     """Rows of the validation half, and of the test samples."""
     order = rng.permutation(n)
     return order[: n // 2], order[n // 2 :][:JUDGES]
-
-
-def halves(path, rng):
-    h, y = read(path)
-    val, test = cut(len(y), rng)
-    return h[val], y[val], h[test], y[test]
 
 
 def most_similar(h, y):
@@ -120,8 +116,39 @@ def run(one_set, jobs, workers):
     return found
 
 
+def read_lines(path):
+    """Lines of a CSV; none where there is no file yet."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run_into(path, fields, one_job, jobs, workers):
+    """Append the lines that one_job returns for every job to a CSV, job by job, so that a run can be resumed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh, start = not path.exists(), time.time()
+    with path.open("a", newline="") as file, contextlib.ExitStack() as stack:
+        writer = csv.DictWriter(file, fields, restval="")
+        if fresh:
+            writer.writeheader()
+        if workers > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(workers, initializer=prepare_worker))
+            results = pool.map(one_job, jobs)
+        else:
+            prepare_worker()
+            results = map(one_job, jobs)
+        for i, lines in enumerate(results):
+            writer.writerows(lines)
+            file.flush()
+            left = (time.time() - start) * (len(jobs) / (i + 1) - 1)
+            print(f"{i + 1} of {len(jobs)} jobs, {left / 60:.0f} min left", file=sys.stderr, flush=True)
+
+
 def table(head, rows):
     """Print as Markdown."""
-    print(f"\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
-    for row in rows:
-        print(f"| {' | '.join(row)} |", flush=True)
+    print(f"\n{markdown(head, rows)}", flush=True)
+
+
+def markdown(head, rows):
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
