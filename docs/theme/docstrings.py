@@ -4,11 +4,16 @@ Docstrings are written for people who read the source. What they hold beside num
 the site understands: ``:math:`` becomes MathML, which browsers draw by themselves; ``>>>`` outside of a section of
 examples gets a fence; the comments beside the fields of a dataclass or a named tuple become its attributes; and
 ``name : words that are no type`` becomes a description.
+
+Signatures that decorators make (metrics, calibrators) are asked of Python: the source does not show them.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
+from operator import attrgetter
 from typing import Any
 
 import griffe
@@ -29,6 +34,8 @@ class Docstrings(griffe.Extension):
         """Rewrite the docstring of one object."""
         if obj.docstring is None:
             return
+        if isinstance(obj, griffe.Class | griffe.Function) and any(_makes_signatures(d) for d in obj.decorators):
+            _sign(obj)
         text, *examples = SECTION.split(obj.docstring.value, maxsplit=1)
         text = FORMULA.sub(lambda found: f"<div>{_drawn(found[1], 'block')}</div>\n", text)
         text = IN_LINE.sub(lambda found: _drawn(found[1], "inline"), text)
@@ -42,6 +49,31 @@ class Docstrings(griffe.Extension):
 def on_page_content(html: str, **_: Any) -> str:
     """Take away the dash before a description that is empty."""
     return NOTHING.sub("", html)
+
+
+def _makes_signatures(decorator: griffe.Decorator) -> bool:
+    """Say whether a decorator is attemper's own."""
+    return decorator.callable_path.startswith("attemper.")
+
+
+def _sign(obj: griffe.Class | griffe.Function) -> None:
+    """Give an object the parameters that it has when it is called."""
+    path = obj.path.removeprefix(f"{obj.module.path}.")
+    signature = inspect.signature(attrgetter(path)(importlib.import_module(obj.module.path)))
+    made = [
+        griffe.Parameter(
+            parameter.name,
+            kind=griffe.ParameterKind(parameter.kind.description),
+            annotation=None if parameter.annotation is parameter.empty else str(parameter.annotation),
+            default=None if parameter.default is parameter.empty else repr(parameter.default),
+        )
+        for parameter in signature.parameters.values()
+    ]
+    if isinstance(obj, griffe.Function):
+        obj.parameters = griffe.Parameters(*made)
+    else:
+        self = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
+        obj.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(self, *made)))
 
 
 def _drawn(formula: str, display: str) -> str:

@@ -39,7 +39,7 @@ def main(output: Path, images: str | None = None) -> Path:
     probs |= {method: calibrator.predict_proba(h) for method, calibrator in fitted.items()}
     print("                   T     NLL (95 % interval)       ECE")
     for method, p in probs.items():
-        found = evaluate(p, y, interval=0.95)
+        found = evaluate(y, p, confidence_level=0.95)
         t = f"{fitted[method].temperature_:.3f}" if method in fitted else "1"
         (a, low, high), (b, low2, high2) = found["nll"], found["ece"]
         print(f"{method:12} {t:>7}   {a:.4f} ({low:.4f}–{high:.4f})   {b:.4f} ({low2:.4f}–{high2:.4f})")
@@ -47,16 +47,16 @@ def main(output: Path, images: str | None = None) -> Path:
     # 3. The referral curve: does a lower confidence point to the errors? Its area, and what calibration adds to it.
     print("\n             area under the referral curve   at the paper's 21 thresholds")
     for method, p in probs.items():
-        areas = [referral_area(p, y, thresholds=t, interval=0.95) for t in (None, "paper")]
+        areas = [referral_area(y, p, thresholds=t, confidence_level=0.95) for t in (None, "paper")]
         print(f"{method:12} " + "   ".join(f"{a:.4f} ({low:.4f}–{high:.4f})      " for a, low, high in areas))
-    gain = referral_area_difference(probs["bayes"], probs["uncalibrated"], y, thresholds="paper", interval=0.95)
+    gain = referral_area_difference(y, probs["bayes"], probs["uncalibrated"], thresholds="paper", confidence_level=0.95)
     print(f"bayes over uncalibrated, paper's thresholds: {gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})")
 
     # 4. The threshold: chosen on the validation images, judged on the test images.
     grid = np.arange(101) / 100
-    on_val = referral_curve(fitted["bayes"].predict_proba(data.val_logits), data.val_labels, thresholds=grid)
+    on_val = referral_curve(data.val_labels, fitted["bayes"].predict_proba(data.val_logits), thresholds=grid)
     place = int(np.argmax(on_val.errors_referred >= CATCH))
-    on_test = referral_curve(probs["bayes"], y, thresholds=grid)
+    on_test = referral_curve(y, probs["bayes"], thresholds=grid)
     referred, caught, rate = (v[place] for v in (on_test.referred, on_test.errors_referred, on_test.error_rate_decided))
     print(
         f"\nRefer up to a confidence of {grid[place]:.2f}, the lowest that refers {CATCH:.0%} of the validation errors."

@@ -53,7 +53,7 @@ class CalibratedModel:
         """Return probabilities, also where the calibrated output holds logits or log-probabilities."""
         (out,) = self.session.run([self.calibration["output"]], {self.input.name: x})
         out = out.astype(np.float64)
-        if self.calibration["gives"] == "probs":
+        if self.calibration["output_kind"] == "probs":
             return out
         e = np.exp(out - out.max(axis=1, keepdims=True))
         return e / e.sum(axis=1, keepdims=True)
@@ -101,7 +101,7 @@ def create_app(model_path: str | None = None, policy_path: str | None = None) ->
 
     @app.get("/health")
     def health() -> dict[str, Any]:
-        told = {"rule": policy.rule(), "promise": policy.promise(), "chosen": policy.chosen}
+        told = {"rule": policy.rule(), "promise": policy.promise(), "rationale": policy.rationale}
         return {"status": "ok", "calibration": model.calibration, "policy": told}
 
     return app
