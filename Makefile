@@ -1,20 +1,27 @@
-# The README's commands. Everything is installed into .venv or folders beside it; only `make test` installs Debian's Chromium where there is none.
+# The README's commands. Everything is installed into .venv or folders beside it; only `make test-all` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
 LOGITS ?= data
+ARENA ?= arena
 EXTRAS ?= plots,report
 # Old Ray leaves files open, and old array-api-compat calls torch as it is no longer called.
 OLD_WARNINGS := -W ignore::pytest.PytestUnraisableExceptionWarning -W "ignore:torch.asarray:UserWarning"
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test lint docs bench bench-scale accuracy flagship certificates annotators results test-oldest lock dist sbom clean
+# Packages are compiled when they are first imported. Where the shell forbids to keep that, every process would do it again: 10 s of CPU for torch and JAX.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: demo test test-all lint docs bench bench-scale accuracy families arena certificates annotators results test-oldest lock dist sbom clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	$(BIN)/attemper demo --output demo-output
 
-test: .venv/test.stamp .venv/browser.stamp lint  ## every check
+test: .venv/test.stamp lint  ## what a change needs: minutes
 	$(BIN)/python -m pytest --numprocesses=2
+
+test-all: .venv/test.stamp .venv/browser.stamp lint  ## every check: also clusters, browsers, wheels, docs, Triton's interpreter, training
+	$(BIN)/python -m pytest --numprocesses=2 -m "slow or not slow"
 
 lint: .venv/test.stamp
 	$(BIN)/ruff format --check .
@@ -36,10 +43,13 @@ bench-scale: .venv/test.stamp  ## lost workers, memory (16 GB of disk), how time
 	$(BIN)/python benchmarks/gpu.py
 
 accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/
-	$(BIN)/python benchmarks/accuracy.py $(LOGITS)
+	$(BIN)/python benchmarks/families.py $(LOGITS) --out results/accuracy.csv
 
-flagship: .venv-bench/stamp  ## structured scaling beside the peers; LOGITS=folder
-	.venv-bench/bin/python benchmarks/flagship.py $(LOGITS)
+families: .venv-bench/stamp  ## few and noisy labels, family by family, beside the peers; LOGITS=folder
+	.venv-bench/bin/python benchmarks/families.py $(LOGITS) --out results/families.csv --peers --write docs/families.md
+
+arena: .venv-bench/stamp  ## the leaderboard beside the peers, into docs/arena.md; ARENA=folder of predictions
+	.venv-bench/bin/python benchmarks/arena.py $(ARENA) --out results/arena.csv --write docs/arena.md
 
 certificates: .venv-bench/stamp  ## how often the guarantee of a referral policy is broken, and how many are referred beside SGR and MAPIE
 	.venv-bench/bin/python benchmarks/certificates.py
@@ -48,10 +58,10 @@ annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=fol
 	$(BIN)/python benchmarks/annotators.py $(LOGITS)
 
 results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (minutes; goes on after an interrupt)
-	$(BIN)/attemper reproduce all --output docs/results
+	$(BIN)/python -m experiments.reproduce all --output docs/results
 
 test-oldest: .venv-oldest/stamp  ## the tests with the oldest versions that pyproject.toml allows, in an environment of its own
-	.venv-oldest/bin/python -m pytest --numprocesses=2 tests $(OLD_WARNINGS) \
+	.venv-oldest/bin/python -m pytest --numprocesses=2 -m "slow or not slow" tests $(OLD_WARNINGS) \
 	  --ignore=tests/distributions/test_pins.py --ignore=tests/report/test_browser.py
 
 lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the tests: delete a pin, `make clean lock`
