@@ -40,7 +40,9 @@ def cases(draw, max_rows=12, max_classes=6, bound=8.0):
     n = draw(st.integers(1, max_rows))
     k = draw(st.integers(2, max_classes))
     # Logits that are all below 1e-30 are refused; the smallest are zeros here.
-    elements = st.floats(-bound, bound, width=32, allow_subnormal=False).map(lambda value: value if abs(value) > 1e-20 else 0.0)
+    elements = st.floats(-bound, bound, width=32, allow_subnormal=False).map(
+        lambda value: value if abs(value) > 1e-20 else 0.0
+    )
     h = draw(hnp.arrays(np.float64, (n, k), elements=elements))
     y = draw(hnp.arrays(np.int64, (n,), elements=st.integers(0, k - 1)))
     return h, y

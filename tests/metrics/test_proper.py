@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss
 
-from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, InputTypeError
 from attemper.metrics import accuracy, aurc, brier, ece, evaluate, nll, reliability
 
@@ -199,15 +198,6 @@ def test_what_is_no_array_is_an_error():
         nll([0], [[object(), 1]])
     with pytest.raises(AttemperError):
         nll(None, [[0.5, 0.5]])
-
-
-@pytest.mark.parametrize("metric", [nll, ece, evaluate, reliability, aurc])
-def test_scores_are_no_probabilities(metric):
-    for scores in (Scores.from_logits([[2.0, 0.0]], [0]), Scores.from_probs([[0.9, 0.1]], [0])):
-        with pytest.raises(InputTypeError, match=r"got a Scores.*scores\.labels and .*predict_proba"):
-            metric(scores.labels, scores)
-        with pytest.raises(InputTypeError, match=r"got a Scores.*scores\.labels and .*predict_proba"):
-            metric(scores)
 
 
 @pytest.mark.parametrize("metric", [nll, ece, evaluate, reliability, aurc])

@@ -28,14 +28,9 @@ def as_labels(
     classes: Sequence[Any] | None = None,
     name: RowName | None = None,
     *,
-    takes_classes: bool = True,
     on_device: bool = False,
 ) -> Any:
-    """Labels as column numbers; names are looked up in ``classes``.
-
-    ``takes_classes`` is whether the caller could pass names of the columns, which errors then advise. Labels on a GPU
-    stay there if ``on_device``.
-    """
+    """Labels as column numbers; names are looked up in ``classes``. Those on a GPU stay there if ``on_device``."""
     name = name or numbered()
     if on_device and classes is None and _are_columns(labels, n, n_classes):
         return labels.detach().long()
@@ -43,11 +38,9 @@ def as_labels(
     if is_foreign(labels):
         reject_foreign(labels, "labels")
     by_name = option(
-        "pass their names in column order, classes=[…], to the calibrator or to Scores.from_logits",
+        "pass their names in column order, classes=[…], to the calibrator, the metric or Scores.from_logits",
         "use --classes A,B,…, their names in column order (a map has those of its fit)",
     )
-    if not takes_classes:
-        by_name = "pass [names.index(label) for label in labels], where names lists them in column order"
     try:
         y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError as error:

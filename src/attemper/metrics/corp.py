@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from attemper._checks import fraction, one_of, whole
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError, setting
-from attemper.metrics.metric import checked
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.metric import of_predictions
+from attemper.metrics.predictions import Predictions
 
 __all__ = ["Band", "CorpReliability", "Recalibration", "corp_reliability"]
 
@@ -66,15 +66,12 @@ class CorpReliability:
         return float(self.weight @ out / self.weight.sum())
 
 
-@checked
+@of_predictions
 def corp_reliability(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    p: Predictions,
     *,
     of_class: int | None = None,
     band: Band = "consistency",
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
     confidence_level: float = 0.95,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -115,7 +112,6 @@ def corp_reliability(
     one_of("band", band, get_args(Band))
     whole("n_resamples", n_resamples, at_least=2)
     whole("seed", seed, at_least=0)
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     if of_class is not None:
         whole("of_class", of_class, at_least=0)
         if of_class >= p.n_classes:

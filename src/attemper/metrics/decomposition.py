@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from attemper._checks import one_of
@@ -16,8 +16,8 @@ from attemper._typing import Floats
 from attemper.metrics.bootstrap import Statistic, estimate_all
 from attemper.metrics.corp import Recalibration
 from attemper.metrics.intervals import Estimate, around_mean, effective, quantile, too_few
-from attemper.metrics.metric import checked
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.metric import of_predictions
+from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import INFINITE
 
 __all__ = ["Decomposition", "decompose", "decomposition_statistics"]
@@ -47,15 +47,12 @@ class Decomposition:
     uncertainty: float | Estimate  # the score of always predicting the frequencies: of the labels alone
 
 
-@checked
+@of_predictions
 def decompose(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    p: Predictions,
     *,
     score: Score = "brier",
     kind: Kind = "classwise",
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
     confidence_level: float | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -101,7 +98,6 @@ def decompose(
     >>> [round(v, 3) for v in (parts.score, parts.miscalibration, parts.discrimination, parts.uncertainty)]
     [0.35, 0.1, 0.25, 0.5]
     """
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     statistics = decomposition_statistics(p, score, kind)
     if confidence_level is None:
         return Decomposition(**{name: s.at(p.weights) for name, s in statistics.items()})

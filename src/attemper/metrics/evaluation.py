@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from numpy.typing import ArrayLike
-
 from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.decomposition import decomposition_statistics
 from attemper.metrics.intervals import Estimate
-from attemper.metrics.metric import checked
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.metric import of_predictions
+from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.reliability import Bins
 from attemper.metrics.smooth import smooth_ece
@@ -20,21 +18,18 @@ __all__ = ["evaluate", "evaluate_predictions"]
 
 
 @overload
-def evaluate(labels: Any, probs: Any, *, confidence_level: None = None, **options: Any) -> dict[str, float]: ...
+def evaluate(labels: Any, probs: Any = None, *, confidence_level: None = None, **options: Any) -> dict[str, float]: ...
 @overload
-def evaluate(labels: Any, probs: Any, *, confidence_level: float, **options: Any) -> dict[str, Estimate]: ...
+def evaluate(labels: Any, probs: Any = None, *, confidence_level: float, **options: Any) -> dict[str, Estimate]: ...
 @overload
 def evaluate(
-    labels: Any, probs: Any, *, confidence_level: float | None, **options: Any
+    labels: Any, probs: Any = None, *, confidence_level: float | None, **options: Any
 ) -> dict[str, float] | dict[str, Estimate]: ...
-@checked
+@of_predictions
 def evaluate(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    p: Predictions,
     *,
     n_bins: Bins = 15,
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
     confidence_level: float | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -54,7 +49,6 @@ def evaluate(
     >>> round(metrics["brier"], 4)
     0.36
     """
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     return evaluate_predictions(p, confidence_level, n_bins=n_bins, n_resamples=n_resamples, seed=seed, more=True)
 
 

@@ -7,22 +7,20 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, Protocol, TypeVar, cast, overload
 
-from numpy.typing import ArrayLike
-
 from attemper._checks import renamed
-from attemper.data.scores import Scores
-from attemper.errors import InputTypeError
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.predictions import Predictions
 
-__all__ = ["Metric", "checked", "metric"]
+__all__ = ["Metric", "metric", "of_predictions"]
 
 R = TypeVar("R")
 
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 class Metric(Protocol):
-    """A metric: a float, or with ``confidence_level`` an `Estimate`."""
+    """A metric: a float, or with ``confidence_level`` an `Estimate`. Other options are those of `Predictions.of`."""
 
     __name__: str
     statistic: Callable[..., Statistic]  # the metric of `Predictions`, as a function of the sample weights
@@ -30,11 +28,9 @@ class Metric(Protocol):
     @overload
     def __call__(
         self,
-        labels: ArrayLike | Any,
-        probs: ArrayLike | Any,
+        labels: Any,
+        probs: Any = None,
         *args: Any,
-        input: Input = "probs",
-        sample_weight: ArrayLike | None = None,
         confidence_level: None = None,
         n_resamples: int = 1000,
         seed: int = 0,
@@ -44,11 +40,9 @@ class Metric(Protocol):
     @overload
     def __call__(
         self,
-        labels: ArrayLike | Any,
-        probs: ArrayLike | Any,
+        labels: Any,
+        probs: Any = None,
         *args: Any,
-        input: Input = "probs",
-        sample_weight: ArrayLike | None = None,
         confidence_level: float,
         n_resamples: int = 1000,
         seed: int = 0,
@@ -60,50 +54,54 @@ def metric(statistic: Callable[Concatenate[Predictions, ...], Statistic]) -> Met
     """Make a metric out of a function of `Predictions` and of options of its own."""
 
     def measure(
-        labels: ArrayLike | Any,
-        probs: ArrayLike | Any,
+        p: Predictions,
         *args: Any,
-        input: Input = "probs",
-        sample_weight: ArrayLike | None = None,
         confidence_level: float | None = None,
         n_resamples: int = 1000,
         seed: int = 0,
         **options: Any,
     ) -> float | Estimate:
-        if len(args) > n_positional:  # statistic would count its own arguments
-            takes = f"{name}() takes {n_positional + 2} positional arguments but {len(args) + 2} were given"
-            raise TypeError(f"{takes}; pass the others by name")
-        p = Predictions.of(labels, probs, sample_weight, input=input)
         found = statistic(p, *args, **options)
         if confidence_level is None:
             return found.at(p.weights)
         return estimate(found, p.weights, confidence_level, n_resamples, seed)
 
-    name = statistic.__name__
-    own = list(inspect.signature(statistic).parameters.values())[1:]
-    n_positional = sum(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in own)
-    # What help() and the reference show: labels and probs, the metric's own options, the shared ones.
-    shared = [p for p in inspect.signature(measure).parameters.values() if p.kind not in VARIADIC]
-    order = sorted([*shared[:2], *own, *shared[2:]], key=lambda p: p.kind)
-    found: Any = checked(wraps(statistic)(measure))
-    found.__signature__, found.statistic = inspect.Signature(order), statistic
+    intervals = [p for p in _parameters(measure)[1:] if p.kind not in VARIADIC]
+    _sign(wraps(statistic)(measure), [*_parameters(statistic), *intervals])
+    found: Any = of_predictions(measure)
+    found.statistic = statistic
     return cast(Metric, found)
 
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
-
-def checked(function: Callable[..., R]) -> Callable[..., R]:
-    """Make a function of labels and probabilities refuse a `Scores`, and name what old keywords are called now."""
+def of_predictions(function: Callable[Concatenate[Predictions, ...], R]) -> Callable[..., R]:
+    """Make a function of labels and probabilities out of one of `Predictions`, with the options of `Predictions.of`."""
+    own = _parameters(function)[1:]
+    n_positional = sum(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in own)
+    reading = _parameters(Predictions.of)
+    names = [p.name for p in reading[2:]]
 
     @renamed(log_probs='input="log_probs"', interval="confidence_level", binning="strategy")
     @wraps(function)
-    def refusing(*args: Any, **options: Any) -> R:
-        if any(isinstance(value, Scores) for value in (*args, *options.values())):
-            raise InputTypeError(
-                "probs: expected an N×K array, got a Scores. Use scores.labels and calibrator.predict_proba(scores); "
-                "without a calibrator scores.values with input=scores.input."
+    def measure(labels: Any, probs: Any = None, *args: Any, **options: Any) -> R:
+        if len(args) > n_positional:  # the function would count its own arguments
+            takes = (
+                f"{function.__name__}() takes {n_positional + 2} positional arguments but {len(args) + 2} were given"
             )
-        return function(*args, **options)
+            raise TypeError(f"{takes}; pass the others by name")
+        read = {name: options.pop(name) for name in names if name in options}
+        return function(Predictions.of(labels, probs, **read), *args, **options)
 
-    return refusing
+    # What help() and the reference show: labels and probs, the options of the function, those of all.
+    by_name = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in reading[2:]]
+    if any(p.default is p.empty for p in own):
+        reading[1] = reading[1].replace(default=inspect.Parameter.empty)
+    _sign(measure, [*reading[:2], *own, *by_name])
+    return measure
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _sign(function: Any, parameters: list[inspect.Parameter]) -> None:
+    function.__signature__ = inspect.Signature(sorted(parameters, key=lambda p: p.kind))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,17 +16,27 @@ from attemper._typing import Floats, Labels
 from attemper.data.arrays import as_matrix, one_line, row_slices, to_numpy
 from attemper.data.labels import as_labels, as_weights
 from attemper.data.plausibility import SUMS, room_of_sums
+from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError, InputTypeError
 from attemper.kernels.softmax import SHORT
 from attemper.metrics.intervals import effective
 
-__all__ = ["Input", "Predictions", "check_order"]
+__all__ = ["Input", "Predictions", "Reading", "check_order"]
 
 Input = Literal["probs", "log_probs", "logits"]
 
 # Room for float16 and bfloat16, and for probabilities written with three decimals.
 ROOM = 1e-3
 PER_SAMPLE = ("prediction", "right", "confidence", "squared_errors")
+
+
+class Reading(TypedDict, total=False):
+    """The options of `Predictions.of` beside the weights."""
+
+    input: Input
+    classes: Sequence[Any] | None
+
+
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
 
 
@@ -47,21 +58,24 @@ class Predictions:
     @classmethod
     def of(
         cls,
-        labels: ArrayLike | Any,
-        probs: ArrayLike | Any,
+        labels: Any,
+        probs: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
         input: Input = "probs",
+        classes: Sequence[Any] | None = None,
     ) -> Predictions:
-        """Check predictions against their labels."""
+        """Check predictions against their labels. All metrics have these options."""
         one_of("input", input, WHAT)
+        if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
+            labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
         values = to_numpy(as_matrix(probs, what))
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
         n, n_classes = values.shape
-        y = as_labels(labels, n, n_classes, takes_classes=False)
+        y = as_labels(labels, n, n_classes, classes)
         w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
         if input == "logits":
             values = _log_softmax(values)
@@ -202,6 +216,34 @@ def check_order(labels: Any, probs: Any) -> None:
             f"shape {second}. Use the keywords labels=… and probs=…; metrics take (labels, probs), in scikit-learn's "
             "order."
         )
+
+
+def _of_scores(
+    labels: Any, probs: Any, sample_weight: Any, input: Input, classes: Sequence[Any] | None
+) -> tuple[Any, Any, Any, Input, Sequence[Any] | None]:
+    """Take labels, probabilities and weights out of `Scores`; arrays that are passed as well replace them."""
+    if sample_weight is None:
+        given = (part.weights for part in (labels, probs) if isinstance(part, Scores))
+        sample_weight = next((weights for weights in given if weights is not None), None)
+    if isinstance(labels, Scores):
+        if not isinstance(labels, LabelledScores):
+            raise InputTypeError(
+                "labels: expected one label per row, got a Scores that has none. Use (labels, scores), or pass labels "
+                "to Scores.from_logits or Scores.from_probs."
+            )
+        probs = labels if probs is None else probs
+        labels, classes = labels.labels, None  # column numbers
+    if probs is None:
+        raise InputTypeError(
+            f"probs: expected an N×K array after labels, or one LabelledScores for both, got {type(labels).__name__} "
+            "alone. Use (labels, probs)."
+        )
+    if isinstance(probs, Scores):
+        if input not in ("probs", probs.input):
+            raise InputError(f"input={input!r}: expected input={probs.input!r}, as the Scores has. Leave it out.")
+        as_they_are = probs.input == "probs" and probs.zeros_as is None
+        probs, input = (probs.values, "probs") if as_they_are else (probs.logits, "logits")
+    return labels, probs, sample_weight, input, classes
 
 
 def _shape(values: Any) -> tuple[int, ...]:

@@ -25,12 +25,15 @@ def nll(p: Predictions) -> Statistic:
 
     Parameters
     ----------
-    labels : array of shape (N,)
-        True classes, as column numbers.
-    probs : array of shape (N, K)
+    labels : array of shape (N,), or LabelledScores
+        True classes, as column numbers, or names with ``classes``. `LabelledScores` have their own labels and
+        weights, and probabilities, if ``probs`` is left out.
+    probs : array of shape (N, K), or Scores
         Predictions: NumPy, torch or any other array.
     input : {"probs", "log_probs", "logits"}
-        What ``probs`` holds. Logarithms cannot underflow, and distinguish confidences that round to 1.
+        What ``probs`` holds. Logarithms cannot underflow, and distinguish confidences that round to 1. `Scores` know.
+    classes : sequence, optional
+        Names of the classes in column order, if labels are names.
     sample_weight : array of shape (N,), optional
         Weight 2 counts as the sample twice.
     confidence_level : float, optional
@@ -47,6 +50,8 @@ def nll(p: Predictions) -> Statistic:
     Examples
     --------
     >>> round(nll([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4)
+    0.4581
+    >>> round(nll(["cat", "dog"], [[0.5, 0.5], [0.2, 0.8]], classes=["cat", "dog"]), 4)
     0.4581
     """
     return mean_of(-p.log_likelihood, too_few(p.errors))

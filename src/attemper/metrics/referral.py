@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from attemper._checks import renamed
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
-from attemper.metrics.metric import checked, metric
-from attemper.metrics.predictions import Input, Predictions, check_order
+from attemper.metrics.metric import metric, of_predictions
+from attemper.metrics.predictions import Predictions, check_order
 
 __all__ = ["ReferralCurve", "referral_area", "referral_area_difference", "referral_curve"]
 
@@ -46,14 +47,11 @@ class ReferralCurve:
     error_rate_decided: Floats  # of the samples decided, those misclassified; NaN where none is decided
 
 
-@checked
+@of_predictions
 def referral_curve(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    p: Predictions,
     *,
     thresholds: Thresholds = None,
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
 ) -> ReferralCurve:
     r"""Referral curve of the skin-lesion system of arXiv 1810.11586: errors referred against right predictions decided.
 
@@ -84,7 +82,6 @@ def referral_curve(
     >>> curve.referred, curve.error_rate_decided.round(3)
     (array([0.  , 0.25, 0.5 , 1.  ]), array([0.25 , 0.333, 0.   ,   nan]))
     """
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     _check_both(p)
     t = np.unique([0.0, *p.confidence, 1.0]) if thresholds is None else _check_thresholds(thresholds)
     # c ≤ t is decided by comparing, so t = 1 refers everybody. The last bin lies above all thresholds.
@@ -147,18 +144,18 @@ def referral_area_difference(
 def referral_area_difference(
     labels: Any, probs: Any, other_probs: Any, *, confidence_level: float, **options: Any
 ) -> Estimate: ...
-@checked
+@renamed(interval="confidence_level", log_probs='input="log_probs"')
 def referral_area_difference(
     labels: ArrayLike | Any,
     probs: ArrayLike | Any,
     other_probs: ArrayLike | Any,
     *,
     thresholds: Thresholds = None,
-    input: Input = "probs",
     sample_weight: ArrayLike | None = None,
     confidence_level: float | None = None,
     n_resamples: int = 1000,
     seed: int = 0,
+    **reading: Any,
 ) -> Any:
     """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
 
@@ -173,10 +170,10 @@ def referral_area_difference(
     0.8333333333333334
     """
     check_order(labels, other_probs)
-    p = Predictions.of(labels, probs, sample_weight, input=input)
+    p = Predictions.of(labels, probs, sample_weight, **reading)
     _check_both(p)
     try:
-        other = Predictions.of(labels, other_probs, sample_weight, input=input)
+        other = Predictions.of(labels, other_probs, sample_weight, **reading)
         _check_both(other)
     except InputError as error:
         raise type(error)(f"other_probs: {error}") from None

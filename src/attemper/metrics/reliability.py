@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from attemper._checks import fraction, one_of, whole
@@ -16,8 +16,8 @@ from attemper._typing import Floats, Labels
 from attemper.data.arrays import one_line, row_slices
 from attemper.errors import InputError, setting
 from attemper.metrics.intervals import effective, wilson
-from attemper.metrics.metric import checked
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.metric import of_predictions
+from attemper.metrics.predictions import Predictions
 
 __all__ = [
     "MAX_BINS",
@@ -70,16 +70,13 @@ class Reliability:
         return float(np.nansum(self.weight * values) / self.weight.sum())
 
 
-@checked
+@of_predictions
 def reliability(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    p: Predictions,
     *,
     kind: Kind = "top",
     n_bins: Bins = 15,
     strategy: Strategy = "uniform",
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
     confidence_level: float = 0.95,
 ) -> Reliability:
     """Confidence and accuracy in bins of confidence: the numbers of a reliability diagram.
@@ -107,7 +104,6 @@ def reliability(
     (array([0. , 0.5, 1. ]), array([0., 3.]), array([  nan, 0.667]))
     """
     fraction("confidence_level", confidence_level)
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     binned = Binned(p, kind, n_bins, strategy)
     sums = np.array(list(binned.sums(np.stack([p.weights, p.weights**2], axis=1))))  # groups × 3 × bins × 2
     edges = binned.edges

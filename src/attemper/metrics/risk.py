@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +17,8 @@ from attemper.data.arrays import one_line
 from attemper.errors import InputError, setting
 from attemper.metrics.bootstrap import Statistic
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
-from attemper.metrics.metric import checked, metric
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.metric import metric, of_predictions
+from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import mean_of
 from attemper.metrics.referral import adding
 
@@ -53,13 +52,9 @@ class RiskCoverage:
     risk: Floats  # of what is decided, the share that is wrong
 
 
-@checked
+@of_predictions
 def risk_coverage_curve(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
-    *,
-    input: Input = "probs",
-    sample_weight: ArrayLike | None = None,
+    p: Predictions,
 ) -> RiskCoverage:
     r"""Risk–coverage curve: the error rate of the decided samples against their share.
 
@@ -88,7 +83,6 @@ def risk_coverage_curve(
     >>> curve.threshold, curve.coverage, curve.risk.round(3)
     (array([0. , 0.6, 0.7, 0.8]), array([1.  , 0.75, 0.5 , 0.25]), array([0.25 , 0.333, 0.   , 0.   ]))
     """
-    p = Predictions.of(labels, probs, sample_weight, input=input)
     decided, wrong = (total[:, 0] for total in _from_the_top(p)(p.weights[:, None]))
     confidence = np.empty(len(decided))
     confidence[p.rank] = p.confidence

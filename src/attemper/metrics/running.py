@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,7 +25,7 @@ from attemper.errors import FileError, InputError, NotFittedError
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, enclosed
 from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM, gap_of
 from attemper.metrics.intervals import Estimate, around_share, skewed, too_few
-from attemper.metrics.predictions import Input, Predictions
+from attemper.metrics.predictions import Predictions, Reading
 from attemper.metrics.proper import INFINITE
 from attemper.metrics.reliability import bin_sums, check_bins
 
@@ -152,13 +152,13 @@ class RunningMetrics:
     @renamed(log_probs='input="log_probs"')
     def partial_fit(
         self,
-        labels: ArrayLike | Any,
-        probs: ArrayLike | Any,
+        labels: Any,
+        probs: Any = None,
         sample_weight: ArrayLike | None = None,
-        input: Input = "probs",
+        **reading: Unpack[Reading],
     ) -> Self:
         """Take in one more batch; parameters as in `evaluate`. A batch that is refused changes nothing."""
-        p = Predictions.of(labels, probs, sample_weight, input=input)
+        p = Predictions.of(labels, probs, sample_weight, **reading)
         if self.n_classes not in (None, p.n_classes):
             raise InputError(f"probabilities: {p.n_classes} columns, but the batches before had {self.n_classes}")
         sums = self._sums
