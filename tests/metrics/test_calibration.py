@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
+from sklearn.calibration import calibration_curve
 
 from attemper.errors import InputError
 from attemper.metrics import classwise_ece, ece, evaluate, mce, mmce, reliability
-from attemper.metrics.reliability import bin_sums
+from attemper.metrics.bins import bin_sums
 
-KINDS = ["top", "classwise", "full"]
+KINDS = ["top", "classwise", "full", "top_label"]  # "binary" is for two classes alone
 STRATEGIES = ["uniform", "quantile"]
 
 
@@ -40,7 +41,13 @@ def pairs_of(p, y, kind):
     tops = [max(range(len(row)), key=lambda k: row[k]) for row in p]
     top = [(i, row[k], float(k == y[i])) for i, (row, k) in enumerate(zip(p, tops))]
     by_class = [[(i, p[i, k], float(y[i] == k)) for i in range(len(p))] for k in range(p.shape[1])]
-    return {"top": [top], "classwise": by_class, "full": [[pair for pairs in by_class for pair in pairs]]}[kind]
+    return {
+        "top": [top],
+        "classwise": by_class,
+        "full": [[pair for pairs in by_class for pair in pairs]],
+        "binary": by_class[1:],
+        "top_label": [[pair for pair, of in zip(top, tops) if of == k] for k in range(p.shape[1])],
+    }[kind]
 
 
 def bin_of(confidence, pairs, w, n_bins, strategy):
@@ -48,7 +55,7 @@ def bin_of(confidence, pairs, w, n_bins, strategy):
         return next((b for b in range(n_bins) if confidence <= (b + 1) / n_bins), n_bins - 1)
     below = sum(w[i] for i, c, _ in pairs if c < confidence)
     tied = sum(w[i] for i, c, _ in pairs if c == confidence)
-    return math.floor((below + tied / 2) * n_bins / sum(w[i] for i, _, _ in pairs))
+    return math.floor((below + tied / 2) * n_bins / (sum(w[i] for i, _, _ in pairs) or 1))
 
 
 def ece_oracle(p, y, w, kind="top", n_bins=15, strategy="uniform", norm=1, debiased=False):
@@ -83,10 +90,9 @@ def mmce_oracle(p, y, w):
     return math.sqrt(max(0.0, total)) / sum(w)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("norm", [1, 1.5, 2, "max"])
-@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("k, kind", [*((k, kind) for k in (2, 4) for kind in KINDS), (2, "binary")])
 def test_ece_is_the_obvious_loop(kind, strategy, norm, k):
     p, y, w = draw(60, k, sharpen=2)
     for n_bins, weights in ((15, w), (4, np.ones(60))):
@@ -108,7 +114,7 @@ def test_debiased_ece_is_the_obvious_loop(kind, strategy):
 @given(n=st.integers(1, 25), k=st.integers(2, 4), n_bins=st.integers(1, 20), seed=st.integers(0, 1000))
 def test_ties_zeros_and_ones_fall_where_the_loop_says(n, k, n_bins, seed):
     p, y, w = draw_coarse(n, k, seed)
-    for kind in KINDS:
+    for kind in [*KINDS, *(["binary"] if k == 2 else [])]:
         for strategy in STRATEGIES:
             options = {"kind": kind, "n_bins": n_bins, "strategy": strategy}
             assert ece(y, p, sample_weight=w, **options) == pytest.approx(ece_oracle(p, y, w, **options), abs=1e-12)
@@ -222,13 +228,13 @@ def test_one_sample_all_right_and_all_wrong():
 
 def test_reliability_table():
     p, y, w = draw(200, 3, sharpen=2)
-    for kind, shape in (("top", (6,)), ("classwise", (3, 6)), ("full", (6,))):
+    for kind, shape in (("top", (6,)), ("classwise", (3, 6)), ("full", (6,)), ("top_label", (3, 6))):
         for strategy in STRATEGIES:
             options = {"kind": kind, "n_bins": 6, "strategy": strategy, "sample_weight": w}
             table = reliability(y, p, **options)
             assert table.weight.shape == table.low.shape == shape
             assert table.edges.shape == (*shape[:-1], 7)
-            assert table.weight.sum() == pytest.approx(w.sum() * (1 if kind == "top" else 3))
+            assert table.weight.sum() == pytest.approx(w.sum() * (1 if "top" in kind else 3))
             full = table.weight > 0
             assert (np.isnan(table.accuracy) == ~full).all()
             gap = np.abs(table.accuracy - table.confidence)[full]
@@ -274,7 +280,10 @@ def test_half_precision_is_accepted():
         ({"n_bins": 0}, "n_bins=0: expected a whole number from 1"),
         ({"n_bins": 2.5}, r"n_bins=2\.5"),
         ({"strategy": "mass"}, "strategy='mass': expected one of 'uniform', 'quantile'"),
-        ({"kind": "all"}, "kind='all': expected one of 'top', 'classwise', 'full'"),
+        ({"kind": "all"}, "kind='all': expected one of 'top', 'classwise', 'full', 'binary', 'top_label'$"),
+        ({"kind": "top-label"}, r"kind='top-label': expected one of .*\. Use kind='top_label'\."),
+        ({"kind": "class-wise"}, r"Use kind='classwise'\."),
+        ({"kind": 2}, "kind=2: expected one of 'top'"),
         ({"norm": 0.5}, r"norm=0\.5: expected a number from 1 to 64, or 'max'"),
         ({"norm": "inf"}, "norm='inf'"),
         ({"norm": math.nan}, "norm=nan"),
@@ -321,3 +330,75 @@ def test_automatic_number_of_bins_is_the_cube_root_of_the_samples(kind, strategy
     assert len(reliability(y[:1], p[:1], n_bins="auto", kind="top").edges) == 2
     with pytest.raises(InputError, match="n_bins='many'"):
         ece(y, p, n_bins="many", **options)
+
+
+def test_binary_is_the_curve_of_scikit_learn():
+    p, y, _ = draw(500, 2, sharpen=2)
+    for strategy in STRATEGIES:
+        table = reliability(y, p, kind="binary", n_bins=9, strategy=strategy)
+        share, mean = calibration_curve(y, p[:, 1], n_bins=9, strategy=strategy)
+        if strategy == "uniform":  # scikit-learn's quantiles lie between samples, ours are samples
+            full = table.weight > 0
+            np.testing.assert_allclose(table.accuracy[full], share, rtol=1e-12)
+            np.testing.assert_allclose(table.confidence[full], mean, rtol=1e-12)
+            expected = np.average(np.abs(share - mean), weights=table.weight[full])
+            assert ece(y, p, kind="binary", n_bins=9) == pytest.approx(expected, rel=1e-12)
+        else:
+            np.testing.assert_allclose(table.accuracy, share, atol=0.05)
+
+
+def test_binary_needs_two_classes():
+    p, y, _ = draw(20, 3)
+    for metric in (ece, mce, reliability):
+        with pytest.raises(InputError, match=r"kind='binary': expected two classes, got 3. Use kind='classwise'"):
+            metric(y, p, kind="binary")
+
+
+def test_kinds_of_two_classes():
+    """Of two classes both have the same error; positive class and confidence are two questions."""
+    p, y, w = draw(300, 2, sharpen=2)
+    assert ece(y, p, kind="classwise", sample_weight=w) == pytest.approx(ece(y, p, kind="binary", sample_weight=w))
+    assert mce(y, p, kind="binary", n_bins=6) == pytest.approx(mce(y, p, kind="classwise", n_bins=6))
+    # The positive class is over-predicted as often as it is under-predicted: its confidences are right on average.
+    shifted = np.array([[0.4, 0.6], [0.6, 0.4]] * 50)
+    labels = np.array([1, 1, 0, 0] * 25)
+    assert ece(labels, shifted, n_bins=1) < 0.11
+    assert ece(labels, shifted, kind="top_label", n_bins=1) == pytest.approx(0.1)
+
+
+@given(n=st.integers(1, 40), k=st.integers(2, 5), n_bins=st.integers(1, 12), seed=st.integers(0, 1000))
+def test_top_label_sees_what_top_sees_and_more(n, k, n_bins, seed):
+    """Gaps of opposite signs do not cancel across predicted classes."""
+    p, y, w = draw(n, k, seed, sharpen=2)
+    for norm in (1, 2, "max"):
+        options = {"n_bins": n_bins, "norm": norm, "sample_weight": w}
+        assert ece(y, p, kind="top_label", **options) >= ece(y, p, kind="top", **options) - 1e-12
+
+
+@pytest.mark.parametrize("kind", ["binary", "top_label"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_chance_of_the_new_kinds_is_that_of_drawn_labels(kind, strategy):
+    p, y, _ = draw(300, 2)
+    found = ece(y, p, kind=kind, strategy=strategy, n_bins=8, confidence_level=0.95, n_resamples=300)
+    rng = np.random.default_rng(1)
+    drawn = [
+        ece((rng.random(300) < p[:, 1]).astype(int), p, kind=kind, strategy=strategy, n_bins=8) for _ in range(300)
+    ]
+    assert found.chance == pytest.approx(np.mean(drawn), rel=0.06)
+    assert found.p_value > 0.01
+    assert found.has_interval == (kind == "binary")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_zeros_and_ones_count_in_every_kind(kind):
+    """Votes of forests: probabilities of exactly 0 and 1 lie in the first and the last bin, and none is dropped."""
+    p = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
+    y = np.array([0, 1, 1, 0])
+    assert (
+        ece(y, p, kind=kind)
+        == pytest.approx(ece_oracle(p, y, np.ones(4), kind=kind))
+        == pytest.approx(0.25 if kind == "full" else 0.375)
+    )
+    assert reliability(y, p, kind=kind).weight.sum() == (4 if "top" in kind else 8)
+    assert ece(y, p, kind="binary") == pytest.approx(0.375)
+    assert ece(y, p.astype(np.float16), kind=kind) == pytest.approx(ece(y, p, kind=kind))

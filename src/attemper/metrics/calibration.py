@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
-from attemper._checks import number
 from attemper._typing import Floats
 from attemper.errors import InputError
+from attemper.metrics.bins import BY_CLASS, Binned, Bins, Kind, Norm, Strategy, bins_of, check_norm, error_of
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
 from attemper.metrics.intervals import Estimate, quantile, too_few
 from attemper.metrics.metric import metric
 from attemper.metrics.predictions import Predictions
-from attemper.metrics.reliability import Binned, Bins, Kind, Strategy, bins_of
 
 __all__ = ["classwise_ece", "ece", "mce", "mmce"]
-
-Norm = float | Literal["max"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper
 NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it"
@@ -47,10 +43,11 @@ def ece(
     ----------
     labels, probs, input, sample_weight, n_resamples, seed
         As in `nll`.
-    kind : {"top", "classwise", "full"}
+    kind : {"top", "classwise", "full", "binary", "top_label"}
         Which (probability, right or wrong) pairs are binned: of the most probable class;
         of each class in bins of its own, with the mean over the classes taken inside the
-        root; of all classes pooled into one set of bins.
+        root; of all classes pooled into one set of bins; of the second of two classes; of the most probable class, in
+        bins of its own for each predicted class (Gupta and Ramdas 2022).
     n_bins : int or "auto"
         Number of bins (of each class, if class-wise). "auto" is :math:`N^{1/3}`, rounded: more bins add noise, fewer
         hide errors, and that rate balances both (Sun et al. 2023). It depends on the number of samples
@@ -58,7 +55,7 @@ def ece(
     strategy : {"uniform", "quantile"}
         Bins of equal width, or of equal weight (equal confidences stay together).
     norm : float or "max"
-        The power p, from 1 to 64; "max" is the largest gap of any bin.
+        The power p, from 1 to 64: 2 is the RMS calibration error; "max" is the largest gap of any bin.
     debiased : bool
         Subtract from each squared gap what chance alone adds, acc (1 − acc) / (\|B\| − 1), the
         estimator of Kumar et al. (2019); for ``norm=2``. Bins with one sample count as 0, and
@@ -68,7 +65,7 @@ def ece(
         bins, if there are 20 errors. ECE itself is too large when samples are few, and the interval is
         corrected for that (see `attemper.metrics.bootstrap.estimate_all`): its lower end is 0 when the
         predictions may well be calibrated, and the value often lies near its upper end. With ``debiased``
-        it is that of a U-statistic. Class-wise bins and ``norm="max"`` have none. ``chance`` of the `Estimate`
+        it is that of a U-statistic. Bins for each class and ``norm="max"`` have none. ``chance`` of the `Estimate`
         is the mean ECE of perfectly calibrated predictions, from labels drawn from ``probs``, and
         ``p_value`` the share of draws with an ECE as large.
 
@@ -80,6 +77,8 @@ def ece(
     ----------
     M. P. Naeini et al., Obtaining well calibrated probabilities using Bayesian strategy, 2015.
     A. Kumar, P. Liang, T. Ma, Verified uncertainty calibration, 2019.
+    C. Gupta, A. Ramdas, Top-label calibration and multiclass-to-binary reductions, 2022.
+    https://arxiv.org/abs/2107.08353
     Z. Sun, D. Song, A. Hero, Minimum-risk recalibration of classifiers, 2023. https://arxiv.org/abs/2305.10886
 
     Examples
@@ -89,10 +88,10 @@ def ece(
     0.35
     >>> round(ece([0, 1, 0, 1], probs, n_bins=1), 3)
     0.0
+    >>> round(ece([0, 1, 0, 1], probs, kind="top_label", n_bins=1), 3)
+    0.05
     """
-    # A higher power of a small gap underflows.
-    if norm != "max":
-        number("norm", norm, 1, 64, expected="a number from 1 to 64, or 'max'")
+    check_norm(norm)
     if debiased and norm != 2:
         raise InputError(f"debiased=True corrects squared gaps: expected norm=2, got norm={norm!r}")
     binned = Binned(p, kind, n_bins, strategy)
@@ -103,7 +102,7 @@ def ece(
         )
     if norm == "max":
         reason = NO_MAXIMUM
-    elif kind == "classwise":
+    elif kind in BY_CLASS:
         reason = NO_CLASSWISE
     else:
         reason = too_few(p.errors)
@@ -111,16 +110,17 @@ def ece(
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         sizes = _batches(count, max(len(w), binned.edges.size))
         tables = [table[..., 0] for table in binned.sums(w[:, None])]
-        return np.concatenate([_error(binned.drawn(rng, size, w, tables), norm, debiased) for size in sizes])
+        return np.concatenate([error_of(binned.drawn(rng, size, w, tables), norm, debiased=debiased) for size in sizes])
 
     limits = partial(_around_debiased, binned) if debiased else None
-    return Statistic(lambda w: _error(binned.sums(w), norm, debiased), limits, reason, drawn)
+    return Statistic(lambda w: error_of(binned.sums(w), norm, debiased=debiased), limits, reason, drawn)
 
 
 @metric
 def mce(
     p: Predictions,
     *,
+    kind: Kind = "top",
     n_bins: Bins = 15,
     strategy: Strategy = "uniform",
 ) -> Statistic:
@@ -135,7 +135,7 @@ def mce(
     >>> round(mce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
     0.7
     """
-    return ece.statistic(p, n_bins=n_bins, strategy=strategy, norm="max")
+    return ece.statistic(p, kind=kind, n_bins=n_bins, strategy=strategy, norm="max")
 
 
 @metric
@@ -198,22 +198,6 @@ def mmce(p: Predictions) -> Statistic:
     return Statistic(partial(value_of, gap), None, too_few(p.errors), drawn)
 
 
-def _error(tables: Iterable[Floats], norm: Norm, debiased: bool) -> Floats:
-    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B."""
-    if norm == "max":
-        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in tables], axis=0))
-    total = total_weight = np.zeros(1)
-    for weight, confidence, right in tables:
-        power = gap_of(weight, confidence, right) ** norm
-        if debiased:
-            many = weight > 1
-            n = np.where(many, weight, 2.0)
-            power = np.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
-        total = total + (weight * power).sum(axis=0)
-        total_weight = total_weight + weight.sum(axis=0)
-    return np.asarray(np.maximum(total / total_weight, 0.0) ** (1 / norm))
-
-
 def _around_debiased(binned: Binned, value: float, w: Floats, confidence_level: float) -> Estimate:
     r"""Put normal limits around the U-statistic of the squared gaps, :math:`\theta = \sum_b \pi_b \delta_b^2`.
 
@@ -244,8 +228,3 @@ def _batches(count: int, n: int) -> Iterator[int]:
     """Cut draws of n numbers each into batches that memory holds."""
     batch = max(1, BATCH_ELEMENTS // n)
     return (min(batch, count - first) for first in range(0, count, batch))
-
-
-def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
-    """Accuracy against mean confidence of each bin, from the sums; 0 in an empty bin."""
-    return np.abs(right - confidence) / np.where(weight > 0, weight, 1.0)

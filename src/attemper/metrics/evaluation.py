@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, overload
 
+from attemper.metrics.bins import Bins
 from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.decomposition import decomposition_statistics
@@ -11,7 +12,6 @@ from attemper.metrics.intervals import Estimate
 from attemper.metrics.metric import of_predictions
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import accuracy, brier, nll
-from attemper.metrics.reliability import Bins
 from attemper.metrics.smooth import smooth_ece
 
 __all__ = ["evaluate", "evaluate_predictions"]

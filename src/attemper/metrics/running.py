@@ -22,12 +22,12 @@ from attemper._typing import Floats
 from attemper.data.arrays import row_slices
 from attemper.data.forgetting import check_half_life, fade
 from attemper.errors import FileError, InputError, NotFittedError
+from attemper.metrics.bins import bin_sums, check_bins, error_of, uniform_edges
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, enclosed
-from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM, gap_of
+from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM
 from attemper.metrics.intervals import Estimate, around_share, skewed, too_few
 from attemper.metrics.predictions import Predictions, Reading
 from attemper.metrics.proper import INFINITE
-from attemper.metrics.reliability import bin_sums, check_bins
 
 __all__ = ["RunningMetrics"]
 
@@ -288,7 +288,7 @@ class RunningMetrics:
         infinite = np.isinf(losses)
         finite = np.where(infinite, 0.0, losses)
         rows = np.stack([np.ones(len(p)), right, finite, p.squared_errors, infinite])
-        edges = np.arange(self.n_bins + 1) / self.n_bins
+        edges = uniform_edges(self.n_bins)
         # One number of the generator for each row and resample: after any number of rows it is known where to go on.
         rng = np.random.Generator(np.random.PCG64(self.seed).advance(self._drawn * self.n_resamples))
         total: Sums | None = None
@@ -316,9 +316,8 @@ def _metrics(sums: Sums) -> dict[str, Floats]:
         "accuracy": right / w,
         "nll": np.where(infinite > 0, np.inf, nll / w),
         "brier": brier / w,
-        "ece": np.abs(sums.top[2] - sums.top[1]).sum(axis=0) / w,
+        "ece": error_of([sums.top]),
     }
     if sums.classes is not None:
-        gaps = np.abs(sums.classes[:, 2] - sums.classes[:, 1])
-        found["classwise_ece"] = gaps.sum(axis=(0, 1)) / (w * len(gaps))
-    return found | {"mce": gap_of(*sums.top).max(axis=0)}
+        found["classwise_ece"] = error_of(sums.classes)
+    return found | {"mce": error_of([sums.top], "max")}

@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 
 from attemper._checks import one_of
 from attemper._typing import Floats
+from attemper.metrics.bins import check_kind
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
 from attemper.metrics.intervals import too_few
 from attemper.metrics.metric import metric
@@ -20,7 +21,7 @@ from attemper.metrics.predictions import Predictions
 
 __all__ = ["smooth_ece"]
 
-Kind = Literal["top", "classwise"]
+Kind = Literal["top", "classwise", "binary"]
 
 # Cells of the grid for each width of the kernel: the value is then exact to 1e-4 of it. No more cells than MOST, which
 # is enough for a width of 0.001.
@@ -43,9 +44,9 @@ def smooth_ece(p: Predictions, *, kind: Kind = "top") -> Statistic:
     ----------
     labels, probs, input, sample_weight, n_resamples, seed
         As in `nll`.
-    kind : {"top", "classwise"}
-        Of the most probable class, or the mean over the classes of each one's error. With two classes the latter is the
-        error of the probability of class 1.
+    kind : {"top", "classwise", "binary"}
+        Of the most probable class; the mean over the classes of each one's error; or of the second of two classes, for
+        which "classwise" has the same value.
     confidence_level : float, optional
         As in `ece`. ``chance`` and ``p_value`` too.
 
@@ -64,6 +65,7 @@ def smooth_ece(p: Predictions, *, kind: Kind = "top") -> Statistic:
     0.0963
     """
     one_of("kind", kind, get_args(Kind))
+    check_kind(kind, p.n_classes)
     classes = range(1, 2) if p.n_classes == 2 else range(p.n_classes)  # of two, both have the same error
     pairs = [p.top] if kind == "top" else [p.of_class(k) for k in classes]
     blurs = [_Blur.of(confidence, right, p.weights) for confidence, right in pairs]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from attemper.errors import InputError
 from attemper.metrics import CorpReliability, Decomposition, Estimate, Reliability, reliability
-from attemper.metrics.reliability import Bins
+from attemper.metrics.bins import Bins
 from attemper.plots.sheet import drawing
 from attemper.plots.styles import AMISS, BLUE, DARK, GREY, LEGEND, RIGHT, SMALL
 

@@ -12,8 +12,8 @@ from attemper._typing import Floats
 from attemper.data.scores import LabelledScores
 from attemper.kernels.softmax import rest, split
 from attemper.metrics import Reliability, nll
+from attemper.metrics.bins import bin_sums
 from attemper.metrics.predictions import Predictions
-from attemper.metrics.reliability import bin_sums
 from attemper.report.numbers import bare
 
 __all__ = ["grid", "table_of", "tables"]
