@@ -191,7 +191,7 @@ def naming_flags(yes: bool = True) -> Iterator[None]:
         _flags.reset(token)
 
 
-def require(module: str, *, extra: str, why: str = "") -> ModuleType:
+def require(module: str, *, extra: str | None = None, why: str = "") -> ModuleType:
     """Import an optional package, or report in one line how to install it.
 
     The package itself is named: a clone has no ``attemper[extra]`` that pip could find.
@@ -211,5 +211,5 @@ Use: pip install not_there (extra "parquet")
         package = module.split(".")[0]
         raise MissingExtraError(
             f"{module} is needed {why + ' ' if why else ''}and is not installed. "
-            f'Use: pip install {PACKAGES.get(package, package)} (extra "{extra}")'
+            f"Use: pip install {PACKAGES.get(package, package)}" + (f' (extra "{extra}")' if extra else "")
         ) from None

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from attemper._checks import one_of
 from attemper._json import Dims
+from attemper._table import Table
 from attemper._typing import Floats
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.fit_report import FitReport
@@ -32,13 +33,17 @@ CHANCE = 1.0  # nats in all that a fit of one parameter gains by chance: half on
 Column = Annotated[Floats, Dims(1)]
 
 
-class ThetaPath(NamedTuple):
-    """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
-
+class _ThetaPath(NamedTuple):
     theta: Column
     temperature: Column  # T(θ), the global minimum of the attended loss
     nll: Column  # mean validation NLL at T(θ), by which θ is tuned
     error: Column  # bound on the error of log T(θ)
+
+
+class ThetaPath(_ThetaPath, Table):
+    """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
+
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return one_line(self)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from attemper._table import Columns, Table
 from attemper._typing import Floats
+from attemper.calibrators import method_title
 from attemper.data.arrays import one_line
 from attemper.maps import Map
 from attemper.metrics import Estimate
 from attemper.metrics.predictions import Predictions
 
 __all__ = ["Comparison", "CrossValidated", "Row"]
+
+CV = ("nll", "above", "standard_error")
+SHOWN = {"nll": "NLL", "ece": "ECE", "accuracy": "accuracy", "changed": "changed predictions"}
 
 
 class CrossValidated(NamedTuple):
@@ -49,7 +54,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Table):
     """All rows, and what they recommend: `compare` gives it."""
 
     rows: tuple[Row, ...]
@@ -62,3 +67,33 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison({len(self.rows)} rows, recommended={self.recommended!r})"
+
+    def _table_columns(self) -> Columns:
+        rows = self.rows
+        possible = self.confidence_set
+        names = dict.fromkeys(name for row in rows for name in row.metrics or ())
+        return {
+            "method": [row.method for row in rows],
+            "recommended": [row.method == self.recommended for row in rows],
+            "temperature": [row.temperature for row in rows],
+            **{f"cv_{name}": [None if row.cv is None else getattr(row.cv, name) for row in rows] for name in CV},
+            **{name: [(row.metrics or {}).get(name) for row in rows] for name in names},
+            "referral_area": [row.referral_area for row in rows],
+            "nll_above_best": [row.above_best for row in rows],
+            "can_be_best": [None if possible is None else row.method in possible for row in rows],
+            "changed": [row.changed for row in rows],
+            "seconds": [row.seconds for row in rows],
+            "notes": ["; ".join(row.notes) for row in rows],
+            "failure": [row.failure for row in rows],
+        }
+
+    def _html_columns(self) -> Columns:
+        columns = self._table_columns()
+        titles = [method_title(row.method) for row in self.rows]
+        marked = [f"{title} ✓" if row.method == self.recommended else title for title, row in zip(titles, self.rows)]
+        shown = {"method": marked, "T": columns["temperature"], "NLL, cross-validated": columns["cv_nll"]}
+        shown |= {title: columns[name] for name, title in SHOWN.items() if name in columns}
+        return shown | ({"failure": columns["failure"]} if any(columns["failure"]) else {})
+
+    def _html_notes(self) -> Iterable[str]:
+        return [self.reason]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._checks import fraction, renamed
 from attemper._json import to_fields
+from attemper._table import Columns, Table
 from attemper.decisions.certificates import proportion
 from attemper.decisions.policy import MissRateOf, Policy, as_predictions
 from attemper.metrics import Estimate
@@ -45,8 +46,8 @@ class ClassOutcome:
         return to_fields(self) | {"decided": self.decided, "errors": self.errors}
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Table):
     """What became of all samples, and of those of each class: `outcome_of` gives it."""
 
     all: ClassOutcome
@@ -55,6 +56,16 @@ class Outcome:
     by_class: tuple[ClassOutcome, ...]  # true classes; misses are taken of all samples of the class
     by_predicted: tuple[ClassOutcome, ...]
     cost: Estimate | None  # a sample, where the policy knows costs
+
+    def __repr__(self) -> str:
+        counts = (f"{name}={getattr(self.all, name):g}" for name in ("n", "referred", "caught", "missed"))
+        return f"Outcome({', '.join(counts)})"
+
+    def _table_columns(self) -> Columns:
+        groups = {"all": (self.all,), "true class": self.by_class, "predicted class": self.by_predicted}
+        rows = [(group, each) for group, outcomes in groups.items() for each in outcomes]
+        names = ("name", "n", "decided", "referred", "errors", "caught", "missed", "miss_rate")
+        return {"group": [group for group, _ in rows]} | {name: [getattr(r, name) for _, r in rows] for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and text; those of all samples come first."""

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._checks import renamed, same_classes
 from attemper._json import Formerly, from_fields, read_document, to_fields, write_document
+from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
-from attemper.data.arrays import as_matrix
+from attemper.data.arrays import as_matrix, one_line
 from attemper.data.labels import as_names
 from attemper.errors import FileError
 from attemper.metrics.predictions import Predictions
@@ -36,13 +37,18 @@ ByClass = Literal["predicted", "true"]
 Predict = Literal["most_probable", "least_cost"]
 
 
-class Decisions(NamedTuple):
-    """What happens to each sample: `refer_or_decide` gives it."""
-
+class _Decisions(NamedTuple):
     refer: NDArray[np.bool_]  # to a specialist; the others are decided as predicted
     # The most probable class (the first, when tied), as a column number; with predict="least_cost" the cheapest class.
     prediction: NDArray[np.int64]
     confidence: Floats  # its probability
+
+
+class Decisions(_Decisions, Table):
+    """What happens to each sample: `refer_or_decide` gives it."""
+
+    __slots__ = ()
+    __repr__ = one_line
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,8 @@ class Guarantee:
 Guarantee.__init__ = renamed(level="confidence_level", of="miss_rate_of")(Guarantee.__init__)  # type: ignore[method-assign]
 
 
-@dataclass(frozen=True)
-class Policy:
+@dataclass(frozen=True, repr=False)
+class Policy(Table):
     """A rule that decides or refers; `policy_for_miss` and its siblings make one.
 
     Samples whose confidence is above the threshold are decided, the others are referred. With costs instead of a
@@ -85,6 +91,9 @@ class Policy:
     def __post_init__(self) -> None:
         if isinstance(self.threshold, Real):
             object.__setattr__(self, "threshold", float(self.threshold))
+
+    def __repr__(self) -> str:
+        return f"Policy({self.rule()!r}, n_classes={self.n_classes}, n_samples={self.n_samples})"
 
     def refer_or_decide(self, probs: ArrayLike | Any) -> Decisions:
         """Apply the rule to calibrated probabilities, N×K, of any array library.
@@ -139,6 +148,21 @@ class Policy:
         else:
             told = [f"{g.bound:.4g} {whom}{each}"]
         return f"with confidence {g.confidence_level:.4g} at most {', '.join(told)} are decided wrongly"
+
+    def _table_columns(self) -> Columns:
+        bound = None if self.guarantee is None else self.guarantee.bound
+        columns = {"threshold": self.threshold, "bound": bound, "cost_miss": self.cost_miss}
+        shown = {
+            name: values if isinstance(values, tuple) else [values] * self.n_classes
+            for name, values in columns.items()
+            if values is not None
+        }
+        return {"class": [self.name(k) for k in range(self.n_classes)], **shown}
+
+    def _repr_html_(self) -> str:
+        sentences = [self.rule(), self.promise(), self.rationale, *self.notes]
+        lines = as_list(text[:1].upper() + text[1:] for text in sentences if text)
+        return f"<div>{lines}{as_table(self._table_columns()) if isinstance(self.threshold, tuple) else ''}</div>"
 
     def name(self, k: int) -> str:
         """Return what class k is called."""

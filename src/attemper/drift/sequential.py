@@ -18,6 +18,7 @@ import numpy as np
 
 from attemper._checks import fraction, same_classes
 from attemper._json import Fields, Formerly, read_document, to_fields, values_of, write_document
+from attemper._table import Columns, Table, as_list
 from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators import Calibrator
 from attemper.data.labels import as_labels
@@ -32,7 +33,7 @@ MOST_ROWS = 1 << 14  # of one chunk: of few classes there could be many, and eac
 MAX_SOURCES = 100_000  # files whose hashes a state remembers
 
 
-class SequentialTest:
+class SequentialTest(Table):
     """Base of the tests; use `DriftTest` or `ExchangeabilityTest`."""
 
     document: ClassVar[str]  # the kind of the saved state
@@ -126,6 +127,13 @@ class SequentialTest:
     def describe(self) -> list[str]:
         """Return the verdict as readable lines."""
         raise NotImplementedError
+
+    def _table_columns(self) -> Columns:
+        names = ("n_samples", "alarm", "alarm_at", "p_value", "log_e_value", "alpha")
+        return {name: [getattr(self, name)] for name in names}
+
+    def _repr_html_(self) -> str:
+        return as_list(self.describe())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write map and state as JSON, atomically; `load` goes on from there."""

@@ -8,7 +8,7 @@ from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
-from attemper.metrics.evaluation import evaluate
+from attemper.metrics.evaluation import Evaluation, evaluate
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
@@ -22,6 +22,7 @@ __all__ = [
     "CorpReliability",
     "Decomposition",
     "Estimate",
+    "Evaluation",
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import fraction, number, whole
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.labels import as_clusters, as_weights
 from attemper.errors import InputError, InputTypeError
@@ -22,11 +23,20 @@ ONE_CASE = "no interval: fewer than two independent cases do not show how far th
 ALL_INFINITE = "no interval: the loss of every method is infinite"
 
 
-class BestSet(NamedTuple):
-    """Methods that can be the best, and how far each lies above the best of the others: of `compare_with_best`."""
-
+class _BestSet(NamedTuple):
     members: tuple[str, ...]  # the best is one of them, with the confidence that was asked for
     above: dict[str, Estimate]  # mean loss above the least of the others, with simultaneous intervals; empty for one
+
+
+class BestSet(_BestSet, Table):
+    """Methods that can be the best, and how far each lies above the best of the others: of `compare_with_best`."""
+
+    __slots__ = ()
+
+    def _table_columns(self) -> Columns:
+        names = list(self.above) or list(self.members)
+        member = [name in self.members for name in names]
+        return {"method": names, "member": member, "above": [self.above.get(name) for name in names]}
 
 
 def means_and_covariance(

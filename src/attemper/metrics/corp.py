@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from attemper._checks import fraction, one_of, whole
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError, setting
@@ -42,7 +43,7 @@ class Recalibration(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CorpReliability:
+class CorpReliability(Table):
     """Isotonic regression of accuracy on confidence, and a band: `corp_reliability` returns it.
 
     Between two confidences the curve is a straight line.
@@ -57,6 +58,10 @@ class CorpReliability:
     band_confidence: Floats  # some of the confidences
     low: Floats  # of the band there
     high: Floats
+
+    def _table_columns(self) -> Columns:
+        ends = {name: np.interp(self.confidence, self.band_confidence, getattr(self, name)) for name in ("low", "high")}
+        return {"confidence": self.confidence, "weight": self.weight, "accuracy": self.accuracy, **ends}
 
     @property
     def outside(self) -> float:

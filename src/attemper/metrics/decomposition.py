@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from attemper._checks import one_of
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.metrics.bootstrap import Statistic, estimate_all
 from attemper.metrics.corp import Recalibration
@@ -35,7 +36,7 @@ Kind = Literal["top", "classwise"]
 
 
 @dataclass(frozen=True)
-class Decomposition:
+class Decomposition(Table):
     """A mean score as miscalibration − discrimination + uncertainty: `decompose` returns it.
 
     Each is a float, or an `Estimate` where ``confidence_level`` was set.
@@ -45,6 +46,10 @@ class Decomposition:
     miscalibration: float | Estimate  # what isotonic recalibration would gain; 0 is best
     discrimination: float | Estimate  # what recalibrated predictions gain over always predicting the frequencies
     uncertainty: float | Estimate  # the score of always predicting the frequencies: of the labels alone
+
+    def _table_columns(self) -> Columns:
+        parts = super()._table_columns()
+        return {"part": list(parts), "value": list(parts.values())}
 
 
 @of_predictions

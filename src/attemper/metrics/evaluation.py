@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+import math
+from typing import Any, TypeVar, overload
 
+from attemper._table import Columns, Table
 from attemper.metrics.bins import Bins
 from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
@@ -14,17 +16,39 @@ from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.smooth import smooth_ece
 
-__all__ = ["evaluate", "evaluate_predictions"]
+__all__ = ["Evaluation", "evaluate", "evaluate_predictions"]
+
+Value = TypeVar("Value", bound=float | Estimate)
+
+
+class Evaluation(Table, dict[str, Value]):
+    """Metrics by name: a dict, with ``to_pandas()`` and ``to_polars()``. `evaluate` returns it.
+
+    >>> Evaluation(nll=0.51234, ece=Estimate(0.02, 0.01, 0.03))
+    Evaluation(nll=0.5123, ece=0.02)
+    """
+
+    def __repr__(self) -> str:
+        values = (f"{name}={value[0] if isinstance(value, tuple) else value:.4g}" for name, value in self.items())
+        return f"{type(self).__name__}({', '.join(values)})"
+
+    def _table_columns(self) -> Columns:
+        found: dict[str, list[Any]] = {"metric": list(self), "value": list(self.values())}
+        if not any(isinstance(value, Estimate) for value in self.values()):
+            return found
+        numbers = {name: [getattr(value, name, None) for value in self.values()] for name in ("chance", "p_value")}
+        found |= {name: [math.nan if v is None else v for v in values] for name, values in numbers.items()}
+        return found | {"note": [getattr(value, "note", "") for value in self.values()]}
 
 
 @overload
-def evaluate(labels: Any, probs: Any = None, *, confidence_level: None = None, **options: Any) -> dict[str, float]: ...
+def evaluate(labels: Any, probs: Any = None, *, confidence_level: None = None, **options: Any) -> Evaluation[float]: ...
 @overload
-def evaluate(labels: Any, probs: Any = None, *, confidence_level: float, **options: Any) -> dict[str, Estimate]: ...
+def evaluate(labels: Any, probs: Any = None, *, confidence_level: float, **options: Any) -> Evaluation[Estimate]: ...
 @overload
 def evaluate(
     labels: Any, probs: Any = None, *, confidence_level: float | None, **options: Any
-) -> dict[str, float] | dict[str, Estimate]: ...
+) -> Evaluation[float] | Evaluation[Estimate]: ...
 @of_predictions
 def evaluate(
     p: Predictions,
@@ -60,7 +84,7 @@ def evaluate_predictions(
     n_resamples: int = 1000,
     seed: int = 0,
     more: bool = False,
-) -> dict[str, float] | dict[str, Estimate]:
+) -> Evaluation[float] | Evaluation[Estimate]:
     """Evaluate predictions that were checked before; ``more``: also by what takes longer."""
     statistics = {"accuracy": accuracy.statistic(p), "nll": nll.statistic(p), "brier": brier.statistic(p)}
     if more:
@@ -78,5 +102,5 @@ def evaluate_predictions(
         "mmce": mmce.statistic(p),
     }
     if confidence_level is None:
-        return {name: statistic.at(p.weights) for name, statistic in statistics.items()}
-    return estimate_all(statistics, p.weights, confidence_level, n_resamples, seed)
+        return Evaluation({name: statistic.at(p.weights) for name, statistic in statistics.items()})
+    return Evaluation(estimate_all(statistics, p.weights, confidence_level, n_resamples, seed))

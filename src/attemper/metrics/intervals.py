@@ -7,6 +7,7 @@ the debiased ECE (value and interval), and the Clopper–Pearson intervals of re
 
 from __future__ import annotations
 
+import html
 import math
 from typing import Any, NamedTuple
 
@@ -86,6 +87,14 @@ class Estimate(_Triple):
         """Add what perfect calibration shows: the mean of these values, and the share that reach this one."""
         reach = int((drawn >= self.value * (1 - 1e-12)).sum())
         return Estimate(*self, self.note, float(drawn.mean()), (1 + reach) / (1 + len(drawn)))
+
+    def _repr_html_(self) -> str:
+        note = f"<br>{html.escape(self.note)}" if self.note else ""
+        ends = f" ({self.low:.4g} to {self.high:.4g})" if self.has_interval else ""
+        if self.chance is None:
+            return f"<b>{self.value:.4g}</b>{ends}{note}"
+        chance = f"perfect calibration would show {self.chance:.4g} by chance; p = {self.p_value:.3g}"
+        return f"<b>{self.value:.4g}</b>{ends}<br>{chance}{note}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers; the ends are None where there is no interval, and ``note`` has the reason."""

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from attemper._checks import renamed
+from attemper._table import Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError
@@ -32,7 +33,7 @@ LEAST_ERRORS_OF_DIFFERENCE = 80
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ReferralCurve:
+class ReferralCurve(Table):
     """What happens at each threshold, from the lowest up: `referral_curve` gives it.
 
     All but ``threshold`` are shares of weight.

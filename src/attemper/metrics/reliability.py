@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attemper._checks import fraction
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.metrics.bins import BY_CLASS, Binned, Bins, Kind, Strategy
@@ -18,7 +19,7 @@ __all__ = ["Reliability", "reliability"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reliability:
+class Reliability(Table):
     """Bins (lo, hi] of confidence; arrays have one entry per bin, one row per class if class-wise or of top labels.
 
     `reliability` gives it. An empty bin has weight 0 and NaN for the rest.
@@ -41,6 +42,16 @@ class Reliability:
         worth = n / sums[..., 0, :, 1]  # samples that a unit of weight is worth in the bin
         low, high = wilson(right * worth, n * worth, confidence_level)
         return cls(edges, weight, confidence / n, right / n, low, high)
+
+    def _table_columns(self) -> Columns:
+        n_bins = self.edges.shape[-1] - 1
+        found = {
+            "bin_low": self.edges[..., :-1],
+            "bin_high": self.edges[..., 1:],
+            **{name: getattr(self, name) for name in ("weight", "confidence", "accuracy", "low", "high")},
+        }
+        by_class = {"class": np.repeat(np.arange(len(self.weight)), n_bins)} if self.weight.ndim > 1 else {}
+        return by_class | {name: np.ravel(values) for name, values in found.items()}
 
     def mean(self, values: Floats) -> float:
         """Mean over the samples of values that the bins have: ``mean(abs(accuracy - confidence))`` is the ECE."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attemper._checks import number
+from attemper._table import Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError, setting
@@ -39,7 +40,7 @@ NO_MISS = "no interval: every error is referred, so none shows what errors that 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RiskCoverage:
+class RiskCoverage(Table):
     """Coverage and risk at each threshold, from the lowest up: `risk_coverage_curve` gives it.
 
     Some sample is decided at each threshold.

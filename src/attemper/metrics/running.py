@@ -18,6 +18,7 @@ from scipy.stats import poisson
 
 from attemper._checks import fraction, renamed, whole
 from attemper._json import Formerly, read_document, to_fields, values_of, write_document
+from attemper._table import Columns, Table, as_list
 from attemper._typing import Floats
 from attemper.data.arrays import row_slices
 from attemper.data.forgetting import check_half_life, fade
@@ -25,6 +26,7 @@ from attemper.errors import FileError, InputError, NotFittedError
 from attemper.metrics.bins import bin_sums, check_bins, error_of, uniform_edges
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, enclosed
 from attemper.metrics.calibration import NO_CLASSWISE, NO_MAXIMUM
+from attemper.metrics.evaluation import Evaluation
 from attemper.metrics.intervals import Estimate, around_share, skewed, too_few
 from attemper.metrics.predictions import Predictions, Reading
 from attemper.metrics.proper import INFINITE
@@ -77,7 +79,7 @@ class Sums:
         return n, errors
 
 
-class RunningMetrics:
+class RunningMetrics(Table):
     """Accuracy, NLL, Brier score, ECE, class-wise ECE and MCE of a stream, with intervals.
 
     Values are those of `evaluate` on everything seen. They do not depend on how the stream is cut into batches, and
@@ -149,6 +151,13 @@ class RunningMetrics:
         settings = ("n_bins", "half_life", "confidence_level", "n_samples", "n_classes")
         return f"RunningMetrics({', '.join(f'{name}={getattr(self, name)!r}' for name in settings)})"
 
+    def _table_columns(self) -> Columns:
+        return self.result()._table_columns()
+
+    def _repr_html_(self) -> str:
+        seen = as_list([f"{self.n_samples} samples"])
+        return f"<div>{seen}{self.result()._repr_html_() if self.n_samples else ''}</div>"
+
     @renamed(log_probs='input="log_probs"')
     def partial_fit(
         self,
@@ -173,7 +182,7 @@ class RunningMetrics:
         self.n_classes = p.n_classes
         return self
 
-    def result(self) -> dict[str, float | Estimate]:
+    def result(self) -> Evaluation[float | Estimate]:
         """Return each metric by its name in `evaluate`, with its interval if there are any.
 
         Class-wise ECE is left out where there are more than 2048 bins in all. ``ece_quantile`` and ``mmce`` need all
@@ -183,10 +192,10 @@ class RunningMetrics:
             raise NotFittedError("RunningMetrics has seen no samples yet: call partial_fit first")
         values = _metrics(self._sums)
         if self.confidence_level is None:
-            return {name: float(column[0]) for name, column in values.items()}
+            return Evaluation({name: float(column[0]) for name, column in values.items()})
         # A resample of few samples may hold none of them.
         drawn = np.append(False, self._sums.means[0, 1:] > 0)
-        result: dict[str, float | Estimate] = {}
+        result: Evaluation[float | Estimate] = Evaluation()
         for name, column in values.items():
             resampled = column[drawn] if drawn.any() else column[:1]
             result[name] = self._estimate(

@@ -18,6 +18,7 @@ from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
 from attemper.errors import require
 from attemper.metrics.intervals import quantile
+from attemper.report.inline import Report
 from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 from attemper.report.summary import summarise
 
@@ -66,10 +67,8 @@ def render(summary: dict[str, Any]) -> str:
     )
 
 
-def write_report(
-    path: str | os.PathLike[str], val: LabelledScores, test: LabelledScores, **settings: Any
-) -> dict[str, Any]:
-    """Write the report of a validation and a test set to a file; return its numbers.
+def write_report(path: str | os.PathLike[str], val: LabelledScores, test: LabelledScores, **settings: Any) -> Report:
+    """Write the report of a validation and a test set to a file; return its numbers, which a notebook shows as a page.
 
     The file appears whole or not at all. ``settings`` are those of `summarise`.
 

@@ -20,6 +20,7 @@ from attemper.metrics.predictions import Predictions
 from attemper.report.classes import group_classes, names_of, table
 from attemper.report.gallery import gallery
 from attemper.report.images import ImageFolder, ids_by_order
+from attemper.report.inline import Report
 from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
 from attemper.report.numbers import fixed, triple
 from attemper.report.provenance import versions
@@ -50,7 +51,7 @@ def summarise(
     confidence_level: float = 0.95,
     seed: int = 0,
     tick: Callable[[str], None] = lambda method: None,
-) -> dict[str, Any]:
+) -> Report:
     """Compute everything that the page shows.
 
     Parameters
@@ -71,8 +72,8 @@ def summarise(
 
     Returns
     -------
-    dict
-        Plain numbers, lists and text.
+    Report
+        A dict of plain numbers, lists and text; a notebook shows it as the page.
 
     Examples
     --------
@@ -115,47 +116,49 @@ def summarise(
     before, on_val = (_on_validation(maps[method], val) for method in ("none", recommended))
     thresholds = scale_of(on_val.confidence, before.confidence)
     start = first_threshold(on_val, np.ones(len(val)) if val.weights is None else val.weights, catch, thresholds)
-    summary: dict[str, Any] = {
-        "title": title,
-        "n_val": len(val),
-        "n_test": len(test),
-        "n_classes": test.n_classes,
-        "weighted": test.weights is not None,
-        "confidence_level": level,
-        "resamples": resamples(min(len(test), MOST_RESAMPLED)),
-        "resampled": min(len(test), MOST_RESAMPLED),
-        "left_out": left_out,
-        "recommended": recommended,
-        "reason": comparison.reason,
-        "n_folds": comparison.n_folds,
-        "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
-        "rows": rows,
-        "temperature": tables(test, single, level),
-        "referral": {
-            "methods": looked_at,
-            "first_method": looked_at.index(recommended),
-            "catch": catch,
-            "thresholds": thresholds.tolist(),
-            "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
-            "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
-            "chosen": start is not None,
-            "scale": float(w.sum() / (w @ w)),  # samples that a unit of weight is worth (Kish)
-            "counts": [
-                counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
-            ],
-        },
-        "classes": table(groups, predictions["none"], predictions[recommended], level, w),
-        "other_classes": groups.others,
-        "gallery": gallery(names, predictions, recommended, known, folder, seed),
-        "provenance": {
-            "files": list(files),
-            "versions": versions(),
-            "seed": seed,
-            "noisy": noisy,
-            "noise": noise,
-            "catch": catch,
-        },
-    }
+    summary = Report(
+        {
+            "title": title,
+            "n_val": len(val),
+            "n_test": len(test),
+            "n_classes": test.n_classes,
+            "weighted": test.weights is not None,
+            "confidence_level": level,
+            "resamples": resamples(min(len(test), MOST_RESAMPLED)),
+            "resampled": min(len(test), MOST_RESAMPLED),
+            "left_out": left_out,
+            "recommended": recommended,
+            "reason": comparison.reason,
+            "n_folds": comparison.n_folds,
+            "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
+            "rows": rows,
+            "temperature": tables(test, single, level),
+            "referral": {
+                "methods": looked_at,
+                "first_method": looked_at.index(recommended),
+                "catch": catch,
+                "thresholds": thresholds.tolist(),
+                "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
+                "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
+                "chosen": start is not None,
+                "scale": float(w.sum() / (w @ w)),  # samples that a unit of weight is worth (Kish)
+                "counts": [
+                    counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
+                ],
+            },
+            "classes": table(groups, predictions["none"], predictions[recommended], level, w),
+            "other_classes": groups.others,
+            "gallery": gallery(names, predictions, recommended, known, folder, seed),
+            "provenance": {
+                "files": list(files),
+                "versions": versions(),
+                "seed": seed,
+                "noisy": noisy,
+                "noise": noise,
+                "catch": catch,
+            },
+        }
+    )
     marked = summary["temperature"]["marks"]
     summary["temperature"]["start"] = marked.get(recommended, marked.get("ts", marked["none"]))
     # What is no single temperature has tables of its own.
