@@ -32,6 +32,7 @@ from attemper.cli import (  # noqa: F401 (each adds its command)
 )
 from attemper.cli.commands import cli
 from attemper.cli.output import err, out, unwritable, visible
+from attemper.cli.verbosity import verbosity
 from attemper.errors import AttemperError, AttemperWarning
 
 __all__ = ["main"]
@@ -108,7 +109,7 @@ def show_once() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        if str(message) not in shown:
+        if str(message) not in shown and verbosity() > -2:
             shown.add(str(message))
             err.print(f"warning: {message}")
 

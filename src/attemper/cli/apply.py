@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 import click
 
 from attemper.cli.commands import cli
-from attemper.cli.inputs import Fitted, read_files, shown_progress
-from attemper.cli.options import OUTPUT, files_argument, map_argument, reading
-from attemper.cli.output import out, print_json
+from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.options import files_argument, map_argument, reading
+from attemper.cli.output import print_json
+from attemper.cli.paths import OUTPUT
+from attemper.cli.progress import shown_progress
+from attemper.cli.verbosity import say
 from attemper.data.scores import LabelledScores
 from attemper.io import InputSpec, ProbRows, write_probs
 
 
-@cli.command()
+@cli.command(section="Calibrate")
 @map_argument
 @files_argument
 @click.option(
@@ -45,4 +48,4 @@ def apply(map_file: str, inputs: Sequence[str], output: str, spec: InputSpec, as
     if as_json:
         print_json({"rows": count, "output": output})
     else:
-        out.print(f"wrote {count} rows to {output}")
+        say(f"wrote {count} rows to {output}")

@@ -1,20 +1,124 @@
-"""The group of all commands; each command is added by its own module."""
+"""The group of all commands, and what they share; each command is added by its own module."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 import attemper
-from attemper.cli.options import Commands
+from attemper.cli.config import config_options, taken_from_config
+from attemper.cli.options import GROUPS, Option
+from attemper.cli.output import COLUMNS
+from attemper.cli.paths import OutputFolder, OutputPath, check_outputs
+from attemper.cli.verbosity import detail, note, verbosity_options
 from attemper.errors import naming_flags
+from attemper.io.reading import listed
 
 __all__ = ["cli"]
+
+# Sections of commands in --help, in this order.
+SECTIONS = ("First steps", "Calibrate", "Evaluate", "Decide and monitor", "Many files", "More")
+
+# Flags that had another name before version 0.2.0.
+RENAMED_FLAGS = {
+    "--floor": "--zeros-as",
+    "--interval": "--confidence-level",
+    "--for": "--methods",
+    "--of": "--miss-rate-of",
+    "--gives": "--output-kind",
+    "--level": "--guarantee-level",
+}
+MOVED_COMMANDS = {"reproduce": "`python -m experiments.reproduce`, in a clone of the repository,"}
+
+
+class CheckedCommand(click.Command):
+    """A command with the options that all have, that refuses to write over one of its own inputs."""
+
+    def __init__(self, *args: Any, section: str = "More", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+        debug = "Show the Python traceback of an error."
+        self.params += [
+            Option(["--json", "as_json"], is_flag=True, group="Output", help="Print JSON, for machines."),
+            *verbosity_options(),
+            *config_options(),
+            Option(["--debug"], is_flag=True, expose_value=False, group="General", help=debug),
+        ]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options; one that had another name before version 0.2.0 is an error that names the new one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            new = RENAMED_FLAGS.get(error.option_name)
+            if new is None or not any(new in parameter.opts for parameter in self.params):
+                raise
+            raise click.UsageError(f"{error.option_name} is {new} since version 0.2.0.", ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check every output against every input, then run; at the end report the columns taken as logits."""
+        for line in taken_from_config(ctx):
+            detail(line)
+        check_outputs(ctx)
+        result = super().invoke(ctx)
+        if not ctx.params.get("as_json"):  # which has them in the JSON
+            for path, columns in ctx.meta.get(COLUMNS, {}).items():
+                note(f"{path}: logits are the columns {listed(columns)}")
+        return result
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their groups."""
+        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                groups[group_of(parameter)].append(record)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+
+
+def group_of(parameter: click.Parameter) -> str:
+    """Return the group of --help that an option stands in."""
+    if isinstance(parameter, Option) and parameter.group != "Options":
+        return parameter.group
+    if isinstance(parameter.type, OutputPath | OutputFolder):
+        return "Output"
+    return "General" if "--help" in parameter.opts else "Options"
+
+
+class Commands(click.Group):
+    """The group of all commands; what is added to it is a `CheckedCommand`."""
+
+    command_class = CheckedCommand
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command; one that has moved in version 0.2.0 is an error that names the new place."""
+        if args and args[0] in MOVED_COMMANDS and args[0] not in self.commands:
+            raise click.UsageError(f"{args[0]} is {MOVED_COMMANDS[args[0]]} since version 0.2.0.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their sections, each with its whole first sentence."""
+        width = max(map(len, self.commands)) + 2
+        for section in SECTIONS:
+            rows = [
+                (name.ljust(width - 2), command.get_short_help_str(limit=1000))
+                for name, command in self.commands.items()
+                if getattr(command, "section", "More") == section and not command.hidden
+            ]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows)
 
 
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: attemper demo. Each command has a --help that explains it.",
+    params=[*verbosity_options(), *config_options()],
 )
 @click.version_option(attemper.__version__, prog_name="attemper")
 def cli() -> None:

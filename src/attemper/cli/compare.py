@@ -9,11 +9,10 @@ import click
 
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
-from attemper.cli.inputs import bar, clusters_of, load_pair
+from attemper.cli.inputs import clusters_of, load_pair
 from attemper.cli.options import (
-    check_noise,
+    METHOD_LIST,
     confidence_level_option,
-    method_names,
     noise_option,
     noisy_option,
     reading,
@@ -24,16 +23,19 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import comparison_json, print_comparison, print_json
+from attemper.cli.progress import counted_methods
+from attemper.cli.values import check_noise, method_names
 from attemper.comparison import Comparison, compare
 from attemper.data.scores import LabelledScores
 from attemper.io import InputSpec
 
 
-@cli.command(name="compare")
+@cli.command(name="compare", section="Evaluate")
 @val_argument
 @test_argument
 @click.option(
     "--methods",
+    type=METHOD_LIST,
     metavar="A,B,…",
     help="Which methods, such as ts,bayes,structured; see `attemper methods` [default: all].",
 )
@@ -87,10 +89,6 @@ def compare_(
 
 
 def compared(val: LabelledScores, test: LabelledScores, methods: Sequence[str] | None, **settings: Any) -> Comparison:
-    """Compare methods under a progress bar."""
-    with bar(1 + len(methods or METHODS)) as (progress, task):
-
-        def tick(method: str) -> None:
-            progress.update(task, description=f"fitting, cross-validating and evaluating {method}", advance=1)
-
+    """Compare methods, and show how far that is."""
+    with counted_methods(1 + len(methods or METHODS)) as tick:
         return compare(val, test, methods, **settings, tick=tick)

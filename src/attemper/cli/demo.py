@@ -13,14 +13,18 @@ from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.compare import compared
-from attemper.cli.output import comparison_json, err, out, print_comparison, print_json
+from attemper.cli.output import comparison_json, out, print_comparison, print_json
+from attemper.cli.paths import FOLDER
+from attemper.cli.verbosity import note, say
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError
 from attemper.io import ProbRows, write_probs
 
 
-@cli.command()
-@click.option("-o", "--output", default="demo-output", show_default=True, help="Folder for what the demo writes.")
+@cli.command(section="First steps")
+@click.option(
+    "-o", "--output", type=FOLDER, default="demo-output", show_default=True, help="Folder for what the demo writes."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the bootstrap.")
 def demo(output: str, seed: int, as_json: bool) -> None:
     """Calibrate a real skin-lesion network that comes with attemper.
@@ -64,7 +68,7 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         plots.save_before_and_after(folder / "reliability.png", test, calibrator)
         written.append("reliability.png")
     except AttemperError as error:
-        err.print(f"no picture: {error}")
+        note(f"no picture: {error}")
     page = folder / "report.html"
     reported = False
     try:
@@ -75,7 +79,7 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         write_report(page, val, test, title=f"Skin lesions: {data.name}", **options)
         reported = True
     except AttemperError as error:
-        err.print(f"no report: {error}")
+        note(f"no report: {error}")
     if as_json:
         files = written + ([page.name] if reported else [])
         print_json(comparison_json(result) | {"folder": str(folder), "files": files})
@@ -88,8 +92,8 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     out.print()
     print_comparison(result, 0.95)
     out.print()
-    out.print(f"Wrote to {folder}/: {', '.join(written)}")
-    out.print(f"attemper.json, the probabilities and the picture are of {best}.")
-    out.print("Now with your own data: attemper compare val.npz test.npz")
+    say(f"Wrote to {folder}/: {', '.join(written)}")
+    say(f"attemper.json, the probabilities and the picture are of {best}.")
+    say("Now with your own data: attemper compare val.npz test.npz")
     if reported:
-        out.print(f"Report, to open in a browser: {page}")
+        say(f"Report, to open in a browser: {page}")

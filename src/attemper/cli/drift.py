@@ -10,9 +10,11 @@ import click
 from attemper._paths import local
 from attemper.calibrators import Provenance
 from attemper.cli.commands import cli
-from attemper.cli.inputs import Fitted, progress, read_files
-from attemper.cli.options import INPUT, OUTPUT, files_argument, map_argument, reading
+from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import out, print_json
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.progress import progress
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
 from attemper.errors import InputError
 from attemper.io import InputSpec
@@ -20,7 +22,7 @@ from attemper.io import InputSpec
 Test = DriftTest | ExchangeabilityTest
 
 
-@cli.command()
+@cli.command(section="Decide and monitor")
 @map_argument
 @files_argument
 @click.option(

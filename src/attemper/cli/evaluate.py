@@ -11,20 +11,15 @@ from rich.text import Text
 
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, in_double, read_files
-from attemper.cli.options import (
-    INPUT,
-    confidence_level_option,
-    files_argument,
-    reading,
-    seed_option,
-)
+from attemper.cli.options import confidence_level_option, files_argument, reading, seed_option
 from attemper.cli.output import by_chance, number, out, plain, print_json, print_reasons
+from attemper.cli.paths import INPUT
 from attemper.io import InputSpec
 from attemper.maps import ScaleMap
 from attemper.metrics import evaluate
 
 
-@cli.command(name="evaluate")
+@cli.command(name="evaluate", section="Evaluate")
 @files_argument
 @click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Also show the figures after this fitted map.")
 @click.option(

@@ -8,15 +8,17 @@ import click
 
 from attemper._paths import local
 from attemper.cli.commands import cli
-from attemper.cli.options import INPUT, OUTPUT, map_argument
-from attemper.cli.output import err, out, print_json
+from attemper.cli.options import map_argument
+from attemper.cli.output import print_json
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.verbosity import note, say
 from attemper.errors import InputError
 from attemper.onnx.child import LIMITS
 
 WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
 
 
-@cli.command()
+@cli.command(section="Calibrate")
 @map_argument
 @click.argument("model", type=INPUT, metavar="[MODEL.onnx]", required=False)
 @click.option("-o", "--output", type=OUTPUT, help="Where to write the calibrated model.")
@@ -133,19 +135,19 @@ def export(
         )
         return
     if model is None:
-        out.print(f"the map alone: {made.logits} → {made.tensor}")
+        say(f"the map alone: {made.logits} → {made.tensor}")
     elif made.how == "folded":
-        out.print(f"folded into the layer that gives {made.logits!r}: no node more")
+        say(f"folded into the layer that gives {made.logits!r}: no node more")
     else:
-        out.print(f"inserted after {made.logits!r}")
-    out.print(f"  {made.tensor!r} holds {WORDS[made.output_kind]}")
-    for note in made.notes:
-        err.print(f"note: {note}")
+        say(f"inserted after {made.logits!r}")
+    say(f"  {made.tensor!r} holds {WORDS[made.output_kind]}")
+    for text in made.notes:
+        note(f"note: {text}")
     if made.ran.difference is None:
-        out.print(f"  not compared with NumPy: {made.ran.why_not}")
+        say(f"  not compared with NumPy: {made.ran.why_not}")
     else:
-        out.print(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy")
-    out.print(f"wrote {made.output}")
+        say(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy")
+    say(f"wrote {made.output}")
     if made.external_files:
         names = ", ".join(map(str, made.external_files))
-        out.print(f"  its tensors are in {names}: keep the files together")
+        say(f"  its tensors are in {names}: keep the files together")

@@ -10,21 +10,23 @@ import click
 from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Provenance
 from attemper.cli.commands import cli
-from attemper.cli.inputs import in_double, open_first, shown_progress
+from attemper.cli.inputs import in_double, open_first
 from attemper.cli.options import (
     METHOD,
-    OUTPUT,
-    check_noise,
+    Option,
     files_argument,
     noise_option,
     noisy_option,
     param_option,
-    parameters,
     reading,
     spreading,
     t_range_option,
 )
-from attemper.cli.output import out, print_json
+from attemper.cli.output import print_json
+from attemper.cli.paths import OUTPUT
+from attemper.cli.progress import shown_progress, unit_of
+from attemper.cli.values import check_noise, parameters
+from attemper.cli.verbosity import say
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.fitting import fit_and_return_data
@@ -36,10 +38,12 @@ from attemper.sharded.cache import cache_dir_for
 from attemper.sketch import Sketch
 
 
-@cli.command()
+@cli.command(section="Calibrate")
 @files_argument
 @click.option(
     "--method",
+    cls=Option,
+    group="Fitting",
     type=METHOD,
     default="bayes",
     show_default=True,
@@ -52,8 +56,14 @@ from attemper.sketch import Sketch
 @noisy_option
 @noise_option
 @param_option
-@click.option("--theta", type=float, help="ats: use this θ instead of tuning it.")
-@click.option("--loss", type=click.Choice(["paper", "reference"]), help="ats: Eq. 8, or the authors' code.")
+@click.option("--theta", cls=Option, group="Fitting", type=float, help="ats: use this θ instead of tuning it.")
+@click.option(
+    "--loss",
+    cls=Option,
+    group="Fitting",
+    type=click.Choice(["paper", "reference"]),
+    help="ats: Eq. 8, or the authors' code.",
+)
 @t_range_option
 @reading()
 @spreading
@@ -107,7 +117,7 @@ def fit(
     )
     paths = expand_paths(inputs)
     source = open_first(paths, spec, spread)
-    with shown_progress(f"fitting {method}") as progress:
+    with shown_progress(f"fitting {method}", unit_of(source)) as progress:
         data = fit_and_return_data(
             calibrator, source, spec, cache_dir=cache_dir_for(output), progress=progress, **spread
         )
@@ -134,12 +144,12 @@ def fit(
             }
         )
         return
-    out.print(f"{report.n_samples} samples, {calibrator.n_features_in_} classes, method {method}")
+    say(f"{report.n_samples} samples, {calibrator.n_features_in_} classes, method {method}")
     for line in calibrator.describe():
-        out.print(f"  {line}")
-    out.print(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}")
-    out.print(f"  {report.message}")
-    out.print(f"wrote {output}")
+        say(f"  {line}")
+    say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}")
+    say(f"  {report.message}")
+    say(f"wrote {output}")
 
 
 def nll_before(data: Scores | Sketch | None) -> float | None:

@@ -1,21 +1,20 @@
-"""What the command line reads: maps and files of logits, with a progress bar."""
+"""What the command line reads: maps and files of logits."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, load
-from attemper.cli.output import COLUMNS, err
+from attemper.cli.output import COLUMNS
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
@@ -135,34 +134,6 @@ def record_columns(files: ScoreFiles) -> None:
     if files.columns is not None:
         path = str(files.readers[0].path)
         click.get_current_context().meta.setdefault(COLUMNS, {})[path] = list(files.columns)
-
-
-@contextmanager
-def bar(total: int | None) -> Iterator[tuple[Progress, Any]]:
-    """Show a progress bar on a terminal; none in a pipe."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}"),
-        TimeRemainingColumn(),
-    )
-    progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
-    with progress if err.is_terminal else nullcontext():  # one that is disabled ends in an empty line before rich 15
-        yield progress, progress.add_task("", total=total)
-
-
-@contextmanager
-def shown_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar; call what is returned with the number that is done and of all."""
-    with bar(None) as (progress, task):
-        progress.update(task, description=what)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def progress(files: ScoreFiles, what: str) -> Iterator[Scores]:
-    """Go through the pieces of files under a progress bar."""
-    with shown_progress(what) as shown:
-        yield from files.watched(shown)
 
 
 def ids_of(files: ScoreFiles, flag: str, given: str) -> Sequence[Any]:

@@ -15,8 +15,9 @@ from attemper._paths import PathOrURL, as_path, checked_file, expand_paths, open
 from attemper.calibrators import METHODS, Calibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
-from attemper.cli.options import INPUT, reading
+from attemper.cli.options import reading
 from attemper.cli.output import number, out, plain, print_json
+from attemper.cli.paths import INPUT
 from attemper.data.scores import LabelledScores
 from attemper.decisions import Policy
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
@@ -29,7 +30,7 @@ from attemper.sketch import Sketch
 Found = tuple[dict[str, Any], list[str]]  # plain numbers, and a readable summary
 
 
-@cli.command()
+@cli.command(section="More")
 @click.argument("file", type=INPUT, metavar="FILE")
 @reading()
 def inspect(file: str, spec: InputSpec, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from attemper.cli.commands import cli
 from attemper.cli.output import out, print_json
 
 
-@cli.command()
+@cli.command(section="First steps")
 def methods(as_json: bool) -> None:
     """List the methods, and what each does.
 

@@ -1,70 +1,39 @@
-"""Options that commands share."""
+"""Options that commands share, in the groups that `--help` shows them in."""
 
 from __future__ import annotations
 
 import functools
-import json
-import os
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from attemper._paths import as_path, expand_paths, local
-from attemper.calibrators import METHODS, Calibrator
-from attemper.cli.output import COLUMNS, err
-from attemper.errors import AttemperError, FileError, InputError
+from attemper.calibrators import METHODS
+from attemper.cli.paths import INPUT
+from attemper.cli.values import class_names, column_numbers
 from attemper.io import InputSpec
-from attemper.io.reading import listed, read_lines
 from attemper.sharded import ENGINES
 from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
 
-OWN_OPTIONS = {
-    "labels": "--noisy",
-    "noise": "--noise",
-    "t_range": "--t-range",
-    "theta": "--theta",
-    "loss": "--loss",
-}
+# Groups of options in --help, in this order; "Options" are those of one command alone.
+GROUPS = ("Options", "Fitting", "Reading", "Many files", "Output", "General")
 
 
-# Flags that had another name before version 0.2.0.
-RENAMED_FLAGS = {
-    "--floor": "--zeros-as",
-    "--interval": "--confidence-level",
-    "--for": "--methods",
-    "--of": "--miss-rate-of",
-    "--gives": "--output-kind",
-    "--level": "--guarantee-level",
-}
+class Option(click.Option):
+    """An option that stands in a group of --help."""
+
+    def __init__(self, *args: Any, group: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
 
 
-MOVED_COMMANDS = {"reproduce": "`python -m experiments.reproduce`, in a clone of the repository,"}
-
-
-class InputPath(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
-    """A file, a pattern or a folder that a command reads; no output may be one of them."""
-
-    name = "file"
-
-
-class OutputPath(click.ParamType):  # type: ignore[type-arg]
-    """A file that a command writes."""
-
-    name = "file"
-
-
-class Method(click.ParamType):  # type: ignore[type-arg]
+class Method(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
     """The name of a method; those of other packages are looked for only if a name is unknown."""
 
     name = "method"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
-        """Return all names, for --help."""
-        return f"[{'|'.join(METHODS)}]"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         """Refuse a name that is unknown."""
@@ -72,50 +41,22 @@ class Method(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not one of {', '.join(map(repr, METHODS))}.", param, ctx)
         return str(value)
 
-
-INPUT, OUTPUT, METHOD = InputPath(), OutputPath(), Method()
-
-
-class CheckedCommand(click.Command):
-    """A command with --json and --debug, that refuses, before any work, to write over one of its own inputs."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += [
-            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for machines."),
-            click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the Python traceback of an error."),
-        ]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options; one that had another name before version 0.2.0 is an error that names the new one."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            new = RENAMED_FLAGS.get(error.option_name)
-            if new is None or not any(new in parameter.opts for parameter in self.params):
-                raise
-            raise click.UsageError(f"{error.option_name} is {new} since version 0.2.0.", ctx) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Check every output against every input, then run; at the end report the columns taken as logits."""
-        check_outputs(ctx)
-        result = super().invoke(ctx)
-        if not ctx.params.get("as_json"):  # which has them in the JSON
-            for path, columns in ctx.meta.get(COLUMNS, {}).items():
-                err.print(f"{path}: logits are the columns {listed(columns)}")
-        return result
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Offer the names; in a list those that are not there yet."""
+        before, comma, last = incomplete.rpartition(",")
+        names = [name for name in METHODS if name.startswith(last) and name not in before.split(",")]
+        return [CompletionItem(f"{before}{comma}{name}", help=METHODS[name].title) for name in names]
 
 
-class Commands(click.Group):
-    """The group of all commands; what is added to it is a `CheckedCommand`."""
+class MethodList(Method):
+    """Names of methods with commas between; `method_names` reads them."""
 
-    command_class = CheckedCommand
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Leave the check to the command."""
+        return str(value)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command; one that has moved in version 0.2.0 is an error that names the new place."""
-        if args and args[0] in MOVED_COMMANDS and args[0] not in self.commands:
-            raise click.UsageError(f"{args[0]} is {MOVED_COMMANDS[args[0]]} since version 0.2.0.", ctx)
-        return super().resolve_command(ctx, args)
+
+METHOD, METHOD_LIST = Method(), MethodList()
 
 
 def bundled(
@@ -136,17 +77,21 @@ def bundled(
     return decorate
 
 
-def _options(**about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]) -> dict[str, Command]:
+def _options(
+    group: str, **about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]
+) -> dict[str, Command]:
     """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more."""
     found = {}
     for name, (metavar, text, *more) in about.items():
         kind: dict[str, Any] = {"is_flag": True} if metavar is None else {"metavar": metavar}
-        found[name] = click.option("--" + name.replace("_", "-"), name, help=text, **kind, **(more[0] if more else {}))
+        kind |= more[0] if more else {}
+        found[name] = click.option("--" + name.replace("_", "-"), name, help=text, cls=Option, group=group, **kind)
     return found
 
 
 # The fields of `InputSpec`.
 SPEC_OPTIONS = _options(
+    "Reading",
     logits_key=(
         "NAME",
         "Array or column of logits [default: logits, or probs with --probs; in a table every column but the label's]. "
@@ -178,7 +123,7 @@ SPEC_OPTIONS = _options(
     ),
     skip_empty=(None, "Skip files without rows; otherwise one is an error."),
 )
-UNLABELLED = _options(labels_key=("NAME", "Array or column of labels [default: none are read]."))
+UNLABELLED = _options("Reading", labels_key=("NAME", "Array or column of labels [default: none are read]."))
 
 
 def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
@@ -204,6 +149,7 @@ spreading = bundled(
     "spread",
     lambda given: {name: value for name, value in given.items() if value is not None and value is not False},
     _options(
+        "Many files",
         workers=("N", "Work on N files at a time, each in a process of its own [default: 1].", {"type": int}),
         engine=(
             f"[{'|'.join(ENGINES)}]",
@@ -231,6 +177,7 @@ def with_val(command: Command) -> Command:
         "val_keys",
         dict,
         _options(
+            "Reading",
             val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
             val_labels_key=("NAME", "Name of the labels in VAL, if it is another than in TEST."),
             val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
@@ -242,6 +189,7 @@ selecting = bundled(
     "selecting",
     dict,
     _options(
+        "Fitting",
         cv=(
             "N",
             "Folds of the cross-validation on VAL that selects a method; 0: recommend the default [default: 5; 2 for "
@@ -263,6 +211,8 @@ noisy_option = click.option(
     is_flag=True,
     help="Some validation labels may be wrong: estimate how many, and do not let them spoil the fit (bayes, "
     "structured).",
+    cls=Option,
+    group="Fitting",
 )
 noise_option = click.option(
     "--noise",
@@ -270,6 +220,8 @@ noise_option = click.option(
     help="How labels go wrong, with --noisy: uniform, anywhere, or classwise, as people confuse certain classes with "
     "others. By default both are weighed, with class biases of the network in the model; naming one restricts the set. "
     "From several files, shards or sketches, and for more than 1000 classes, bayes leaves biases and confusions out.",
+    cls=Option,
+    group="Fitting",
 )
 param_option = click.option(
     "-p",
@@ -278,6 +230,8 @@ param_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; more than once for several.",
+    cls=Option,
+    group="Fitting",
 )
 confidence_level_option = click.option(
     "--confidence-level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals."
@@ -290,123 +244,10 @@ t_range_option = click.option(
     metavar="LOW HIGH",
     help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}, or a range that suits the "
     "scale of the logits; fit --method ts: any].",
+    cls=Option,
+    group="Fitting",
 )
 files_argument = click.argument("inputs", type=INPUT, nargs=-1, required=True, metavar="INPUT…")
 map_argument = click.argument("map_file", type=INPUT, metavar="MAP")
 val_argument = click.argument("val", type=INPUT)
 test_argument = click.argument("test", type=INPUT)
-
-
-def check_noise(noisy: bool, noise: str | None) -> None:
-    """Refuse --noise without --noisy."""
-    if noise is not None and not noisy:
-        raise InputError(f"--noise {noise} describes how labels go wrong; add --noisy")
-
-
-def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
-    """Read NAME=VALUE, values as in JSON or as plain text."""
-    # Some parameters have an option of their own; forgetting is for streams.
-    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS and name != "half_life"]
-    found: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if name in OWN_OPTIONS and name in calibrator.own_params():
-            raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
-        if name == "half_life" and name in calibrator.own_params():
-            raise InputError(
-                f"-p {text}: a fit forgets nothing; half_life is for partial_fit, in Python (docs/drift.md)"
-            )
-        if equals and name in calibrator.renamed_params:
-            new = calibrator.renamed_params[name]
-            new = f"-p {new}=…" if new in known else f"--{new.replace('_', '-')}"
-            raise InputError(f"-p {text}: {name} is {new} since version 0.2.0")
-        if not equals or name not in known:
-            raise InputError(
-                f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"
-            )
-        try:
-            found[name] = json.loads(value)
-        except json.JSONDecodeError:
-            found[name] = value
-    return found
-
-
-def method_names(methods: str | None) -> list[str] | None:
-    """Read a list of methods; None: all of them."""
-    return None if methods is None else [name.strip() for name in methods.split(",")]
-
-
-def class_names(given: str | None) -> list[str] | None:
-    """Read names from a list or from a file."""
-    if given is None:
-        return None
-    if "," in given:
-        return [name.strip() for name in given.split(",")]
-    try:
-        lines = read_lines(as_path(given))
-    except FileError as error:
-        raise FileError(f"--classes {given}: expected a list such as cat,dog or a readable file; {error}") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def column_numbers(given: str | None) -> list[int] | None:
-    """Read a list of column numbers."""
-    if given is None:
-        return None
-    try:
-        if "_" in given or not given.isascii():  # Python alone takes 1_0 for 10
-            raise ValueError
-        return [int(number) for number in given.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--columns {given}: expected column numbers with commas between, such as 317,418,356"
-        ) from None
-
-
-def check_outputs(ctx: click.Context) -> None:
-    """Refuse, before the work, outputs that cannot be written, that are inputs, or that are the same file twice."""
-    given: list[tuple[click.Parameter, str]] = [
-        (parameter, value) for parameter in ctx.command.params for value in _texts(ctx.params.get(parameter.name or ""))
-    ]
-    inputs = [value for parameter, value in given if isinstance(parameter.type, InputPath)]
-    written: dict[str, str] = {}
-    for parameter, value in given:
-        if isinstance(parameter.type, OutputPath):
-            option = min(parameter.opts, key=len)
-            check_writable(value, inputs, f"{option} another name" + ", or use --in-place" * ("in_place" in ctx.params))
-            other = written.setdefault(os.path.realpath(local(value)), option)
-            if other != option:
-                raise InputError(f"{other} and {option} both name {value}; use two files")
-
-
-def _texts(value: Any) -> Sequence[str]:
-    return [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
-
-
-def check_writable(path: str, inputs: Sequence[str], fix: str) -> None:
-    """Refuse a path in a folder that does not exist, a folder, and a file that is one of the inputs."""
-    target = local(path)
-    try:
-        is_folder, there_is_a_folder = target.is_dir(), target.parent.is_dir()
-        at_risk = inputs if target.exists() else ()
-        lost = next((given for given in at_risk if any(map(target.samefile, _files(given)))), None)
-    except OSError as error:  # such as a name that is too long
-        raise FileError(f"{error.filename}: {error.strerror}") from None
-    if not there_is_a_folder:
-        raise FileError(f"{path}: the folder {target.parent} does not exist")
-    if is_folder:
-        raise FileError(f"{path or repr(path)}: a folder; pass the name of a file to write")
-    if lost is not None:
-        also = "" if lost == path else f" ({lost} is or holds the same file)"
-        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; use {fix}")
-
-
-def _files(given: str) -> Iterator[Path]:
-    """List the files on this machine that an input names; none where it is no file, which its reader reports."""
-    try:
-        found = expand_paths(given)
-    except AttemperError:
-        return
-    for path in found:
-        if isinstance(path, Path):
-            yield from (file for file in (path.iterdir() if path.is_dir() else [path]) if file.exists())

@@ -19,11 +19,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from attemper._paths import local
 from attemper.comparison import Comparison, CrossValidated
 from attemper.errors import FileError
 from attemper.metrics import Estimate
-from attemper.sketch import Sketch
 
 
 def visible(text: str) -> str:
@@ -96,15 +94,6 @@ def unwritable(is_stderr: bool = False) -> Iterator[None]:
 _terminal = sys.stdout is not None and sys.stdout.isatty()
 out = PlainConsole(width=None if _terminal else 180, markup=False, highlight=False, soft_wrap=not _terminal)
 err = PlainConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
-
-
-def print_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
-    """Print what a sketch that was written holds."""
-    size = local(output).stat().st_size
-    if as_json:
-        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
-    else:
-        out.print(f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")
 
 
 COLUMNS = "attemper.columns"  # where a command's context keeps which columns were taken as logits

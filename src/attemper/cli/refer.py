@@ -16,10 +16,7 @@ from attemper.calibrators import METHODS, Calibrator, Provenance
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, load_pair
 from attemper.cli.options import (
-    INPUT,
     METHOD,
-    OUTPUT,
-    check_noise,
     confidence_level_option,
     noise_option,
     noisy_option,
@@ -29,6 +26,8 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import out, print_json
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.values import check_noise
 from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.scores import LabelledScores
 from attemper.decisions import (
@@ -48,7 +47,7 @@ from attemper.metrics import Estimate
 FEW_LABELS = ("ts", "ats", "bayes", "ets", "structured")
 
 
-@cli.command()
+@cli.command(section="Decide and monitor")
 @val_argument
 @test_argument
 @click.option(

@@ -11,13 +11,10 @@ import click
 from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
-from attemper.cli.inputs import bar, clusters_of, ids_of, load_pair
+from attemper.cli.inputs import clusters_of, ids_of, load_pair
 from attemper.cli.options import (
-    INPUT,
-    OUTPUT,
-    check_noise,
+    METHOD_LIST,
     confidence_level_option,
-    method_names,
     noise_option,
     noisy_option,
     reading,
@@ -27,13 +24,17 @@ from attemper.cli.options import (
     val_argument,
     with_val,
 )
-from attemper.cli.output import out, print_json
+from attemper.cli.output import print_json
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.progress import counted_methods
+from attemper.cli.values import check_noise, method_names
+from attemper.cli.verbosity import say
 from attemper.io import InputSpec, ScoreFiles
 
 IMAGE_IDS = "image_id"
 
 
-@cli.command()
+@cli.command(section="Evaluate")
 @val_argument
 @test_argument
 @click.option("-o", "--output", type=OUTPUT, default="report.html", show_default=True, help="Where to write the page.")
@@ -46,7 +47,9 @@ IMAGE_IDS = "image_id"
     f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
 )
 @click.option("--title", help="Title of the page. [default: the name of TEST]")
-@click.option("--methods", metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all].")
+@click.option(
+    "--methods", type=METHOD_LIST, metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all]."
+)
 @click.option(
     "--catch",
     type=float,
@@ -93,11 +96,7 @@ def report(
     check_noise(noisy, noise)
     pair = load_pair(val, test, val_spec, spec)
     chosen = method_names(methods)
-    with bar(1 + len(chosen or METHODS)) as (progress, task):
-
-        def tick(method: str) -> None:
-            progress.update(task, description=f"fitting, cross-validating and evaluating {method}", advance=1)
-
+    with counted_methods(1 + len(chosen or METHODS)) as tick:
         summary = write_report(
             output,
             pair.val,
@@ -121,8 +120,8 @@ def report(
         print_json({"output": output, "bytes": local(output).stat().st_size, **summary})
         return
     for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
-        out.print(sentence)
-    out.print(f"Report: {output}")
+        say(sentence)
+    say(f"Report: {output}")
 
 
 def image_names(test: ScoreFiles, given: str | None) -> Sequence[Any] | None:

@@ -7,28 +7,25 @@ from typing import Any
 
 import click
 
-from attemper._paths import expand_paths
+from attemper._paths import expand_paths, local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
-from attemper.cli.inputs import open_first, shown_progress
-from attemper.cli.options import (
-    OUTPUT,
-    files_argument,
-    method_names,
-    reading,
-    spreading,
-    t_range_option,
-)
-from attemper.cli.output import print_sketch
+from attemper.cli.inputs import open_first
+from attemper.cli.options import METHOD_LIST, files_argument, reading, spreading, t_range_option
+from attemper.cli.output import print_json
+from attemper.cli.paths import OUTPUT
+from attemper.cli.progress import shown_progress, unit_of
+from attemper.cli.values import method_names
+from attemper.cli.verbosity import say
 from attemper.errors import InputError
 from attemper.fitting import sketch_source
 from attemper.io import InputSpec
 from attemper.sharded import clear_cache, merge_sketches
 from attemper.sharded.cache import cache_dir_for
-from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part
+from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
 
 
-@cli.command()
+@cli.command(section="Many files")
 @files_argument
 @click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json.")
 @click.option(
@@ -37,6 +34,7 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part
 @click.option("--allow-small", is_flag=True, help="Write a sketch however few the samples are.")
 @click.option(
     "--methods",
+    type=METHOD_LIST,
     metavar="A,B,…",
     help="Keep only what these methods need, such as ts,bayes: a smaller sketch that reveals less [default: all].",
 )
@@ -72,7 +70,7 @@ def sketch(
         raise InputError(f"--min-samples {min_samples}: at least {MIN_SAMPLES}; for fewer use --allow-small")
     paths, parts = expand_paths(inputs), needed(methods)
     source = open_first(paths, spec, spread)
-    with shown_progress("reading") as progress:
+    with shown_progress("reading", unit_of(source)) as progress:
         made = sketch_source(
             source, spec, t_range=t_range, parts=parts, cache_dir=cache_dir_for(output), progress=progress, **spread
         )
@@ -103,7 +101,7 @@ def needed(methods: str | None) -> tuple[Part, ...]:
     return tuple(part for part in ALL_PARTS if part in found)
 
 
-@cli.command()
+@cli.command(section="Many files")
 @files_argument
 @click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the merged sketch.")
 def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
@@ -115,3 +113,12 @@ def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
     made = merge_sketches(inputs)
     made.save(output)
     print_sketch(made, output, as_json)
+
+
+def print_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
+    """Print what a sketch that was written holds."""
+    size = local(output).stat().st_size
+    if as_json:
+        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
+    else:
+        say(f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")

@@ -1,0 +1,87 @@
+"""Values of options, read from their text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from attemper._paths import as_path
+from attemper.calibrators import Calibrator
+from attemper.errors import FileError, InputError
+from attemper.io.reading import read_lines
+
+# Parameters of methods that have an option of their own.
+OWN_OPTIONS = {
+    "labels": "--noisy",
+    "noise": "--noise",
+    "t_range": "--t-range",
+    "theta": "--theta",
+    "loss": "--loss",
+}
+
+
+def check_noise(noisy: bool, noise: str | None) -> None:
+    """Refuse --noise without --noisy."""
+    if noise is not None and not noisy:
+        raise InputError(f"--noise {noise} describes how labels go wrong; add --noisy")
+
+
+def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
+    """Read NAME=VALUE, values as in JSON or as plain text."""
+    # Some parameters have an option of their own; forgetting is for streams.
+    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS and name != "half_life"]
+    found: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if name in OWN_OPTIONS and name in calibrator.own_params():
+            raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
+        if name == "half_life" and name in calibrator.own_params():
+            raise InputError(
+                f"-p {text}: a fit forgets nothing; half_life is for partial_fit, in Python (docs/drift.md)"
+            )
+        if equals and name in calibrator.renamed_params:
+            new = calibrator.renamed_params[name]
+            new = f"-p {new}=…" if new in known else f"--{new.replace('_', '-')}"
+            raise InputError(f"-p {text}: {name} is {new} since version 0.2.0")
+        if not equals or name not in known:
+            raise InputError(
+                f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"
+            )
+        try:
+            found[name] = json.loads(value)
+        except json.JSONDecodeError:
+            found[name] = value
+    return found
+
+
+def method_names(methods: str | None) -> list[str] | None:
+    """Read a list of methods; None: all of them."""
+    return None if methods is None else [name.strip() for name in methods.split(",")]
+
+
+def class_names(given: str | None) -> list[str] | None:
+    """Read names from a list or from a file."""
+    if given is None:
+        return None
+    if "," in given:
+        return [name.strip() for name in given.split(",")]
+    try:
+        lines = read_lines(as_path(given))
+    except FileError as error:
+        raise FileError(f"--classes {given}: expected a list such as cat,dog or a readable file; {error}") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def column_numbers(given: str | None) -> list[int] | None:
+    """Read a list of column numbers."""
+    if given is None:
+        return None
+    try:
+        if "_" in given or not given.isascii():  # Python alone takes 1_0 for 10
+            raise ValueError
+        return [int(number) for number in given.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--columns {given}: expected column numbers with commas between, such as 317,418,356"
+        ) from None
