@@ -145,7 +145,8 @@ PROVOKED = {
     "A logit that is NaN": lambda: fit(changed(LOGITS, (1, 2), np.nan)),
     "A logit of 1e31": lambda: fit(changed(LOGITS, (0, 1), 1e31)),
     "A masked class that is the label": lambda: fit(changed(LOGITS, (1, 1), -np.inf)),
-    "One column for two classes": lambda: fit(LOGITS[:, :1], [0, 1, 1]),
+    "One column for more than two classes": lambda: fit(LOGITS[:, :1], [0, 1, 2]),
+    "Two names without `pos_label`": lambda: fit(LOGITS[:, 0], ["yes", "no", "no"]),
     "Logits of tokens": lambda: fit(np.zeros((2, 5, 3)), np.zeros((2, 5))),
     "Another number of columns": lambda: fit(LOGITS).predict_proba(LOGITS[:, :2]),
     "Names that are not sorted": lambda: fit(

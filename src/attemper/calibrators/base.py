@@ -25,7 +25,7 @@ from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.calibrators.style import Style
-from attemper.data.arrays import on_gpu, to_numpy
+from attemper.data.arrays import as_matrix, on_gpu, to_numpy
 from attemper.data.labels import as_names
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
@@ -52,6 +52,8 @@ class Calibrator(ShownEstimator):
         zero means that the class is impossible.
     classes : sequence of names, optional
         Names of the columns, if labels are names.
+    pos_label : optional
+        For two classes: the label of the second one, if labels are two names.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class Calibrator(ShownEstimator):
     input: Literal["logits", "probs"] = "logits"
     zeros_as: float | None = None
     classes: Sequence[Any] | None = None
+    pos_label: Any = None
     map_: Map = fitted()
     fit_report_: FitReport = fitted()
     provenance_: Provenance = fitted()  # only if it was loaded from a file that has one
@@ -105,14 +108,16 @@ class Calibrator(ShownEstimator):
         Parameters
         ----------
         X : array of shape (n_samples, n_classes)
-            Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`.
+            Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`. Of two classes one
+            column is enough, of shape (n_samples,) or (n_samples, 1): the log-odds, or the probability, of the second.
         y : array of shape (n_samples,)
-            Column numbers, or names if ``classes`` has them.
+            Column numbers, or names if ``classes`` has them. With one column also -1 and 1, or two names with
+            ``pos_label``.
         sample_weight : array of shape (n_samples,), optional
             How often each row counts: weight 2 is the row twice.
         """
         scores = self._scores(X, y, sample_weight)
-        self._reset_fitted_state(scores.n_classes, X)
+        self._reset_fitted_state(scores.n_classes, X, scores.classes)
         self._warn_of_order()
         with one_blas_thread():
             try:
@@ -157,6 +162,21 @@ class Calibrator(ShownEstimator):
         scores = self._check_is_fitted()._scores_of(X)
         return self.map_.apply(scores.logits, dtype=scores.dtype)
 
+    def predict_positive(self, X: Any) -> Any:
+        """Calibrated probabilities of the second of two classes, one number for each sample.
+
+        >>> from attemper import TemperatureScaling
+        >>> ts = TemperatureScaling().fit([2.0, -2.0, 2.0, 2.0], [1, 0, 1, 0])
+        >>> ts.predict_positive([2.0, -1.0]).round(2), ts.predict_proba([2.0]).round(2)
+        (array([0.75, 0.37]), array([[0.25, 0.75]]))
+        """
+        if self._check_is_fitted().n_features_in_ != 2:
+            raise InputError(
+                f"predict_positive: expected a calibrator of two classes, got one of {self.n_features_in_}. Use "
+                "predict_proba."
+            )
+        return self.predict_proba(X)[:, 1]
+
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
         scores = self._check_is_fitted()._scores_of(X)
@@ -169,9 +189,17 @@ class Calibrator(ShownEstimator):
         """
         h = self._check_is_fitted()._scores_of(X).logits
         value = h if self.map_.keeps_arg_max else self.map_.apply(h)
-        if self.classes is None:
+        if self.class_names is None:
             return array_api_compat.array_namespace(value).argmax(value, axis=1)
         return self.classes_[to_numpy(value).argmax(axis=1)]
+
+    @property
+    def class_names(self) -> list[Any] | None:
+        """Names of the columns: ``classes``, or the labels of the fit; None where those are column numbers."""
+        if not hasattr(self, "classes_"):
+            return None if self.classes is None else list(self.classes)
+        names: list[Any] = self.classes_.tolist()
+        return None if self.classes is None and names == list(range(len(names))) else names
 
     @classmethod
     def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:
@@ -202,7 +230,7 @@ class Calibrator(ShownEstimator):
         """
         self._check_is_fitted()
         provenance = provenance or getattr(self, "provenance_", None)
-        names = self.classes_.tolist() if self.classes is not None else None
+        names = self.class_names
         content = {
             "method": self.method,
             "n_classes": int(self.n_features_in_),
@@ -310,7 +338,7 @@ class Calibrator(ShownEstimator):
 
     # What they share.
 
-    def _scores(self, X: Any, y: Any, sample_weight: Any) -> LabelledScores:
+    def _scores(self, X: Any, y: Any, sample_weight: Any, classes: Sequence[Any] | None = None) -> LabelledScores:
         one_of("input", self.input, ("logits", "probs"))
         if isinstance(X, Scores):
             if not isinstance(X, LabelledScores):
@@ -324,7 +352,8 @@ class Calibrator(ShownEstimator):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        return labelled(self._make_scores(X, y, sample_weight=sample_weight, classes=self.classes))
+        names = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
+        return labelled(self._make_scores(X, y, sample_weight=sample_weight, **names))
 
     def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
         if self.input == "probs":
@@ -338,8 +367,9 @@ class Calibrator(ShownEstimator):
         logits: Scores = Scores.from_logits(X, y, **more)
         return logits
 
-    def _reset_fitted_state(self, n_classes: int, X: Any) -> None:
-        names = None if self.classes is None else as_names(self.classes, n_classes)
+    def _reset_fitted_state(self, n_classes: int, X: Any, classes: Sequence[Any] | None = None) -> None:
+        classes = classes if self.classes is None else self.classes
+        names = None if classes is None else as_names(classes, n_classes)
         self._check_parameters()
         for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
             delattr(self, name)  # nothing of an earlier fit may stay
@@ -348,7 +378,7 @@ class Calibrator(ShownEstimator):
         self._column_names(X, reset=True)
 
     def _warn_of_order(self) -> None:
-        if self.classes is not None and not _ascends(self.classes_.tolist()):
+        if self.class_names is not None and not _ascends(self.classes_.tolist()):
             warnings.warn(
                 "classes: the names are not in sorted order. They are used in the order given, one per column, but "
                 "scikit-learn's scorers of probabilities (neg_log_loss, …) take columns to be in sorted order.",
@@ -359,7 +389,7 @@ class Calibrator(ShownEstimator):
     @classmethod
     def own_params(cls) -> list[str]:
         """Return the parameters that not all calibrators share."""
-        return [name for name in cls._get_param_names() if name not in ("input", "zeros_as", "classes")]
+        return [name for name in cls._get_param_names() if name not in ("input", "zeros_as", "classes", "pos_label")]
 
     def _check_is_fitted(self) -> Self:
         if not hasattr(self, "map_"):
@@ -375,7 +405,9 @@ class Calibrator(ShownEstimator):
         scores: Scores = X
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
-            if len(shape) == 2 and shape[1] != self.n_features_in_:
+            if self.n_features_in_ != 2 and len(shape) == 1:
+                as_matrix(X, "logits" if self.input == "logits" else "probabilities")  # raises
+            if len(shape) == 2 and shape[1] != self.n_features_in_ and (shape[1], self.n_features_in_) != (1, 2):
                 self._reject_columns(shape[1])
             scores = self._make_scores(X)
         if scores.n_classes != self.n_features_in_:
@@ -387,7 +419,7 @@ class Calibrator(ShownEstimator):
         if not hasattr(X, "columns"):
             return
         try:
-            validate_data(self, X, skip_check_array=True, reset=reset)
+            validate_data(self, X, skip_check_array=True, reset=reset, ensure_2d=False)  # one column is of two classes
         except TypeError as error:
             raise InputTypeError(str(error)) from None
         except ValueError as error:

@@ -112,12 +112,12 @@ class StreamingCalibrator(TemperatureCalibrator):
                 )
             self._column_names(X, reset=False)
             shape: tuple[int, ...] = getattr(X, "shape", ())
-            if len(shape) == 2 and shape[1] != seen.n_classes:
+            if len(shape) == 2 and shape[1] != seen.n_classes and (shape[1], seen.n_classes) != (1, 2):
                 self._reject_columns(shape[1])
-        scores = self._scores(X, y, sample_weight)
+        scores = self._scores(X, y, sample_weight, None if seen is None else self.class_names)
         if seen is not None and scores.n_classes != seen.n_classes:
             self._reject_columns(scores.n_classes)
-        self._reset_fitted_state(scores.n_classes, X if seen is None else None)
+        self._reset_fitted_state(scores.n_classes, X if seen is None else None, scores.classes)
         if seen is not None and names is not None:
             self.feature_names_in_ = names
         self._check_known_classes(classes)

@@ -153,7 +153,7 @@ BOTH_COLUMNS = {
 
 def _advice_on_shape(values: Any, what: str) -> str:
     if values.ndim < 2:
-        return f"Reshape your data: one sample needs a row of its own, [[…]]. {_both_columns(what)}"
+        return "Reshape your data: one sample needs a row of its own, [[…]]."
     return reshaping(values.ndim, "logits" if what == "logits" else "probs", array_api_compat.is_torch_array(values))
 
 

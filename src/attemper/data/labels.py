@@ -29,8 +29,12 @@ def as_labels(
     name: RowName | None = None,
     *,
     on_device: bool = False,
+    one_column: bool = False,
 ) -> Any:
-    """Labels as column numbers; names are looked up in ``classes``. Those on a GPU stay there if ``on_device``."""
+    """Labels as column numbers; names are looked up in ``classes``. Those on a GPU stay there if ``on_device``.
+
+    ``one_column`` is whether the scores were one column, of two classes.
+    """
     name = name or numbered()
     if on_device and classes is None and _are_columns(labels, n, n_classes):
         return labels.detach().long()
@@ -41,6 +45,8 @@ def as_labels(
         "pass their names in column order, classes=[…], to the calibrator, the metric or Scores.from_logits",
         "use --classes A,B,…, their names in column order (a map has those of its fit)",
     )
+    if one_column:
+        by_name = f"use {option('pos_label=', '--pos-label ')}, the label of the second class"
     try:
         y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -56,7 +62,8 @@ def as_labels(
         hint = f" {_rows_of_labels(y)}" if y.shape == (n, n_classes) else ""
         raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
     if len(y) != n:
-        raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row")
+        one = " One sample needs a row of its own, [[…]]." if one_column and len(y) == 1 else ""
+        raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row.{one}")
     if classes is not None:
         return _look_up(y, as_names(classes, n_classes), name)
     if y.dtype.kind not in "biuf":
@@ -85,6 +92,12 @@ def as_labels(
             )
     if y.size and not (y.min() >= 0 and y.max() < n_classes):
         row = int(np.flatnonzero((y < 0) | (y >= n_classes))[0])
+        if one_column:
+            raise InputError(
+                f"labels: {name(row)} has label {y[row]:.0f}, but there is 1 feature(s), the score of the second of "
+                f"two classes, so labels are 0 and 1, -1 and 1, or booleans. For others {by_name}; for more classes "
+                "pass one column of scores for each."
+            )
         hint = ""
         if y.min() >= 1 and y.max() == n_classes:
             hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {_counted(n_classes)}')}."

@@ -25,7 +25,6 @@ from attemper.data.arrays import (
     CHUNK_ELEMENTS,
     RowName,
     SelectedRows,
-    as_matrix,
     log_probs,
     numbered,
     on_gpu,
@@ -34,7 +33,8 @@ from attemper.data.arrays import (
     to_numpy,
 )
 from attemper.data.backend import Backend, NumpyRows
-from attemper.data.labels import as_labels, as_weights
+from attemper.data.binary import as_columns, binary_names
+from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.masks import masks_as_inf
 from attemper.data.plausibility import warn_of_chance, warn_of_probs
 from attemper.data.scan import scan, scan_tensor
@@ -63,6 +63,7 @@ class Chunk(NamedTuple):
 class _Settings(TypedDict, total=False):
     sample_weight: ArrayLike | None
     classes: Sequence[Any] | None
+    pos_label: Any
     first_row: int
     name: RowName | None
 
@@ -97,6 +98,7 @@ class Scores:
     masked: bool  # some logits are −inf, or finite masks, which are read as −inf
     zeros_as: float | None = None  # what probabilities of exactly zero stand for
     finite_masks: bool = False  # some of `values` are, and are read as −inf
+    classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
 
     @overload
     @staticmethod
@@ -111,15 +113,24 @@ class Scores:
         *,
         sample_weight: Any = None,
         classes: Sequence[Any] | None = None,
+        pos_label: Any = None,
         first_row: int = 0,
         name: RowName | None = None,
     ) -> Scores:
         """Take logits (or any scores whose softmax is the prediction) as they are.
 
+        One column, of shape (N,) or (N, 1), is the log-odds z of the second of two classes; it becomes [0, z]. Labels
+        are then 0 and 1, -1 and 1 or booleans, or two names, of which ``pos_label`` is that of the second class.
+
         Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
+
+        >>> Scores.from_logits([1.5, -2.0], ["yes", "no"], pos_label="yes").classes
+        ('no', 'yes')
         """
-        values = as_matrix(logits, "logits")
-        return _checked(values, "logits", labels, sample_weight, classes, None, name or numbered(first_row))
+        name = name or numbered(first_row)
+        values, one_column = as_columns(logits, "logits", name)
+        names = binary_names(labels, classes, pos_label, values.shape[1], one_column=one_column)
+        return _checked(values, "logits", labels, sample_weight, names, None, name, one_column)
 
     @overload
     @staticmethod
@@ -135,11 +146,15 @@ class Scores:
         *,
         sample_weight: Any = None,
         classes: Sequence[Any] | None = None,
+        pos_label: Any = None,
         zeros_as: float | None = None,
         first_row: int = 0,
         name: RowName | None = None,
     ) -> Scores:
         """Take probabilities; their logarithms are the logits.
+
+        One column, of shape (N,) or (N, 1), is the probability p of the second of two classes; it becomes [1 − p, p].
+        Labels as in `from_logits`.
 
         A probability of exactly 0 means that the class is impossible at every temperature. If the zeros only come
         from rounding, set what they stand for with ``zeros_as`` (half of the smallest number the format can hold is a
@@ -149,8 +164,10 @@ class Scores:
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
-        values = as_matrix(probs, "probabilities")
-        return _checked(values, "probs", labels, sample_weight, classes, zeros_as, name or numbered(first_row))
+        name = name or numbered(first_row)
+        values, one_column = as_columns(probs, "probabilities", name)
+        names = binary_names(labels, classes, pos_label, values.shape[1], one_column=one_column)
+        return _checked(values, "probs", labels, sample_weight, names, zeros_as, name, one_column)
 
     def __len__(self) -> int:
         """Return N, the number of samples."""
@@ -300,18 +317,20 @@ def _checked(
     classes: Sequence[Any] | None,
     zeros_as: float | None,
     name: RowName,
+    one_column: bool,
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
     n, n_classes = values.shape
     gpu = kind == "logits" and on_gpu(values)
-    y = None if labels is None else as_labels(labels, n, n_classes, classes, name, on_device=gpu)
+    y = None if labels is None else as_labels(labels, n, n_classes, classes, name, on_device=gpu, one_column=one_column)
     w = None if sample_weight is None else as_weights(sample_weight, n, name)
     device = None
     if gpu:
         limits, values, device = scan_tensor(values, y, w, name)
     else:
         limits = scan(values, kind, y, zeros_as, name)
-    more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, **limits._asdict()}
+    names = None if classes is None else tuple(as_names(classes, n_classes))
+    more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
     if kind == "logits":
         warn_of_probs(values)
     if y is None:

@@ -13,7 +13,8 @@ from scipy.special import log_softmax
 
 from attemper._checks import one_of
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import as_matrix, one_line, row_slices, to_numpy
+from attemper.data.arrays import is_foreign, one_line, row_slices, to_numpy
+from attemper.data.binary import as_columns, binary_names
 from attemper.data.labels import as_labels, as_weights
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
@@ -35,6 +36,7 @@ class Reading(TypedDict, total=False):
 
     input: Input
     classes: Sequence[Any] | None
+    pos_label: Any
 
 
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
@@ -64,18 +66,24 @@ class Predictions:
         *,
         input: Input = "probs",
         classes: Sequence[Any] | None = None,
+        pos_label: Any = None,
     ) -> Predictions:
-        """Check predictions against their labels. All metrics have these options."""
+        """Check predictions against their labels. All metrics have these options.
+
+        One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1, or ``pos_label``.
+        """
         one_of("input", input, WHAT)
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
-        values = to_numpy(as_matrix(probs, what))
+        columns, one_column = as_columns(probs, what)
+        values = to_numpy(columns)
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
         n, n_classes = values.shape
-        y = as_labels(labels, n, n_classes, classes)
+        names = binary_names(labels, classes, pos_label, n_classes, one_column=one_column)
+        y = as_labels(labels, n, n_classes, names, one_column=one_column)
         w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
         if input == "logits":
             values = _log_softmax(values)
@@ -208,42 +216,18 @@ def _entries(values: NDArray[Any], column: NDArray[Any]) -> Floats:
 
 
 def check_order(labels: Any, probs: Any) -> None:
-    """Refuse labels that are a matrix where the probabilities are one column: each is the other one."""
+    """Refuse what is surely the other one: a matrix of labels, or fractions, where the probabilities are labels."""
     first, second = _shape(labels), _shape(probs)
-    if len(first) == 2 and first[1] > 1 and (len(second) == 1 or second[1:] == (1,)):
+    if not second or second[1:] not in ((), (1,)):
+        return
+    matrix = len(first) == 2 and first[1] > 1
+    # One column of probabilities has two classes; where it holds nothing but whole numbers, it is the labels.
+    if (matrix and first[1] > 2) or ((matrix or _has_fractions(labels)) and not _has_fractions(probs)):
         raise InputTypeError(
-            f"labels and probs are swapped: expected shapes (N,) and (N, K), got labels of shape {first} and probs of "
-            f"shape {second}. Use the keywords labels=… and probs=…; metrics take (labels, probs), in scikit-learn's "
-            "order."
+            "labels and probs are swapped: expected labels of shape (N,) and probabilities of shape (N, K), or (N,) of "
+            f"two classes; got labels of shape {first} and probs of shape {second}. Use the keywords labels=… and "
+            "probs=…; metrics take (labels, probs), in scikit-learn's order."
         )
-
-
-def _of_scores(
-    labels: Any, probs: Any, sample_weight: Any, input: Input, classes: Sequence[Any] | None
-) -> tuple[Any, Any, Any, Input, Sequence[Any] | None]:
-    """Take labels, probabilities and weights out of `Scores`; arrays that are passed as well replace them."""
-    if sample_weight is None:
-        given = (part.weights for part in (labels, probs) if isinstance(part, Scores))
-        sample_weight = next((weights for weights in given if weights is not None), None)
-    if isinstance(labels, Scores):
-        if not isinstance(labels, LabelledScores):
-            raise InputTypeError(
-                "labels: expected one label per row, got a Scores that has none. Use (labels, scores), or pass labels "
-                "to Scores.from_logits or Scores.from_probs."
-            )
-        probs = labels if probs is None else probs
-        labels, classes = labels.labels, None  # column numbers
-    if probs is None:
-        raise InputTypeError(
-            f"probs: expected an N×K array after labels, or one LabelledScores for both, got {type(labels).__name__} "
-            "alone. Use (labels, probs)."
-        )
-    if isinstance(probs, Scores):
-        if input not in ("probs", probs.input):
-            raise InputError(f"input={input!r}: expected input={probs.input!r}, as the Scores has. Leave it out.")
-        as_they_are = probs.input == "probs" and probs.zeros_as is None
-        probs, input = (probs.values, "probs") if as_they_are else (probs.logits, "logits")
-    return labels, probs, sample_weight, input, classes
 
 
 def _shape(values: Any) -> tuple[int, ...]:
@@ -251,6 +235,15 @@ def _shape(values: Any) -> tuple[int, ...]:
         return tuple(int(n) for n in (values.shape if hasattr(values, "shape") else np.shape(values)))
     except (RuntimeError, TypeError, ValueError):  # a nested tensor or a ragged list, which is refused later
         return ()
+
+
+def _has_fractions(values: Any) -> bool:
+    """Whether these are numbers that are not all whole."""
+    try:
+        array = to_numpy(values) if is_foreign(values) else np.asarray(values)
+        return array.dtype.kind in "fV" and bool((array != np.floor(array)).any())
+    except (RuntimeError, TypeError, ValueError):  # refused later
+        return False
 
 
 def _log_softmax(h: NDArray[Any]) -> NDArray[Any]:

@@ -1,0 +1,134 @@
+"""Two classes in one column: the log-odds, or the probability, of the second class, and labels that suit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+from attemper.data.arrays import RowName, SelectedRows, as_matrix, as_numbers, is_foreign, numbered, on_gpu, to_numpy
+from attemper.errors import InputError, option, setting
+
+__all__ = ["as_columns", "binary_names", "is_one_column"]
+
+
+def as_columns(values: Any, what: str, name: RowName | None = None) -> tuple[Any, bool]:
+    """Check that ``values`` is N×K; one column of two classes, N or N×1, becomes N×2.
+
+    Return the matrix, and whether it was one column.
+
+    One column is the log-odds, the probability or the log-probability of the second class: [0, z], [1 − p, p].
+
+    >>> as_columns([1.5, -2.0], "logits")[0]
+    array([[ 0. ,  1.5],
+           [ 0. , -2. ]])
+    >>> as_columns([[0.25], [1.0]], "probabilities")[0]
+    array([[0.75, 0.25],
+           [0.  , 1.  ]])
+    """
+    values = as_numbers(values, what)
+    if tuple(values.shape) == (0,):
+        raise InputError(f"{what}: 0 sample(s) (shape=(0,)) while a minimum of 1 is required")
+    if not is_one_column(values) or 0 in values.shape:
+        return as_matrix(values, what), False
+    column = values if values.ndim == 1 else values[:, 0]
+    xp = array_api_compat.array_namespace(column)
+    if what == "logits":
+        other = xp.zeros_like(column)
+    else:
+        _check_range(column, what, name or numbered(), xp)
+        with np.errstate(divide="ignore"):
+            other = 1 - column if what == "probabilities" else xp.log(-xp.expm1(column))
+    return xp.stack([other, column], axis=1), True
+
+
+def is_one_column(values: Any) -> bool:
+    """Whether this array has one number for each sample: N or N×1."""
+    shape = tuple(getattr(values, "shape", ()))
+    return not isinstance(values, SelectedRows) and len(shape) in (1, 2) and shape[1:] in ((), (1,))
+
+
+def binary_names(
+    labels: Any, classes: Sequence[Any] | None, pos_label: Any, n_classes: int, *, one_column: bool
+) -> Sequence[Any] | None:
+    """Return the names of two classes, the negative one first; None where labels are column numbers.
+
+    ``classes`` has them, or ``pos_label`` and the labels, or the labels are −1 and 1, for one column of scores alone.
+
+    >>> binary_names(["no", "yes", "no"], None, "yes", 2, one_column=True)
+    ['no', 'yes']
+    >>> binary_names([-1, 1, 1], None, None, 2, one_column=True)
+    [-1, 1]
+    """
+    if pos_label is not None:
+        if n_classes != 2:
+            raise InputError(f"{setting('pos_label', pos_label)}: expected scores of two classes, got {n_classes}")
+        if classes is not None and list(classes)[-1] != pos_label:
+            raise InputError(
+                f"{setting('pos_label', pos_label)}: expected the second of the classes, {list(classes)[-1]!r}. Use "
+                f"{option('pos_label or classes=[negative, positive]', '--pos-label or --classes NEGATIVE,POSITIVE')}."
+            )
+    if classes is not None or labels is None:
+        return classes
+    if pos_label is not None:
+        return [_other(_distinct(labels), pos_label), pos_label]
+    return _signs(labels) if one_column and n_classes == 2 else None
+
+
+def _other(found: list[Any], pos_label: Any) -> Any:
+    others = [label for label in found if label != pos_label]
+    if len(others) == 1:
+        return others[0]
+    both = option("classes=[negative, positive]", "--classes NEGATIVE,POSITIVE")
+    if not others:
+        raise InputError(
+            f"{setting('pos_label', pos_label)}: all labels are {pos_label!r}, so the name of the other class is "
+            f"unknown. Use {both}."
+        )
+    shown = ", ".join(repr(label) for label in found[:4]) + (", …" if len(found) > 4 else "")
+    raise InputError(
+        f"{setting('pos_label', pos_label)}: expected labels of two classes, {pos_label!r} and one other; got {shown}. "
+        f"Use {both}, or a column of scores for each class."
+    )
+
+
+def _distinct(labels: Any) -> list[Any]:
+    """Return the different labels in the order in which they occur."""
+    array = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
+    items = array.ravel().tolist()
+    try:
+        return list(dict.fromkeys(items))
+    except TypeError:  # labels that are lists, which are refused later
+        return []
+
+
+def _signs(labels: Any) -> list[Any] | None:
+    """Return −1 and 1, if labels are those."""
+    if on_gpu(labels) and int(labels.min()) >= 0:
+        return None
+    try:
+        array = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
+    except ValueError:  # of several lengths, refused later
+        return None
+    if array.dtype.kind not in "if" or array.size == 0 or not np.isin(array, (-1, 1)).all() or (array == 1).all():
+        return None
+    kind = float if array.dtype.kind == "f" else int
+    return [kind(-1), kind(1)]
+
+
+def _check_range(column: Any, what: str, name: RowName, xp: Any) -> None:
+    """Refuse what is no probability: the other column would only hide which number it was."""
+    low, high = (0.0, 1.0) if what == "probabilities" else (-float("inf"), 0.0)
+    fine = (column >= low) & (column <= high)  # false for NaN too
+    if bool(xp.all(fine)):
+        return
+    row = int(np.flatnonzero(~to_numpy(fine))[0])
+    got = to_numpy(column)[row]
+    expected = "from 0 to 1" if what == "probabilities" else "at most 0"
+    logits = option('input="logits" or Scores.from_logits', "no --probs")
+    hint = "" if np.isnan(got) else f" If these are logits (log-odds), use {logits}."
+    raise InputError(
+        f"{what}: {name(row)} is {got}; expected the probability of the second class, a number {expected}.{hint}"
+    )

@@ -1,0 +1,219 @@
+"""One column of two classes is the same as two, everywhere."""
+
+import warnings
+
+import array_api_strict
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import clone
+
+import attemper
+from attemper import AttemperWarning, InputError, Scores, TemperatureScaling, metrics
+from attemper.calibrators import METHODS
+from attemper.data.binary import as_columns, binary_names
+
+METRICS = ["accuracy", "aurc", "brier", "classwise_ece", "ece", "mce", "mmce", "nll", "smooth_ece"]
+
+
+def draw_binary(n=400, t=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.normal(size=n)
+    return z, (rng.random(n) < 1 / (1 + np.exp(-z / t))).astype(np.int64)
+
+
+Z, Y = draw_binary()
+BOTH = np.column_stack([np.zeros_like(Z), Z])
+P = 1 / (1 + np.exp(-Z))
+NAMES = np.where(Y == 1, "yes", "no")
+FORMS = [Y, Y.astype(bool), Y.astype(float), 2 * Y - 1, 2.0 * Y - 1, list(Y), pd.Series(Y), torch.as_tensor(2 * Y - 1)]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_other_column_is_that_of_the_old_advice(dtype):
+    z, p = Z.astype(dtype), P.astype(dtype)
+    logs = np.log(p)
+    with np.errstate(divide="ignore"):
+        other_logs = np.log(-np.expm1(logs))
+    for values, what, other in [
+        (z, "logits", np.zeros_like(z)),
+        (p, "probabilities", 1 - p),
+        (logs, "log-probabilities", other_logs),
+    ]:
+        expected = np.column_stack([other, values])
+        for given_as in (values, values[:, None], torch.as_tensor(values), torch.as_tensor(values)[:, None]):
+            found, one_column = as_columns(given_as, what)
+            assert one_column
+            if isinstance(given_as, np.ndarray):
+                assert found.dtype == dtype
+                np.testing.assert_array_equal(found, expected)
+            else:
+                np.testing.assert_allclose(
+                    found.numpy(), expected, rtol=2e-3 if dtype == np.float16 else 1e-5, atol=1e-7
+                )
+    found, one_column = as_columns(BOTH, "logits")
+    assert found is BOTH
+    assert not one_column
+
+
+@pytest.mark.parametrize("labels", FORMS, ids=lambda y: f"{type(y).__name__}-{getattr(y, 'dtype', '')}")
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_labels_of_two_classes(labels, shape):
+    scores = Scores.from_logits(Z.reshape(shape), labels)
+    np.testing.assert_array_equal(scores.labels, Y)
+    np.testing.assert_array_equal(scores.logits, BOTH)
+    assert metrics.nll(labels, P.reshape(shape)) == metrics.nll(Y, np.column_stack([1 - P, P]))
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_every_method_is_fitted_as_on_two_columns(method, kind):
+    calibrator = METHODS[method](input=kind)
+    one, two = (Z, BOTH) if kind == "logits" else (P, np.column_stack([1 - P, P]))
+    expected = clone(calibrator).fit(two, Y)
+    probs = expected.predict_proba(two)
+    for x in (one, one[:, None]):
+        fitted = clone(calibrator).fit(x, Y)
+        for again in (one, one[:, None], two):  # a calibrator takes either form
+            np.testing.assert_array_equal(fitted.predict_proba(again), probs)
+            np.testing.assert_array_equal(fitted.predict_positive(again), probs[:, 1])
+        np.testing.assert_array_equal(fitted.predict(one), expected.predict(two))
+    np.testing.assert_array_equal(expected.predict_positive(one), probs[:, 1])
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_that_of_two_columns(name):
+    metric = getattr(metrics, name)
+    two = np.column_stack([1 - P, P])
+    expected = metric(Y, two, confidence_level=0.9, n_resamples=20)
+    for labels, options in [(Y, {}), (2 * Y - 1, {}), (Y == 1, {}), (NAMES, {"pos_label": "yes"})]:
+        assert repr(metric(labels, P, confidence_level=0.9, n_resamples=20, **options)) == repr(expected)
+    with np.errstate(divide="ignore"):
+        logs = metric(Y, np.log(P), input="log_probs")
+    np.testing.assert_allclose(logs, metric(Y, np.log(two), input="log_probs"), rtol=1e-9)
+    assert metric(Y, Z, input="logits") == metric(Y, BOTH, input="logits")
+    assert metric(NAMES, two, pos_label="yes") == metric(Y, two)
+
+
+@given(
+    z=hnp.arrays(
+        np.float64, st.integers(1, 12), elements=st.floats(-30, 30).map(lambda v: v if abs(v) > 1e-20 else 0.0)
+    ),
+    seed=st.integers(0, 99),
+)
+def test_any_vector(z, seed):
+    y = np.random.default_rng(seed).integers(2, size=len(z))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttemperWarning)
+        one = TemperatureScaling().fit(z, 2 * y - 1 if (y == 0).any() else y)
+        two = TemperatureScaling().fit(np.column_stack([np.zeros_like(z), z]), y)
+        assert one.temperature_ == two.temperature_
+        np.testing.assert_array_equal(one.predict_positive(z), two.predict_positive(z))
+
+
+def test_names_need_the_positive_one():
+    for options in ({"pos_label": "yes"}, {"classes": ["no", "yes"]}, {"pos_label": "yes", "classes": ["no", "yes"]}):
+        fitted = TemperatureScaling(**options).fit(Z, NAMES)
+        assert fitted.classes_.tolist() == ["no", "yes"]
+        assert fitted.temperature_ == TemperatureScaling().fit(BOTH, Y).temperature_
+        np.testing.assert_array_equal(fitted.predict(Z), np.where(Z > 0, "yes", "no"))
+    with pytest.warns(AttemperWarning, match="sorted order"):
+        other = TemperatureScaling(pos_label="no").fit(-Z, NAMES)
+    np.testing.assert_allclose(other.predict_positive(-Z), 1 - fitted.predict_positive(Z), atol=1e-12)
+    assert binary_names([0, 1, 1], None, 0, 2, one_column=False) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "labels, options, message",
+    [
+        (NAMES, {}, "row 0 is '.*pos_label="),
+        (NAMES, {"pos_label": "maybe"}, "'maybe' and one other; got 'yes', 'no'|got 'no', 'yes'"),
+        (NAMES, {"classes": ["no", "yes"], "pos_label": "no"}, "expected the second of the classes, 'yes'"),
+        (["yes"] * 400, {"pos_label": "yes"}, r"the other class is unknown. Use classes=\[negative, positive\]"),
+        (Y + 1, {}, r"label 2, but there is 1 feature.*pos_label="),
+        (Y - 1, {}, r"label -1, but there is 1 feature"),
+        (Y[:-1], {}, "399 labels for 400 rows"),
+        (P, {}, "continuous"),
+    ],
+)
+def test_labels_that_do_not_fit(labels, options, message):
+    with pytest.raises(InputError, match=message):
+        Scores.from_logits(Z, labels, **options)
+
+
+def test_scores_that_do_not_fit():
+    for values, message in [
+        (np.where(np.arange(400) == 7, 1.5, P), "row 7 is 1.5; expected the probability of the second class.*log-odds"),
+        (np.where(np.arange(400) == 7, np.nan, P), "row 7 is nan"),
+        (np.where(np.arange(400) == 7, -0.5, P), "row 7 is -0.5"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            Scores.from_probs(values, Y)
+    with pytest.raises(InputError, match="row 7, column 1 is NaN"):
+        Scores.from_logits(np.where(np.arange(400) == 7, np.nan, Z), Y)
+    with pytest.raises(InputError, match=r"pos_label='a': expected scores of two classes, got 3"):
+        Scores.from_logits(np.eye(3), [0, 1, 2], pos_label="a")
+    with pytest.raises(InputError, match="0 sample"):
+        Scores.from_logits([], [])
+    with pytest.raises(InputError, match=r"a row of its own, \[\[…\]\]"):
+        Scores.from_logits([1.0, 2.0, 3.0], [0])
+    three = TemperatureScaling().fit(np.eye(3), [0, 1, 1])
+    with pytest.raises(InputError, match="Reshape your data"):
+        three.predict_proba([1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="X has 1 features, but TemperatureScaling is expecting 3"):
+        three.predict_proba([[1.0], [2.0]])
+    with pytest.raises(InputError, match="expected a calibrator of two classes, got one of 3"):
+        three.predict_positive(np.eye(3))
+
+
+def test_swapped_arguments():
+    for first, second in [(P, Y), (P, Y[:, None]), (np.column_stack([1 - P, P]), Y), (np.eye(3), [0.2, 0.5, 0.9])]:
+        with pytest.raises(TypeError, match="swapped"):
+            metrics.ece(first, second)
+    assert metrics.accuracy([0, 1, 1], [0.0, 1.0, 0.0]) == pytest.approx(2 / 3)  # both could be labels
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [torch.as_tensor, jnp.asarray, array_api_strict.asarray, pd.Series],
+    ids=["torch", "jax", "strict", "pandas"],
+)
+def test_other_libraries(convert):
+    z = convert(Z)
+    fitted = TemperatureScaling().fit(z, Y)
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(Z, Y).temperature_, rel=1e-5)
+    found = fitted.predict_positive(z)
+    if not isinstance(z, pd.Series):
+        assert isinstance(found, type(z))
+    np.testing.assert_allclose(np.asarray(found), fitted.predict_positive(Z), rtol=1e-5)
+
+
+def test_a_table_of_one_column():
+    frame = pd.DataFrame({"log_odds": Z})
+    fitted = TemperatureScaling().fit(frame, Y)
+    assert fitted.n_features_in_ == 2
+    np.testing.assert_array_equal(fitted.predict_positive(frame), fitted.predict_positive(Z))
+    with pytest.raises(InputError, match="feature names"):
+        fitted.predict_positive(frame.rename(columns={"log_odds": "other"}))
+
+
+def test_streams_know_the_names_of_earlier_batches():
+    stream = TemperatureScaling(pos_label="yes").partial_fit(Z[:200], NAMES[:200])
+    only = NAMES[200:] == "yes"
+    stream.partial_fit(Z[200:][only], NAMES[200:][only]).partial_fit(Z[200:][~only, None], NAMES[200:][~only])
+    expected = TemperatureScaling().partial_fit(BOTH, Y)
+    assert stream.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert stream.classes_.tolist() == ["no", "yes"]
+
+
+def test_names_stay_in_files(tmp_path):
+    for fitted in (TemperatureScaling(pos_label="yes").fit(Z, NAMES), TemperatureScaling().fit(Z, 2 * Y - 1)):
+        fitted.save(tmp_path / "map.json")
+        again = attemper.load(tmp_path / "map.json")
+        np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
+        np.testing.assert_array_equal(again.predict_positive(Z), fitted.predict_positive(BOTH))
