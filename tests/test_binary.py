@@ -166,7 +166,7 @@ def test_scores_that_do_not_fit():
     with pytest.raises(InputError, match="Reshape your data"):
         three.predict_proba([1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="X has 1 features, but TemperatureScaling is expecting 3"):
-        three.predict_proba([[1.0], [2.0]])
+        three.predict_proba(np.ones((2, 1)))
     with pytest.raises(InputError, match="expected a calibrator of two classes, got one of 3"):
         three.predict_positive(np.eye(3))
 

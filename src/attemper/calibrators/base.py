@@ -25,7 +25,8 @@ from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.calibrators.style import Style
-from attemper.data.arrays import as_matrix, on_gpu, to_numpy
+from attemper.data.arrays import as_matrix, as_numbers, on_gpu, to_numpy
+from attemper.data.binary import is_one_column
 from attemper.data.labels import as_names
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
@@ -405,10 +406,11 @@ class Calibrator(ShownEstimator):
         scores: Scores = X
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
-            if self.n_features_in_ != 2 and len(shape) == 1:
-                as_matrix(X, "logits" if self.input == "logits" else "probabilities")  # raises
             if len(shape) == 2 and shape[1] != self.n_features_in_ and (shape[1], self.n_features_in_) != (1, 2):
                 self._reject_columns(shape[1])
+            what = "logits" if self.input == "logits" else "probabilities"
+            if self.n_features_in_ != 2 and is_one_column(as_numbers(X, what)):
+                as_matrix(X, what)  # raises
             scores = self._make_scores(X)
         if scores.n_classes != self.n_features_in_:
             self._reject_columns(scores.n_classes)

@@ -74,6 +74,7 @@ class Predictions:
         """
         one_of("input", input, WHAT)
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
+            pos_label = None if isinstance(labels, Scores) else pos_label  # its labels are column numbers
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
@@ -228,6 +229,34 @@ def check_order(labels: Any, probs: Any) -> None:
             f"two classes; got labels of shape {first} and probs of shape {second}. Use the keywords labels=… and "
             "probs=…; metrics take (labels, probs), in scikit-learn's order."
         )
+
+
+def _of_scores(
+    labels: Any, probs: Any, sample_weight: Any, input: Input, classes: Sequence[Any] | None
+) -> tuple[Any, Any, Any, Input, Sequence[Any] | None]:
+    """Take labels, probabilities and weights out of `Scores`; arrays that are passed as well replace them."""
+    if sample_weight is None:
+        given = (part.weights for part in (labels, probs) if isinstance(part, Scores))
+        sample_weight = next((weights for weights in given if weights is not None), None)
+    if isinstance(labels, Scores):
+        if not isinstance(labels, LabelledScores):
+            raise InputTypeError(
+                "labels: expected one label per row, got a Scores that has none. Use (labels, scores), or pass labels "
+                "to Scores.from_logits or Scores.from_probs."
+            )
+        probs = labels if probs is None else probs
+        labels, classes = labels.labels, None  # column numbers
+    if probs is None:
+        raise InputTypeError(
+            f"probs: expected an N×K array after labels, or one LabelledScores for both, got {type(labels).__name__} "
+            "alone. Use (labels, probs)."
+        )
+    if isinstance(probs, Scores):
+        if input not in ("probs", probs.input):
+            raise InputError(f"input={input!r}: expected input={probs.input!r}, as the Scores has. Leave it out.")
+        as_they_are = probs.input == "probs" and probs.zeros_as is None
+        probs, input = (probs.values, "probs") if as_they_are else (probs.logits, "logits")
+    return labels, probs, sample_weight, input, classes
 
 
 def _shape(values: Any) -> tuple[int, ...]:
