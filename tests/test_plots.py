@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import namedtuple
-from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
@@ -74,16 +73,18 @@ def risk_of(curve):
 
 
 DRAWN = {
-    "reliability": lambda ax, f, title="": plots.reliability_diagram(ax, f["table"], title=title, ece=0.1),
-    "corp": lambda ax, f, title="": plots.reliability_diagram(ax, f["corp"], title=title, ece=0.1),
-    "confidence": lambda ax, f, title="": plots.confidence_histogram(ax, f["y"], f["p"], title=title),
-    "referral": lambda ax, f, title="": plots.referral_curve(ax, {"ts": f["curve"]}, title=title, chosen=0.5),
-    "risk": lambda ax, f, title="": plots.risk_coverage(ax, {"ts": risk_of(f["curve"])}, title=title, chosen=0.5),
-    "temperature": lambda ax, f, title="": plots.temperature_curve(ax, f["h"], f["y"], title=title, chosen={"ts": 2}),
-    "theta": lambda ax, f, title="": plots.theta_path(ax, f["ats"], title=title),
-    "posterior": lambda ax, f, title="": plots.posterior(ax, f["bayes"], title=title),
-    "joint": lambda ax, f, title="": plots.posterior(ax, f["bayes"], f["sketch"], title=title),
-    "comparison": lambda ax, f, title="": plots.comparison(ax, f["rows"], title=title),
+    "reliability": lambda ax, f, title="": plots.plot_reliability(f["table"], title=title, ece=0.1, ax=ax),
+    "corp": lambda ax, f, title="": plots.plot_reliability(f["corp"], title=title, ece=0.1, ax=ax),
+    "confidence": lambda ax, f, title="": plots.plot_confidence(f["y"], f["p"], title=title, ax=ax),
+    "referral": lambda ax, f, title="": plots.plot_referral({"ts": f["curve"]}, title=title, chosen=0.5, ax=ax),
+    "risk": lambda ax, f, title="": plots.plot_risk_coverage(
+        {"ts": risk_of(f["curve"])}, title=title, chosen=0.5, ax=ax
+    ),
+    "temperature": lambda ax, f, title="": plots.plot_temperature(f["h"], f["y"], title=title, chosen={"ts": 2}, ax=ax),
+    "theta": lambda ax, f, title="": plots.plot_theta(f["ats"], title=title, ax=ax),
+    "posterior": lambda ax, f, title="": plots.plot_posterior(f["bayes"], title=title, ax=ax),
+    "joint": lambda ax, f, title="": plots.plot_posterior(f["bayes"], f["sketch"], title=title, ax=ax),
+    "comparison": lambda ax, f, title="": plots.plot_comparison(f["rows"], title=title, ax=ax),
 }
 every = pytest.mark.parametrize("what", list(DRAWN))
 
@@ -135,10 +136,38 @@ def test_letters_are_large_enough_to_read(what, fitted):
 
 
 @every
-@pytest.mark.parametrize("wrong", [None, Figure(), 3])
+@pytest.mark.parametrize("wrong", [Figure(), 3])
 def test_axes_are_needed(what, wrong, fitted):
-    with pytest.raises(InputTypeError, match=r"ax: expected a matplotlib Axes, got (None|Figure|int); .*\[ax\] ="):
+    with pytest.raises(InputTypeError, match=r"ax: expected a matplotlib Axes, got (Figure|int)\. Use \[ax\] ="):
         DRAWN[what](wrong, fitted)
+
+
+@every
+def test_without_axes_there_are_new_ones(what, fitted):
+    from matplotlib import pyplot
+
+    ax = DRAWN[what](None, fitted, "a title")
+    assert isinstance(ax, mpl.axes.Axes)
+    assert ax.get_title() == "a title"
+    assert pyplot.get_fignums() == []  # no notebook
+
+
+def test_the_order_of_version_0_1_is_refused(fitted):
+    ax = Figure().subplots()
+    for name in plots.__all__:
+        if name.startswith("plot_"):
+            more = [fitted["p"]] * 2 if name == "plot_before_after" else []
+            with pytest.raises(InputTypeError, match=r"got a matplotlib Axes\. Use the keyword: ax=ax"):
+                getattr(plots, name)(ax, *more)
+    assert not ax.lines
+
+
+def test_names_of_version_0_1_name_the_new_ones():
+    for old, new in plots.FORMER_NAMES.items():
+        with pytest.raises(AttributeError, match=f"attemper.plots.{old} is plot_"):
+            getattr(plots, old)
+        assert callable(getattr(plots, new.partition("(")[0]))
+    assert not hasattr(plots, "plot_nothing")
 
 
 @every
@@ -163,10 +192,10 @@ def test_any_title_is_shown_as_it_is(what, title, fitted):
 @pytest.mark.parametrize("name", ODD)
 def test_any_name_is_shown_and_none_breaks_the_picture(name, fitted):
     axes = plots.new_axes(4)
-    plots.referral_curve(axes[0], {name: fitted["curve"]}, chosen={name: 0.5})
-    plots.risk_coverage(axes[1], {name: risk_of(fitted["curve"])})
-    plots.temperature_curve(axes[2], fitted["h"], fitted["y"], chosen={name: 1.5})
-    plots.comparison(axes[3], [Row(name, metrics={"nll": 0.5})])
+    plots.plot_referral({name: fitted["curve"]}, chosen={name: 0.5}, ax=axes[0])
+    plots.plot_risk_coverage({name: risk_of(fitted["curve"])}, ax=axes[1])
+    plots.plot_temperature(fitted["h"], fitted["y"], chosen={name: 1.5}, ax=axes[2])
+    plots.plot_comparison([Row(name, metrics={"nll": 0.5})], ax=axes[3])
     axes[0].figure.canvas.draw()
     shown = styles.plain(name)
     assert len(shown) < 60
@@ -218,10 +247,10 @@ def test_the_picture_is_written_whole(case, tmp_path, ending):
 
 def test_before_and_after_without_bins(case, tmp_path):
     plots.save_before_and_after(tmp_path / "bins.svg", *case)
-    plots.save_before_and_after(tmp_path / "corp.svg", *case, kind="corp")
+    plots.save_before_and_after(tmp_path / "corp.svg", *case, n_bins=None)
     assert (tmp_path / "bins.svg").read_bytes() != (tmp_path / "corp.svg").read_bytes()
-    with pytest.raises(InputError, match="kind='smooth'"):
-        plots.save_before_and_after(tmp_path / "a.svg", *case, kind="smooth")
+    with pytest.raises(InputError, match="n_bins='smooth'"):
+        plots.save_before_and_after(tmp_path / "a.svg", *case, n_bins="smooth")
 
 
 def test_pyplot_is_left_alone(case, tmp_path):
@@ -304,7 +333,7 @@ def test_the_diagram_draws_the_table(case):
     scores, _ = case
     table = metrics.reliability(scores.labels, ScaleMap(1.0).apply(scores.logits))
     [ax] = plots.new_axes()
-    plots.reliability_diagram(ax, table, title="before", ece=Estimate(0.1234, 0.1, 0.15))
+    plots.plot_reliability(table, title="before", ece=Estimate(0.1234, 0.1, 0.15), ax=ax)
     filled = table.weight > 0
     bars = bars_of(ax, styles.RIGHT)
     np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])
@@ -325,7 +354,7 @@ def test_the_diagram_draws_the_curve_without_bins(fitted):
     curve = metrics.corp_reliability(fitted["y"], fitted["p"], n_resamples=20)
     parts = metrics.decompose(fitted["y"], fitted["p"], kind="top", confidence_level=0.95, n_resamples=20)
     [ax] = plots.new_axes()
-    plots.reliability_diagram(ax, curve, ece=0.1, parts=parts)
+    plots.plot_reliability(curve, ece=0.1, parts=parts, ax=ax)
     drawn = line_of(ax, "isotonic regression")
     np.testing.assert_array_equal(drawn.get_xydata(), np.column_stack([curve.confidence, curve.accuracy]))
     [band] = ax.collections
@@ -339,7 +368,7 @@ def test_the_diagram_draws_the_curve_without_bins(fitted):
     assert max(heights) == pytest.approx(0.12)
     [ax] = plots.new_axes()
     around = metrics.corp_reliability([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], band="confidence", n_resamples=5)
-    plots.reliability_diagram(ax, around, counts=False, parts=metrics.decompose([0], [[0.9, 0.1]]))
+    plots.plot_reliability(around, counts=False, parts=metrics.decompose([0], [[0.9, 0.1]]), ax=ax)
     assert not ax.patches
     assert line_of(ax, "isotonic regression").get_marker() == "o"  # few points
     assert ax.collections[0].get_label() == "confidence band"
@@ -348,42 +377,95 @@ def test_the_diagram_draws_the_curve_without_bins(fitted):
 
 def test_numbers_of_samples_are_left_out_on_request_and_where_there_is_no_room(fitted):
     [ax] = plots.new_axes()
-    plots.reliability_diagram(ax, fitted["table"], counts=False)
+    plots.plot_reliability(fitted["table"], counts=False, ece=False, ax=ax)
     assert not ax.texts
     narrow = metrics.reliability(fitted["y"], fitted["p"], n_bins=20, strategy="quantile")
-    plots.reliability_diagram(ax, narrow)
+    plots.plot_reliability(narrow, ax=ax)
     assert 0 < len(ax.texts) < 20
+
+
+def test_one_call_draws_what_the_table_draws(fitted):
+    y, p = fitted["y"], fitted["p"]
+    scores = Scores.from_logits(fitted["h"], y)
+    for options in ({}, {"n_bins": 5, "strategy": "quantile"}, {"kind": "full"}):
+        table = metrics.reliability(y, p, **options)
+        drawn = [plots.plot_reliability(table), plots.plot_reliability(y, p, **options)]
+        drawn.append(plots.plot_reliability(scores, **options))
+        for ax in drawn:
+            bars = [(bar.get_x(), bar.get_height()) for bar in bars_of(ax, styles.RIGHT)]
+            expected = np.stack([table.edges[:-1], table.accuracy], axis=1)[table.weight > 0]
+            np.testing.assert_allclose(bars, expected, rtol=1e-6)
+        if "kind" not in options:
+            assert f"ECE {100 * metrics.ece(y, p, **options):.1f} %" in [text.get_text() for text in drawn[1].texts]
+    assert plots.plot_reliability(y, p, kind="full").get_xlabel() == "predicted probability"
+    assert not plots.plot_reliability(y, p, ece=False, counts=False).texts
+    without = plots.plot_reliability(y, p, n_bins=None, n_resamples=20)
+    np.testing.assert_array_equal(line_of(without, "isotonic regression").get_xdata(), fitted["corp"].confidence)
+    with pytest.raises(InputError, match="table: it is computed already; pass no probs"):
+        plots.plot_reliability(fitted["table"], p)
+
+
+@pytest.mark.parametrize(
+    ("draw_it", "compute"),
+    [
+        (plots.plot_referral, metrics.referral_curve),
+        (plots.plot_risk_coverage, metrics.risk_coverage_curve),
+    ],
+)
+def test_one_call_draws_the_curves(draw_it, compute, fitted):
+    y, p, after = fitted["y"], fitted["p"], fitted["bayes"].predict_proba(fitted["h"])
+    curves = {"none": compute(y, p), "bayes": compute(y, after)}
+    one, two = draw_it(curves), draw_it(y, {"none": p, "bayes": after})
+    assert words(one)[-2:] == words(two)[-2:] == ["uncalibrated", "bayes"]
+    for a, b in zip(one.lines, two.lines, strict=True):
+        np.testing.assert_array_equal(a.get_xydata(), b.get_xydata())
+    weights = np.arange(len(y)) + 1.0
+    alone = draw_it(y, p, sample_weight=weights)
+    expected = draw_it(compute(y, p, sample_weight=weights))
+    np.testing.assert_array_equal(alone.lines[-1].get_xydata(), expected.lines[-1].get_xydata())
+    assert alone.get_legend() is None or words(alone) == ["chance"]  # the only line needs no name
+    assert words(draw_it(y, p, chosen=0.5))[-1] == "t = 0.5"
+    with pytest.raises(InputError, match="curves: they are computed already; pass no probs"):
+        draw_it(curves, p)
 
 
 def test_bins_without_samples_stay_empty():
     table = metrics.reliability([0, 0], np.array([[0.9, 0.1], [0.05, 0.95]]))
     ax = Figure().subplots()
-    plots.reliability_diagram(ax, table)
+    plots.plot_reliability(table, ax=ax)
     assert len([p for p in ax.patches if p.get_hatch()]) == (table.weight > 0).sum() < 3
 
 
 def test_a_table_for_each_class_is_refused(fitted):
     table = metrics.reliability(fitted["y"], fitted["p"], kind="classwise")
     with pytest.raises(InputError, match="class-wise one of 4 classes"):
-        plots.reliability_diagram(Figure().subplots(), table)
+        plots.plot_reliability(table, ax=Figure().subplots())
 
 
 def test_before_and_after_stand_side_by_side(fitted):
-    axes = plots.new_axes(2, width=7.2)
-    after = replace(fitted["table"], accuracy=fitted["table"].confidence)
-    assert plots.reliability_before_after(axes, fitted["table"], after, ece=(0.1, 0.02), titles=("a", "b")) is axes
+    y, p, after = fitted["y"], fitted["p"], fitted["bayes"].predict_proba(fitted["h"])
+    axes = plots.plot_before_after(y, p, after, titles=("a", "b"))
     assert [ax.get_title() for ax in axes] == ["a", "b"]
-    assert [ax.texts[-1].get_text() for ax in axes] == ["ECE 10.0 %", "ECE 2.0 %"]
+    errors = [100 * metrics.ece(y, probs) for probs in (p, after)]
+    assert [ax.texts[-1].get_text() for ax in axes] == [f"ECE {error:.1f} %" for error in errors]
     assert words(axes[0]) == ["accuracy", "gap", "interval"]
-    np.testing.assert_allclose([p.get_height() for p in axes[1].patches if p.get_hatch()], 0)
+    table = metrics.reliability(y, after)
+    np.testing.assert_allclose(
+        [bar.get_height() for bar in bars_of(axes[1], styles.RIGHT)], table.accuracy[table.weight > 0]
+    )
+    own = plots.new_axes(2, width=7.2)
+    without = plots.plot_before_after(y, p, after, ece=(0.1, False), counts=False, n_bins=None, axes=own)
+    assert list(without) == own
+    assert [[text.get_text() for text in ax.texts] for ax in own] == [["ECE 10.0 %"], []]
+    assert line_of(own[1], "isotonic regression")
     with pytest.raises(InputError, match="axes: expected two, got 1"):
-        plots.reliability_before_after(axes[:1], fitted["table"], after)
+        plots.plot_before_after(y, p, after, axes=own[:1])
 
 
 def test_the_histogram_counts_right_and_wrong_answers(fitted):
     ax = Figure().subplots()
     p, y = fitted["p"], fitted["y"]
-    plots.confidence_histogram(ax, y, p, n_bins=10)
+    plots.plot_confidence(y, p, n_bins=10, ax=ax)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(11) / 10
     for of, bars in ((right, bars_of(ax, styles.RIGHT)), (~right, [p for p in ax.patches if p.get_hatch()])):
@@ -397,8 +479,8 @@ def test_the_histogram_counts_right_and_wrong_answers(fitted):
 def test_the_histogram_counts_weights_as_repeats(fitted):
     one, two = Figure().subplots(1, 2)
     rows = np.repeat(np.arange(300), 1 + np.arange(300) % 3)
-    plots.confidence_histogram(one, fitted["y"], fitted["p"], sample_weight=1 + np.arange(300) % 3)
-    plots.confidence_histogram(two, fitted["y"][rows], fitted["p"][rows])
+    plots.plot_confidence(fitted["y"], fitted["p"], sample_weight=1 + np.arange(300) % 3, ax=one)
+    plots.plot_confidence(fitted["y"][rows], fitted["p"][rows], ax=two)
     np.testing.assert_allclose([p.get_height() for p in one.patches], [p.get_height() for p in two.patches])
 
 
@@ -406,8 +488,8 @@ def test_curves_are_drawn_as_they_are(fitted):
     one, two = Figure().subplots(1, 2)
     curve = fitted["curve"]
     at = curve.threshold.searchsorted(0.7, side="right") - 1
-    plots.referral_curve(one, {"none": curve, "mine": curve}, thresholds=np.arange(21) / 20, chosen={"mine": 0.7})
-    plots.risk_coverage(two, {"none": risk_of(curve)}, chosen=0.7)
+    plots.plot_referral({"none": curve, "mine": curve}, thresholds=np.arange(21) / 20, chosen={"mine": 0.7}, ax=one)
+    plots.plot_risk_coverage({"none": risk_of(curve)}, chosen=0.7, ax=two)
     for ax, label, x, y in (
         (one, "mine (t = 0.7)", curve.correct_decided, curve.errors_referred),
         (two, "uncalibrated (t = 0.7)", 1 - curve.referred, curve.error_rate_decided),
@@ -427,21 +509,24 @@ def test_curves_are_drawn_as_they_are(fitted):
 
 def test_curves_that_make_no_sense_are_refused(fitted):
     ax = Figure().subplots()
-    for wrong in ({}, fitted["curve"], [fitted["curve"]]):
+    for wrong in ({}, {"ts": fitted["p"]}):
         with pytest.raises(InputError, match="curves: expected names and curves"):
-            plots.referral_curve(ax, wrong)
+            plots.plot_referral(wrong, ax=ax)
+    with pytest.raises(InputError):
+        plots.plot_referral([fitted["curve"]], ax=ax)
     with pytest.raises(InputError, match=r"chosen: expected names of the curves, .* got 'b'"):
-        plots.referral_curve(ax, {"a": fitted["curve"]}, chosen={"b": 0.5})
+        plots.plot_referral({"a": fitted["curve"]}, chosen={"b": 0.5}, ax=ax)
     for t in (-0.1, 1.5, np.nan):
         with pytest.raises(InputError, match=r"chosen=.*: expected a number from 0 to 1"):
-            plots.risk_coverage(ax, {"a": risk_of(fitted["curve"])}, chosen=t)
+            plots.plot_risk_coverage({"a": risk_of(fitted["curve"])}, chosen=t, ax=ax)
+    assert not ax.lines
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_nll_and_ece_are_those_of_the_metrics(fitted, apart):
     h, y = fitted["h"], fitted["y"]
     ax, *more = Figure().subplots(1, 2) if apart else [Figure().subplots()]
-    plots.temperature_curve(ax, h, y, t_range=(0.5, 4), chosen={"ts": 6.0}, ece_ax=more[0] if apart else None)
+    plots.plot_temperature(h, y, t_range=(0.5, 4), chosen={"ts": 6.0}, ece_ax=more[0] if apart else None, ax=ax)
     other = twin_of(ax)
     for axis, label, value in (
         (ax, "NLL", lambda p: metrics.nll(y, p)),
@@ -463,9 +548,9 @@ def test_scores_bring_weights_and_masks(fitted):
     h[:100, 3] = np.where(y[:100] == 3, h[:100, 3], -np.inf)
     one, two = Figure().subplots(1, 2)
     w = 1.0 + np.arange(300) % 2
-    plots.temperature_curve(one, Scores.from_logits(h, y, sample_weight=w))
+    plots.plot_temperature(Scores.from_logits(h, y, sample_weight=w), ax=one)
     rows = np.repeat(np.arange(300), w.astype(int))
-    plots.temperature_curve(two, h[rows], y[rows])
+    plots.plot_temperature(h[rows], y[rows], ax=two)
     np.testing.assert_allclose(one.lines[0].get_ydata(), two.lines[0].get_ydata())
 
 
@@ -474,22 +559,22 @@ def test_temperatures_that_make_no_sense_are_refused(fitted):
     h, y = fitted["h"], fitted["y"]
     for t in (0, -1, np.inf, np.nan, None, "2"):
         with pytest.raises(InputError, match=r"chosen: the T of 'ts'=.*: expected a positive number"):
-            plots.temperature_curve(ax, h, y, chosen={"ts": t})
+            plots.plot_temperature(h, y, chosen={"ts": t}, ax=ax)
     with pytest.raises(InputError, match="expected names and temperatures"):
-        plots.temperature_curve(ax, h, y, chosen=2.0)
+        plots.plot_temperature(h, y, chosen=2.0, ax=ax)
     with pytest.raises(InputError, match="expected labels, got none"):
-        plots.temperature_curve(ax, h)
+        plots.plot_temperature(h, ax=ax)
     with pytest.raises(InputError, match="a Scores has its own"):
-        plots.temperature_curve(ax, Scores.from_logits(h, y), y)
+        plots.plot_temperature(Scores.from_logits(h, y), y, ax=ax)
     with pytest.raises(InputError, match="t_range"):
-        plots.temperature_curve(ax, h, y, t_range=(2, 1))
+        plots.plot_temperature(h, y, t_range=(2, 1), ax=ax)
     assert not ax.lines
 
 
 @pytest.mark.parametrize("t_range", [(0.3, 5), (1.21, 1.24), (1e-3, 1e3), (0.01, 1e8)])
 def test_some_temperatures_are_written_on_the_axis(t_range, fitted):
     [ax] = plots.new_axes()
-    plots.temperature_curve(ax, fitted["h"], fitted["y"], t_range=t_range)
+    plots.plot_temperature(fitted["h"], fitted["y"], t_range=t_range, ax=ax)
     ax.figure.canvas.draw()
     shown = [float(tick.get_text()) for tick in ax.get_xticklabels() if tick.get_text()]
     assert 2 <= len(shown) <= 12
@@ -499,7 +584,7 @@ def test_some_temperatures_are_written_on_the_axis(t_range, fitted):
 def test_the_theta_path_is_drawn_as_it_is(fitted, theta):
     ats = AttendedTemperatureScaling(theta=theta).fit(fitted["h"], fitted["y"])
     ax = Figure().subplots()
-    plots.theta_path(ax, ats)
+    plots.plot_theta(ats, ax=ax)
     other = twin_of(ax)
     np.testing.assert_array_equal(line_of(ax, "T(θ)").get_xydata().T, [ats.path_.theta, ats.path_.temperature])
     np.testing.assert_array_equal(line_of(other, "NLL at T(θ)").get_xydata().T, [ats.path_.theta, ats.path_.nll])
@@ -510,7 +595,7 @@ def test_the_theta_path_is_drawn_as_it_is(fitted, theta):
 def test_the_posterior_of_t_is_that_of_the_fit(fitted):
     bayes = fitted["bayes"]
     ax = Figure().subplots()
-    plots.posterior(ax, bayes)
+    plots.plot_posterior(bayes, ax=ax)
     t, density = ax.lines[0].get_data()
     assert np.trapezoid(density, t) == pytest.approx(1, abs=0.01)
     [area] = ax.collections
@@ -546,7 +631,7 @@ def test_the_joint_posterior_has_the_marginals_of_the_fit(noise):
 def test_the_regions_hold_what_they_say(fitted):
     bayes = fitted["bayes"]
     ax = Figure().subplots()
-    plots.posterior(ax, bayes, fitted["sketch"])
+    plots.plot_posterior(bayes, fitted["sketch"], ax=ax)
     t, rate, weight, _ = joint.joint(bayes, fitted["sketch"])
     points = np.stack(np.meshgrid(t, 100 * rate, indexing="ij"), axis=-1).reshape(-1, 2)
     outline = ax.collections[1]
@@ -560,41 +645,41 @@ def test_what_has_no_joint_posterior_is_told(fitted):
     ax = Figure().subplots()
     clean = BayesianTemperatureScaling().fit(h, y)
     with pytest.raises(InputError, match="labels='clean', noise='auto' there is no single rate of noise"):
-        plots.posterior(ax, clean, sketch)
+        plots.plot_posterior(clean, sketch, ax=ax)
     auto = BayesianTemperatureScaling(labels="noisy")
     with pytest.raises(InputError, match="knows more than a sketch: use noise='uniform'"):
-        plots.posterior(ax, auto.fit(h, y), sketch)
-    plots.posterior(ax, auto.fit_sketch(sketch), sketch)
+        plots.plot_posterior(auto.fit(h, y), sketch, ax=ax)
+    plots.plot_posterior(auto.fit_sketch(sketch), sketch, ax=ax)
     for other in (Sketch.of(h[:200], y[:200]), Sketch.of(h, y, t_range=(2, 20))):
         with pytest.raises(InputError, match="sketch: expected that of the validation data and the t_range of the fit"):
-            plots.posterior(ax, fitted["bayes"], other)
+            plots.plot_posterior(fitted["bayes"], other, ax=ax)
     with pytest.raises(InputError, match="made without the 'similar' part"):
-        plots.posterior(ax, fitted["bayes"], Sketch.of(h, y, parts=["uniform"]))
+        plots.plot_posterior(fitted["bayes"], Sketch.of(h, y, parts=["uniform"]), ax=ax)
     with pytest.raises(InputTypeError, match="sketch: expected a Sketch, got ndarray"):
-        plots.posterior(ax, fitted["bayes"], h)
+        plots.plot_posterior(fitted["bayes"], h, ax=ax)
 
 
 def test_calibrators_are_fitted_and_of_the_kind_that_has_it(fitted):
     ax = Figure().subplots()
     for draw_it, kind in (
-        (plots.theta_path, AttendedTemperatureScaling),
-        (plots.posterior, BayesianTemperatureScaling),
+        (plots.plot_theta, AttendedTemperatureScaling),
+        (plots.plot_posterior, BayesianTemperatureScaling),
     ):
         with pytest.raises(NotFittedError, match="not fitted yet"):
-            draw_it(ax, kind())
+            draw_it(kind(), ax=ax)
         with pytest.raises(InputTypeError, match=f"expected a fitted {kind.__name__}, got TemperatureScaling"):
-            draw_it(ax, TemperatureScaling())
+            draw_it(TemperatureScaling(), ax=ax)
     assert not ax.lines
 
 
 def test_a_calibrator_from_a_file_is_drawn_too(fitted, tmp_path):
     import attemper
 
-    for name, draw_it in (("ats", plots.theta_path), ("bayes", plots.posterior)):
+    for name, draw_it in (("ats", plots.plot_theta), ("bayes", plots.plot_posterior)):
         fitted[name].save(tmp_path / "a.json")
         one, two = Figure().subplots(1, 2)
-        draw_it(one, fitted[name])
-        draw_it(two, attemper.load(tmp_path / "a.json"))
+        draw_it(fitted[name], ax=one)
+        draw_it(attemper.load(tmp_path / "a.json"), ax=two)
         for a, b in zip(one.lines, two.lines):
             np.testing.assert_array_equal(a.get_xydata(), b.get_xydata())
 
@@ -607,7 +692,7 @@ def test_methods_stand_one_below_the_other():
         Row("matrix", failure="too many"),
         Row("bayes", metrics={"nll": 0.6, "accuracy": 0.7}),
     )
-    plots.comparison(ax, Comparison(rows, "bayes", "Use bayes."))
+    plots.plot_comparison(Comparison(rows, "bayes", "Use bayes."), ax=ax)
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["uncalibrated", "isotonic", "matrix", "bayes"]
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ax.lines[:4]] == [
         (0.7, 0.9, 0, 0),
@@ -618,22 +703,24 @@ def test_methods_stand_one_below_the_other():
     assert ax.lines[4].get_xdata()[0] == 0.6  # the best
     assert [(text.get_text(), text.get_position()[1]) for text in ax.texts] == [("infinite", 1), ("no result", 2)]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]  # from top to bottom
-    plots.comparison(marked := Figure().subplots(), Comparison(rows, "bayes", "Use bayes.", confidence_set=("bayes",)))
+    plots.plot_comparison(
+        Comparison(rows, "bayes", "Use bayes.", confidence_set=("bayes",)), ax=(marked := Figure().subplots())
+    )
     assert [line.get_markerfacecolor() == "white" for line in marked.lines if line.get_marker() != "None"] == [
         True,
         False,
     ]
-    plots.comparison(other := Figure().subplots(), rows, metric="accuracy")
+    plots.plot_comparison(rows, metric="accuracy", ax=(other := Figure().subplots()))
     assert other.lines[-1].get_xdata()[0] == 0.7
     with pytest.raises(InputError, match="metric='f1': expected one of 'nll', 'accuracy'"):
-        plots.comparison(ax, rows, metric="f1")
+        plots.plot_comparison(rows, metric="f1", ax=ax)
     with pytest.raises(InputError, match=r"rows: expected what .* got none"):
-        plots.comparison(ax, [])
+        plots.plot_comparison([], ax=ax)
 
 
 def test_methods_that_all_failed_are_still_a_picture():
     [ax] = plots.new_axes()
-    plots.comparison(ax, [Row("ts", failure="no"), Row("ats", failure="no")])
+    plots.plot_comparison([Row("ts", failure="no"), Row("ats", failure="no")], ax=ax)
     ax.figure.canvas.draw()
     assert [text.get_text() for text in ax.texts] == ["no result"] * 2
 
@@ -649,13 +736,13 @@ def test_small_and_one_sided_data_can_be_drawn(case):
     h, y = case
     p = ScaleMap(1.0).apply(h)
     axes = plots.new_axes(2, 3)
-    plots.reliability_diagram(axes[0], metrics.reliability(y, p))
-    plots.confidence_histogram(axes[1], y, p)
-    plots.temperature_curve(axes[2], h, y)
-    plots.theta_path(axes[3], AttendedTemperatureScaling().fit(h, y))
+    plots.plot_reliability(metrics.reliability(y, p), ax=axes[0])
+    plots.plot_confidence(y, p, ax=axes[1])
+    plots.plot_temperature(h, y, ax=axes[2])
+    plots.plot_theta(AttendedTemperatureScaling().fit(h, y), ax=axes[3])
     bayes = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y)
-    plots.posterior(axes[4], bayes)
-    plots.posterior(axes[5], bayes, Sketch.of(h, y))
+    plots.plot_posterior(bayes, ax=axes[4])
+    plots.plot_posterior(bayes, Sketch.of(h, y), ax=axes[5])
     axes[0].figure.canvas.draw()
 
 
@@ -665,8 +752,8 @@ def test_one_sample_of_two_classes_can_be_drawn(label, tmp_path):
     scores = Scores.from_logits([[2.0, 0.5]], [label])
     plots.save_before_and_after(tmp_path / "a.png", scores, BayesianTemperatureScaling().fit(scores))
     axes = plots.new_axes(2)
-    plots.temperature_curve(axes[0], scores)
-    plots.risk_coverage(axes[1], {"a": RiskCoverage(np.zeros(1), np.ones(1), np.full(1, float(label)))})
+    plots.plot_temperature(scores, ax=axes[0])
+    plots.plot_risk_coverage({"a": RiskCoverage(np.zeros(1), np.ones(1), np.full(1, float(label)))}, ax=axes[1])
     axes[0].figure.canvas.draw()
 
 
@@ -674,20 +761,20 @@ def test_torch_tensors_are_drawn_as_arrays_are(fitted):
     h, y = torch.tensor(fitted["h"], requires_grad=True), torch.tensor(fitted["y"])
     p = torch.softmax(h, 1)
     for draw_it, one, other in (
-        (plots.confidence_histogram, (fitted["y"], fitted["p"]), (y, p)),
-        (plots.temperature_curve, (fitted["h"], fitted["y"]), (h, y)),
-        (plots.reliability_diagram, (fitted["table"],), (metrics.reliability(y, p),)),
+        (plots.plot_confidence, (fitted["y"], fitted["p"]), (y, p)),
+        (plots.plot_temperature, (fitted["h"], fitted["y"]), (h, y)),
+        (plots.plot_reliability, (fitted["table"],), (metrics.reliability(y, p),)),
     ):
         first, second = Figure().subplots(1, 2)
-        draw_it(first, *one)
-        draw_it(second, *other)
+        draw_it(*one, ax=first)
+        draw_it(*other, ax=second)
         for a, b in zip(first.lines, second.lines):
             np.testing.assert_allclose(a.get_xydata(), b.get_xydata(), rtol=1e-6)
         for a, b in zip(first.patches, second.patches):
             np.testing.assert_allclose(a.get_bbox().get_points(), b.get_bbox().get_points(), atol=1e-6)
     curve = RiskCoverage(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.5]), torch.tensor([0.2, 0.1]))
     ax = Figure().subplots()
-    plots.risk_coverage(ax, {"torch": curve}, chosen=0.5)
+    plots.plot_risk_coverage({"torch": curve}, chosen=0.5, ax=ax)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [20, 10])
 
 
@@ -699,12 +786,15 @@ def test_a_notebook_shows_what_is_drawn(tmp_path):
 
     cell = """
 import numpy as np
-from attemper import metrics, plots
+import attemper
+from attemper import plots
 rng = np.random.default_rng(0)
 p = rng.dirichlet(np.ones(3), 200)
-[ax] = plots.new_axes()
-plots.reliability_diagram(ax, metrics.reliability(p.argmax(axis=1), p))
-done = True
+plots.plot_reliability(p.argmax(axis=1), p)
+try:
+    plots.plot_reliability([0], p)
+except attemper.InputError:
+    done = True
 """
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     with warnings.catch_warnings():

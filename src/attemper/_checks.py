@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from attemper.errors import InputError, InputTypeError, names_flags, setting
 
-__all__ = ["fraction", "number", "one_of", "positive", "renamed", "same_classes", "whole"]
+__all__ = ["fraction", "number", "one_of", "positive", "renamed", "same_classes", "since_0_2", "whole"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -100,6 +100,17 @@ def same_classes(expected: int | None, got: int, *, of: str, where: str) -> None
     """
     if expected not in (None, got):
         raise InputError(f"{where}: expected {expected} classes, as {of} has, got {got}")
+
+
+def since_0_2(module: str, name: str, names: Mapping[str, str]) -> AttributeError:
+    """Return the error for a name that a module does not have: an old one names the new one.
+
+    >>> since_0_2("attemper.plots", "theta_path", {"theta_path": "plot_theta(ats, ax=ax)"})
+    AttributeError('attemper.plots.theta_path is plot_theta(ats, ax=ax) since version 0.2.0')
+    """
+    if name in names:
+        return AttributeError(f"{module}.{name} is {names[name]} since version 0.2.0")
+    return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 def renamed(**names: str) -> Callable[[Function], Function]:

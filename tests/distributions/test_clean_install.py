@@ -26,7 +26,7 @@ COMMANDS = [
     ("ray", ["fit", "val.npz", "--method", "ts", "--engine", "ray"]),
 ]
 STATEMENTS = [
-    ("plots", "from attemper import plots; plots.reliability_diagram([[2.0, 0.0]] * 9, [0] * 9)"),
+    ("plots", "from attemper import plots; plots.plot_reliability([0] * 9, [[0.9, 0.1]] * 9)"),
     ("torch", "import attemper.torch.losses"),
     ("torch", "import attemper.torch.rows"),
     ("torch", "from attemper.torch import DeepEnsemble; DeepEnsemble([None])"),

@@ -1,41 +1,58 @@
 """Computed data drawn on matplotlib Axes. Nothing global is read or changed.
 
-Every function takes the Axes to draw on, then what to draw, and returns the Axes.
+Every ``plot_…`` function takes the data first, as metrics and calibrators do, draws on ``ax=`` or on new Axes, and
+returns the Axes. A notebook shows them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
-from attemper._checks import one_of
+from attemper._checks import since_0_2
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import Scores, labelled
 from attemper.errors import require
 from attemper.maps import ScaleMap
-from attemper.metrics import CorpReliability, Reliability, corp_reliability, ece, reliability
-from attemper.plots.curves import referral_curve, risk_coverage
-from attemper.plots.diagram import confidence_histogram, reliability_before_after, reliability_diagram
-from attemper.plots.forest import comparison
-from attemper.plots.joint import posterior
+from attemper.metrics import ece
+from attemper.metrics.bins import Bins
+from attemper.plots.curves import plot_referral, plot_risk_coverage
+from attemper.plots.diagram import plot_before_after, plot_confidence, plot_reliability
+from attemper.plots.forest import plot_comparison
+from attemper.plots.joint import plot_posterior
 from attemper.plots.sheet import check_format, new_axes, save
-from attemper.plots.temperatures import temperature_curve, theta_path
+from attemper.plots.temperatures import plot_temperature, plot_theta
 
 __all__ = [
-    "comparison",
-    "confidence_histogram",
     "new_axes",
-    "posterior",
-    "referral_curve",
-    "reliability_before_after",
-    "reliability_diagram",
-    "risk_coverage",
+    "plot_before_after",
+    "plot_comparison",
+    "plot_confidence",
+    "plot_posterior",
+    "plot_referral",
+    "plot_reliability",
+    "plot_risk_coverage",
+    "plot_temperature",
+    "plot_theta",
     "save",
     "save_before_and_after",
-    "temperature_curve",
-    "theta_path",
 ]
+
+FORMER_NAMES = {
+    "comparison": "plot_comparison(rows, ax=ax)",
+    "confidence_histogram": "plot_confidence(labels, probs, ax=ax)",
+    "posterior": "plot_posterior(bayes, ax=ax)",
+    "referral_curve": "plot_referral(curves, ax=ax)",
+    "reliability_before_after": "plot_before_after(labels, before, after, axes=axes)",
+    "reliability_diagram": "plot_reliability(table, ax=ax)",
+    "risk_coverage": "plot_risk_coverage(curves, ax=ax)",
+    "temperature_curve": "plot_temperature(logits, labels, ax=ax)",
+    "theta_path": "plot_theta(ats, ax=ax)",
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise since_0_2(__name__, name, FORMER_NAMES)
 
 
 def save_before_and_after(
@@ -43,11 +60,11 @@ def save_before_and_after(
     scores: Scores,
     calibrator: Calibrator,
     *,
-    kind: Literal["bins", "corp"] = "bins",
+    n_bins: Bins | None = 15,
 ) -> None:
     """Write a picture of the reliability before and after a calibration (.png, .svg or .pdf).
 
-    ``kind``: in bins, or without, as a CORP diagram (`attemper.metrics.corp_reliability`).
+    ``n_bins=None`` draws without bins, a CORP diagram (`attemper.metrics.corp_reliability`).
 
     >>> import tempfile
     >>> from attemper import TemperatureScaling, datasets
@@ -59,12 +76,14 @@ def save_before_and_after(
     """
     require("matplotlib", extra="plots", why="to draw")
     check_format(path)
-    one_of("kind", kind, ("bins", "corp"))
     known = labelled(scores)
-    given = (ScaleMap(1.0).apply(known.logits), calibrator.predict_proba(known))
-    table_of: Callable[..., Reliability | CorpReliability] = reliability if kind == "bins" else corp_reliability
-    tables = [table_of(known.labels, probs, sample_weight=known.weights) for probs in given]
-    errors = [ece(known.labels, probs, sample_weight=known.weights) for probs in given]
-    axes = new_axes(2, width=7.2, height=3.7)
-    reliability_before_after(axes, *tables, ece=(errors[0], errors[1]))
+    before, after = ScaleMap(1.0).apply(known.logits), calibrator.predict_proba(known)
+    errors = [ece(known.labels, probs, sample_weight=known.weights) for probs in (before, after)]
+    axes = plot_before_after(
+        *(known.labels, before, after),
+        n_bins=n_bins,
+        ece=(errors[0], errors[1]),
+        sample_weight=known.weights,
+        axes=new_axes(2, width=7.2, height=3.7),
+    )
     save(path, axes[0])

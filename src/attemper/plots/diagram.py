@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attemper.errors import InputError
-from attemper.metrics import CorpReliability, Decomposition, Estimate, Reliability, reliability
+from attemper.metrics import CorpReliability, Decomposition, Estimate, Reliability, corp_reliability, reliability
 from attemper.metrics.bins import Bins
-from attemper.plots.sheet import drawing
+from attemper.plots.sheet import check_order, drawn_on, new_axes
 from attemper.plots.styles import AMISS, BLUE, DARK, GREY, LEGEND, RIGHT, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["confidence_histogram", "reliability_before_after", "reliability_diagram"]
+__all__ = ["plot_before_after", "plot_confidence", "plot_reliability"]
 
+PER_CLASS = ("binary", "full")  # kinds that look at the probabilities of classes, not at the prediction
 MARKED = 40  # points of a curve, at most, that are marked
 HISTOGRAM_BINS, HISTOGRAM_HEIGHT = 40, 0.12
 ROOM = 6.0  # points that the number of a bin takes
@@ -26,17 +27,19 @@ PLAIN: dict[str, Any] = {"align": "edge", "color": RIGHT, "edgecolor": "0.35", "
 HATCHED: dict[str, Any] = {"align": "edge", "edgecolor": AMISS, "hatch": "/////", "linewidth": 0.8}
 
 
-@drawing
-def reliability_diagram(
-    ax: Axes,
-    table: Reliability | CorpReliability,
+def plot_reliability(
+    labels: ArrayLike | Any,
+    probs: ArrayLike | Any = None,
     *,
-    title: str = "",
+    n_bins: Bins | None = 15,
     counts: bool = True,
-    ece: float | Estimate | None = None,
+    ece: float | Estimate | bool = True,
     parts: Decomposition | None = None,
-) -> None:
-    """Draw a reliability table, in bins or without.
+    ax: Axes | None = None,
+    title: str = "",
+    **options: Any,
+) -> Axes:
+    """Draw a reliability diagram: accuracy against confidence, in bins or without.
 
     In bins, bars are the accuracy of each bin, the band on them its interval; the hatched part is the gap to the mean
     confidence. Where bars end below the diagonal the classifier is over-confident. Empty bins stay empty.
@@ -47,38 +50,81 @@ def reliability_diagram(
 
     Parameters
     ----------
-    ax : matplotlib Axes
-    table : Reliability or CorpReliability
-        What `attemper.metrics.reliability` returns, of ``kind`` "top" or "full", or
-        `attemper.metrics.corp_reliability`.
+    labels, probs
+        As in `attemper.metrics.reliability`. Or pass the table alone: what that function returns, of ``kind`` "top",
+        "binary" or "full", or `attemper.metrics.corp_reliability`.
+    n_bins : int, "auto" or None
+        Number of bins; None: without bins.
     counts : bool
         In bins: write the number of samples (their weight) at the foot of each bin that is wide enough for it on
         paper. Without: draw the histogram.
-    ece : float or Estimate, optional
-        What `attemper.metrics.ece` returns: written into the corner.
+    ece : bool, float or Estimate
+        Written into the corner: True for the ECE of these bins, or what `attemper.metrics.ece` returns.
     parts : Decomposition, optional
         What `attemper.metrics.decompose` returns: written below.
+    ax : matplotlib Axes, optional
+        Where to draw; by default on new ones (`new_axes`).
+    title : str
+    **options
+        Those of `attemper.metrics.reliability` (``kind``, ``strategy``, ``input``, …), or, without bins, of
+        `attemper.metrics.corp_reliability` (``of_class``, ``band``, …).
+
+    Returns
+    -------
+    matplotlib Axes
 
     Examples
     --------
-    >>> from attemper.metrics import reliability
-    >>> from attemper.plots import new_axes, reliability_diagram
-    >>> [ax] = new_axes()
-    >>> reliability_diagram(ax, reliability([0, 0], [[0.9, 0.1], [0.2, 0.8]]), title="two samples") is ax
-    True
+    >>> from attemper import plots
+    >>> ax = plots.plot_reliability([0, 0], [[0.9, 0.1], [0.2, 0.8]], title="two samples")
+    >>> ax.get_title()
+    'two samples'
     """
-    words = [] if ece is None else [_in_words(ece)]
+    table = _table(labels, probs, n_bins, options)
+    words = [text for text in [_ece_of(table, ece)] if text]
     if parts is not None:
         each = {"MCB": parts.miscalibration, "DSC": parts.discrimination, "UNC": parts.uncertainty}
         words += [f"{name} {_with_ends(value, 4)}" for name, value in each.items()]
-    if isinstance(table, CorpReliability):
-        _draw_curve(ax, table, counts)
+    with drawn_on(ax, title, height=3.3) as ax:
+        if isinstance(table, CorpReliability):
+            _draw_curve(ax, table, counts)
+        else:
+            _draw_bins(ax, table, counts)
+        ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
+        if words:
+            _write(ax, 0.03, 0.97, "\n".join(words), ha="left", va="top", fontsize=LEGEND + 0.5)
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
+        if options.get("kind") in PER_CLASS or options.get("of_class") is not None:
+            ax.set(xlabel="predicted probability", ylabel="observed frequency")
+    return ax
+
+
+def _table(labels: Any, probs: Any, n_bins: Bins | None, options: dict[str, Any]) -> Reliability | CorpReliability:
+    """Return the table that is drawn: the one given, or that of these predictions."""
+    check_order(labels)
+    if isinstance(labels, Reliability | CorpReliability):
+        if probs is not None:
+            raise InputError("table: it is computed already; pass no probs")
+        table = labels
+    elif n_bins is None:
+        table = corp_reliability(labels, probs, **options)
     else:
-        _draw_bins(ax, table, counts)
-    ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
-    if words:
-        _write(ax, 0.03, 0.97, "\n".join(words), ha="left", va="top", fontsize=LEGEND + 0.5)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
+        table = reliability(labels, probs, n_bins=n_bins, **options)
+    if table.weight.ndim != 1:
+        raise InputError(
+            "table: expected one of kind='top', 'binary' or 'full', got a class-wise one of "
+            f"{len(table.weight)} classes"
+        )
+    return table
+
+
+def _ece_of(table: Reliability | CorpReliability, ece: float | Estimate | bool) -> str:
+    """Write the ECE: the one given, or that of the bins."""
+    if not isinstance(ece, bool):
+        return _in_words(ece)
+    if not ece or isinstance(table, CorpReliability):
+        return ""
+    return _in_words(table.mean(np.abs(table.accuracy - table.confidence)))
 
 
 def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
@@ -103,10 +149,6 @@ def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
 
 
 def _draw_bins(ax: Axes, table: Reliability, counts: bool) -> None:
-    if table.weight.ndim != 1:
-        raise InputError(
-            f"table: expected one of kind='top' or 'full', got a class-wise one of {len(table.weight)} classes"
-        )
     filled = table.weight > 0
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
     accuracy, confidence, weight = (column[filled] for column in (table.accuracy, table.confidence, table.weight))
@@ -121,16 +163,15 @@ def _draw_bins(ax: Axes, table: Reliability, counts: bool) -> None:
             _write(ax, x, 0.015, _short(number), ha="center", va="bottom", rotation=90, fontsize=SMALL)
 
 
-@drawing
-def confidence_histogram(
-    ax: Axes,
+def plot_confidence(
     labels: ArrayLike | Any,
-    probs: ArrayLike | Any,
+    probs: ArrayLike | Any = None,
     *,
     n_bins: Bins = 15,
-    sample_weight: ArrayLike | None = None,
+    ax: Axes | None = None,
     title: str = "",
-) -> None:
+    **options: Any,
+) -> Axes:
     """Draw how the confidence of right and of wrong predictions is spread.
 
     Bars are shares of all samples, wrong predictions hatched on top of right ones. Two lines mark the mean confidence
@@ -138,69 +179,87 @@ def confidence_histogram(
 
     Parameters
     ----------
-    ax : matplotlib Axes
-    labels, probs, sample_weight
-        As in `attemper.metrics.nll`.
+    labels, probs, **options
+        As in `attemper.metrics.reliability`.
     n_bins : int or "auto"
         Bins of equal width, those of `attemper.metrics.reliability`.
+    ax, title
+        As in `plot_reliability`.
 
     Examples
     --------
     >>> from attemper import plots
-    >>> [ax] = plots.new_axes()
-    >>> plots.confidence_histogram(ax, [0, 0], [[0.9, 0.1], [0.2, 0.8]]) is ax
-    True
+    >>> ax = plots.plot_confidence([0, 0], [[0.9, 0.1], [0.2, 0.8]])
+    >>> ax.get_xlabel()
+    'confidence'
     """
-    table = reliability(labels, probs, n_bins=n_bins, sample_weight=sample_weight)
+    check_order(labels)
+    table = reliability(labels, probs, n_bins=n_bins, **options)
     filled = table.weight > 0
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
     share = 100 * table.weight[filled] / table.weight.sum()
     right = share * table.accuracy[filled]
-    ax.bar(left, right, width, **PLAIN, label="right predictions")
-    ax.bar(left, share - right, width, bottom=right, **HATCHED, color="white", label="wrong predictions")
-    means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
-    for what, (value, dashes) in means.items():
-        ax.axvline(value / 100, color=DARK, linestyle=dashes, linewidth=1.1, label=f"{what} {value:.1f} %")
-    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="samples, %")
-    ax.set_ylim(bottom=0)
-    ax.legend(loc="upper left", frameon=False, fontsize=LEGEND)
+    with drawn_on(ax, title, height=2.3) as ax:
+        ax.bar(left, right, width, **PLAIN, label="right predictions")
+        ax.bar(left, share - right, width, bottom=right, **HATCHED, color="white", label="wrong predictions")
+        means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
+        for what, (value, dashes) in means.items():
+            ax.axvline(value / 100, color=DARK, linestyle=dashes, linewidth=1.1, label=f"{what} {value:.1f} %")
+        ax.set(xlim=(0, 1), xlabel="confidence", ylabel="samples, %")
+        ax.set_ylim(bottom=0)
+        ax.legend(loc="upper left", frameon=False, fontsize=LEGEND)
+    return ax
 
 
-def reliability_before_after(
-    axes: Sequence[Axes],
-    before: Reliability | CorpReliability,
-    after: Reliability | CorpReliability,
+def plot_before_after(
+    labels: ArrayLike | Any,
+    before: ArrayLike | Any,
+    after: ArrayLike | Any,
     *,
     titles: tuple[str, str] = ("before calibration", "after calibration"),
-    counts: bool = True,
-    ece: tuple[float | Estimate, float | Estimate] | None = None,
-) -> Sequence[Axes]:
-    """Draw two reliability tables side by side, with one legend.
+    ece: tuple[float | Estimate | bool, float | Estimate | bool] = (True, True),
+    axes: Sequence[Axes] | None = None,
+    **options: Any,
+) -> list[Axes]:
+    """Draw two reliability diagrams side by side, with one legend.
 
     Parameters
     ----------
-    axes : two matplotlib Axes
-        Side by side over two columns of a paper, or one above the other in one.
-    before, after, titles, counts, ece
-        As in `reliability_diagram`; ``titles`` and ``ece`` are pairs.
+    labels : array
+        As in `attemper.metrics.reliability`.
+    before, after : arrays
+        Probabilities of the same samples.
+    titles, ece
+        As in `plot_reliability`, a pair of each.
+    axes : two matplotlib Axes, optional
+        Side by side over two columns of a paper, or one above the other in one. By default new ones.
+    **options
+        Other options of `plot_reliability`.
+
+    Returns
+    -------
+    list of two matplotlib Axes
 
     Examples
     --------
-    >>> from attemper import metrics, plots
-    >>> before = metrics.reliability([0, 0], [[0.9, 0.1], [0.2, 0.8]])
-    >>> after = metrics.reliability([0, 0], [[0.7, 0.3], [0.4, 0.6]])
-    >>> axes = plots.new_axes(2, width=7.2)
-    >>> plots.reliability_before_after(axes, before, after) is axes
-    True
+    >>> from attemper import plots
+    >>> left, right = plots.plot_before_after([0, 0], [[0.9, 0.1], [0.2, 0.8]], [[0.7, 0.3], [0.4, 0.6]])
+    >>> left.get_title(), right.get_title()
+    ('before calibration', 'after calibration')
     """
-    if len(axes) != 2:
-        raise InputError(f"axes: expected two, got {len(axes)}; create them with plots.new_axes(2, width=7.2)")
-    for ax, table, title, error in zip(axes, (before, after), titles, ece or (None, None)):
-        reliability_diagram(ax, table, title=title, counts=counts, ece=error)
-    axes[1].set_ylabel("")
-    place = (0.0, 0.93) if ece else (0.0, 1.0)
-    axes[0].legend(loc="upper left", bbox_to_anchor=place, frameon=False, fontsize=LEGEND, borderaxespad=0.3)
-    return axes
+    check_order(labels)
+    if axes is not None and len(axes) != 2:
+        raise InputError(f"axes: expected two, got {len(axes)}. Use plots.new_axes(2, width=7.2), or leave axes out.")
+    how = {name: options.pop(name) for name in ("counts", "parts") if name in options}
+    n_bins = options.pop("n_bins", 15)
+    tables = [_table(labels, probs, n_bins, options) for probs in (before, after)]
+    drawn = new_axes(2, width=7.2, height=3.7) if axes is None else list(axes)
+    for ax, table, title, error in zip(drawn, tables, titles, ece, strict=True):
+        plot_reliability(table, title=title, ece=error, ax=ax, **how)
+    drawn[1].set_ylabel("")
+    place = (0.0, 0.93) if drawn[0].texts else (0.0, 1.0)
+    drawn[0].legend(loc="upper left", bbox_to_anchor=place, frameon=False, fontsize=LEGEND, borderaxespad=0.3)
+    return drawn
 
 
 def _write(ax: Axes, x: float, y: float, text: str, **how: Any) -> None:

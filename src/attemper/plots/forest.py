@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,20 +10,19 @@ import numpy as np
 from attemper._checks import one_of
 from attemper.errors import InputError
 from attemper.metrics import Estimate
-from attemper.plots.sheet import drawing
+from attemper.plots.sheet import check_order, drawn_on
 from attemper.plots.styles import GREY, SMALL, plain, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["comparison"]
+__all__ = ["plot_comparison"]
 
 NAMES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "mce": "MCE", "mmce": "MMCE"}
 HIGHER = ("accuracy",)  # better
 
 
-@drawing
-def comparison(ax: Axes, rows: Any, *, metric: str = "nll", title: str = "") -> None:
+def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, title: str = "") -> Axes:
     """Draw a metric of each method with its interval, from top to bottom; the line is that of the best.
 
     Intervals are of each method alone. Methods are evaluated on the same samples, so two may differ significantly
@@ -31,11 +31,13 @@ def comparison(ax: Axes, rows: Any, *, metric: str = "nll", title: str = "") -> 
 
     Parameters
     ----------
-    ax : matplotlib Axes
     rows : Comparison, or its rows
         What `attemper.comparison.compare` returns.
     metric : str
         A key of the metrics: "nll", "ece", "brier", "accuracy", …
+    ax : matplotlib Axes, optional
+        Where to draw; by default on new ones (`new_axes`).
+    title : str
 
     Examples
     --------
@@ -44,10 +46,11 @@ def comparison(ax: Axes, rows: Any, *, metric: str = "nll", title: str = "") -> 
     >>> data = datasets.load()
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
-    >>> [ax] = plots.new_axes()
-    >>> plots.comparison(ax, compare(val, test, ["ts"], confidence_level=None), metric="ece") is ax
-    True
+    >>> ax = plots.plot_comparison(compare(val, test, ["ts"], confidence_level=None), metric="ece")
+    >>> ax.get_xlabel()
+    'ECE'
     """
+    check_order(rows)
     possible = getattr(rows, "confidence_set", None) if metric == "nll" else None
     rows = list(getattr(rows, "rows", rows))
     if not rows:
@@ -55,6 +58,12 @@ def comparison(ax: Axes, rows: Any, *, metric: str = "nll", title: str = "") -> 
     known = list(dict.fromkeys(key for row in rows for key in row.metrics or ()))
     if known:
         one_of("metric", metric, known)
+    with drawn_on(ax, title, height=0.7 + 0.25 * len(rows)) as ax:
+        _draw(ax, rows, metric, possible)
+    return ax
+
+
+def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None) -> None:
     styles = styled([row.method for row in rows])
     found = []
     for y, row in enumerate(rows):

@@ -12,20 +12,21 @@ from attemper._typing import Floats
 from attemper.calibrators import BayesianTemperatureScaling
 from attemper.errors import InputError, InputTypeError
 from attemper.kernels import quadrature
-from attemper.plots.sheet import add_key, check_fitted, drawing
+from attemper.plots.sheet import add_key, check_fitted, check_order, drawn_on
 from attemper.plots.styles import BLUE, DARK, RIGHT
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["posterior"]
+__all__ = ["plot_posterior"]
 
 FINE = 240  # points in each direction
 
 
-@drawing
-def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None = None, *, title: str = "") -> None:
+def plot_posterior(
+    bayes: BayesianTemperatureScaling, sketch: Sketch | None = None, *, ax: Axes | None = None, title: str = ""
+) -> Axes:
     """Draw the posterior of T; with the sketch of the validation data, that of T and the rate of noise together.
 
     Alone, a fitted object knows the posterior of T: its density is drawn, the credible interval shaded. With the
@@ -34,26 +35,31 @@ def posterior(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch | None
 
     Parameters
     ----------
-    ax : matplotlib Axes
     bayes : fitted BayesianTemperatureScaling
     sketch : Sketch, optional
         ``Sketch.of(logits, labels)`` of the data that it was fitted on; for ``labels="noisy"`` with one rate of noise.
+    ax : matplotlib Axes, optional
+        Where to draw; by default on new ones (`new_axes`).
+    title : str
 
     Examples
     --------
     >>> from attemper import BayesianTemperatureScaling, datasets, plots
     >>> data = datasets.load()
     >>> bayes = BayesianTemperatureScaling().fit(data.val_logits, data.val_labels)
-    >>> [ax] = plots.new_axes()
-    >>> plots.posterior(ax, bayes) is ax
-    True
+    >>> ax = plots.plot_posterior(bayes)
+    >>> ax.get_xlabel()
+    'temperature T'
     """
+    check_order(bayes)
     check_fitted("bayes", bayes, BayesianTemperatureScaling)
-    if sketch is None:
-        _draw_marginal(ax, bayes)
-    else:
-        _draw_joint(ax, bayes, sketch)
-    ax.set_xlabel("temperature T")
+    with drawn_on(ax, title) as ax:
+        if sketch is None:
+            _draw_marginal(ax, bayes)
+        else:
+            _draw_joint(ax, bayes, sketch)
+        ax.set_xlabel("temperature T")
+    return ax
 
 
 def _draw_marginal(ax: Axes, bayes: BayesianTemperatureScaling) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from attemper._checks import number
 from attemper._json import atomic
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_axes", "check_fitted", "drawing", "new_axes", "save"]
-
-P = ParamSpec("P")
+__all__ = ["check_axes", "check_fitted", "check_order", "drawn_on", "new_axes", "save"]
 
 # What each format would say about the day and the program: left out, so that the same picture is the same bytes.
 SILENT: dict[str, dict[str, Any]] = {
@@ -125,17 +123,25 @@ def check_format(path: str | os.PathLike[str]) -> str:
     return form
 
 
-def drawing(draw: Callable[Concatenate[Axes, P], None]) -> Callable[Concatenate[Axes, P], Axes]:
-    """Make a function draw on Axes that are checked, write its ``title`` above, and return the Axes."""
+@contextmanager
+def drawn_on(ax: Axes | None, title: str = "", *, height: float = 2.7) -> Iterator[Axes]:
+    """Draw on the Axes given, or on new ones of this height, and write the title above.
 
-    @wraps(draw)
-    def drawn(ax: Axes, /, *args: P.args, **options: P.kwargs) -> Axes:
-        check_axes(ax)
-        draw(ax, *args, **options)
-        ax.title.set_text(plain(options.get("title", ""), None))
-        return ax
+    Where drawing fails, no empty Figure is shown in a notebook.
+    """
+    own = ax is None
+    if ax is None:
+        [ax] = new_axes(height=height)
+    check_axes(ax)
+    try:
+        yield ax
+    except BaseException:
+        if own and _in_notebook():
+            from matplotlib import pyplot
 
-    return drawn
+            pyplot.close(ax.figure)
+        raise
+    ax.title.set_text(plain(title, None))
 
 
 def check_axes(ax: Any) -> None:
@@ -145,7 +151,15 @@ def check_axes(ax: Any) -> None:
 
     if not isinstance(ax, Axes):
         got = "None" if ax is None else type(ax).__name__
-        raise InputTypeError(f"ax: expected a matplotlib Axes, got {got}; create one with [ax] = plots.new_axes()")
+        raise InputTypeError(
+            f"ax: expected a matplotlib Axes, got {got}. Use [ax] = plots.new_axes(), or leave ax out."
+        )
+
+
+def check_order(first: Any) -> None:
+    """Refuse Axes where the data belong, as in version 0.1."""
+    if type(first).__module__.startswith("matplotlib."):
+        raise InputTypeError("expected the data first, got a matplotlib Axes. Use the keyword: ax=ax.")
 
 
 def check_fitted(name: str, value: Any, kind: type[Calibrator]) -> None:
