@@ -43,16 +43,26 @@ def test_images_with_the_classes_second(torch_tensor):
     if torch_tensor:
         logits, labels = torch.from_numpy(logits.copy()), torch.from_numpy(labels)
     message = error_of(TemperatureScaling().fit, logits, labels)
-    rows = eval(advised(message, r"(np\.moveaxis\(logits|logits\.movedim\()[^)]*\)\.reshape\([^)]*\)"))
-    assert TemperatureScaling().fit(rows, labels.ravel()).temperature_ == TS.temperature_
-    assert "labels.ravel()" in message
+    axis = {"axis": int(advised(message, r"axis=1")[-1])}
+    assert TemperatureScaling(**axis).fit(logits, labels).temperature_ == TS.temperature_
+
+
+def test_reshaping_images_without_moving_the_classes_is_what_the_advice_prevents():
+    logits = np.moveaxis(H.reshape(3, 10, 10, K), -1, 1)
+    with pytest.warns(attemper.AttemperWarning):
+        wrong = TemperatureScaling().fit(logits.reshape(-1, K), Y).temperature_
+    assert wrong > 3 * TS.temperature_
+    message = error_of(TemperatureScaling().fit, logits, Y.reshape(3, 10, 10))
+    assert "reshape" not in message
+    axis = int(advised(message, r"axis=1")[-1])
+    assert TemperatureScaling(axis=axis).fit(logits, Y.reshape(3, 10, 10)).temperature_ == TS.temperature_
 
 
 def test_sequences_with_the_classes_last():
     logits = H.reshape(30, 10, K)
     message = error_of(Scores.from_logits, logits, Y)
-    rows = eval(advised(message, r"logits\.reshape\(-1, logits\.shape\[-1\]\)"))
-    np.testing.assert_array_equal(rows, H)
+    scores = Scores.from_logits(logits, Y.reshape(30, 10), axis=int(advised(message, r"axis=-1")[5:]))
+    np.testing.assert_array_equal(scores.logits, H)
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
@@ -223,8 +233,7 @@ def test_python_is_named_again_after_a_command(bad):
 
 def test_files_of_images_are_told_apart_from_tables(bad):
     message = bad("fit images.npz")
-    assert "np.moveaxis(logits, 1, -1).reshape(-1, logits.shape[1])" in message
-    assert "labels.ravel()" in message
+    assert "--axis 1 if the classes are the second dimension" in message
 
 
 def test_help_names_the_default_of_probabilities(capsys, monkeypatch):

@@ -132,6 +132,8 @@ class Sketch:
         *,
         sample_weight: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
+        axis: int | None = None,
+        ignore_index: int | None = None,
         t_range: tuple[float, float] | None = None,
         n_nodes: int = 64,
         thetas: ArrayLike | None = None,
@@ -144,6 +146,7 @@ class Sketch:
         Parameters
         ----------
         logits, labels : arrays, or a `Scores` for ``logits`` alone
+        sample_weight, classes, axis, ignore_index : as in `Scores.from_logits`
         t_range : the temperatures that the sketch covers; by default (0.05, 20), or a range that suits the scale of the
             logits (`attemper.data.scale`)
         n_nodes : 64 give log T to 1e-7 or better on every real network tried
@@ -153,11 +156,13 @@ class Sketch:
         addable : whether sketches of other ranges may be added to it, which takes a little longer
         """
         if isinstance(logits, Scores):
-            if any(more is not None for more in (labels, sample_weight, classes)):
+            if any(more is not None for more in (labels, sample_weight, classes, axis, ignore_index)):
                 raise InputError("a Scores has its own labels, weights and classes; pass no others")
             scores = logits
         else:
-            scores = Scores.from_logits(logits, labels, sample_weight=sample_weight, classes=classes)
+            scores = Scores.from_logits(
+                logits, labels, sample_weight=sample_weight, classes=classes, axis=axis, ignore_index=ignore_index
+            )
         if not isinstance(scores, LabelledScores):
             raise InputError("labels: a sketch needs them; pass one label per row of logits")
         if t_range is None or unit is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
@@ -28,6 +28,7 @@ from attemper.calibrators.style import Style
 from attemper.data.arrays import as_matrix, as_numbers, on_gpu, to_numpy
 from attemper.data.binary import is_one_column
 from attemper.data.labels import as_names
+from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
 from attemper.kernels.blas import one_blas_thread
@@ -35,6 +36,8 @@ from attemper.maps import Map, map_from_fields
 from attemper.sketch import Part, Sketch
 
 __all__ = ["Calibrator"]
+
+SHARED_PARAMS = ("input", "zeros_as", "classes", "pos_label", "axis", "ignore_index")
 
 
 @recipe
@@ -55,6 +58,12 @@ class Calibrator(ShownEstimator):
         Names of the columns, if labels are names.
     pos_label : optional
         For two classes: the label of the second one, if labels are two names.
+    axis : int, optional
+        Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W), −1 for (B, L, V).
+        Each pixel is a sample, labels have that shape without the axis, and `predict_proba` returns the shape of X. An
+        array of two dimensions is always (N, K).
+    ignore_index : int, optional
+        Samples with this label do not count in a fit.
 
     Attributes
     ----------
@@ -90,6 +99,8 @@ class Calibrator(ShownEstimator):
     zeros_as: float | None = None
     classes: Sequence[Any] | None = None
     pos_label: Any = None
+    axis: int | None = None
+    ignore_index: int | None = None
     map_: Map = fitted()
     fit_report_: FitReport = fitted()
     provenance_: Provenance = fitted()  # only if it was loaded from a file that has one
@@ -108,10 +119,10 @@ class Calibrator(ShownEstimator):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_classes)
+        X : array of shape (n_samples, n_classes), or of more dimensions with ``axis``
             Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`. Of two classes one
             column is enough, of shape (n_samples,) or (n_samples, 1): the log-odds, or the probability, of the second.
-        y : array of shape (n_samples,)
+        y : array of shape (n_samples,), or that of X without ``axis``
             Column numbers, or names if ``classes`` has them. With one column also -1 and 1, or two names with
             ``pos_label``.
         sample_weight : array of shape (n_samples,), optional
@@ -159,9 +170,8 @@ class Calibrator(ShownEstimator):
             )
 
     def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities, in the array type, device and precision of ``X``."""
-        scores = self._check_is_fitted()._scores_of(X)
-        return self.map_.apply(scores.logits, dtype=scores.dtype)
+        """Calibrated probabilities, in the array type, device, precision and shape of ``X``."""
+        return self._predicted(X, lambda scores: self.map_.apply(scores.logits, dtype=scores.dtype))
 
     def predict_positive(self, X: Any) -> Any:
         """Calibrated probabilities of the second of two classes, one number for each sample.
@@ -176,23 +186,35 @@ class Calibrator(ShownEstimator):
                 f"predict_positive: expected a calibrator of two classes, got one of {self.n_features_in_}. Use "
                 "predict_proba."
             )
-        return self.predict_proba(X)[:, 1]
+        probs = self.predict_proba(X)
+        axis = 1 if self.axis is None or probs.ndim == 2 else self.axis % probs.ndim
+        return probs[(*[slice(None)] * axis, 1)]
 
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
-        scores = self._check_is_fitted()._scores_of(X)
-        return self.map_.log_apply(scores.logits, dtype=scores.dtype)
+        return self._predicted(X, lambda scores: self.map_.log_apply(scores.logits, dtype=scores.dtype))
 
     def predict(self, X: Any) -> Any:
         """Return the class with the largest probability.
 
         It is the one that the classifier gave before, unless the map is one that may change it.
         """
-        h = self._check_is_fitted()._scores_of(X).logits
-        value = h if self.map_.keeps_arg_max else self.map_.apply(h)
-        if self.class_names is None:
-            return array_api_compat.array_namespace(value).argmax(value, axis=1)
-        return self.classes_[to_numpy(value).argmax(axis=1)]
+
+        def classes_of(scores: Scores) -> Any:
+            h = scores.logits
+            value = h if self.map_.keeps_arg_max else self.map_.apply(h)
+            if self.class_names is None:
+                return array_api_compat.array_namespace(value).argmax(value, axis=1)
+            return self.classes_[to_numpy(value).argmax(axis=1)]
+
+        return self._predicted(X, classes_of)
+
+    def _predicted(self, X: Any, predict: Callable[[Scores], Any]) -> Any:
+        """Predict all rows at once; of an array with the classes along ``axis`` an image at a time, in its shape."""
+        scores = self._check_is_fitted()._scores_of(X)
+        if not isinstance(scores.values, PixelRows) or isinstance(X, Scores):
+            return predict(scores)
+        return scores.values.map_images(lambda rows: predict(replace(scores, values=rows)))
 
     @property
     def class_names(self) -> list[Any] | None:
@@ -238,6 +260,7 @@ class Calibrator(ShownEstimator):
             "input": self.input,
             "zeros_as": self.zeros_as,
             "classes": names,
+            **{name: int(getattr(self, name)) for name in ("axis", "ignore_index") if getattr(self, name) is not None},
             "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
             "map": self.map_.to_dict(),
             "report": to_fields(self.fit_report_),
@@ -277,7 +300,8 @@ class Calibrator(ShownEstimator):
         if unknown:
             raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
         params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
-        new = cls(**params, input=kind, zeros_as=zeros_as, classes=names)
+        layout: Any = {name: content.integer(name) for name in ("axis", "ignore_index") if name in content}
+        new = cls(**params, input=kind, zeros_as=zeros_as, classes=names, **layout)
         try:
             new._reset_fitted_state(n_classes, None)
         except InputError as error:
@@ -353,19 +377,19 @@ class Calibrator(ShownEstimator):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        names = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
-        return labelled(self._make_scores(X, y, sample_weight=sample_weight, **names))
+        more = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
+        return labelled(self._make_scores(X, y, sample_weight=sample_weight, ignore_index=self.ignore_index, **more))
 
     def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
         if self.input == "probs":
-            scores: Scores = Scores.from_probs(X, y, zeros_as=self.zeros_as, **more)
+            scores: Scores = Scores.from_probs(X, y, zeros_as=self.zeros_as, axis=self.axis, **more)
             return scores
         if self.zeros_as is not None:
             raise InputError(
                 f"{setting('zeros_as', self.zeros_as)}: only probabilities take zeros_as; "
                 f"""use {option("input='probs'", "--probs")}"""
             )
-        logits: Scores = Scores.from_logits(X, y, **more)
+        logits: Scores = Scores.from_logits(X, y, axis=self.axis, **more)
         return logits
 
     def _reset_fitted_state(self, n_classes: int, X: Any, classes: Sequence[Any] | None = None) -> None:
@@ -390,7 +414,7 @@ class Calibrator(ShownEstimator):
     @classmethod
     def own_params(cls) -> list[str]:
         """Return the parameters that not all calibrators share."""
-        return [name for name in cls._get_param_names() if name not in ("input", "zeros_as", "classes", "pos_label")]
+        return [name for name in cls._get_param_names() if name not in SHARED_PARAMS]
 
     def _check_is_fitted(self) -> Self:
         if not hasattr(self, "map_"):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from attemper._checks import renamed, whole
@@ -68,8 +69,8 @@ def compare(
     cv : int, optional
         Number of folds; 0: the default is recommended. By default 5, and 2 for more than 500 000 validation logits.
     val_clusters, test_clusters : arrays of shape (n_samples,), optional
-        Which samples are the same case (patient, document): a case is in one fold, and counts once in the intervals of
-        differences between methods.
+        Which samples are the same case (patient, document): a case is in one fold, and intervals resample whole cases.
+        Pixels are of their image by default.
     confidence_level : float, optional
         None: metrics without intervals, as plain numbers.
     seed : int
@@ -97,7 +98,7 @@ def compare(
         raise InputError(f"validation has {val.n_classes} classes, test has {test.n_classes}; they must agree")
     named = _named(METHODS if methods is None else methods, {"noisy": noisy, "noise": noise}, val)
     cases = [
-        None if given is None else as_clusters(given, len(scores), name)
+        scores.clusters if given is None else as_clusters(given, len(scores), name)
         for given, scores, name in ((val_clusters, val, "val_clusters"), (test_clusters, test, "test_clusters"))
     ]
     warn_of_shared_rows(val, test)
@@ -112,7 +113,7 @@ def compare(
             why = f"left out, as it has {val.n_classes**2} parameters; to include it use {use}"
             rows.append(Row(name, failure=why))
             continue
-        row = _row(name, calibrator, val, test, confidence_level, seed)
+        row = _row(name, calibrator, val, test, cases[1], confidence_level, seed)
         if row.map is not None:
             failure = _failure_of(lambda: held_out.add(name, calibrator), calibrator)  # noqa: B023
             if failure:
@@ -188,6 +189,7 @@ def _row(
     calibrator: Calibrator | None,
     val: LabelledScores,
     test: LabelledScores,
+    clusters: NDArray[Any] | None,
     confidence_level: float | None,
     seed: int,
 ) -> Row:
@@ -206,7 +208,7 @@ def _row(
         fitted, temperature = calibrator.map_, getattr(calibrator, "temperature_", None)
     double = replace(test, values=to_numpy(test.logits).astype(np.float64), input="logits", device=None)
     log_p = fitted.log_apply(double.values) if calibrator is None else calibrator.predict_log_proba(double)
-    p = Predictions.of(test.labels, log_p, input="log_probs")
+    p = Predictions.of(test.labels, log_p, input="log_probs", clusters=clusters)
     weighted = p.weighted(test.weights)
     metrics: Any = evaluate_predictions(weighted, confidence_level, seed=seed)
     area: Any = None
@@ -214,7 +216,7 @@ def _row(
         statistic = referral_area.statistic(weighted)
         area = statistic.at(weighted.weights)
         if confidence_level is not None:
-            area = estimate(statistic, weighted.weights, confidence_level)
+            area = estimate(statistic, weighted.weights, confidence_level, clusters=weighted.clusters)
     w = np.ones(len(p)) if test.weights is None else test.weights
     moved = 0.0 if fitted.keeps_arg_max else float(w @ (p.prediction != double.values.argmax(axis=1)) / w.sum())
     return Row(

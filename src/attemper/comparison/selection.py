@@ -215,7 +215,7 @@ def _referral(rows: Sequence[Row], recommended: str, test: LabelledScores, confi
     assert one is not None
     assert two is not None
     one, two = one.weighted(test.weights), two.weighted(test.weights)
-    gap = estimate(area_difference(one, two), one.weights, confidence_level)
+    gap = estimate(area_difference(one, two), one.weights, confidence_level, clusters=one.clusters)
     if gap.value > -BEHIND:
         return []
     limits = f", {100 * confidence_level:g} % interval {gap.low:.4f} to {gap.high:.4f}" if gap.has_interval else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -12,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._typing import Labels
-from attemper.errors import InputError, InputTypeError
+from attemper.errors import InputError, InputTypeError, option
 
 __all__ = [
     "CHUNK_ELEMENTS",
     "RowName",
+    "RowView",
     "SelectedRows",
     "as_matrix",
     "as_numbers",
@@ -67,11 +69,50 @@ def numbered(first_row: int = 0) -> RowName:
     return lambda row: f"row {first_row + row}"
 
 
-@dataclass(frozen=True, eq=False)
-class SelectedRows:
-    """Some rows of a larger array, left where they are until `to_numpy` or `gathered` reads them.
+class RowView(ABC):
+    """Rows of an array, left where they are until `to_numpy` or `gathered` reads them.
 
-    A part of it, ``rows[start:stop, :]``, is another one; nothing is copied for that.
+    A part, ``rows[start:stop, :]``, is another view; nothing is copied for that.
+    """
+
+    base: Any  # the array, of any library
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """As of an array: how many rows and columns."""
+
+    @abstractmethod
+    def gathered(self) -> Any:
+        """Copy these rows into an array of the base's library, on its device."""
+
+    @abstractmethod
+    def part(self, rows: Any) -> RowView:
+        """Take some rows."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """Two dimensions, always."""
+        return 2
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the numbers, as the array's library calls it."""
+        return self.base.dtype
+
+    def __getitem__(self, part: Any) -> RowView:
+        rows = part[0] if isinstance(part, tuple) else part
+        if isinstance(part, tuple) and part[1:] != (slice(None),):
+            raise InputTypeError(f"[{part!r}]: of selected rows only rows can be taken; use gathered() first")
+        return self.part(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows(RowView):
+    """Some rows of a larger array, by their numbers.
 
     Examples
     --------
@@ -88,23 +129,8 @@ class SelectedRows:
         """As of an array: how many rows and columns."""
         return len(self.index), int(self.base.shape[1])
 
-    @property
-    def ndim(self) -> int:
-        """Two dimensions, always."""
-        return 2
-
-    @property
-    def dtype(self) -> Any:
-        """Type of the numbers, as the array's library calls it."""
-        return self.base.dtype
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, part: Any) -> SelectedRows:
-        rows = part[0] if isinstance(part, tuple) else part
-        if isinstance(part, tuple) and part[1:] != (slice(None),):
-            raise InputTypeError(f"[{part!r}]: of selected rows only rows can be taken; use gathered() first")
+    def part(self, rows: Any) -> SelectedRows:
+        """Take some of them."""
         return SelectedRows(self.base, np.atleast_1d(self.index[rows]))
 
     def gathered(self) -> Any:
@@ -118,13 +144,16 @@ class SelectedRows:
         return xp.take(self.base, xp.asarray(index, device=array_api_compat.device(self.base)), axis=0)
 
 
-def as_matrix(values: Any, what: str) -> Any:
-    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
+def as_matrix(values: Any, what: str, *, takes_axis: bool = True) -> Any:
+    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns.
+
+    ``takes_axis`` is whether the caller takes arrays of more dimensions with ``axis=``, which the error then advises.
+    """
     values = as_numbers(values, what)
     if values.ndim != 2:
         raise InputError(
             f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. {_advice_on_shape(values, what)}"
+            f"{tuple(values.shape)}. {_advice_on_shape(values, what, takes_axis)}"
         )
     n, n_classes = values.shape
     if n_classes == 0:
@@ -151,26 +180,32 @@ BOTH_COLUMNS = {
 }
 
 
-def _advice_on_shape(values: Any, what: str) -> str:
+def _advice_on_shape(values: Any, what: str, takes_axis: bool) -> str:
     if values.ndim < 2:
         return "Reshape your data: one sample needs a row of its own, [[…]]."
-    return reshaping(values.ndim, "logits" if what == "logits" else "probs", array_api_compat.is_torch_array(values))
+    if takes_axis:
+        return reshaping(values.ndim, what)
+    name, move = "logits" if what == "logits" else "probs", "np.moveaxis({}, 1, -1)"
+    move = ("{}.movedim(1, -1)" if array_api_compat.is_torch_array(values) else move).format(name)
+    return (
+        f"Reshape your data: if the classes are the second dimension, (N, K, …), {move}.reshape(-1, {name}.shape[1]); "
+        f"if they are the last one, {name}.reshape(-1, {name}.shape[-1]). Then labels.ravel()."
+    )
 
 
-def reshaping(ndim: int, name: str, torch: bool = False) -> str:
-    """Advise how to make N×K of more dimensions, wherever the classes are."""
+def reshaping(ndim: int, name: str) -> str:
+    """Advise how to pass more dimensions than two, wherever the classes are."""
     if ndim < 3:
         return f"Save {name} as a table, one row per sample."
-    move = f"{name}.movedim(1, -1)" if torch else f"np.moveaxis({name}, 1, -1)"
     return (
-        f"Reshape your data, with the classes last: {name}.reshape(-1, {name}.shape[-1]), or if they are the second "
-        f"dimension, (N, K, …), {move}.reshape(-1, {name}.shape[1]); then labels.ravel()."
+        f"Use {option('axis=1', '--axis 1')} if the classes are the second dimension, (N, K, …), as of images; "
+        f"{option('axis=-1', '--axis -1')} if they are the last one. Labels have the same shape without that dimension."
     )
 
 
 def as_numbers(values: Any, what: str) -> Any:
     """Check that ``values`` is an array of real numbers, of any shape and any library; lists become one."""
-    if isinstance(values, SelectedRows):
+    if isinstance(values, RowView):
         return values
     if hasattr(values, "tocsr"):
         raise InputTypeError(
@@ -203,7 +238,7 @@ def as_numbers(values: Any, what: str) -> Any:
 
 def to_numpy(array: Any) -> NDArray[Any]:
     """Bring an array to NumPy, in at least single precision, without a copy where possible."""
-    if isinstance(array, SelectedRows):
+    if isinstance(array, RowView):
         array = array.gathered()
     if isinstance(array, np.ndarray):
         result = array
@@ -248,7 +283,7 @@ def _brief_value(value: Any) -> str:
 
 def on_gpu(array: Any) -> bool:
     """Whether this is a tensor, or some rows of one, that `attemper.torch` works on where it is."""
-    tensor = array.base if isinstance(array, SelectedRows) else array
+    tensor = array.base if isinstance(array, RowView) else array
     return bool(array_api_compat.is_torch_array(tensor)) and tensor.device.type in GPUS
 
 

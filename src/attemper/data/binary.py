@@ -8,7 +8,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from attemper.data.arrays import RowName, SelectedRows, as_matrix, as_numbers, is_foreign, numbered, on_gpu, to_numpy
+from attemper.data.arrays import RowName, RowView, as_matrix, as_numbers, is_foreign, numbered, on_gpu, to_numpy
 from attemper.errors import InputError, option, setting
 
 __all__ = ["as_columns", "binary_names", "is_one_column"]
@@ -47,7 +47,7 @@ def as_columns(values: Any, what: str, name: RowName | None = None) -> tuple[Any
 def is_one_column(values: Any) -> bool:
     """Whether this array has one number for each sample: N or N×1."""
     shape = tuple(getattr(values, "shape", ()))
-    return not isinstance(values, SelectedRows) and len(shape) in (1, 2) and shape[1:] in ((), (1,))
+    return not isinstance(values, RowView) and len(shape) in (1, 2) and shape[1:] in ((), (1,))
 
 
 def binary_names(

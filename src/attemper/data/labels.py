@@ -13,6 +13,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_foreign, reject_masked, to_numpy
+from attemper.data.pixels import Entries
 from attemper.errors import InputError, option, setting
 
 __all__ = ["as_clusters", "as_labels", "as_names", "as_weights"]
@@ -36,6 +37,10 @@ def as_labels(
     ``one_column`` is whether the scores were one column, of two classes.
     """
     name = name or numbered()
+    if isinstance(labels, Entries):
+        if classes is None and labels.are_columns(n_classes):
+            return labels
+        labels = labels.raw()
     if on_device and classes is None and _are_columns(labels, n, n_classes):
         return labels.detach().long()
     reject_masked(labels, "labels", DROP_ROWS)
@@ -101,6 +106,10 @@ def as_labels(
         hint = ""
         if y.min() >= 1 and y.max() == n_classes:
             hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {_counted(n_classes)}')}."
+        odd = np.unique(y[(y < 0) | (y >= n_classes)])
+        if len(odd) == 1 and not hint:
+            ignore = option(f"ignore_index={odd[0]:.0f}", f"--ignore-index {odd[0]:.0f}")
+            hint = f" If label {odd[0]:.0f} marks what is not to count, use {ignore}."
         raise InputError(
             f"labels: {name(row)} has label {y[row]:.0f}, but there are {n_classes} columns of "
             f"logits, so labels run from 0 to {n_classes - 1}.{hint} For labels that are not column "

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attemper._typing import Floats
-from attemper.data.arrays import CHUNK_ELEMENTS, SelectedRows, on_gpu, to_numpy
+from attemper.data.arrays import CHUNK_ELEMENTS, RowView, on_gpu, to_numpy
 from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
 
 __all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_sketched_chance"]
@@ -63,7 +63,7 @@ def warn_of_probs(logits: Any) -> None:
 
 
 def _tensor(rows: Any) -> Any:
-    return rows.gathered() if isinstance(rows, SelectedRows) else rows
+    return rows.gathered() if isinstance(rows, RowView) else rows
 
 
 PROBS_FLAG = "use --probs; for a map that was fitted on logits write their logarithms, np.log(probs), which are logits"

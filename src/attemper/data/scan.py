@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._typing import Floats, InputKind, Labels
-from attemper.data.arrays import RowName, SelectedRows, log_probs, on_gpu, row_slices, to_numpy
+from attemper.data.arrays import RowName, RowView, SelectedRows, log_probs, on_gpu, row_slices, to_numpy
 from attemper.data.masks import MASKS_FROM, has_finite_masks, masks_as_inf
+from attemper.data.pixels import entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.errors import InputError, option
 
@@ -33,7 +34,7 @@ class Limits(NamedTuple):
     finite_masks: bool = False  # some are finite masks
 
 
-def scan(values: Any, kind: InputKind, labels: Labels | None, zeros_as: float | None, name: RowName) -> Limits:
+def scan(values: Any, kind: InputKind, labels: Any, zeros_as: float | None, name: RowName) -> Limits:
     """Look at all rows, a chunk at a time; an error names what cannot be used."""
     bound, masked = 0.0, False
     finite_masks: bool | None = None  # not looked for yet
@@ -50,7 +51,7 @@ def scan(values: Any, kind: InputKind, labels: Labels | None, zeros_as: float | 
                 low = float(h.min())
         if low == -np.inf:
             masked = True
-            _reject_masked_rows(h, raw, None if labels is None else labels[part], kind, name, part.start)
+            _reject_masked_rows(h, raw, None if labels is None else entries_in_numpy(labels[part]), kind, name, part.start)
             low = float(h[np.isfinite(h)].min())
             high = float(h[np.isfinite(h)].max())
         bound = max(bound, abs(low), abs(high))
@@ -87,7 +88,7 @@ def scan_tensor(values: Any, y: Any, w: Floats | None, name: RowName) -> tuple[L
         rows = DeviceRows.of(logits, y, w, index)
     bound = rows.bound()
     if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
-        scan(values, "logits", None if y is None else to_numpy(y), None, name)  # raises the error that names the row
+        scan(values, "logits", y, None, name)  # raises the error that names the row
     return Limits(bound, rows.has_nonfinite), values, rows
 
 
@@ -96,7 +97,7 @@ def _has_finite_masks(values: Any) -> bool:
     if not on_gpu(values):
         return has_finite_masks(to_numpy(values[part, :]) for part in row_slices(*values.shape))
     parts = (values[part, :] for part in row_slices(len(values), values.shape[1], TENSOR_ELEMENTS))
-    return has_finite_masks(part.gathered() if isinstance(part, SelectedRows) else part for part in parts)
+    return has_finite_masks(part.gathered() if isinstance(part, RowView) else part for part in parts)
 
 
 def _reject_bad_logits(h: NDArray[Any], name: RowName, first: int) -> None:

@@ -24,7 +24,7 @@ from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import (
     CHUNK_ELEMENTS,
     RowName,
-    SelectedRows,
+    RowView,
     log_probs,
     numbered,
     on_gpu,
@@ -36,6 +36,7 @@ from attemper.data.backend import Backend, NumpyRows
 from attemper.data.binary import as_columns, binary_names
 from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.masks import masks_as_inf
+from attemper.data.pixels import Laid, PixelRows, as_rows, entries_in_numpy
 from attemper.data.plausibility import warn_of_chance, warn_of_probs
 from attemper.data.scan import scan, scan_tensor
 from attemper.errors import InputError, setting
@@ -64,6 +65,10 @@ class _Settings(TypedDict, total=False):
     sample_weight: ArrayLike | None
     classes: Sequence[Any] | None
     pos_label: Any
+    axis: int | None
+    ignore_index: int | None
+    max_pixels: int | None
+    seed: int
     first_row: int
     name: RowName | None
 
@@ -99,6 +104,7 @@ class Scores:
     zeros_as: float | None = None  # what probabilities of exactly zero stand for
     finite_masks: bool = False  # some of `values` are, and are read as −inf
     classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
+    image: Labels | None = None  # that each row is of, where rows are pixels and `values` does not know
 
     @overload
     @staticmethod
@@ -114,6 +120,10 @@ class Scores:
         sample_weight: Any = None,
         classes: Sequence[Any] | None = None,
         pos_label: Any = None,
+        axis: int | None = None,
+        ignore_index: int | None = None,
+        max_pixels: int | None = None,
+        seed: int = 0,
         first_row: int = 0,
         name: RowName | None = None,
     ) -> Scores:
@@ -122,15 +132,37 @@ class Scores:
         One column, of shape (N,) or (N, 1), is the log-odds z of the second of two classes; it becomes [0, z]. Labels
         are then 0 and 1, -1 and 1 or booleans, or two names, of which ``pos_label`` is that of the second class.
 
-        Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
+        Parameters
+        ----------
+        logits : array of shape (N, K), or with ``axis`` of three dimensions or more
+        labels : array of shape (N,), optional; with ``axis`` the shape of the logits without that axis
+        sample_weight : array of the shape of the labels, optional
+        classes : names of the columns, if labels are names
+        axis : int, optional
+            Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W) or
+            (N, K, D, H, W), −1 for (B, L, V). Each pixel is a sample. The array is not copied. An array of two
+            dimensions is always (N, K).
+        ignore_index : int, optional
+            Samples with this label do not count.
+        max_pixels, seed : int, optional
+            With ``axis``: use at most so many pixels of each image, drawn with this seed from those that count. They
+            are weighted so that each image has the share that it has without it.
+        first_row, name
+            Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
 
+        Examples
+        --------
         >>> Scores.from_logits([1.5, -2.0], ["yes", "no"], pos_label="yes").classes
         ('no', 'yes')
+        >>> images = np.arange(24.0).reshape(2, 3, 2, 2)
+        >>> len(Scores.from_logits(images, [[[2, 2], [2, 255]], [[2, 1], [2, 2]]], axis=1, ignore_index=255))
+        7
         """
-        name = name or numbered(first_row)
-        values, one_column = as_columns(logits, "logits", name)
-        names = binary_names(labels, classes, pos_label, values.shape[1], one_column=one_column)
-        return _checked(values, "logits", labels, sample_weight, names, None, name, one_column)
+        laid = as_rows(
+            logits, "logits", labels, sample_weight, name or numbered(first_row),
+            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed,
+        )  # fmt: skip
+        return _checked(laid, "logits", classes, pos_label, None)
 
     @overload
     @staticmethod
@@ -147,11 +179,15 @@ class Scores:
         sample_weight: Any = None,
         classes: Sequence[Any] | None = None,
         pos_label: Any = None,
+        axis: int | None = None,
+        ignore_index: int | None = None,
+        max_pixels: int | None = None,
+        seed: int = 0,
         zeros_as: float | None = None,
         first_row: int = 0,
         name: RowName | None = None,
     ) -> Scores:
-        """Take probabilities; their logarithms are the logits.
+        """Take probabilities; their logarithms are the logits. Parameters as in `from_logits`.
 
         One column, of shape (N,) or (N, 1), is the probability p of the second of two classes; it becomes [1 − p, p].
         Labels as in `from_logits`.
@@ -164,10 +200,11 @@ class Scores:
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
-        name = name or numbered(first_row)
-        values, one_column = as_columns(probs, "probabilities", name)
-        names = binary_names(labels, classes, pos_label, values.shape[1], one_column=one_column)
-        return _checked(values, "probs", labels, sample_weight, names, zeros_as, name, one_column)
+        laid = as_rows(
+            probs, "probabilities", labels, sample_weight, name or numbered(first_row),
+            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed,
+        )  # fmt: skip
+        return _checked(laid, "probs", classes, pos_label, zeros_as)
 
     def __len__(self) -> int:
         """Return N, the number of samples."""
@@ -186,10 +223,15 @@ class Scores:
     @property
     def logits(self) -> Any:
         """The logits, in the array that was passed; of probabilities the logarithms, in double precision."""
-        values = self.values.gathered() if isinstance(self.values, SelectedRows) else self.values
+        values = self.values.gathered() if isinstance(self.values, RowView) else self.values
         if self.input == "probs":
             return log_probs(values, self.zeros_as)
         return masks_as_inf(values) if self.finite_masks else values
+
+    @property
+    def clusters(self) -> Labels | None:
+        """Which image each row is of; None where rows are samples of their own."""
+        return self.values.images() if isinstance(self.values, PixelRows) else self.image
 
     @property
     def dtype(self) -> Any:
@@ -220,13 +262,14 @@ class LabelledScores(Scores):
     array([0, 1])
     """
 
-    y: Any  # column numbers: NumPy, or a tensor where labels came on the GPU that holds the logits
+    # Column numbers: NumPy, a tensor where labels came on the GPU that holds the logits, or `Entries` of pixels.
+    y: Any
     device: DeviceRows | None = None  # logits on a GPU
 
     @property
     def labels(self) -> Labels:
         """Column numbers, as a NumPy array."""
-        return to_numpy(self.y)
+        return entries_in_numpy(self.y)
 
     @property
     def backend(self) -> Backend:
@@ -263,7 +306,7 @@ class LabelledScores(Scores):
     def chunk(self, part: slice, dtype: type[np.floating[Any]] | None = None) -> Chunk:
         """Bring some rows to NumPy."""
         h = self.rows(part)
-        return Chunk(h.astype(dtype or h.dtype, copy=False), to_numpy(self.y[part]), _part(self.weights, part))
+        return Chunk(h.astype(dtype or h.dtype, copy=False), entries_in_numpy(self.y[part]), _part(self.weights, part))
 
     def weighted(self, weights: Floats) -> Self:
         """Give the samples other weights, wherever they lie."""
@@ -283,6 +326,7 @@ class LabelledScores(Scores):
             values=self.values[part, :],
             y=self.y[part],
             weights=_part(self.weights, part),
+            image=None if self.image is None else self.image[part],
             device=None if self.device is None else self.device.strided(step),
         )
 
@@ -310,17 +354,12 @@ def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
 
 
 def _checked(
-    values: Any,
-    kind: InputKind,
-    labels: Any,
-    sample_weight: Any,
-    classes: Sequence[Any] | None,
-    zeros_as: float | None,
-    name: RowName,
-    one_column: bool,
+    laid: Laid, kind: InputKind, classes: Sequence[Any] | None, pos_label: Any, zeros_as: float | None
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
+    values, labels, sample_weight, name, one_column = laid
     n, n_classes = values.shape
+    classes = laid.names(classes, pos_label)
     gpu = kind == "logits" and on_gpu(values)
     y = None if labels is None else as_labels(labels, n, n_classes, classes, name, on_device=gpu, one_column=one_column)
     w = None if sample_weight is None else as_weights(sample_weight, n, name)

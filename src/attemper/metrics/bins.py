@@ -138,6 +138,21 @@ class Binned:
             sums = _cell_sums(confidence, right, self._cells, self.n_bins * len(self.edges), w)
             yield from sums.reshape(3, len(self.edges), self.n_bins, -1).swapaxes(0, 1)
 
+    def squares_of_cases(self) -> Floats:
+        """Sum the squares of the weight that each case has in a bin: one row for each table of `sums`."""
+        case, w = self.p.clusters, self.p.weights
+        assert case is not None
+        n_cases = int(case.max()) + 1
+        weight = np.zeros(len(self.edges) * self.n_bins * n_cases)
+        if self.kind in ("classwise", "full"):
+            for k, (confidence, _) in enumerate(self.pairs()):
+                table = min(k, len(self.edges) - 1)
+                cells = table * self.n_bins + bins_of(confidence, self.edges[table])
+                weight += np.bincount(cells * n_cases + case, w, len(weight))
+        else:
+            weight += np.bincount(self._cells * n_cases + case, w, len(weight))
+        return np.asarray((weight.reshape(len(self.edges), self.n_bins, n_cases) ** 2).sum(axis=-1))
+
     def drawn(self, rng: np.random.Generator, count: int, w: Floats, tables: Sequence[Floats]) -> Iterator[Floats]:
         """Return the sums of weights N, ``tables``, with labels drawn from the predictions, ``count`` times."""
         size = len(tables) * self.n_bins

@@ -20,6 +20,7 @@ __all__ = ["classwise_ece", "ece", "mce", "mmce"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper
 NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it"
+NO_DEBIASED = "no interval of the debiased error by cluster: its correction is for independent samples"
 NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 
@@ -104,6 +105,8 @@ def ece(
         reason = NO_MAXIMUM
     elif kind in BY_CLASS:
         reason = NO_CLASSWISE
+    elif debiased and p.clusters is not None:
+        reason = NO_DEBIASED
     else:
         reason = too_few(p.errors)
 

@@ -29,6 +29,7 @@ __all__ = ["Decomposition", "decompose", "decomposition_statistics"]
 # Where errors are few their losses also look more alike after recalibration than they are: the same for discrimination,
 # with 40 %.
 CHOICE, CHOICE_VARIANCE, CHOICE_ERROR, DISCRIMINATION_ERROR = 1.65, 1.5, 0.15, 0.4
+BY_CLUSTER = "no interval of a decomposition by cluster: how far noise adds to it is known of independent samples only"
 LEAST_SAMPLES = 10  # for each class
 
 Score = Literal["brier", "log"]
@@ -106,7 +107,7 @@ def decompose(
     statistics = decomposition_statistics(p, score, kind)
     if confidence_level is None:
         return Decomposition(**{name: s.at(p.weights) for name, s in statistics.items()})
-    return Decomposition(**estimate_all(statistics, p.weights, confidence_level, n_resamples, seed))
+    return Decomposition(**estimate_all(statistics, p.weights, confidence_level, n_resamples, seed, p.clusters))
 
 
 def decomposition_statistics(p: Predictions, score: Score, kind: Kind) -> dict[str, Statistic]:
@@ -126,7 +127,9 @@ def decomposition_statistics(p: Predictions, score: Score, kind: Kind) -> dict[s
             known[key] = _Parts.of([problem.parts(w) for problem in problems])
         return known[key]
 
-    if not infinite:
+    if p.clusters is not None:
+        reason = reason if infinite else BY_CLUSTER
+    elif not infinite:
         reason = too_few(p.errors) or too_few(
             effective(p.weights) / len(problems), "samples for each class", LEAST_SAMPLES
         )

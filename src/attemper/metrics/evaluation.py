@@ -103,4 +103,4 @@ def evaluate_predictions(
     }
     if confidence_level is None:
         return Evaluation({name: statistic.at(p.weights) for name, statistic in statistics.items()})
-    return Evaluation(estimate_all(statistics, p.weights, confidence_level, n_resamples, seed))
+    return Evaluation(estimate_all(statistics, p.weights, confidence_level, n_resamples, seed, p.clusters))

@@ -64,7 +64,7 @@ def metric(statistic: Callable[Concatenate[Predictions, ...], Statistic]) -> Met
         found = statistic(p, *args, **options)
         if confidence_level is None:
             return found.at(p.weights)
-        return estimate(found, p.weights, confidence_level, n_resamples, seed)
+        return estimate(found, p.weights, confidence_level, n_resamples, seed, p.clusters)
 
     intervals = [p for p in _parameters(measure)[1:] if p.kind not in VARIADIC]
     _sign(wraps(statistic)(measure), [*_parameters(statistic), *intervals])

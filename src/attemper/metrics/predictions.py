@@ -13,9 +13,9 @@ from scipy.special import log_softmax
 
 from attemper._checks import one_of
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import is_foreign, one_line, row_slices, to_numpy
-from attemper.data.binary import as_columns, binary_names
-from attemper.data.labels import as_labels, as_weights
+from attemper.data.arrays import RowName, SelectedRows, is_foreign, numbered, one_line, row_slices, to_numpy
+from attemper.data.labels import as_clusters, as_labels, as_weights
+from attemper.data.pixels import Laid, PixelRows, as_rows, entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError, InputTypeError
@@ -37,6 +37,9 @@ class Reading(TypedDict, total=False):
     input: Input
     classes: Sequence[Any] | None
     pos_label: Any
+    axis: int | None
+    ignore_index: int | None
+    clusters: Any
 
 
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
@@ -56,6 +59,7 @@ class Predictions:
     weights: Floats  # positive: a sample of weight 0 is left out
     log_likelihood: Floats  # log-probability of each label
     log_confidence: Floats | None = None  # of the most probable class, where log-probabilities are known
+    clusters: Labels | None = None  # number of the case that each sample is of; None: each is one
 
     @classmethod
     def of(
@@ -67,25 +71,32 @@ class Predictions:
         input: Input = "probs",
         classes: Sequence[Any] | None = None,
         pos_label: Any = None,
+        axis: int | None = None,
+        ignore_index: int | None = None,
+        clusters: Any = None,
     ) -> Predictions:
         """Check predictions against their labels. All metrics have these options.
 
         One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1, or ``pos_label``.
         """
         one_of("input", input, WHAT)
+        image = next((part.clusters for part in (probs, labels) if isinstance(part, Scores)), None)
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
             pos_label = None if isinstance(labels, Scores) else pos_label  # its labels are column numbers
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
-        columns, one_column = as_columns(probs, what)
-        values = to_numpy(columns)
+        laid = as_rows(probs, what, labels, sample_weight, numbered(), axis=axis, ignore_index=ignore_index)
+        if isinstance(laid.values, PixelRows):
+            image = laid.values.images()
+        case = _cases(clusters, laid, image)
+        values, labels, sample_weight, name = to_numpy(laid.values), laid.labels, laid.weights, laid.name
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
         n, n_classes = values.shape
-        names = binary_names(labels, classes, pos_label, n_classes, one_column=one_column)
-        y = as_labels(labels, n, n_classes, names, one_column=one_column)
-        w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
+        names = laid.names(classes, pos_label)
+        y = entries_in_numpy(as_labels(labels, n, n_classes, names, name, one_column=laid.one_column))
+        w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n, name)
         if input == "logits":
             values = _log_softmax(values)
         logs = input != "probs"
@@ -95,15 +106,15 @@ class Predictions:
         for rows in row_slices(n, n_classes):
             if few_classes and _is_fine(values[rows], top[rows], tied[rows]):
                 continue
-            _check_range(values[rows], rows.start, what, logs)
+            _check_range(values[rows], rows.start, what, logs, name)
             if logs:
                 np.exp(values[rows], out=p[rows])
-            _check_sums(p[rows], rows.start, what, logs)
+            _check_sums(p[rows], rows.start, what, logs, name)
         own = of_label = _entries(values, y)
         if not logs:
             with np.errstate(divide="ignore"):
                 of_label = np.log(of_label)
-        result = cls(p, y, w, np.minimum(of_label, 0.0))
+        result = cls(p, y, w, np.minimum(of_label, 0.0), clusters=case)
         if few_classes:
             right = own == top
             right[tied] = p[tied].argmax(axis=1) == y[tied]
@@ -164,10 +175,19 @@ class Predictions:
 
     @cached_property
     def errors(self) -> float:
-        """Number of wrong predictions; the effective one (Kish) where they have weights."""
+        """Number of wrong predictions, or of cases with one; the effective one (Kish) where they have weights."""
+        if self.clusters is not None:
+            return effective(self.of_cases(self.weights, ~self.right))
         if (self.weights == 1).all():
             return float(len(self) - np.count_nonzero(self.right))
         return effective(self.weights[~self.right])
+
+    def of_cases(self, values: Floats, rows: NDArray[np.bool_] | None = None) -> Floats:
+        """Sum over the samples of each case, or over some of them; cases without any are left out."""
+        assert self.clusters is not None
+        case, values = (self.clusters, values) if rows is None else (self.clusters[rows], values[rows])
+        total = np.bincount(case, values).astype(np.float64) if len(case) else np.zeros(0)
+        return total[total > 0]
 
     def without_probs(self) -> Predictions:
         """Keep a few numbers a sample: enough for all metrics but those of single classes."""
@@ -206,6 +226,28 @@ class Predictions:
     def of_class(self, k: int) -> tuple[Floats, Floats]:
         """Probability of class k, and 1 where it is the label."""
         return np.minimum(self.probs[:, k].astype(np.float64), 1.0), (self.labels == k).astype(np.float64)
+
+
+def _cases(clusters: Any, laid: Laid, image: Labels | None) -> Labels | None:
+    """Number the cases that samples are of; by default pixels are of their image."""
+    n, ids = laid.values.shape[0], image
+    if clusters is not None:
+        given = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)
+        ids = as_clusters(_spread(given, laid, image), n)
+    return None if ids is None else np.unique(ids, return_inverse=True)[1]
+
+
+def _spread(given: NDArray[Any], laid: Laid, image: Labels | None) -> NDArray[Any]:
+    """Clusters of all positions as those of the rows; one for each image is that of its pixels."""
+    values = laid.values
+    if isinstance(values, SelectedRows):
+        return given[values.index] if given.shape == values.base.shape[:1] else given
+    if not isinstance(values, PixelRows):
+        return given
+    positions, images = to_numpy(values.chosen.positions(values.rows)), values.base.shape[0]
+    if given.shape == (images,) and values.axis > 0 and image is not None:
+        return np.asarray(given[image])
+    return given.reshape(-1)[positions] if given.shape == values.positions else given
 
 
 def _entries(values: NDArray[Any], column: NDArray[Any]) -> Floats:
@@ -294,24 +336,24 @@ def _is_fine(p: NDArray[Any], top: NDArray[Any], tied: NDArray[np.bool_]) -> boo
     return bool(columns.min() >= 0 and top.max() <= 1 + ROOM and off <= room_of_sums(p.shape[1]))
 
 
-def _check_range(values: NDArray[Any], first_row: int, what: str, logs: bool) -> None:
+def _check_range(values: NDArray[Any], first_row: int, what: str, logs: bool, name: RowName) -> None:
     low, high = (-np.inf, float(np.log1p(ROOM))) if logs else (0.0, 1 + ROOM)
     if values.min() >= low and values.max() <= high:  # false for NaN too
         return
     row, column = np.argwhere(~((values >= low) & (values <= high)))[0]
     if what == "logits":
-        raise InputError(f"{what}: row {first_row + row} has no softmax: expected finite numbers, or −inf for a mask")
+        raise InputError(f"{what}: {name(first_row + row)} has no softmax: expected finite numbers, or −inf for a mask")
     expected = "at most 0" if logs else "from 0 to 1"
     got = values[row, column]
     hint = "" if logs or np.isnan(got) else ' Use input="logits" or input="log_probs" for those.'
-    raise InputError(f"{what}: row {first_row + row}, column {column}: expected a number {expected}, got {got}.{hint}")
+    raise InputError(f"{what}: {name(first_row + row)}, column {column}: expected a number {expected}, got {got}.{hint}")
 
 
-def _check_sums(p: NDArray[Any], first_row: int, what: str, logs: bool) -> None:
+def _check_sums(p: NDArray[Any], first_row: int, what: str, logs: bool, name: RowName) -> None:
     sums = np.einsum("ik->i", p, dtype=np.float64)  # rows are short, where `sum` is slow
     off = np.flatnonzero(np.abs(sums - 1) > room_of_sums(p.shape[1]))
     if off.size:
-        row, total = first_row + off[0], sums[off[0]]
+        row, total = name(first_row + off[0]), sums[off[0]]
         if logs:
-            raise InputError(f"{what}: row {row} sums to {total:.6g} after exp; expected 1.")
-        raise InputError(f"{what}: row {row} sums to {total:.6g}; expected 1. {SUMS}")
+            raise InputError(f"{what}: {row} sums to {total:.6g} after exp; expected 1.")
+        raise InputError(f"{what}: {row} sums to {total:.6g}; expected 1. {SUMS}")

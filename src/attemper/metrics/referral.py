@@ -181,7 +181,7 @@ def referral_area_difference(
     statistic = area_difference(p, other, thresholds)
     if confidence_level is None:
         return statistic.at(p.weights)
-    return estimate(statistic, p.weights, confidence_level, n_resamples, seed)
+    return estimate(statistic, p.weights, confidence_level, n_resamples, seed, p.clusters)
 
 
 def area_difference(p: Predictions, other: Predictions, thresholds: Thresholds = None) -> Statistic:
@@ -209,7 +209,8 @@ def _check_both(p: Predictions) -> None:
 
 def _reason(p: Predictions, errors: int = LEAST_ERRORS) -> str:
     """Why an area has no interval; empty if there are as many errors, and enough right predictions."""
-    return too_few(p.errors, least=errors) or too_few(effective(p.weights[p.right]), "right predictions")
+    right = effective(p.weights[p.right] if p.clusters is None else p.of_cases(p.weights, p.right))
+    return too_few(p.errors, least=errors) or too_few(right, "right predictions")
 
 
 class _Area:

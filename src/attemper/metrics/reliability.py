@@ -83,7 +83,8 @@ def reliability(
         bins, so with ties the weights are only nearly equal and some bins may be empty.
     confidence_level : float
         Level of the Wilson interval of each bin's accuracy. Samples with weights count as their effective number
-        (Kish): weights that differ widen it.
+        (Kish): weights that differ widen it. Samples of one cluster count as one sample of their weight: the interval
+        is that of labels that are the same throughout a cluster's part of a bin, which is the widest.
 
     Examples
     --------
@@ -94,6 +95,8 @@ def reliability(
     fraction("confidence_level", confidence_level)
     binned = Binned(p, kind, n_bins, strategy)
     sums = np.array(list(binned.sums(np.stack([p.weights, p.weights**2], axis=1))))  # groups × 3 × bins × 2
+    if p.clusters is not None:
+        sums[:, 0, :, 1] = binned.squares_of_cases()
     edges = binned.edges
     if kind not in BY_CLASS:
         sums, edges = sums[0], edges[0]

@@ -177,7 +177,7 @@ class RunningMetrics(Table):
             sums = None if sums is None else sums.scaled(before)
         added = self._sums_of(p)
         self._sums = added if sums is None else sums + added
-        self._drawn += len(p)
+        self._drawn += _n_cases(p)
         self.n_samples += len(p)
         self.n_classes = p.n_classes
         return self
@@ -301,10 +301,18 @@ class RunningMetrics(Table):
         # One number of the generator for each row and resample: after any number of rows it is known where to go on.
         rng = np.random.Generator(np.random.PCG64(self.seed).advance(self._drawn * self.n_resamples))
         total: Sums | None = None
+        by_case = None  # how often each case is drawn
+        if self.confidence_level is not None and p.clusters is not None:
+            by_case = np.searchsorted(TIMES, rng.random((_n_cases(p), self.n_resamples)))
         for part in row_slices(len(p), self._columns, BATCH_ELEMENTS):
             w = p.weights[part, None]
             if self.confidence_level is not None:
-                w = w * np.hstack([np.ones_like(w), np.searchsorted(TIMES, rng.random((len(w), self.n_resamples)))])
+                times = (
+                    np.searchsorted(TIMES, rng.random((len(w), self.n_resamples)))
+                    if by_case is None or p.clusters is None
+                    else by_case[p.clusters[part]]
+                )
+                w = w * np.hstack([np.ones_like(w), times])
             classes = None
             if self._by_class(p.n_classes):
                 pairs = (p.of_class(k) for k in range(p.n_classes))
@@ -314,7 +322,14 @@ class RunningMetrics(Table):
             piece = Sums(rows[:, part] @ w, bin_sums(confidence[part], right[part], edges, w), classes, squares)
             total = piece if total is None else total + piece
         assert total is not None  # Predictions has a row or more
+        if p.clusters is not None:
+            cases = (p.of_cases(p.weights, rows) for rows in (None, ~p.right))
+            total = replace(total, squares=np.array([float(w @ w) for w in cases]))
         return total
+
+
+def _n_cases(p: Predictions) -> int:
+    return len(p) if p.clusters is None else int(p.clusters.max()) + 1
 
 
 def _metrics(sums: Sums) -> dict[str, Floats]:

@@ -90,14 +90,14 @@ def _resampled(
     as much narrower as more samples make it.
     """
     whole = {name: metric(p) for name, metric in metrics.items()}
-    if len(p) > MOST_RESAMPLED:
+    if len(p) > MOST_RESAMPLED and p.clusters is None:
         part = p.rows(np.sort(np.random.default_rng(seed).choice(len(p), MOST_RESAMPLED, replace=False)))
         narrower = (MOST_RESAMPLED / len(p)) ** 0.5
         for name, metric in metrics.items():
             if whole[name].limits is None and not whole[name].reason:
                 limits = _narrowed(Statistic(metric(part).value), part.weights, narrower, seed)
                 whole[name] = whole[name]._replace(limits=limits)
-    return estimate_all(whole, p.weights, confidence_level, resamples(len(p)), seed)
+    return estimate_all(whole, p.weights, confidence_level, resamples(len(p)), seed, p.clusters)
 
 
 def _narrowed(statistic: Statistic, w: Floats, narrower: float, seed: int) -> Limits:
