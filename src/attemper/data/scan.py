@@ -51,7 +51,9 @@ def scan(values: Any, kind: InputKind, labels: Any, zeros_as: float | None, name
                 low = float(h.min())
         if low == -np.inf:
             masked = True
-            _reject_masked_rows(h, raw, None if labels is None else entries_in_numpy(labels[part]), kind, name, part.start)
+            _reject_masked_rows(
+                h, raw, None if labels is None else entries_in_numpy(labels[part]), kind, name, part.start
+            )
             low = float(h[np.isfinite(h)].min())
             high = float(h[np.isfinite(h)].max())
         bound = max(bound, abs(low), abs(high))

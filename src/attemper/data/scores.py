@@ -33,10 +33,10 @@ from attemper.data.arrays import (
     to_numpy,
 )
 from attemper.data.backend import Backend, NumpyRows
-from attemper.data.binary import as_columns, binary_names
 from attemper.data.labels import as_labels, as_names, as_weights
+from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
-from attemper.data.pixels import Laid, PixelRows, as_rows, entries_in_numpy
+from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import warn_of_chance, warn_of_probs
 from attemper.data.scan import scan, scan_tensor
 from attemper.errors import InputError, setting

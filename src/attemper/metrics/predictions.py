@@ -15,7 +15,8 @@ from attemper._checks import one_of
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, SelectedRows, is_foreign, numbered, one_line, row_slices, to_numpy
 from attemper.data.labels import as_clusters, as_labels, as_weights
-from attemper.data.pixels import Laid, PixelRows, as_rows, entries_in_numpy
+from attemper.data.layout import Laid, as_rows
+from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError, InputTypeError
@@ -229,7 +230,7 @@ class Predictions:
 
 
 def _cases(clusters: Any, laid: Laid, image: Labels | None) -> Labels | None:
-    """Number the cases that samples are of; by default pixels are of their image."""
+    """Give each sample the number of its case; pixels are of their image by default."""
     n, ids = laid.values.shape[0], image
     if clusters is not None:
         given = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)
@@ -346,7 +347,9 @@ def _check_range(values: NDArray[Any], first_row: int, what: str, logs: bool, na
     expected = "at most 0" if logs else "from 0 to 1"
     got = values[row, column]
     hint = "" if logs or np.isnan(got) else ' Use input="logits" or input="log_probs" for those.'
-    raise InputError(f"{what}: {name(first_row + row)}, column {column}: expected a number {expected}, got {got}.{hint}")
+    raise InputError(
+        f"{what}: {name(first_row + row)}, column {column}: expected a number {expected}, got {got}.{hint}"
+    )
 
 
 def _check_sums(p: NDArray[Any], first_row: int, what: str, logs: bool, name: RowName) -> None:
