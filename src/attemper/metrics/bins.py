@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -75,13 +76,15 @@ Use kind='top_label'.
         )
 
 
-def check_bins(n_bins: int) -> None:
-    """Reject what is no number of bins."""
-    whole("n_bins", n_bins, at_most=MAX_BINS)
+def check_bins(n_bins: Any) -> int:
+    """Return a number of bins, and reject what is none."""
+    return whole("n_bins", n_bins, at_most=MAX_BINS)
 
 
 def check_norm(norm: Any) -> None:
     """Reject what is no power; a higher one of a small gap underflows."""
+    if norm in ("l1", "l2"):
+        raise InputError(f"{setting('norm', norm)}: expected the power itself. Use norm={norm[1]}.")
     if norm != "max":
         number("norm", norm, 1, 64, expected="a number from 1 to 64, or 'max'")
 
@@ -232,25 +235,34 @@ def _cell_sums(confidence: Floats, right: Floats, cells: NDArray[np.intp], n_cel
     return np.stack([csr_array((column, order, starts), shape) @ w for column in columns])
 
 
-def error_of(tables: Iterable[Floats], norm: Norm = 1, *, debiased: bool = False) -> Floats:
-    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B."""
-    if norm == "max":
-        return np.asarray(np.max([gap_of(*sums).max(axis=0) for sums in tables], axis=0))
-    total = total_weight = np.zeros(1)
+def error_of(tables: Iterable[Any], norm: Norm = 1, *, debiased: bool = False) -> Any:
+    """Error of each column of the tables of weight, confidence and right predictions, 3×bins×B, of any library."""
+    total: Any = 0.0
+    total_weight: Any = 0.0
+    largest: list[Any] = []
     for weight, confidence, right in tables:
-        power = gap_of(weight, confidence, right) ** norm
+        xp = array_api_compat.array_namespace(weight)
+        gap = gap_of(weight, confidence, right)
+        if norm == "max":
+            largest.append(xp.max(gap, axis=0))
+            continue
+        power = gap**norm
         if debiased:
             many = weight > 1
-            n = np.where(many, weight, 2.0)
-            power = np.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
-        total = total + (weight * power).sum(axis=0)
-        total_weight = total_weight + weight.sum(axis=0)
-    return np.asarray(np.maximum(total / np.where(total_weight > 0, total_weight, 1.0), 0.0) ** (1 / norm))
+            n = xp.where(many, weight, 2.0)
+            power = xp.where(many, power - right / n * (1 - right / n) / (n - 1), 0.0)
+        total = total + xp.sum(weight * power, axis=0)
+        total_weight = total_weight + xp.sum(weight, axis=0)
+    if norm == "max":
+        return xp.max(xp.stack(largest), axis=0)
+    mean = total / xp.where(total_weight > 0, total_weight, 1.0)
+    return xp.where(mean > 0, mean, 0.0) ** (1 / norm)
 
 
-def gap_of(weight: Floats, confidence: Floats, right: Floats) -> Floats:
+def gap_of(weight: Any, confidence: Any, right: Any) -> Any:
     """Accuracy against mean confidence of each bin, from the sums; 0 in an empty bin."""
-    return np.abs(right - confidence) / np.where(weight > 0, weight, 1.0)
+    xp = array_api_compat.array_namespace(weight)
+    return xp.abs(right - confidence) / xp.where(weight > 0, weight, 1.0)
 
 
 def _count_bins(n_bins: Bins, weights: Floats) -> int:
@@ -259,8 +271,7 @@ def _count_bins(n_bins: Bins, weights: Floats) -> int:
         if n_bins != "auto":
             raise InputError(f"{setting('n_bins', n_bins)}: expected a whole number or 'auto'")
         return min(max(1, round(math.cbrt(effective(weights)))), MAX_BINS)
-    check_bins(n_bins)
-    return n_bins
+    return check_bins(n_bins)
 
 
 def _quantile_edges(confidence: Floats, weights: Floats, n_bins: int) -> Floats:

@@ -132,13 +132,12 @@ class RunningMetrics(Table):
         n_resamples: int = 200,
         seed: int = 0,
     ) -> None:
-        check_bins(n_bins)
         check_half_life(half_life)
         whole("n_resamples", n_resamples, at_least=2)
         whole("seed", seed, at_least=0)
         if confidence_level is not None:
             fraction("confidence_level", confidence_level)
-        self.n_bins = int(n_bins)
+        self.n_bins = check_bins(n_bins)
         self.half_life = half_life
         self.confidence_level = confidence_level
         self.n_resamples = int(n_resamples)

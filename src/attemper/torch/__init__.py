@@ -1,4 +1,4 @@
-"""What runs on torch: ensembles and losses for users; sums on a GPU, maps as modules and folding behind the scenes.
+"""What runs on torch: ensembles, losses and metrics; sums on a GPU, maps as modules and folding behind the scenes.
 
 `rows` and `table` are the sums of the kernels where the logits already are: `fused` reads them in one Triton kernel per
 pass, `plain` in chunks where there is no Triton. torch is imported when a name is first used, not with this package.
@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attemper.torch import metrics as metrics
     from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
     from attemper.torch.losses import MMCELoss, mmce_loss
 
@@ -17,6 +18,8 @@ __all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "MMCELoss", "avera
 
 
 def __getattr__(name: str) -> Any:
+    if name == "metrics":  # needs torchmetrics too
+        return importlib.import_module("attemper.torch.metrics")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(
