@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from attemper._checks import same_classes
 from attemper._paths import PathOrURL, expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
+from attemper.data.labels import as_names
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, InputTypeError, option, setting
 from attemper.io import InputSpec, ScoreFiles, open_scores
@@ -83,6 +86,22 @@ def fit_and_return_data(
     **options: Any,
 ) -> Scores | Sketch | None:
     """Fit, and return the data as they were fitted on; None for arrays."""
+    data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
+    names = source.spec.classes if isinstance(source, ScoreFiles) else options.get("classes", spec and spec.classes)
+    if names is not None and calibrator.classes is None:  # those that a sketch does not hold
+        calibrator.classes_ = np.asarray(as_names(names, calibrator.n_features_in_))
+    return data
+
+
+def _fit(
+    calibrator: Calibrator,
+    source: Any,
+    spec: InputSpec | None,
+    *,
+    cache_dir: str | os.PathLike[str] | None,
+    progress: Progress | None,
+    **options: Any,
+) -> Scores | Sketch | None:
     if not isinstance(calibrator, Calibrator):
         raise InputTypeError(f"calibrator: expected one such as TemperatureScaling(), got {calibrator!r}")
     source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
@@ -191,14 +210,16 @@ def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSp
     zeros_as = spec.zeros_as if calibrator.zeros_as is None else calibrator.zeros_as
     if spec.zeros_as not in (None, zeros_as):
         raise InputError(f"{setting('zeros_as', spec.zeros_as)}: {known('with')} {zeros_as:g}; leave the option out")
-    names = spec.class_names if calibrator.classes is None else tuple(map(str, calibrator.classes))
+    known_names = calibrator.class_names if name else calibrator.classes
+    names = spec.class_names if known_names is None else tuple(map(str, known_names))
     if spec.class_names not in (None, names):
         raise InputError(
             f"{option('classes', '--classes')} {listed(spec.class_names or ())}: "
             f"{known('for')} {listed(names or ())}, in this order; leave the option out"
         )
-    classes = spec.classes if calibrator.classes is None else tuple(calibrator.classes)
-    return spec.updated(input=calibrator.input, zeros_as=zeros_as, classes=classes)
+    classes = spec.classes if known_names is None else tuple(known_names)
+    pos_label = spec.pos_label if calibrator.pos_label is None else calibrator.pos_label
+    return spec.updated(input=calibrator.input, zeros_as=zeros_as, classes=classes, pos_label=pos_label)
 
 
 def open_for(
@@ -263,7 +284,7 @@ def _reject_options(what: str, spec: InputSpec, sharding: dict[str, Any]) -> Non
     if sharding:
         raise InputError(f"{what}: {_name_of(sharding)} is for files of logits")
     for name in spec.non_defaults():
-        if name not in ("input", "zeros_as", "classes", "skip_empty", "need_labels"):
+        if name not in ("input", "zeros_as", "classes", "pos_label", "skip_empty", "need_labels"):
             flag = option(name, "--" + name.replace("_", "-"))
             raise InputError(
                 f"{what}: {flag} is for files of logits; a sketch holds none any more, so pass it where the sketch is "

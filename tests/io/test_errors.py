@@ -124,10 +124,10 @@ def test_shapes_and_types(tmp_path):
         np.savez(path, logits=logits, labels=labels)
         fails("a.npz: .*" + match, path, kind=InputError, **told)
 
-    wrong(r"shape \(12,\); expected two dimensions", logits=LOGITS.ravel())
+    wrong(r"shape \(6,\); expected one entry per row of logits, shape \(12,\)", logits=LOGITS.ravel())
     wrong(r"shape \(\); expected two dimensions", logits=np.float64(3))
-    wrong("1 column of logits; expected at least 2", logits=LOGITS[:, :1])
-    wrong("0 column of logits; expected at least 2", logits=LOGITS[:, :0])
+    wrong("row 2 has label 7, but there is 1 feature", logits=LOGITS[:, :1], labels=[0, 1, 7, 0, 1, 0])
+    wrong("0 columns of logits; expected one per class", logits=LOGITS[:, :0])
     wrong("dtype complex128; expected numbers", logits=LOGITS + 0j)
     wrong("dtype <U4; expected numbers", logits=LOGITS.astype(str).astype("<U4"))
     wrong("dtype datetime64.*; expected numbers or names", labels=LABELS.astype("M8[s]"))
@@ -280,7 +280,7 @@ def test_safetensors_headers(tmp_path, raw_safetensors):
         ("label,a,a\n0,1,2\n", "two columns are named 'a'"),
         ("label,prediction\n0,1\n", "no column other than the label"),
         (",label,a,b\n0,0,1,2\n", "a column without a name.*pandas writes its index"),
-        ("label,a\n0,1\n", "1 column of logits"),
+        ("label,a\n0,1\n2,1\n", "row 1 has label 2, but there is 1 feature"),
         ("label,a,b\n", "no rows"),
         ("\n\n", "nothing but blank lines"),
         ("label,a,b\n0,1,2\0\n", "line 2 holds a NUL byte"),
@@ -338,8 +338,7 @@ def nulls(values, at):
         ({"logits": [[1.0, 2.0], [1.0, 2.0], None] * 2}, "column 'logits': row 2 is null"),
         ({"logits": [None, [1.0, 2.0]] * 3}, "column 'logits': row 0 is null"),
         ({"logits": [["x", "y"]] * 6}, "not lists of numbers"),
-        ({"logits": [[1.0]] * 6}, "1 column of logits"),
-        ({"logits": [[]] * 6}, "not lists of numbers|0 column of logits"),
+        ({"logits": [[]] * 6}, "not lists of numbers|0 columns of logits"),
     ],
 )
 def test_parquet(tmp_path, columns, match):

@@ -63,7 +63,7 @@ def _of_calibrator(calibrator: Calibrator, digest: str | None = None) -> Source:
         "nll": repr(report.nll),
         "input": calibrator.input,
     }
-    if calibrator.classes is not None:
+    if calibrator.class_names is not None:
         facts["classes"] = json.dumps(calibrator.classes_.tolist(), ensure_ascii=False)
     temperature = calibrator.summary().get("temperature")
     if temperature is not None:

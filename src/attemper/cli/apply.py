@@ -14,6 +14,7 @@ from attemper.cli.paths import OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.verbosity import say
 from attemper.data.scores import LabelledScores
+from attemper.errors import InputError
 from attemper.io import InputSpec, ProbRows, write_probs
 
 
@@ -23,8 +24,11 @@ from attemper.io import InputSpec, ProbRows, write_probs
 @click.option(
     "-o", "--output", type=OUTPUT, required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet."
 )
+@click.option(
+    "--positive", is_flag=True, help="With two classes: write one column, the probability of the second class."
+)
 @reading(weights=False, labels=False)
-def apply(map_file: str, inputs: Sequence[str], output: str, spec: InputSpec, as_json: bool) -> None:
+def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spec: InputSpec, as_json: bool) -> None:
     """Turn logits into calibrated probabilities with a fitted MAP.
 
     \b
@@ -32,6 +36,8 @@ def apply(map_file: str, inputs: Sequence[str], output: str, spec: InputSpec, as
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
+    if positive and fitted.calibrator.n_features_in_ != 2:
+        raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
     files = read_files(inputs, spec, fitted)
     count = 0
 
@@ -44,7 +50,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, spec: InputSpec, as
             yield ProbRows(probs, labels, probs.argmax(axis=1))
 
     with shown_progress("applying") as progress:
-        write_probs(output, rows(), classes=fitted.calibrator.classes)
+        write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive)
     if as_json:
         print_json({"rows": count, "output": output})
     else:

@@ -138,7 +138,7 @@ def of_calibrator(calibrator: Calibrator) -> Found:
         "input": calibrator.input,
         "n_samples": report.n_samples,
         "n_classes": int(calibrator.n_features_in_),
-        "classes": None if calibrator.classes is None else calibrator.classes_.tolist(),
+        "classes": calibrator.class_names,
         "keeps_arg_max": calibrator.map_.keeps_arg_max,
         "nll": report.nll,
         "converged": report.converged,

@@ -108,6 +108,7 @@ SPEC_OPTIONS = _options(
         "column numbers where no name is a number itself.",
         {"type": INPUT},
     ),
+    pos_label=("NAME", "With two classes: the label of the second one, where labels are two names."),
     mask_key=("NAME", "Tokens: array of 0 and 1, which positions count [default: all]."),
     ignore_index=("N", "Rows with this label do not count, such as -100.", {"type": int}),
     next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),

@@ -114,8 +114,7 @@ def _signs(labels: Any) -> list[Any] | None:
         return None
     if array.dtype.kind not in "if" or array.size == 0 or not np.isin(array, (-1, 1)).all() or (array == 1).all():
         return None
-    kind = float if array.dtype.kind == "f" else int
-    return [kind(-1), kind(1)]
+    return [-1, 1]
 
 
 def _check_range(column: Any, what: str, name: RowName, xp: Any) -> None:

@@ -21,6 +21,8 @@ from attemper._json import Fields, Formerly, read_document, to_fields, values_of
 from attemper._table import Columns, Table, as_list
 from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators import Calibrator
+from attemper.data.arrays import as_numbers
+from attemper.data.binary import binary_names, is_one_column
 from attemper.data.labels import as_labels
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import FileError, InputError, NotFittedError
@@ -63,7 +65,7 @@ class SequentialTest(Table):
                 raise NotFittedError(f"This {type(deployed).__name__} is not fitted yet, so there is no map to watch")
             self.map, self.input, self.zeros_as = deployed.map_, deployed.input, deployed.zeros_as
             self.n_classes = int(deployed.n_features_in_)
-            self.classes = None if deployed.classes is None else tuple(deployed.classes_.tolist())
+            self.classes = None if deployed.class_names is None else tuple(deployed.class_names)
         elif isinstance(deployed, Map):
             self.map = deployed
             self.n_classes = deployed.n_classes
@@ -238,7 +240,9 @@ class SequentialTest(Table):
         same_classes(self.n_classes, scores.n_classes, of="the map", where="scores")
         if y is None:
             return scores, labelled(scores).labels
-        return scores, as_labels(y, len(scores), scores.n_classes, self.classes)
+        one_column = not isinstance(X, Scores) and is_one_column(as_numbers(X, "logits"))
+        names = binary_names(y, self.classes, None, scores.n_classes, one_column=one_column)
+        return scores, as_labels(y, len(scores), scores.n_classes, names, one_column=one_column)
 
     @classmethod
     def _from_fields(cls, content: Fields) -> Self:

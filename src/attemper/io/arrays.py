@@ -152,13 +152,16 @@ class ArrayReader(Reader):
         self.path = source.file.path
         self.source = source
         self._values = values = _array(source, spec.values_key, option("logits_key", "--logits-key"), NUMBERS)
+        if len(values.header.shape) == 1:  # one score of two classes
+            self._values = values = replace(values, header=replace(values.header, shape=(*values.header.shape, 1)))
         shape = values.header.shape
         if len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
             counts = option("ignore_index, mask_key, next_token or columns", "--ignore-index, --mask-key, …")
             hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
             raise InputError(
                 f"{values} has shape {shape}; expected two dimensions, one row per sample and one "
-                f"column per class. {reshaping(len(shape), spec.values_key)}{hint if len(shape) == 3 else ''}"
+                f"column per class, or one dimension for one score of two classes. "
+                f"{reshaping(len(shape), spec.values_key)}{hint if len(shape) == 3 else ''}"
             )
         self.length = shape[1] if len(shape) == 3 else None
         self._next = spec.next_token

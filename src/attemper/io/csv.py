@@ -44,7 +44,9 @@ class CsvReader(Reader):
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         place = {name: i for i, name in enumerate(self._names)}
         chosen = self._chosen
-        pick: Callable[[list[str]], tuple[str, ...]] = itemgetter(*[place[name] for name in chosen.logits])
+        places = [place[name] for name in chosen.logits]
+        several: Callable[[list[str]], tuple[str, ...]] = itemgetter(*places)
+        pick = several if len(places) > 1 else lambda record: (record[places[0]],)
         step = rows_per_block(8 * self.n_classes)
         with self._file.open() as stream:
             records = self._records(stream)
@@ -118,7 +120,7 @@ class CsvReader(Reader):
                 f"{self.path}: the first line holds numbers only; a line of column names must come first, "
                 "such as label,logit_0,logit_1"
             )
-        if len(names) == 1:
+        if len(names) == 1 and re.search(r"[;\t| ]", names[0]):
             raise FileError(
                 f"{self.path}: the first line holds one column, {names[0][:60]!r}; separate columns by commas"
             )
@@ -138,7 +140,7 @@ class CsvReader(Reader):
 def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write label, prediction and one column per class, prob_0, … or prob_<name>."""
     heads = {"labels": LABEL, "predictions": PREDICTION}
-    classes = layout.classes or range(layout.n_classes)
+    classes = layout.names(np.array(layout.columns))
     # As many digits as it takes to read the same number again.
     text: Callable[[float], str] = repr if layout.dtype.itemsize == 8 else "{:.9g}".format
     with atomic(path, "w") as stream:

@@ -60,7 +60,7 @@ def stream_npy(stream: IO[bytes], arrays: Iterable[NDArray[Any]], layout: Layout
     """Write N×K rows as they come, N being known at the end only."""
 
     def header(n: int) -> None:
-        shape = (n, layout.n_classes)
+        shape = (n,) if layout.positive else (n, layout.n_classes)
         descr = np.lib.format.dtype_to_descr(layout.dtype)
         np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
 

@@ -218,12 +218,12 @@ def write_parquet(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     heads = {"labels": LABEL, "predictions": PREDICTION}
     name_type = pa.int64() if layout.classes is None else pa.string()
     fields = [pa.field(heads[name], name_type) for name in layout.extras]
-    fields.append(pa.field("probs", pa.list_(pa.from_numpy_dtype(layout.dtype), layout.n_classes)))
+    fields.append(pa.field("probs", pa.list_(pa.from_numpy_dtype(layout.dtype), len(layout.columns))))
     metadata = None if layout.classes is None else {"classes": json.dumps(layout.classes)}
     schema = pa.schema(fields, metadata)
     with atomic(path) as stream, pq.ParquetWriter(stream, schema) as writer:
         for piece in rows:
             columns = [pa.array(layout.names(getattr(piece, name)), name_type) for name in layout.extras]
             flat = pa.array(np.ascontiguousarray(piece.probs).reshape(-1))
-            columns.append(pa.FixedSizeListArray.from_arrays(flat, layout.n_classes))
+            columns.append(pa.FixedSizeListArray.from_arrays(flat, len(layout.columns)))
             writer.write_batch(pa.record_batch(columns, schema=schema))

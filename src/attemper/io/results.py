@@ -27,7 +27,11 @@ _WRITERS = {
 
 
 def write_probs(
-    path: str | os.PathLike[str], rows: Iterable[ProbRows], *, classes: Sequence[Any] | None = None
+    path: str | os.PathLike[str],
+    rows: Iterable[ProbRows],
+    *,
+    classes: Sequence[Any] | None = None,
+    positive: bool = False,
 ) -> None:
     """Write probabilities in the format of the file's extension.
 
@@ -45,6 +49,9 @@ def write_probs(
         In CSV a name that a spreadsheet would run as a formula, such as
         ``=1+1``, gets an apostrophe before it, which `open_scores` removes.
 
+    positive
+        Of two classes write one column, the probability of the second class.
+
     Examples
     --------
     >>> import tempfile, numpy as np
@@ -60,5 +67,5 @@ def write_probs(
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise unsupported_extension(path, path.suffix, _WRITERS)
-    pieces, layout = laid_out(rows, classes)
+    pieces, layout = laid_out(rows, classes, positive)
     write(path, pieces, layout)

@@ -101,7 +101,7 @@ def write_safetensors(path: Path, rows: Iterable[ProbRows], layout: Layout) -> N
 def _header(n: int, layout: Layout) -> bytes:
     float_type = "F32" if layout.dtype.itemsize == 4 else "F64"
     tensors: list[tuple[str, str, tuple[int, ...], int]] = [
-        ("probs", float_type, (n, layout.n_classes), layout.dtype.itemsize)
+        ("probs", float_type, (n, len(layout.columns)), layout.dtype.itemsize)
     ]
     tensors += [(name, "I64", (n,), 8) for name in layout.extras]
     header: dict[str, Any] = {}

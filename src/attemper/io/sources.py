@@ -69,8 +69,13 @@ class ScoreFiles:
 
     @property
     def n_classes(self) -> int:
-        """K, the number of classes."""
-        return self.readers[0].n_classes if self.spec.columns is None else len(self.spec.columns)
+        """K, the number of classes; one column of scores has two."""
+        return max(2, self.readers[0].n_classes) if self.spec.columns is None else len(self.spec.columns)
+
+    @property
+    def one_column(self) -> bool:
+        """Whether there is one score for each row, of the second of two classes."""
+        return self.readers[0].n_classes == 1
 
     @property
     def columns(self) -> tuple[str, ...] | None:
@@ -113,6 +118,7 @@ class ScoreFiles:
         Warnings about the numbers name the file, and each kind of warning is issued once.
         """
         warned: set[type[AttemperWarning]] = set()
+        named: tuple[Any, ...] | None = None
         for reader in self.readers:
             first_row = 0
             for block in reader.blocks():
@@ -126,6 +132,12 @@ class ScoreFiles:
                         warn(f"{reader.path}: {warning}", type(warning))
                 first_row += len(block.values)
                 if piece is not None:
+                    if named is not None and piece.classes not in (None, named):
+                        raise InputError(
+                            f"{reader.path}: expected labels of two classes, {listed(map(str, named))}, as before; got "
+                            f"{listed(map(str, piece.classes or ()))}"
+                        )
+                    named = piece.classes or named
                     yield piece
             if not first_row and not self.spec.skip_empty:
                 raise _empty(reader.path)
@@ -146,6 +158,7 @@ class ScoreFiles:
         if len(pieces) == 1:
             return first
         labelled = [piece for piece in pieces if isinstance(piece, LabelledScores)]
+        names = next((piece.classes for piece in pieces if piece.classes is not None), None)
         labels: dict[str, Any] = {"y": np.concatenate([piece.labels for piece in labelled])} if labelled else {}
         return replace(
             first,
@@ -154,6 +167,7 @@ class ScoreFiles:
             bound=max(piece.bound for piece in pieces),
             masked=any(piece.masked for piece in pieces),
             finite_masks=False,
+            classes=names,
             **labels,
         )
 
@@ -166,7 +180,7 @@ class ScoreFiles:
         spec = self.spec.updated(classes=classes)
         path, names, order = self.readers[0].path, spec.class_names or (), None
         try:
-            if len(names) != self.n_classes and self.columns is not None:
+            if len(names) != self.n_classes and self.columns is not None and not self.one_column:
                 raise InputError(
                     f"classes: {len(names)} names for {self.n_classes} columns of logits, {listed(self.columns)}. Use "
                     f"{setting('logits_key', 'PREFIX')} to take the columns whose names begin with PREFIX, "
@@ -174,7 +188,7 @@ class ScoreFiles:
                     "and weights."
                 )
             as_names(names, self.n_classes)
-            if self.columns is not None:
+            if self.columns is not None and not self.one_column:
                 order = column_order(self.columns, names)
             _check_own_names(self, names)
             if order is not None and spec.columns is not None:
@@ -204,6 +218,8 @@ class ScoreFiles:
             if block.labels is not None:
                 labels, classes = self._labels(block.labels, name)
             values, weights, rows = block.values, block.weights, self._rows(block, labels)
+            if spec.pos_label is not None and labels is not None and classes is None:
+                labels, classes = self._positive(labels)
             if rows is not None:
                 if not len(rows):
                     return None
@@ -229,6 +245,7 @@ class ScoreFiles:
                 scores = Scores.from_logits(values, labels, **more)
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
+        scores = scores if scores.classes is None else replace(scores, classes=spec.classes or scores.classes)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
     def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
@@ -262,7 +279,7 @@ class ScoreFiles:
             either = are != "names" and not any(map(_is_number, classes))
             if not (either and all(map(_is_number, names))):
                 return np.array(names, dtype=object), classes
-        if labels.dtype.kind not in "OU":
+        if labels.dtype.kind not in "OU" or self.spec.pos_label is not None:
             return labels, None
         numbers = np.empty(len(labels))
         for i, label in enumerate(labels.tolist()):
@@ -270,10 +287,23 @@ class ScoreFiles:
                 numbers[i] = number_from(label)
             except ValueError:
                 raise InputError(
-                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use "
-                    f"{option('classes=[…]', '--classes A,B,…')}, in column order"
+                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use {_naming(self)}"
                 ) from None
         return numbers, None
+
+    def _positive(self, labels: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+        """Labels of two classes by the name of the second one: as names, or as 0 and 1 where only one occurs."""
+        positive, names = _name(self.spec.pos_label), [_name(label) for label in labels.tolist()]
+        others = {name for name in names if name != positive}
+        if len(others) == 1:
+            return np.array(names, dtype=object), (*others, positive)
+        if not others:
+            return np.ones(len(names), dtype=np.int64), None
+        shown = listed(sorted({positive, *others}))
+        raise InputError(
+            f"{setting('pos_label', self.spec.pos_label)}: expected labels of two classes, {positive!r} and one other; "
+            f"got {shown}"
+        )
 
     def _reject_numbers(self, labels: NDArray[Any], name: RowName) -> None:
         """Where classes are called by numbers, labels are these names; others might be numbers of columns."""
@@ -337,6 +367,13 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     return found if spec.classes is None else found.with_classes(spec.classes)
 
 
+def _naming(files: ScoreFiles) -> str:
+    """Name the option for labels that are names."""
+    if files.one_column:
+        return f"{option('pos_label=…', '--pos-label NAME')}, the label of the second class"
+    return f"{option('classes=[…]', '--classes A,B,…')}, in column order"
+
+
 def _check_own_names(files: ScoreFiles, classes: tuple[str, ...]) -> None:
     """Refuse files whose own names of the classes stand in another order."""
     for reader in files.readers:
@@ -385,12 +422,9 @@ def _input_file(path: PathOrURL, extensions: Iterable[str]) -> InputFile:
 def _reader(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Reader:
     path = file.path
     reader = _READERS[path.suffix.lower()](file, spec, labels)
-    if reader.n_classes < 2 and reader.n_rows != 0:
-        what, both = ("probabilities", "1 - p and p") if spec.probs else ("logits", "0 and z")
-        raise InputError(
-            f"{path}: {reader.n_classes} column of {what}; expected at least 2, one per class. For one score save "
-            f"both columns, {both}."
-        )
+    if reader.n_classes < 1 and reader.n_rows != 0:
+        what = "probabilities" if spec.probs else "logits"
+        raise InputError(f"{path}: 0 columns of {what}; expected one per class, or one of the second of two classes")
     check_classes(reader.n_classes, path)
     return reader
 

@@ -34,6 +34,8 @@ class InputSpec:
     classes
         Names of the columns. Labels are then these names, or column numbers if none of the names is a number. In a
         table, columns that have these names, such as ``prob_cat``, may stand in any order.
+    pos_label
+        For two classes: the label of the second one, if labels are two names.
     mask_key, ignore_index, next_token
         Which rows count, as in `attemper.tokens.token_scores`: an array of 0 and 1; the label of rows that do not
         count; whether the labels are input ids, so that the label of each position is the next one. If one of these or
@@ -62,6 +64,7 @@ class InputSpec:
     input: Kind = "logits"
     zeros_as: float | None = None
     classes: tuple[Any, ...] | None = None
+    pos_label: Any = None
     mask_key: str | None = None
     ignore_index: int | None = None
     next_token: bool = False
@@ -78,6 +81,7 @@ class InputSpec:
         if isinstance(self.classes, str):
             raise InputError(f"{setting('classes', self.classes)}: expected a list of names, got one text")
         self._set("classes", None if self.classes is None else tuple(map(_plain, self.classes)))
+        self._set("pos_label", _plain(self.pos_label))
         one_of("input", self.input, ("logits", "probs"))
         if self.labels_are is not None:
             one_of("labels_are", self.labels_are, ("names", "numbers", "options", "tokens"))

@@ -31,6 +31,12 @@ class Layout:
     dtype: np.dtype[Any]
     extras: tuple[str, ...]  # which of labels and predictions there are
     classes: tuple[str, ...] | None
+    positive: bool = False  # of two classes the probability of the second alone is written
+
+    @property
+    def columns(self) -> list[int]:
+        """The classes whose probabilities are written."""
+        return [1] if self.positive else list(range(self.n_classes))
 
     def names(self, columns: NDArray[Any]) -> list[Any]:
         """Names of these columns, or their numbers when there are no names."""
@@ -38,7 +44,9 @@ class Layout:
         return numbers if self.classes is None else [self.classes[k] for k in numbers]
 
 
-def laid_out(rows: Iterable[ProbRows], classes: Sequence[Any] | None) -> tuple[Iterator[ProbRows], Layout]:
+def laid_out(
+    rows: Iterable[ProbRows], classes: Sequence[Any] | None, positive: bool = False
+) -> tuple[Iterator[ProbRows], Layout]:
     """Take the layout from the first piece, and check each later one against it as it comes."""
     pieces = iter(rows)
     first = next(pieces, None)
@@ -51,7 +59,9 @@ def laid_out(rows: Iterable[ProbRows], classes: Sequence[Any] | None) -> tuple[I
     if names is not None and len(names) != probs.shape[1]:
         raise InputError(f"classes: {len(names)} names for {probs.shape[1]} columns of probabilities")
     dtype = np.dtype(np.float32 if probs.dtype.kind == "f" and probs.dtype.itemsize <= 4 else np.float64)
-    layout = Layout(probs.shape[1], dtype, _extras(first), names)
+    if positive and probs.shape[1] != 2:
+        raise InputError(f"positive: expected probabilities of two classes, got {probs.shape[1]}")
+    layout = Layout(probs.shape[1], dtype, _extras(first), names, positive)
     return (_checked(piece, layout) for piece in chain([first], pieces)), layout
 
 
@@ -73,4 +83,5 @@ def _checked(piece: ProbRows, layout: Layout) -> ProbRows:
             )
         if column.size and not (column.min() >= 0 and column.max() < layout.n_classes):
             raise InputError(f"{name}: column numbers run from 0 to {layout.n_classes - 1}")
+    probs = probs[:, 1:] if layout.positive else probs
     return ProbRows(probs, **{name: column.astype(np.int64) for name, column in extras.items()})

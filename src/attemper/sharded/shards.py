@@ -134,6 +134,7 @@ def _sketch_item(shard: Shard) -> Sketched | None:
                     return None
                 raise InputError("no rows; leave it out, or pass over empty ones with skip_empty=True")
             told: dict[str, Any] = {"sample_weight": weights[0] if weights else None, "classes": spec.classes}
+            told["pos_label"] = spec.pos_label
             if spec.probs:
                 scores = Scores.from_probs(logits, labels, zeros_as=spec.zeros_as, **told)
             else:
