@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
+from typing import Any, overload
 
 from attemper._json import read_document
 from attemper.calibrators.annotators import Confusions
@@ -12,7 +12,7 @@ from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.posterior import Posterior
 from attemper.calibrators.provenance import Provenance
-from attemper.calibrators.registry import METHODS, method_title
+from attemper.calibrators.registry import METHODS, calibrator_of, method_title
 
 # Their order is that of `METHODS`: the order of lists, tables and the command line.
 from attemper.calibrators.temperature import TemperatureScaling  # isort: skip
@@ -25,8 +25,8 @@ from attemper.calibrators.platt import BetaCalibration, PlattScaling  # isort: s
 from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration  # isort: skip
 from attemper.calibrators.bbq import BBQ  # isort: skip
 from attemper.calibrators.venn_abers import VennAbers  # isort: skip
-from attemper.calibrators.wrapper import CalibratedClassifier  # isort: skip
-from attemper.errors import FileError
+from attemper.calibrators.wrapper import DOCUMENT, CalibratedClassifier  # isort: skip
+from attemper.errors import InputError
 
 __all__ = [
     "BBQ",
@@ -58,8 +58,15 @@ __all__ = [
 ]
 
 
-def load(path: str | os.PathLike[str]) -> Calibrator:
+@overload
+def load(path: str | os.PathLike[str], *, estimator: None = None) -> Calibrator: ...
+@overload
+def load(path: str | os.PathLike[str], *, estimator: object) -> CalibratedClassifier: ...
+def load(path: str | os.PathLike[str], *, estimator: Any = None) -> Calibrator | CalibratedClassifier:
     """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code.
+
+    What `CalibratedClassifier.save` wrote is put behind ``estimator``, a fitted one, as `CalibratedClassifier.load`
+    does.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -67,15 +74,12 @@ def load(path: str | os.PathLike[str]) -> Calibrator:
     ...     load(f"{folder}/map.json").method
     'ts'
     """
-    content = read_document(path, "calibrator")
-    method = content.text("method")
-    if method not in METHODS:
-        package = content.content.get("package")
-        known = isinstance(package, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", package) is not None
-        use = (
-            f"It was fitted with the package {package!r}; install it if you trust it"
-            if known
-            else "Use a newer attemper"
+    content = read_document(path, "calibrator", DOCUMENT)
+    if content.text("attemper") == DOCUMENT:
+        return CalibratedClassifier.load(path, estimator)
+    if estimator is not None:
+        raise InputError(
+            f"estimator: {path} holds a calibrator, which takes logits. Use "
+            "CalibratedClassifier.load(path, estimator) to put it behind a classifier, or leave estimator out."
         )
-        raise FileError(f"{path}: the method {method!r} is unknown; known are {', '.join(METHODS)}. {use}.")
-    return METHODS[method].from_fields(content)
+    return calibrator_of(content)

@@ -251,6 +251,10 @@ class Calibrator(ShownEstimator):
 
         The same data give the same bytes, unless ``provenance`` has a date.
         """
+        write_document(path, "calibrator", self.to_document(provenance=provenance))
+
+    def to_document(self, *, provenance: Provenance | None = None) -> dict[str, Any]:
+        """Return what `save` writes, as plain numbers, text, lists and dicts."""
         self._check_is_fitted()
         provenance = provenance or getattr(self, "provenance_", None)
         names = self.class_names
@@ -273,7 +277,7 @@ class Calibrator(ShownEstimator):
             content["package"] = package
         if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
             raise InputError("classes: only text and numbers can be saved as class names")
-        write_document(path, "calibrator", content)
+        return content
 
     @classmethod
     def from_fields(cls, content: Fields) -> Self:

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from attemper.errors import InputError, warn
+from attemper._json import Fields
+from attemper.errors import FileError, InputError, warn
 
 if TYPE_CHECKING:
     from attemper.calibrators.base import Calibrator
 
-__all__ = ["GROUP", "METHODS", "Registry", "method_title"]
+__all__ = ["GROUP", "METHODS", "Registry", "calibrator_of", "method_title"]
 
 GROUP = "attemper.calibrators"
 
@@ -90,6 +91,21 @@ class Registry(Mapping[str, "type[Calibrator]"]):
 
 METHODS = Registry()
 """Every method by its name on the command line: ``METHODS["ts"]`` is `TemperatureScaling`."""
+
+
+def calibrator_of(content: Fields) -> Calibrator:
+    """Make a fitted calibrator from what `Calibrator.to_document` gave."""
+    method = content.text("method")
+    if method not in METHODS:
+        package = content.content.get("package")
+        known = isinstance(package, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", package) is not None
+        use = (
+            f"It was fitted with the package {package!r}; install it if you trust it"
+            if known
+            else "Use a newer attemper"
+        )
+        raise FileError(f"{content.where}: the method {method!r} is unknown; known are {', '.join(METHODS)}. {use}.")
+    return METHODS[method].from_fields(content)
 
 
 def method_title(name: str) -> str:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import array_api_compat
 import numpy as np
 import sklearn.exceptions
 from numpy.typing import NDArray
-from sklearn import get_config
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import process_routing
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
-from attemper._typing import Floats, InputKind, Labels
-from attemper.data.arrays import to_numpy
+from attemper._typing import InputKind, Labels
+from attemper.data.arrays import is_foreign, to_numpy
 from attemper.data.scores import Scores
 from attemper.errors import InputError, InputTypeError, NotFittedError
 
@@ -28,13 +27,12 @@ __all__ = [
     "check_trainable",
     "choose_response",
     "classes_of",
+    "innermost",
     "is_fitted",
-    "is_routed",
     "logits_of_seen",
     "name_of",
     "reject_impossible",
     "respond",
-    "takes_weights",
 ]
 
 Response = Literal["decision_function", "predict_proba", "predict_log_proba"]
@@ -55,6 +53,19 @@ def name_of(estimator: Any) -> str:
     """Name of the class, for messages; of what is inside a FrozenEstimator."""
     frozen = type(estimator).__name__ == "FrozenEstimator"
     return type(estimator.estimator if frozen else estimator).__name__
+
+
+def innermost(estimator: Any) -> Any:
+    """Return the classifier whose numbers come out of pipelines, searches and frozen estimators."""
+    while True:
+        if hasattr(estimator, "steps"):
+            estimator = estimator.steps[-1][1]
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif type(estimator).__name__ == "FrozenEstimator":
+            estimator = estimator.estimator
+        else:
+            return estimator
 
 
 def choose_response(estimator: Any, response: str | None) -> Response:
@@ -124,36 +135,44 @@ def check_trainable(estimator: Any) -> None:
         )
 
 
-def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -> NDArray[Any]:
-    """Call the estimator and return one column for each of ``classes``.
+def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -> Any:
+    """Call the estimator and return one column for each of ``classes``, in an array of the library it answers in.
 
     A class that the estimator has never seen is one that it holds impossible: `UNSEEN`.
     """
     own = classes_of(estimator)
     with np.errstate(divide="ignore"):  # the logarithm of a probability of 0 is −inf, as it should be
-        values = _as_columns(to_numpy(getattr(estimator, response)(X)), estimator, response, len(own))
+        values = getattr(estimator, response)(X)
+    values = values if is_foreign(values) else to_numpy(np.asarray(values))
+    values = _as_columns(values, estimator, response, len(own))
     if len(own) == len(classes):
         return values
-    if values.dtype.kind != "f":
-        values = values.astype(np.float64)
-    out = np.full((len(values), len(classes)), UNSEEN, dtype=values.dtype)
-    out[:, np.searchsorted(classes, own)] = values
-    return out
+    xp = array_api_compat.array_namespace(values)
+    if not xp.isdtype(values.dtype, "real floating"):
+        values = xp.astype(values, xp.float64)
+    never = xp.full_like(values[:, 0], UNSEEN)
+    place = dict(zip(own.tolist(), range(len(own))))
+    return xp.stack([values[:, place[name]] if name in place else never for name in classes.tolist()], axis=1)
 
 
-def reject_impossible(values: NDArray[Any], columns: Labels, estimator: Any, response: Response) -> None:
+def reject_impossible(values: Any, columns: Labels, estimator: Any, response: Response, half: float | None) -> None:
     """Refuse rows whose own label has a probability of exactly 0; the error names the options for that."""
     impossible = 0.0 if RESPONSES[response] == "probs" else -np.inf
+    values = to_numpy(values)
     hit = np.flatnonzero(values[np.arange(len(values)), columns] == impossible)
     if not hit.size:
         return
-    trees = len(getattr(estimator, "estimators_", ())) or 100
+    votes = f"row {hit[0]} is the first. Where models vote, half a vote stands for a zero:"
+    if half is not None:
+        use = f"{votes} use response_method='predict_proba' (zeros_as={half:g})."
+    else:
+        use = (
+            f"{votes} use response_method='predict_proba' and zeros_as=0.5 / the number of votes. Where tiny "
+            "probabilities were rounded to 0 (naive Bayes), use response_method='predict_log_proba', which keeps them."
+        )
     raise InputError(
         f"{response} of {name_of(estimator)} gives {hit.size} of {len(values)} rows a probability of exactly 0 for "
-        "their own label, so the loss is infinite at every temperature. Specify what a zero stands for: use "
-        f"response_method='predict_proba' and zeros_as=…: where models vote, half a vote "
-        f"(zeros_as={0.5 / trees:g} for {trees} trees). Where tiny probabilities were rounded to 0 "
-        "(naive Bayes), response_method='predict_log_proba' keeps them."
+        f"their own label, so the loss is infinite at every temperature; {use}"
     )
 
 
@@ -168,45 +187,24 @@ def logits_of_seen(p: NDArray[Any], zeros_as: float | None) -> NDArray[Any]:
     return np.where(unseen, -np.inf, h)
 
 
-def _as_columns(values: NDArray[Any], estimator: Any, response: Response, n_classes: int) -> NDArray[Any]:
+def _as_columns(values: Any, estimator: Any, response: Response, n_classes: int) -> Any:
     if response == "decision_function" and n_classes == 2 and (values.ndim == 1 or values.shape[1:] == (1,)):
-        d = values.reshape(-1)
-        return np.column_stack([np.zeros_like(d), d])  # softmax of (0, d) is the sigmoid of d
-    if response == "decision_function" and n_classes > 2 and _is_one_vs_one(estimator):
+        xp = array_api_compat.array_namespace(values)
+        d = xp.reshape(values, (-1,))
+        return xp.stack([xp.zeros_like(d), d], axis=1)  # softmax of (0, d) is the sigmoid of d
+    if response == "decision_function" and n_classes > 2 and _gives_pairs(estimator):
         raise InputError(
             f"{name_of(estimator)} gives one column for each pair of classes (decision_function_shape='ovo'), not one "
             "for each class. Set decision_function_shape='ovr'."
         )
     if values.ndim != 2 or values.shape[1] != n_classes:
         raise InputError(
-            f"{response} of {name_of(estimator)} has shape {values.shape}; expected {n_classes} columns, one for each "
-            "of its classes. Try another response_method=…"
+            f"{response} of {name_of(estimator)} has shape {tuple(values.shape)}; expected {n_classes} columns, one "
+            "for each of its classes. Try another response_method=…"
         )
     return values
 
 
-def _is_one_vs_one(estimator: Any) -> bool:
+def _gives_pairs(estimator: Any) -> bool:
     """Whether it is an SVC with pairs for columns; with three classes the shape does not tell."""
-    while True:
-        if hasattr(estimator, "steps"):
-            estimator = estimator.steps[-1][1]
-        elif hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        else:
-            return bool(getattr(estimator, "decision_function_shape", None) == "ovo")
-
-
-def is_routed() -> bool:
-    """Whether scikit-learn's metadata routing is enabled."""
-    return bool(get_config()["enable_metadata_routing"])
-
-
-def takes_weights(wrapper: Any, w: Floats) -> bool:
-    """Whether the classifier is to be given weights.
-
-    With metadata routing it is as the classifier asks with ``set_fit_request``, and one that was not asked is an error
-    of scikit-learn's. Without, its ``fit`` has a parameter ``sample_weight`` or not.
-    """
-    if is_routed():
-        return "sample_weight" in process_routing(wrapper, "fit", sample_weight=w).estimator.fit
-    return bool(has_fit_parameter(wrapper.estimator, "sample_weight"))
+    return bool(getattr(innermost(estimator), "decision_function_shape", None) == "ovo")

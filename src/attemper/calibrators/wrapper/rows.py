@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import array_api_compat
@@ -15,9 +15,20 @@ from sklearn.utils.validation import column_or_1d
 
 from attemper._typing import Labels
 from attemper.data.arrays import is_foreign, reject_masked, to_numpy
-from attemper.errors import AttemperWarning, InputError, InputTypeError
+from attemper.errors import InputError, InputTypeError, warn
 
-__all__ = ["Rows", "check_rows", "encode", "like", "split", "take", "warn_left_out"]
+__all__ = [
+    "Rows",
+    "check_rows",
+    "concat",
+    "encode",
+    "is_number_of_folds",
+    "like",
+    "reject_short_folds",
+    "split",
+    "take",
+    "warn_left_out",
+]
 
 Rows = NDArray[np.intp]
 
@@ -36,8 +47,9 @@ def check_rows(X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
     labels = y if hasattr(y, "tocsr") else np.asarray(y)
     if labels.ndim == 2 and labels.shape[1] > 1:
         raise InputError(
-            f"y has shape {labels.shape}: several labels per row are not supported. One-hot labels need "
-            "y.argmax(axis=1); for a multilabel problem calibrate each label with one of its own."
+            f"y: expected one label per row, got shape {labels.shape}: several labels per row. One-hot labels need "
+            "y.argmax(axis=1). For a multi-label problem use attemper.MultiLabelCalibrator on the N×L scores of the "
+            "fitted classifier."
         )
     try:
         y = column_or_1d(y, warn=True)
@@ -74,27 +86,34 @@ def encode(y: NDArray[Any], classes: NDArray[Any], whose: str) -> Labels:
     return np.array([column[name] for name in found.tolist()], dtype=np.int64)[which]
 
 
-def split(cv: Any, X: Any, y: NDArray[Any], kept: Rows) -> Iterator[tuple[Rows, Rows]]:
+def is_number_of_folds(cv: Any) -> bool:
+    """Whether this is a number; True is none."""
+    return isinstance(cv, int | np.integer) and not isinstance(cv, bool)
+
+
+def split(
+    cv: Any, X: Any, y: NDArray[Any], kept: Rows, params: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Rows, Rows]]:
     """Yield the rows to train on and the rows to hold out, for each fold; only rows among ``kept``.
 
-    A number (None is 5) means stratified folds, with as many as the largest class has rows at most, and with
-    every class in every training part: the row of a class that has only one is always trained on. Anything
-    else is a splitter or an iterable of splits as scikit-learn has them, and taken as it is.
+    A number means stratified folds, with every class in every training part: the row of a class that has only one is
+    always trained on. None is 5 of them, or as many as the largest class has rows. Anything else is a splitter, which
+    may take ``params`` (groups), or an iterable of splits as scikit-learn has them, and taken as it is.
     """
-    if cv is None or (isinstance(cv, int | np.integer) and not isinstance(cv, bool)):
-        yield from _stratified(N_FOLDS if cv is None else int(cv), y, kept)
+    if cv is None or is_number_of_folds(cv):
+        yield from _stratified(None if cv is None else int(cv), y, kept)
         return
     from sklearn.model_selection import check_cv  # only where it is needed: `import attemper` is light
 
     allowed = np.zeros(len(y), dtype=bool)
     allowed[kept] = True
     try:
-        splits = list(check_cv(cv, y, classifier=True).split(X, y))
+        splits = list(check_cv(cv, y, classifier=True).split(X, y, **(params or {})))
         parts = [(_as_rows(train, len(y)), _as_rows(held, len(y))) for train, held in splits]
     except (TypeError, ValueError, IndexError) as error:
         raise InputError(
             f"cv={cv!r}: {error}. Expected a number of folds, 'prefit', a splitter or a list of (train, test) rows. "
-            "Where rows come in groups give the splits: cv=list(GroupKFold().split(X, y, groups))."
+            "Where rows come in groups pass them to fit: fit(X, y, groups=…)."
         ) from None
     if not parts:
         raise InputError(f"cv={cv!r} gives no split")
@@ -127,22 +146,36 @@ def like(X: Any, numbers: NDArray[Any]) -> Any:
     return array_api_compat.array_namespace(X).asarray(numbers, device=array_api_compat.device(X))
 
 
-def warn_left_out(names: NDArray[Any], why: str, stacklevel: int) -> None:
+def concat(parts: Sequence[Any]) -> Any:
+    """Put the rows of arrays of one library one after the other."""
+    return array_api_compat.array_namespace(parts[0]).concat(list(parts), axis=0)
+
+
+def reject_short_folds(cv: Any, parts: Sequence[tuple[Rows, Rows]]) -> None:
+    """Refuse folds that leave a calibrator of its own, ``ensemble=True``, one row or none."""
+    for number, (_, held) in enumerate(parts):
+        if len(held) < 2:
+            raise InputError(
+                f"cv={cv!r}, ensemble=True: Requesting {len(parts)}-fold cross-validation leaves {len(held)} row(s) "
+                f"for the calibrator of split {number}; {type(cv).__name__} cross-validation does not hold out two or "
+                "more there. Use fewer folds, or ensemble=False, which fits one calibrator to all rows."
+            )
+
+
+def warn_left_out(names: NDArray[Any], why: str) -> None:
     """Say that rows of some classes take no part in the calibration."""
     classes, counts = np.unique(names, return_counts=True)
     shown = ", ".join(f"{name!r} ({count})" for name, count in zip(classes.tolist()[:8], counts.tolist()[:8]))
-    warnings.warn(
+    warn(
         f"{len(names)} rows are left out of the calibration, though not of the training: {why}. Classes (rows): "
-        f"{shown}{', …' if len(classes) > 8 else ''}.",
-        AttemperWarning,
-        stacklevel=stacklevel,
+        f"{shown}{', …' if len(classes) > 8 else ''}."
     )
 
 
-def _stratified(n_folds: int, y: NDArray[Any], kept: Rows) -> Iterator[tuple[Rows, Rows]]:
+def _stratified(n_folds: int | None, y: NDArray[Any], kept: Rows) -> Iterator[tuple[Rows, Rows]]:
     from sklearn.model_selection import StratifiedKFold
 
-    if n_folds < 2:
+    if n_folds is not None and n_folds < 2:
         raise InputError(
             f"cv={n_folds}: expected 2 folds or more, or cv='prefit' for an estimator that is fitted already"
         )
@@ -152,14 +185,20 @@ def _stratified(n_folds: int, y: NDArray[Any], kept: Rows) -> Iterator[tuple[Row
             f"got {len(kept)} rows of {len(counts)} classes, one for each class: none can be held out. Use more "
             "rows, or fit the estimator elsewhere and use cv='prefit'."
         )
+    most = int(counts.max())
+    if n_folds is not None and n_folds > most:
+        raise InputError(
+            f"cv={n_folds}: expected {most} folds or fewer, as the largest class has {most} rows. Use cv={most}, or "
+            "leave cv out."
+        )
     single = kept[counts[which] == 1]
     several = kept[counts[which] > 1]
     if single.size:
-        warn_left_out(y[single], "their class has one row only", stacklevel=7)
+        warn_left_out(y[single], "their class has one row only")
     with warnings.catch_warnings():
         # A class with fewer rows than folds is in fewer test parts; in all training parts it is.
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
-        parts = list(StratifiedKFold(min(n_folds, int(counts.max()))).split(several, y[several]))
+        parts = list(StratifiedKFold(n_folds or min(N_FOLDS, most)).split(several, y[several]))
     for train, held in parts:
         yield np.sort(np.concatenate([several[train], single])), several[held]
 
