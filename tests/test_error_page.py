@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 
 import attemper
 from attemper import (
@@ -103,10 +103,21 @@ def parquet_without_pyarrow():
         open_scores("val.parquet")
 
 
-def forest_that_is_sure():
+def neighbours_that_are_sure():
     X, y = load_digits(return_X_y=True)
-    forest = RandomForestClassifier(10, random_state=0)
-    CalibratedClassifier(forest, response_method="predict_proba", cv=3).fit(X[:300], y[:300])
+    CalibratedClassifier(KNeighborsClassifier(weights="distance"), cv=3).fit(X[:300], y[:300])
+
+
+def folds_without_groups():
+    X, y = load_digits(return_X_y=True)
+    CalibratedClassifier(LogisticRegression(), cv=4).fit(X, y, groups=np.arange(len(y)))
+
+
+def file_without_its_classifier():
+    X, y = load_digits(return_X_y=True)
+    model = LogisticRegression(max_iter=2000).fit(X[:300], y[:300])
+    CalibratedClassifier(model, cv="prefit").fit(X[300:600], y[300:600]).save("digits.json")
+    attemper.load("digits.json")
 
 
 def fitted_already():
@@ -188,7 +199,9 @@ PROVOKED = {
     "A sketch of few samples": few_to_sketch,
     "A module whose output is unknown": lambda: CalibratedClassifier(torch.nn.Linear(3, 3)).fit(LOGITS, LABELS),
     "A classifier that is fitted already": fitted_already,
-    "A forest that gives zeros": forest_that_is_sure,
+    "A classifier that gives zeros": neighbours_that_are_sure,
+    "Groups, and folds that know none": folds_without_groups,
+    "A file without its classifier": file_without_its_classifier,
     "One set for fitting and evaluation": report_on_one_set,
     "Samples that are in both sets": some_in_both_sets,
     "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),

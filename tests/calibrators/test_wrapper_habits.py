@@ -313,10 +313,12 @@ def test_a_forest_in_folds_takes_half_a_vote_by_itself():
         told = CalibratedClassifier(forest, cv=2, ensemble=ensemble, zeros_as=0.025).fit(X, Y)
         np.testing.assert_array_equal(clf.predict_proba(NEW), told.predict_proba(NEW))
     # A zero of something else is still a question.
-    with pytest.raises(InputError, match=r"KNeighborsClassifier gives \d+ of 240 rows.*row \d+ is.*zeros_as=0.5 / "):
+    with pytest.raises(
+        InputError, match=r"KNeighborsClassifier gives \d+ of 240 rows.*first is row \d+.*zeros_as=…, .*0.5 / the"
+    ):
         CalibratedClassifier(KNeighborsClassifier(3, weights="distance"), "ts", cv=2).fit(X, Y)
     # Logarithms of zeros are none; the error has the way out.
-    with pytest.raises(InputError, match=r"use response_method='predict_proba' \(zeros_as=0.025\)"):
+    with pytest.raises(InputError, match=r"Use response_method='predict_proba', where half a vote \(0.025\)"):
         CalibratedClassifier(forest, "ts", cv=2, response_method="predict_log_proba").fit(X, Y)
 
 

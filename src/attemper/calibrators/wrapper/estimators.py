@@ -155,24 +155,26 @@ def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -
     return xp.stack([values[:, place[name]] if name in place else never for name in classes.tolist()], axis=1)
 
 
-def reject_impossible(values: Any, columns: Labels, estimator: Any, response: Response, half: float | None) -> None:
+def reject_impossible(
+    values: Any, columns: Labels, rows: NDArray[np.intp], estimator: Any, response: Response, half: float | None
+) -> None:
     """Refuse rows whose own label has a probability of exactly 0; the error names the options for that."""
     impossible = 0.0 if RESPONSES[response] == "probs" else -np.inf
     values = to_numpy(values)
     hit = np.flatnonzero(values[np.arange(len(values)), columns] == impossible)
     if not hit.size:
         return
-    votes = f"row {hit[0]} is the first. Where models vote, half a vote stands for a zero:"
     if half is not None:
-        use = f"{votes} use response_method='predict_proba' (zeros_as={half:g})."
+        use = f"Use response_method='predict_proba', where half a vote ({half:g}) stands for a zero."
     else:
         use = (
-            f"{votes} use response_method='predict_proba' and zeros_as=0.5 / the number of votes. Where tiny "
-            "probabilities were rounded to 0 (naive Bayes), use response_method='predict_log_proba', which keeps them."
+            "Use response_method='predict_proba' and zeros_as=…, what a zero stands for: where models vote, 0.5 / the "
+            "number of votes. Where tiny probabilities were rounded to 0 (naive Bayes), use "
+            "response_method='predict_log_proba', which keeps them."
         )
     raise InputError(
         f"{response} of {name_of(estimator)} gives {hit.size} of {len(values)} rows a probability of exactly 0 for "
-        f"their own label, so the loss is infinite at every temperature; {use}"
+        f"their own label (the first is row {rows[hit[0]]}), so the loss is infinite at every temperature. {use}"
     )
 
 

@@ -129,7 +129,8 @@ def _fit_prefit(
     classes = classes_of(wrapper.estimator)
     columns = encode(y[kept], classes, name_of(wrapper.estimator))
     h = respond(wrapper.estimator, take(X, kept), response, classes)
-    calibrator = _calibrate(wrapper, h, columns, None if w is None else w[kept], response, [wrapper.estimator])
+    weights = None if w is None else w[kept]
+    calibrator = _calibrate(wrapper, h, kept, columns, weights, response, [wrapper.estimator])
     return {
         "response_method_": response,
         "classes_": classes,
@@ -182,20 +183,21 @@ def _fit_folds(
         warn_left_out(y[never], "the estimator of their fold has not seen their class (with cv=5 it does)")
     if ensemble:
         calibrators = [
-            _calibrate(wrapper, h, columns[rows], None if w is None else w[rows], response, [estimator])
+            _calibrate(wrapper, h, rows, columns[rows], None if w is None else w[rows], response, [estimator])
             for estimator, rows, h, _ in known
         ]
         return result | {"estimators_": [fold.estimator for fold in known], "calibrators_": calibrators}
     rows, h, weights = held_out(known, len(y))
     if w is not None:
         weights = w[rows] if weights is None else w[rows] * weights
-    calibrator = _calibrate(wrapper, h, columns[rows], weights, response, [fold.estimator for fold in folds])
+    calibrator = _calibrate(wrapper, h, rows, columns[rows], weights, response, [fold.estimator for fold in folds])
     return result | {"estimator_": folds[-1].estimator, "calibrator_": calibrator}
 
 
 def _calibrate(
     wrapper: CalibratedClassifier,
     h: Any,
+    rows: Rows,
     columns: Labels,
     w: Floats | None,
     response: Response,
@@ -208,7 +210,7 @@ def _calibrate(
         if calibrator.input == "probs" and half is not None:
             calibrator.set_params(zeros_as=half)
         else:
-            reject_impossible(h, columns, estimators[-1], response, half)
+            reject_impossible(h, columns, rows, estimators[-1], response, half)
     if calibrator.input == "logits" or not (to_numpy(h) == UNSEEN).any():
         calibrator.fit(h, columns, w)
         return calibrator
