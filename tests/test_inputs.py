@@ -9,10 +9,10 @@ import pytest
 from attemper import AttemperWarning, Scores, TemperatureScaling
 from attemper.cli import main
 from attemper.comparison import compare
+from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples, shared_rows
 from attemper.errors import InputError
 from attemper.io import open_scores
-from attemper.io.table import column_order
 
 from data import draw
 
@@ -376,7 +376,7 @@ def test_a_column_of_ids_is_no_class(good, bad, sets, tmp_path, name, ids, form)
     for command in ("evaluate", "fit --method ts -o m.json", "fit --method vector -o m.json", "sketch -o s.json"):
         message = bad(command, f"a.{form}")
         assert f"column {name!r}" in message
-        assert "--logits-key" in message
+        assert f"--columns {','.join(NAMES)}" in message
     assert not (tmp_path / "m.json").exists()
 
 
@@ -397,7 +397,8 @@ def test_the_advice_about_a_column_of_ids_can_be_followed(good, bad, sets, tmp_p
     save_csv(tmp_path / "b.csv", h, y, NAMES, extra=ids)  # no prefix in common
     message = bad("evaluate b.csv")
     assert "Remove the column" in message
-    assert "'logit_cat'" in message
+    assert "--columns cat,dog,eel,fox" in message
+    good("evaluate b.csv --columns cat,dog,eel,fox")
     assert open_scores(tmp_path / "b.csv", classes=["case", *NAMES]).load().n_classes == 5
 
 

@@ -7,6 +7,7 @@ their reader writes them: a keyword in Python, a flag on the command line (`opti
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 import sys
@@ -31,8 +32,10 @@ __all__ = [
     "NotFittedError",
     "ProbabilitiesAsLogitsWarning",
     "collected_warnings",
+    "listed",
     "names_flags",
     "naming_flags",
+    "nearest",
     "option",
     "require",
     "setting",
@@ -164,6 +167,28 @@ def setting(name: str, value: object) -> str:
     """
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
     return option(f"{name}={value!r}", f"--{name.replace('_', '-')} {shown}")
+
+
+def listed(names: Iterable[str], limit: int = 12) -> str:
+    """Names for an error message; not more of them than a reader can use.
+
+    >>> listed(["cat", "dog", "eel"], limit=2)
+    "'cat', 'dog', … (3 in all)"
+    """
+    names = list(names)
+    shown = ", ".join(repr(name[:60]) for name in names[:limit])
+    return (shown + (f", … ({len(names)} in all)" if len(names) > limit else "")) or "nothing"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Ask for the name that is most like the one that is not there, as the end of an error; "" if none is.
+
+    >>> nearest("anwser", ["question", "answer"])
+    " Did you mean 'answer'?"
+    """
+    # Comparing takes time in proportion to both lengths, and a file may have a million names.
+    found = difflib.get_close_matches(name[:60], [other[:60] for other in list(names)[:1000]], n=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def unsupported_extension(path: object, suffix: str, extensions: Iterable[str]) -> FileError:

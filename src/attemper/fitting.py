@@ -88,9 +88,21 @@ def fit_and_return_data(
     """Fit, and return the data as they were fitted on; None for arrays."""
     data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
     names = source.spec.classes if isinstance(source, ScoreFiles) else options.get("classes", spec and spec.classes)
+    if names is None and isinstance(data, Sketch) and not isinstance(source, Sketch | ScoreFiles):
+        names = _header_classes(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
     if names is not None and calibrator.classes is None:  # those that a sketch does not hold
         calibrator.classes_ = np.asarray(as_names(names, calibrator.n_features_in_))
     return data
+
+
+def _header_classes(source: Any, spec: InputSpec) -> tuple[Any, ...] | None:
+    """Names of the classes, if the first of these files with rows is a table whose headers are such names."""
+    paths = _paths(source) or []
+    for path in [] if _are_sketches(paths) else paths:
+        files = open_scores(path, spec.updated(labels=spec.labels and spec.labels[:1]))
+        if files.columns is None or files.readers[0].first_label is not None:
+            return files.spec.classes
+    return None
 
 
 def _fit(

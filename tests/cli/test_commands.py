@@ -952,7 +952,10 @@ def test_options_are_fitted_and_applied(cli, tmp_path):
     [
         ([], "has shape (40, 12, 9); expected two dimensions"),
         ([], "which positions count, with --ignore-index"),
-        (["--columns", "1,x"], "--columns 1,x: expected column numbers"),
+        (
+            ["--columns", "1,x"],
+            "tokens.npz: --columns: there is no column 'x': the columns of an array have numbers, 0 to",
+        ),
         (["--columns", "1,9", "--ignore-index", "-100"], "token 9 is outside the vocabulary"),
         (["--columns", "1,2", "--probs"], "do not sum to 1"),
         (["--labels-are", "tokens"], "--labels-are tokens: needs --columns"),

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attemper.data.columns import ColumnQuery, choose_columns
 from attemper.errors import AttemperError
-from attemper.io import InputSpec, open_scores
-from attemper.io.table import choose_columns
+from attemper.io import open_scores
 
 QUIET = settings(
     max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -106,7 +106,8 @@ READERS = """if True:
     import json, os, resource, sys, traceback
     from attemper import load
     from attemper.cli.options import class_names
-    from attemper.errors import AttemperError
+    from attemper.data.columns import ColumnQuery, choose_columns
+from attemper.errors import AttemperError
     from attemper.io import open_scores
     from attemper.io.arrays import read_names
     from attemper.io.npz import NpzSource
@@ -305,7 +306,7 @@ def test_headers_are_read_in_linear_time(twice):
     names = [Counted(f"c{i}x") for i in range(n)] + [Counted(f"c{n - 1}x" if twice else "label"), Counted("last")]
     Counted.comparisons = 0
     try:
-        choose_columns(Path("a.csv"), names, InputSpec(need_labels=False))
+        choose_columns(Path("a.csv"), names, ColumnQuery())
     except AttemperError as error:
         assert twice
         assert f"two columns are named 'c{n - 1}x'" in str(error)

@@ -30,7 +30,16 @@ from attemper.data.binary import is_one_column
 from attemper.data.labels import as_names
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores, Scores, labelled
-from attemper.errors import AttemperWarning, FileError, InputError, InputTypeError, NotFittedError, option, setting
+from attemper.errors import (
+    AttemperWarning,
+    FileError,
+    InputError,
+    InputTypeError,
+    NotFittedError,
+    listed,
+    option,
+    setting,
+)
 from attemper.kernels.blas import one_blas_thread
 from attemper.maps import Map, map_from_fields
 from attemper.sketch import Part, Sketch
@@ -446,6 +455,17 @@ class Calibrator(ShownEstimator):
 
     def _column_names(self, X: Any, *, reset: bool) -> None:
         """Remember the column names of a table, or compare them with those of the fit."""
+        if isinstance(X, Scores):
+            known = list(getattr(self, "feature_names_in_", ()))
+            names = list(X.columns or ())
+            if reset and names:
+                self.feature_names_in_ = np.array(names, dtype=object)
+            elif known != names and sorted(known) == sorted(names):
+                raise InputError(
+                    f"columns: expected {listed(known)}, the order of the fit, got {listed(names)}. Pass these names "
+                    "in the order of the fit with columns=[…]."
+                )
+            return
         if not hasattr(X, "columns"):
             return
         try:

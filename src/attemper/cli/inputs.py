@@ -15,6 +15,7 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, load
 from attemper.cli.output import COLUMNS
+from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
@@ -22,7 +23,6 @@ from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
 from attemper.io.reading import listed, read_lines
 from attemper.io.sources import CLASS_NAMES
-from attemper.io.table import column_order
 
 
 class Fitted(NamedTuple):

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from attemper.calibrators import METHODS
 from attemper.cli.paths import INPUT
-from attemper.cli.values import class_names, column_numbers
+from attemper.cli.values import class_names, column_list
 from attemper.io import InputSpec
 from attemper.sharded import ENGINES
 from attemper.sketch import DEFAULT_T_RANGE
@@ -80,12 +80,16 @@ def bundled(
 def _options(
     group: str, **about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]
 ) -> dict[str, Command]:
-    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more."""
+    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more.
+
+    Among the latter ``also`` is another name of the option.
+    """
     found = {}
     for name, (metavar, text, *more) in about.items():
         kind: dict[str, Any] = {"is_flag": True} if metavar is None else {"metavar": metavar}
         kind |= more[0] if more else {}
-        found[name] = click.option("--" + name.replace("_", "-"), name, help=text, cls=Option, group=group, **kind)
+        flags = ["--" + name.replace("_", "-"), *filter(None, [kind.pop("also", None)])]
+        found[name] = click.option(*flags, name, help=text, cls=Option, group=group, **kind)
     return found
 
 
@@ -98,7 +102,7 @@ SPEC_OPTIONS = _options(
         "In a table with one column per class: what their names begin with.",
     ),
     labels=("FILE.npy", "Labels of logits in .npy; once for each input file.", {"type": INPUT, "multiple": True}),
-    labels_key=("NAME", "Array or column of labels [default: labels; label]."),
+    labels_key=("NAME", "Array or column of labels [default: labels; label].", {"also": "--labels-column"}),
     weights_key=("NAME", "Array or column of sample weights [default: none]."),
     probs=(None, "Treat the input as probabilities (never auto-detected)."),
     zeros_as=("P", "With --probs: what probabilities of exactly 0 stand for, such as 1e-8.", {"type": float}),
@@ -113,8 +117,9 @@ SPEC_OPTIONS = _options(
     ignore_index=("N", "Rows with this label do not count, such as -100.", {"type": int}),
     next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
     columns=(
-        "ID,ID,…",
-        "Take only these columns of logits, such as the tokens of answer options; labels count within them.",
+        "A,B,…",
+        "Take only these columns of logits, in this order: names in a table, numbers in an array, such as the tokens "
+        "of answer options. Labels count within them, or are the names.",
     ),
     labels_are=(
         "[names|numbers|options|tokens]",
@@ -124,7 +129,9 @@ SPEC_OPTIONS = _options(
     ),
     skip_empty=(None, "Skip files without rows; otherwise one is an error."),
 )
-UNLABELLED = _options("Reading", labels_key=("NAME", "Array or column of labels [default: none are read]."))
+UNLABELLED = _options(
+    "Reading", labels_key=("NAME", "Array or column of labels [default: none are read].", {"also": "--labels-column"})
+)
 
 
 def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
@@ -139,7 +146,7 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
 
     def spec(given: dict[str, Any]) -> InputSpec:
         given["input"] = "probs" if given.pop("probs") else "logits"
-        given["classes"], given["columns"] = class_names(given.get("classes")), column_numbers(given["columns"])
+        given["classes"], given["columns"] = class_names(given.get("classes")), column_list(given["columns"])
         return InputSpec(need_labels=labels, **given)
 
     return bundled("spec", spec, {name: option for name, option in options.items() if name not in left_out})

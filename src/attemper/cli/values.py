@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,15 +74,11 @@ def class_names(given: str | None) -> list[str] | None:
     return [line.strip() for line in lines if line.strip()]
 
 
-def column_numbers(given: str | None) -> list[int] | None:
-    """Read a list of column numbers."""
+def column_list(given: str | None) -> list[int | str] | None:
+    """Read a list of columns: what is a whole number is an int, everything else a name."""
     if given is None:
         return None
-    try:
-        if "_" in given or not given.isascii():  # Python alone takes 1_0 for 10
-            raise ValueError
-        return [int(number) for number in given.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--columns {given}: expected column numbers with commas between, such as 317,418,356"
-        ) from None
+    parts = [part.strip() for part in given.split(",")]
+    if not all(parts):
+        raise InputError(f"--columns {given}: expected columns with commas between, such as A,B,C,D or 317,418,356")
+    return [int(part) if re.fullmatch("-?[0-9]{1,18}", part) else part for part in parts]

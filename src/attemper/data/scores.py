@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import renamed
+from attemper._checks import one_of, renamed
 from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import (
     CHUNK_ELEMENTS,
@@ -33,6 +33,7 @@ from attemper.data.arrays import (
     to_numpy,
 )
 from attemper.data.backend import Backend, NumpyRows
+from attemper.data.frames import arrays_of
 from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
@@ -103,6 +104,7 @@ class Scores:
     masked: bool  # some logits are −inf, or finite masks, which are read as −inf
     zeros_as: float | None = None  # what probabilities of exactly zero stand for
     finite_masks: bool = False  # some of `values` are, and are read as −inf
+    columns: tuple[str, ...] | None = None  # of a table, those that were taken as logits
     classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
     image: Labels | None = None  # that each row is of, where rows are pixels and `values` does not know
 
@@ -205,6 +207,68 @@ class Scores:
             axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed,
         )  # fmt: skip
         return _checked(laid, "probs", classes, pos_label, zeros_as)
+
+    @staticmethod
+    def from_table(
+        frame: Any,
+        labels: Any = None,
+        *,
+        columns: str | Sequence[Any] | None = None,
+        input: InputKind = "logits",
+        sample_weight: Any = None,
+        classes: Sequence[Any] | None = None,
+        labels_are: Literal["names", "numbers"] | None = None,
+        **settings: Any,
+    ) -> Scores:
+        """Take logits or probabilities out of a table: one column per class, or one column of lists.
+
+        Parameters
+        ----------
+        frame
+            A DataFrame of pandas or polars, an Arrow table or record batch, a dataset of Hugging Face, a dict of
+            columns, or anything that exports an Arrow stream.
+        labels : name of a column, optional
+            Labels are column numbers, or names: those in ``classes``, or the headers of the columns of logits.
+        columns : list of names, or text, optional
+            The columns of logits, in this order. Text is what their names begin with, or the name of a column of
+            lists. By default those that have the names of ``classes``, or a column of lists called ``logits``
+            (``probs``), or all columns that are nothing else; ids and row numbers are an error. `Scores.columns`
+            has those that were taken.
+        input : "logits" or "probs"
+        sample_weight : name of a column, optional
+        classes : names of the classes, optional
+            Columns with these names, or with these and a common prefix, may stand in any order.
+        labels_are : "names" or "numbers", optional
+            What labels are, where names of classes are numbers.
+        **settings
+            As for `from_logits` or `from_probs`.
+
+        Examples
+        --------
+        >>> table = {"question": ["2 + 2?", "3 · 3?"], "A": [2.5, 0.5], "B": [0.1, 1.5], "answer": ["A", "B"]}
+        >>> scores = Scores.from_table(table, "answer", columns=["A", "B"])
+        >>> scores.columns, scores.classes, scores.labels
+        (('A', 'B'), ('A', 'B'), array([0, 1]))
+        """
+        one_of("input", input, ("logits", "probs"))
+        if labels_are is not None:
+            one_of("labels_are", labels_are, ("names", "numbers"))
+        found = arrays_of(
+            frame,
+            labels,
+            sample_weight,
+            columns=columns,
+            classes=classes,
+            labels_are=labels_are,
+            pos_label=settings.get("pos_label"),
+            values_key=input,
+        )
+        make: Any = Scores.from_probs if input == "probs" else Scores.from_logits
+        scores: Scores = make(
+            found.values, found.labels, sample_weight=found.weights, classes=found.classes, **settings
+        )
+        names = scores.classes if classes is None else tuple(classes)
+        return replace(scores, columns=found.columns, classes=names)
 
     def __len__(self) -> int:
         """Return N, the number of samples."""

@@ -15,10 +15,11 @@ import numpy as np
 
 from attemper._json import atomic
 from attemper._paths import InputFile
+from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns
+from attemper.data.numerals import check_digits, number_from
 from attemper.errors import FileError, InputError, option
-from attemper.io.reading import Block, Reader, check_digits, number_from, rows_per_block
+from attemper.io.reading import Block, Reader, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
-from attemper.io.table import LABEL, PREDICTION, PROB, choose_columns, reject_arrays
 from attemper.io.writing import Layout, ProbRows
 
 __all__ = ["CsvReader", "text_cell", "write_csv"]
@@ -36,10 +37,14 @@ class CsvReader(Reader):
         reject_arrays(file.path, spec, labels)
         self._file, self.path, self.n_bytes = file, file.path, file.size
         with file.open() as stream:
-            self._names = self._header(self._records(stream))
-        self._chosen = choose_columns(self.path, self._names, spec)
-        self.columns = self._chosen.logits
-        self.n_classes = len(self.columns)
+            records = self._records(stream)
+            self._names = self._header(records)
+            self._chosen = chosen = choose_columns(self.path, self._names, spec.column_query)
+            self.columns, self.named = chosen.logits, chosen.named
+            self.n_classes = len(self.columns)
+            _, first = next(records, (0, []))
+            if chosen.label is not None and len(first) == len(self._names):
+                self.first_label = _unquoted(first[self._names.index(chosen.label)].strip())
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         place = {name: i for i, name in enumerate(self._names)}
@@ -132,8 +137,8 @@ class CsvReader(Reader):
         cell = record[place[name]][:60]
         return InputError(
             f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Fix or drop that line; if the "
-            f"column holds no logits, use {option('logits_key', '--logits-key')} with what the names of the others "
-            "begin with."
+            f"column holds no logits, use {option('columns=[…]', '--columns A,B,…')} with the names of those that do, "
+            f"or {option('logits_key', '--logits-key')} with what these begin with."
         )
 
 

@@ -14,17 +14,11 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._limits import check_classes, check_memory
 from attemper._paths import InputFile
-from attemper.errors import InputError, option, require
+from attemper.data.columns import LABEL, PREDICTION, ColumnQuery, choose_columns, label_and_weight, not_numbers
+from attemper.errors import InputError, require
 from attemper.io.parquet_footer import ColumnChunk, column_chunks
-from attemper.io.reading import Block, Reader, parsing, rows_per_block
+from attemper.io.reading import Block, Reader, parsing, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
-from attemper.io.table import (
-    LABEL,
-    PREDICTION,
-    choose_columns,
-    label_and_weight,
-    reject_arrays,
-)
 from attemper.io.writing import Layout, ProbRows
 
 __all__ = ["ParquetReader", "write_parquet"]
@@ -50,20 +44,25 @@ class ParquetReader(Reader):
                 names, types = list(table.schema_arrow.names), list(table.schema_arrow.types)
                 self.n_rows = max(0, table.metadata.num_rows)
             self._types = dict(zip(names, types))
-            self._list = spec.values_key if self._is_list(self._types.get(spec.values_key)) else None
+            by_name = spec.columns is not None and all(str(column) in self._types for column in spec.columns)
+            is_list = not by_name and self._is_list(self._types.get(spec.values_key))
+            self._list = spec.values_key if is_list else None
             if self._list is None:
-                chosen = choose_columns(path, names, spec)
+                chosen = choose_columns(path, names, spec.column_query)
                 self.columns, self._label, self._weight = chosen.logits, chosen.label, chosen.weight
+                self.named = chosen.named
                 self.n_classes = len(chosen.logits)
                 self._check_memory(8 * self.n_rows * self.n_classes)
             else:
                 self.columns = None
-                self._label, self._weight = label_and_weight(path, names, spec)
+                self._label, self._weight = label_and_weight(path, names, spec.column_query)
                 n_values = sum(chunk.num_values for chunk in self._chunks(self._list))
                 check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
                 self._check_memory(LIST_BYTES * n_values)
                 self.n_classes = self._list_length(table)
-        self._check_types()
+            self._check_types(spec.column_query)
+            if self._list is None and self._label is not None:
+                self.first_label = self._first(table, self._label)
         self.n_bytes = 8 * self.n_rows * self.n_classes
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
@@ -126,6 +125,13 @@ class ParquetReader(Reader):
         t = self._pa.types
         return kind is not None and (t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind))
 
+    def _first(self, file: Any, name: str) -> Any:
+        """Read the first entry of a column; None where there are no rows."""
+        for batch in self._batches(file, [name], 1):
+            with parsing(self.path, "parquet"):
+                return batch.column(0)[0].as_py()
+        return None
+
     def _list_length(self, file: Any) -> int:
         """K: from the type where it is part of it, else the length of the first row."""
         kind = self._types[self._list or ""]
@@ -139,13 +145,11 @@ class ParquetReader(Reader):
             return len(first)
         return 0
 
-    def _check_types(self) -> None:
+    def _check_types(self, query: ColumnQuery) -> None:
+        numbers = [name for name in self.columns or () if self._is_number(self._types[name])]
         for name in (*(self.columns or ()), *([self._weight] if self._weight is not None else [])):
             if not self._is_number(self._types[name]):
-                raise InputError(
-                    f"{self.path}: column {name!r} is of type {self._types[name]}, not numbers; if it holds "
-                    f"no logits, use {option('logits_key', '--logits-key')} with what the others' names begin with"
-                )
+                raise not_numbers(self.path, name, f"is of type {self._types[name]}", numbers, query)
         if self._list is not None and not self._is_number(self._types[self._list].value_type):
             kind = self._types[self._list]
             raise InputError(f"{self.path}: column {self._list!r} is of type {kind}, not lists of numbers")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._paths import PathOrURL, checked_file, opened
-from attemper.errors import AttemperError, FileError
+from attemper._paths import InputFile, PathOrURL, checked_file, opened
+from attemper.errors import AttemperError, FileError, listed, option
+from attemper.io.spec import InputSpec
 
 __all__ = [
     "Block",
     "Reader",
-    "check_digits",
     "listed",
-    "number_from",
     "parsing",
     "read_lines",
+    "reject_arrays",
     "rows_per_block",
 ]
 
@@ -48,6 +48,8 @@ class Reader(ABC):
     n_rows: int | None = None  # None where it takes reading to the end to know it
     length: int | None = None  # L, where rows are the positions of sequences
     columns: tuple[str, ...] | None = None  # names of the class columns, where the format has them
+    named: bool = False  # these were chosen by name, so that none of them can be a column of ids
+    first_label: Any = None  # of a table with names of columns, where labels are read and there are rows
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:
@@ -95,27 +97,16 @@ def parsing(path: PathOrURL, what: str) -> Iterator[None]:
         ) from None
 
 
-def number_from(text: str) -> float:
-    """Read a number as other programs do: Python alone takes 1_0 for 10, and the digits of every script.
-
-    >>> number_from(" -1.5e3")
-    -1500.0
-    >>> number_from("1_0")
-    Traceback (most recent call last):
-    ValueError: not a number: '1_0'
-    """
-    check_digits(text)
-    return float(text)
-
-
-def check_digits(text: str) -> None:
-    """Refuse what Python alone takes for a digit."""
-    if "_" in text or not text.isascii():
-        raise ValueError(f"not a number: {text[:60]!r}")
-
-
-def listed(names: Iterable[str], limit: int = 12) -> str:
-    """Names for an error message; not more of them than a reader can use."""
-    names = list(names)
-    shown = ", ".join(repr(name[:60]) for name in names[:limit])
-    return (shown + (f", … ({len(names)} in all)" if len(names) > limit else "")) or "nothing"
+def reject_arrays(path: PathOrURL, spec: InputSpec, labels: InputFile | None) -> None:
+    """Refuse what belongs to files of arrays: labels in a file of their own, and sequences."""
+    if labels is not None:
+        raise FileError(
+            f"{path}: the labels of a table are one of its columns, not the file {labels.path}; add the column, "
+            "or save the logits as .npy"
+        )
+    if spec.mask_key is not None or spec.next_token:
+        asked = option("next_token", "--next-token") if spec.next_token else option("mask_key", "--mask-key")
+        raise FileError(
+            f"{path}: a table has no sequences, so no {asked}; save arrays as .npz or .safetensors, or give rows that "
+            f"do not count the label of {option('ignore_index', '--ignore-index')}"
+        )

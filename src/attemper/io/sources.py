@@ -16,7 +16,9 @@ from attemper._limits import check_classes
 from attemper._paths import InputFile, PathOrURL, expand_paths
 from attemper._typing import Labels
 from attemper.data.arrays import RowName
+from attemper.data.columns import RowNumbers, column_order, header_classes
 from attemper.data.labels import as_names
+from attemper.data.named_labels import by_positive, names_or_numbers, reject_numbers
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.sequences import position_name
 from attemper.errors import (
@@ -33,10 +35,9 @@ from attemper.io.csv import CsvReader
 from attemper.io.npy import read_npy
 from attemper.io.npz import read_npz
 from attemper.io.parquet import ParquetReader
-from attemper.io.reading import Block, Reader, listed, number_from
+from attemper.io.reading import Block, Reader, listed
 from attemper.io.safetensors import read_safetensors
 from attemper.io.spec import InputSpec
-from attemper.io.table import column_order, reject_row_numbers
 from attemper.tokens import option_labels
 
 __all__ = ["ScoreFiles", "check_alike", "open_scores", "paired"]
@@ -64,13 +65,13 @@ class ScoreFiles:
     spec: InputSpec
     files: tuple[InputFile, ...]  # of logits and labels
     order: tuple[int, ...] | None = None  # of the columns, where they stand in another order than the classes
-    named: bool = False  # columns were chosen by name, so that none of them can be a column of ids
+    named: bool = False  # columns have the names of classes, so that none of them can be a column of ids
     why: str = ""  # why the numbers are read as they are, for errors
 
     @property
     def n_classes(self) -> int:
         """K, the number of classes; one column of scores has two."""
-        return max(2, self.readers[0].n_classes) if self.spec.columns is None else len(self.spec.columns)
+        return max(2, _n_taken(self.readers[0], self.spec))
 
     @property
     def one_column(self) -> bool:
@@ -81,8 +82,7 @@ class ScoreFiles:
     def columns(self) -> tuple[str, ...] | None:
         """Names of the class columns, where the format has them, in the order of the classes."""
         names = self.readers[0].columns
-        chosen = self.spec.columns if self.order is None else self.order
-        return names if names is None or chosen is None else tuple(names[k] for k in chosen)
+        return names if names is None or self.order is None else tuple(names[k] for k in self.order)
 
     @property
     def n_bytes(self) -> int:
@@ -120,10 +120,12 @@ class ScoreFiles:
         warned: set[type[AttemperWarning]] = set()
         named: tuple[Any, ...] | None = None
         for reader in self.readers:
-            first_row = 0
+            first_row, numbers = 0, None
+            if reader.columns is not None and not (self.named or reader.named):
+                numbers = RowNumbers(reader.path, reader.columns, self.spec.column_query)
             for block in reader.blocks():
-                if first_row == 0 and reader.columns is not None and not self.named:
-                    reject_row_numbers(reader.path, reader.columns, block.values)
+                if numbers is not None:
+                    numbers.check(block.values)
                 with collected_warnings() as found:
                     piece = self._scores(reader, block, first_row)
                 for warning in found:
@@ -216,17 +218,25 @@ class ScoreFiles:
         try:
             labels = classes = None
             if block.labels is not None:
-                labels, classes = self._labels(block.labels, name)
+                labels, classes = names_or_numbers(
+                    block.labels,
+                    name,
+                    classes=spec.class_names,
+                    labels_are=spec.labels_are,
+                    pos_label=spec.pos_label,
+                    columns=reader.columns,
+                    one_column=self.one_column,
+                )
             values, weights, rows = block.values, block.weights, self._rows(block, labels)
             if spec.pos_label is not None and labels is not None and classes is None:
-                labels, classes = self._positive(labels)
+                labels, classes = by_positive(labels, spec.pos_label)
             if rows is not None:
                 if not len(rows):
                     return None
                 values = values[rows]
                 labels, weights = (None if a is None else a[rows] for a in (labels, weights))
             if labels is not None and classes is not None:
-                self._reject_numbers(labels, name)
+                reject_numbers(labels, name, classes, spec.labels_are)
             # One piece may have weights that are all zero, though a data set may not.
             weightless = weights is not None and not weights.any()
             more: dict[str, Any] = {
@@ -234,18 +244,20 @@ class ScoreFiles:
                 "classes": classes,
                 "name": name,
             }
-            if self.order is not None:
+            if self.order is not None and reader.columns is not None:
                 values = np.ascontiguousarray(values[:, self.order])  # sums are then rounded as those of an array
             if spec.columns is not None:
-                values = values[:, spec.columns]
-                labels = self._among_options(labels, name)
+                if reader.columns is None:  # a table has taken them
+                    values = values[:, [int(column) for column in spec.columns]]
+                labels = self._among_options(labels, name) if len(spec.columns) > 1 else labels
             if spec.probs:
                 scores = Scores.from_probs(values, labels, zeros_as=spec.zeros_as, **more)
             else:
                 scores = Scores.from_logits(values, labels, **more)
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
-        scores = scores if scores.classes is None else replace(scores, classes=spec.classes or scores.classes)
+        named = scores.classes if spec.classes is None else spec.classes
+        scores = replace(scores, columns=self.columns, classes=named)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
     def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
@@ -263,59 +275,8 @@ class ScoreFiles:
         if not (np.isfinite(labels) & (labels == np.floor(labels))).all():
             return labels
         are: Literal["options", "tokens"] = "tokens" if self.spec.labels_are == "tokens" else "options"
-        return option_labels(labels.astype(np.int64), np.array(self.spec.columns), are, name)
-
-    def _labels(self, labels: NDArray[Any], name: RowName) -> tuple[NDArray[Any], tuple[str, ...] | None]:
-        """Labels as names, and the names to look them up in; or as column numbers, and None."""
-        classes, are = self.spec.class_names, self.spec.labels_are
-        if classes is None and are == "names":
-            raise InputError(
-                f"{setting('labels_are', 'names')}: pass the names in column order with "
-                f"{option('classes=[…]', '--classes')}"
-            )
-        if classes is not None and are not in ("tokens", "numbers"):
-            names = [_name(label) for label in labels.tolist()]
-            # Where no class is called by a number, a number can only be that of a column.
-            either = are != "names" and not any(map(_is_number, classes))
-            if not (either and all(map(_is_number, names))):
-                return np.array(names, dtype=object), classes
-        if labels.dtype.kind not in "OU" or self.spec.pos_label is not None:
-            return labels, None
-        numbers = np.empty(len(labels))
-        for i, label in enumerate(labels.tolist()):
-            try:
-                numbers[i] = number_from(label)
-            except ValueError:
-                raise InputError(
-                    f"labels: {name(i)} is {label[:60]!r}, not a column number; for names use {_naming(self)}"
-                ) from None
-        return numbers, None
-
-    def _positive(self, labels: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...] | None]:
-        """Labels of two classes by the name of the second one: as names, or as 0 and 1 where only one occurs."""
-        positive, names = _name(self.spec.pos_label), [_name(label) for label in labels.tolist()]
-        others = {name for name in names if name != positive}
-        if len(others) == 1:
-            return np.array(names, dtype=object), (*others, positive)
-        if not others:
-            return np.ones(len(names), dtype=np.int64), None
-        shown = listed(sorted({positive, *others}))
-        raise InputError(
-            f"{setting('pos_label', self.spec.pos_label)}: expected labels of two classes, {positive!r} and one other; "
-            f"got {shown}"
-        )
-
-    def _reject_numbers(self, labels: NDArray[Any], name: RowName) -> None:
-        """Where classes are called by numbers, labels are these names; others might be numbers of columns."""
-        known = set(self.spec.class_names or ())
-        if self.spec.labels_are not in ("names", "numbers") and any(map(_is_number, known)):
-            row = next((row for row, label in enumerate(labels.tolist()) if label not in known), None)
-            if row is not None:
-                raise InputError(
-                    f"labels: {name(row)} is {labels[row][:60]!r}, which is not among the classes "
-                    f"{listed(self.spec.class_names or ())}. Names that are numbers make labels names; if labels are "
-                    f"column numbers, use {setting('labels_are', 'numbers')}."
-                )
+        columns = [int(column) if are == "tokens" else k for k, column in enumerate(self.spec.columns or ())]
+        return option_labels(labels.astype(np.int64), np.array(columns), are, name)
 
 
 def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = None, **options: Any) -> ScoreFiles:
@@ -357,21 +318,41 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
         raise _empty(empty[0].path)
     # Where all are empty, reading raises the error; the columns of an empty file need not be those of the others.
     readers = [reader for reader in readers if reader.n_rows != 0] or empty[:1]
-    check_alike(readers)
+    check_alike(readers, spec)
     for reader in readers if spec.columns is not None else ():
+        _check_numbers(reader, spec)
+    found = ScoreFiles(tuple(readers), spec, tuple(files))
+    classes = _header_classes(readers[0], spec) if spec.classes is None else spec.classes
+    return found if classes is None else found.with_classes(classes)
+
+
+def _header_classes(reader: Reader, spec: InputSpec) -> tuple[str, ...] | None:
+    """Names of the classes: the headers of a table whose labels are such names."""
+    unread = reader.columns is None or len(reader.columns) < 2 or reader.first_label is None
+    if unread or spec.pos_label is not None or spec.labels_are not in (None, "names"):
+        return None
+    return header_classes(reader.columns or (), reader.first_label)
+
+
+def _check_numbers(reader: Reader, spec: InputSpec) -> None:
+    """Check the columns that are taken out of an array, which has numbers for them; a table has chosen by itself."""
+    names = [column for column in spec.columns or () if isinstance(column, str)]
+    if reader.columns is None and names:
+        raise InputError(
+            f"{reader.path}: {option('columns', '--columns')}: there is no column {names[0]!r}: the columns of an "
+            f"array have numbers, 0 to {reader.n_classes - 1}. Use these."
+        )
+    if reader.columns is None:
         try:
             spec.checked_columns(reader.n_classes)
         except InputError as error:
             raise InputError(f"{reader.path}: {error}") from None
-    found = ScoreFiles(tuple(readers), spec, tuple(files), named=spec.logits_key is not None)
-    return found if spec.classes is None else found.with_classes(spec.classes)
 
 
-def _naming(files: ScoreFiles) -> str:
-    """Name the option for labels that are names."""
-    if files.one_column:
-        return f"{option('pos_label=…', '--pos-label NAME')}, the label of the second class"
-    return f"{option('classes=[…]', '--classes A,B,…')}, in column order"
+def _n_taken(reader: Any, spec: InputSpec | None) -> int:
+    """K: how many columns of a reader are classes."""
+    chosen = None if spec is None or reader.columns is not None else spec.columns
+    return int(reader.n_classes) if chosen is None else len(chosen)
 
 
 def _check_own_names(files: ScoreFiles, classes: tuple[str, ...]) -> None:
@@ -429,11 +410,11 @@ def _reader(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Reade
     return reader
 
 
-def check_alike(readers: Sequence[Any]) -> None:
+def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:
     """Refuse files, with path, n_classes and columns, that cannot be parts of one data set."""
     first = readers[0]
     for reader in readers[1:]:
-        same_classes(first.n_classes, reader.n_classes, of=str(first.path), where=str(reader.path))
+        same_classes(_n_taken(first, spec), _n_taken(reader, spec), of=str(first.path), where=str(reader.path))
     tables = [reader for reader in readers if reader.columns is not None]
     for reader in tables[1:]:
         pairs = zip(tables[0].columns or (), reader.columns or ())
@@ -447,18 +428,3 @@ def check_alike(readers: Sequence[Any]) -> None:
 
 def _joined(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
     return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
-
-
-def _name(label: Any) -> str:
-    """Labels as names: 3 and 3.0 are '3'."""
-    if isinstance(label, str):
-        return label
-    return str(int(label)) if float(label).is_integer() else str(label)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Literal
 
 from attemper._checks import one_of, whole
+from attemper.data.columns import LABEL, ColumnQuery
 from attemper.errors import InputError, InputTypeError, option, setting
 from attemper.tokens import check_options
 
@@ -27,6 +28,8 @@ class InputSpec:
         Names of arrays (default ``logits``, or ``probs`` for probabilities, and ``labels``) or columns (default
         ``label``). In a table with one column per class ``logits_key`` is how the names of those columns begin; the
         default is all columns that are nothing else, in the file's order. Weights are read only if named.
+    labels_column
+        Another name of ``labels_key``.
     labels
         For logits in .npy: the .npy files of labels, one per file of logits, in the same order.
     input, zeros_as
@@ -41,7 +44,9 @@ class InputSpec:
         count; whether the labels are input ids, so that the label of each position is the next one. If one of these or
         ``columns`` is set, arrays of logits may be (B, L, V), and the others (B, L).
     columns, labels_are
-        Tokens that are options, as in `attemper.tokens.option_scores`; only their logits are read. With ``classes``,
+        The columns of logits, by number or name, in this order; only these are read. Of an array they are numbers,
+        such as the tokens of answer options (`attemper.tokens.option_scores`). Of a table they are names, or numbers
+        among its columns of logits; where columns are called by numbers, these are names. With ``classes``,
         ``labels_are`` "names" or "numbers" decides what labels are.
     skip_empty
         Skip files without rows; otherwise one is an error, since it often means that writing it failed.
@@ -68,13 +73,21 @@ class InputSpec:
     mask_key: str | None = None
     ignore_index: int | None = None
     next_token: bool = False
-    columns: tuple[int, ...] | None = None
+    columns: tuple[int | str, ...] | None = None
     labels_are: LabelsAre | None = None
     skip_empty: bool = False
     need_labels: bool = True
+    labels_column: InitVar[str | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, labels_column: str | None) -> None:
         """Bring lists to tuples, and refuse options that contradict each other."""
+        if labels_column is not None:
+            if self.labels_key not in (None, labels_column):
+                raise InputError(
+                    f"expected one name for the labels, got {setting('labels_key', self.labels_key)} and "
+                    f"{setting('labels_column', labels_column)}; leave one out"
+                )
+            self._set("labels_key", labels_column)
         labels: Any = self.labels
         labels = [labels] if isinstance(labels, str | os.PathLike) else labels
         self._set("labels", None if labels is None else tuple(os.fspath(path) for path in labels) or None)
@@ -91,7 +104,7 @@ class InputSpec:
                 "tokens of the options"
             )
         if self.columns is not None:
-            self._set("columns", tuple(self.checked_columns().tolist()))
+            self._set("columns", self._column_list())
         if self.ignore_index is not None:
             self._set("ignore_index", whole("ignore_index", self.ignore_index, at_least=-(2**63)))
             if not (self.reads_labels or self.labels is not None):
@@ -102,6 +115,33 @@ class InputSpec:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def _column_list(self) -> tuple[int | str, ...]:
+        """Columns by number or by name, none twice."""
+        by, columns = option("columns", "--columns"), self.columns
+        columns = (columns,) if isinstance(columns, str) else columns
+        if not any(isinstance(column, str) for column in columns or ()):
+            return tuple(self.checked_columns().tolist())
+        names = tuple(map(_plain, columns or ()))
+        odd = next((name for name in names if not isinstance(name, int | str) or isinstance(name, bool)), None)
+        if odd is not None:
+            raise InputError(f"{by}: expected names or numbers of columns, got {odd!r}")
+        texts = list(map(str, names))
+        if len(set(texts)) < len(texts):
+            twice = next(text for i, text in enumerate(texts) if text in texts[:i])
+            raise InputError(f"{by}: expected every column once, got {twice!r} twice")
+        if self.labels_are == "tokens":
+            raise InputError(
+                f"{setting('labels_are', 'tokens')}: needs token ids, but {by} has names; leave it out: labels are "
+                "these names, or numbers that count within them"
+            )
+        return names
+
+    @property
+    def column_query(self) -> ColumnQuery:
+        """Which columns of a table are asked for."""
+        label = (self.labels_key or LABEL) if self.reads_labels else None
+        return ColumnQuery(label, self.weights_key, self.logits_key, self.columns, self.class_names)
 
     def checked_columns(self, n_classes: int | None = None) -> Any:
         """Return the columns as an array, checked against the number of those that there are."""
@@ -143,7 +183,7 @@ class InputSpec:
 
     def updated(self, **options: Any) -> InputSpec:
         """Return a copy with other options."""
-        known = {field.name for field in fields(self)}
+        known = {field.name for field in fields(self)} | {"labels_column"}
         for name in options:
             if name in RENAMED:
                 raise InputTypeError(f"got {name!r}, which is {RENAMED[name]} since version 0.2.0")
@@ -151,6 +191,8 @@ class InputSpec:
                 raise InputTypeError(
                     f"{name!r} is not an option of reading files; use one of {', '.join(sorted(known))}"
                 )
+        if options.get("labels_column") is not None and "labels_key" not in options:
+            options["labels_key"] = options.pop("labels_column")  # in place of the one before
         return replace(self, **options) if options else self
 
     def non_defaults(self) -> dict[str, Any]:
