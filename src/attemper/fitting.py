@@ -86,6 +86,7 @@ def fit_and_return_data(
     **options: Any,
 ) -> Scores | Sketch | None:
     """Fit, and return the data as they were fitted on; None for arrays."""
+    source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
     data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
     names = source.spec.classes if isinstance(source, ScoreFiles) else options.get("classes", spec and spec.classes)
     if names is None and isinstance(data, Sketch) and not isinstance(source, Sketch | ScoreFiles):
@@ -116,7 +117,6 @@ def _fit(
 ) -> Scores | Sketch | None:
     if not isinstance(calibrator, Calibrator):
         raise InputTypeError(f"calibrator: expected one such as TemperatureScaling(), got {calibrator!r}")
-    source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
     sharding = {name: options.pop(name) for name in SHARDING if name in options}
     given = _updated(spec, options)
     spec = spec_for(calibrator, given)
