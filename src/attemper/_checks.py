@@ -113,6 +113,12 @@ def since_0_2(module: str, name: str, names: Mapping[str, str]) -> AttributeErro
     return AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
+def reject_old_names(called: str, given: Iterable[str], names: Mapping[str, str]) -> None:
+    """Refuse an old keyword, and name the new one."""
+    for old in names.keys() & set(given):
+        raise InputTypeError(f"{called}() got {old!r}, which is {names[old]!r} since version 0.2.0")
+
+
 def renamed(**names: str) -> Callable[[Function], Function]:
     """Make an old keyword of a function an error that names the new one.
 
@@ -126,9 +132,7 @@ def renamed(**names: str) -> Callable[[Function], Function]:
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            for old in names.keys() & kwargs.keys():
-                called = function.__qualname__.removesuffix(".__init__")
-                raise InputTypeError(f"{called}() got {old!r}, which is {names[old]!r} since version 0.2.0")
+            reject_old_names(function.__qualname__.removesuffix(".__init__"), kwargs, names)
             return function(*args, **kwargs)
 
         return checked  # type: ignore[return-value]

@@ -530,3 +530,24 @@ def test_class_names_that_no_file_can_hold(tmp_path):
     clf.classes_ = np.array([None, (1, 2), "c"], dtype=object)
     with pytest.raises(InputError, match="text or numbers"):
         clf.save(tmp_path / "net.json")
+
+
+@pytest.mark.parametrize("estimator", [TemperatureScaling(), CalibratedClassifier(LogisticRegression())], ids=str)
+def test_old_names_of_parameters_name_the_new_ones(estimator):
+    name = type(estimator).__name__
+    with pytest.raises(InputError, match=rf"{name}.set_params\(\) got 'floor', which is 'zeros_as'"):
+        estimator.set_params(floor=0.1)
+    with pytest.raises(InputError, match=rf"{name}\(\) got 'floor', which is 'zeros_as'"):
+        type(estimator)(floor=0.1)
+    with pytest.raises(ValueError, match="Invalid parameter 'flor'"):
+        estimator.set_params(flor=0.1)
+    assert estimator.set_params(zeros_as=0.1).zeros_as == 0.1
+    pipe = make_pipeline(FunctionTransformer(), clone(estimator))
+    with pytest.raises(InputError, match="which is 'zeros_as'"):
+        pipe.set_params(**{f"{pipe.steps[-1][0]}__floor": 0.1})
+
+
+@pytest.mark.parametrize("name, value", [("pos_label", 1), ("axis", 1), ("ignore_index", 0)])
+def test_calibrators_with_parameters_of_other_inputs(name, value):
+    with pytest.raises(InputError, match=f"method: leave {name} out of the calibrator"):
+        CalibratedClassifier(LogisticRegression(), TemperatureScaling(**{name: value})).fit(X, Y)

@@ -143,6 +143,9 @@ def test_export_errors_are_one_message(good, bad):
     assert "is one of the inputs" in bad("export m.json model.onnx -o m.json")
     assert "--no-fold" in bad("export m.json model.onnx -o out.onnx --fold")
     assert "the map alone" in bad("export m.json -o out.onnx --logits logits")
+    for given in ("export m.json -o out.pt", "export m.json model.onnx -o out.pt"):
+        assert "ends in .onnx, as ONNX is what is written. Use -o out.onnx" in bad(given)
+    assert not Path("out.pt").exists()
     assert "no such file" in bad("export m.json none.onnx -o out.onnx")
     assert "not an ONNX model" in bad("export m.json val.npz -o out.onnx")
     assert "not a JSON document" in bad("export model.onnx model.onnx -o out.onnx")

@@ -407,3 +407,11 @@ def test_bad_input_is_told(skin, told, message):
 def test_data_without_labels_are_told(skin):
     with pytest.raises(InputError, match="test data: expected labels, got none"):
         summarise(skin[0], Scores.from_logits([[1.0, 2.0]]))
+
+
+def test_arrays_are_not_scores():
+    pair = np.eye(3), np.arange(3)
+    with pytest.raises(
+        InputError, match=r"validation data: expected a Scores with labels, got tuple. Use Scores\.from_"
+    ):
+        summarise(pair, pair)

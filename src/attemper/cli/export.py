@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -95,6 +96,11 @@ def export(
 
     if output is None and not in_place:
         raise InputError("no output file: pass -o calibrated.onnx, or --in-place to write over the model")
+    if output is not None and Path(output).suffix.lower() != ".onnx":
+        raise InputError(
+            f"-o {output}: expected a file that ends in .onnx, as ONNX is what is written. Use -o "
+            f"{Path(output).with_suffix('.onnx')}. For a torch module use attemper.export.to_torch in Python."
+        )
     output, model = (None if path is None else str(local(path)) for path in (output, model))
     if output is not None and in_place:
         raise InputError(f"-o {output} and --in-place: use one of them")

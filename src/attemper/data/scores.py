@@ -40,7 +40,7 @@ from attemper.data.masks import masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import warn_of_chance, warn_of_probs
 from attemper.data.scan import scan, scan_tensor
-from attemper.errors import InputError, setting
+from attemper.errors import InputError, InputTypeError, setting
 
 if TYPE_CHECKING:
     from attemper.torch.rows import DeviceRows
@@ -412,6 +412,11 @@ class LabelledScores(Scores):
 
 def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
     """Refuse scores without labels."""
+    if not isinstance(scores, Scores):
+        raise InputTypeError(
+            f"{what}: expected a Scores with labels, got {type(scores).__name__}. Use Scores.from_logits(logits, "
+            "labels), or Scores.from_probs(probs, labels)."
+        )
     if not isinstance(scores, LabelledScores):
         raise InputError(f"{what}: expected labels, got none; pass one label per row")
     return scores

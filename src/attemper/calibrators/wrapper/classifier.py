@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
 import numpy as np
@@ -100,7 +100,9 @@ class CalibratedClassifier(ShownEstimator):
     estimators_: list[Any]
     calibrators_: list[Calibrator]
 
-    @renamed(response="response_method", floor="zeros_as")
+    renamed_params: ClassVar = {"response": "response_method", "floor": "zeros_as"}  # since 0.1
+
+    @renamed(**renamed_params)
     def __init__(
         self,
         estimator: Any,

@@ -29,9 +29,12 @@ def make_calibrator(method: Any, kind: InputKind, zeros_as: float | None) -> Cal
     """
     if isinstance(method, Calibrator):
         calibrator: Calibrator = clone(method)
-        for name in ("classes", "pos_label"):
+        for name in ("classes", "pos_label", "axis", "ignore_index"):
             if getattr(calibrator, name) is not None:
-                raise InputError(f"method: leave {name} out of the calibrator; the names come from the estimator")
+                raise InputError(
+                    f"method: leave {name} out of the calibrator, which is fitted to one row for each sample and "
+                    "to the classes of the estimator"
+                )
         if calibrator.input == "probs" and kind == "logits":
             raise InputError(
                 "method: the calibrator has input='probs', but the estimator's logits are calibrated. Leave input "
