@@ -124,7 +124,7 @@ def _fit(
         made = f"{type(calibrator).__name__}(input='probs', zeros_as={given.zeros_as!r})"
         raise InputError(f"zeros_as={given.zeros_as!r}: the calibrator needs it too, for predictions. Use {made}.")
     if isinstance(source, Scores | Sketch) or _is_arrays(source):
-        _reject_options("arrays" if isinstance(source, tuple) else type(source).__name__, spec, sharding)
+        _reject_options("arrays" if isinstance(source, tuple) else type(source).__name__, given, sharding)
         if isinstance(source, Sketch):
             calibrator.fit_sketch(source)
         elif isinstance(source, Scores):
@@ -140,7 +140,7 @@ def _fit(
         files = source if spec == source.spec else open_scores([reader.path for reader in source.readers], spec)
     paths = [reader.path for reader in files.readers] if files is not None else _paths(source)
     if paths is not None and _are_sketches(paths):
-        _reject_options(str(paths[0]), spec, sharding)
+        _reject_options(str(paths[0]), given, sharding)
         total = merge_sketches(paths)
         calibrator.fit_sketch(total)
         return total
@@ -231,7 +231,18 @@ def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSp
         )
     classes = spec.classes if known_names is None else tuple(known_names)
     pos_label = spec.pos_label if calibrator.pos_label is None else calibrator.pos_label
-    return spec.updated(input=calibrator.input, zeros_as=zeros_as, classes=classes, pos_label=pos_label)
+    axis = calibrator.axis if spec.axis is None else spec.axis
+    ignored = spec.ignore_index
+    if ignored is None and calibrator.ignore_index is not None and (spec.reads_labels or spec.labels is not None):
+        ignored = calibrator.ignore_index
+    return spec.updated(
+        input=calibrator.input,
+        zeros_as=zeros_as,
+        classes=classes,
+        pos_label=pos_label,
+        axis=axis,
+        ignore_index=ignored,
+    )
 
 
 def open_for(

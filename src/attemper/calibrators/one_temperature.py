@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import stdtrit
 
 from attemper._json import Fields
 from attemper.calibrators.base import Calibrator
+from attemper.data.scores import LabelledScores
 from attemper.errors import FileError, InputError, option, setting
 from attemper.maps import ScaleMap
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
@@ -51,6 +54,39 @@ class TemperatureCalibrator(Calibrator):
         """Set the 95 % interval of T, normal in log T."""
         factor = float(np.exp(1.959964 * min(log_t_std, MAX_LOG_T_STD)))
         self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
+
+    def _allow_for_images(self, scores: LabelledScores) -> None:
+        """Make the interval of T that of images drawn afresh, not of pixels.
+
+        The slope of the NLL in log T is a sum over images, whose variance theirs show; over its curvature that is the
+        standard error of log T (the sandwich of Huber 1967, by cluster). The interval is as much wider as that is
+        larger than what independent pixels would leave.
+        """
+        if self.temperature_interval_ is None or self.fit_report_.edge is not None:
+            return
+        beta = 1 / self.temperature_
+        slopes = scores.slopes_by_image(beta)
+        if slopes is None:
+            return
+        n = len(slopes)
+        if n < 2:
+            self.temperature_interval_ = None
+            self._note(f"no interval of T: the {len(scores)} pixels are of one image, and are not independent")
+            return
+        information = float(scores.backend.nll(beta)[2])  # Σ Var_S[h], the variance of the slope of independent pixels
+        slopes = slopes - slopes.mean()
+        design = float(n / (n - 1) * (slopes @ slopes)) / max(information, 1e-300)
+        wider = max(1.0, math.sqrt(design)) * float(stdtrit(n - 1, 0.975)) / 1.959964
+        low, high = self.temperature_interval_
+        self.temperature_interval_ = (
+            self.temperature_ * (low / self.temperature_) ** wider,
+            self.temperature_ * (high / self.temperature_) ** wider,
+        )
+        self._note(f"the interval of T is {wider:.3g} times as wide as that of independent pixels ({n} images)")
+
+    def _note(self, text: str) -> None:
+        report = self.fit_report_
+        self.fit_report_ = replace(report, message=f"{report.message}; {text}")
 
     def _check_range_of(self, sketch: Sketch) -> None:
         """Refuse a sketch that does not cover the range that was asked for."""

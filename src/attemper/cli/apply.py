@@ -13,6 +13,7 @@ from attemper.cli.output import print_json
 from attemper.cli.paths import OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.verbosity import say
+from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
 from attemper.errors import InputError
 from attemper.io import InputSpec, ProbRows, write_probs
@@ -34,6 +35,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
     \b
     attemper apply attemper.json new.npz -o probabilities.npz
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
+    attemper apply attemper.json images.npz -o probabilities.npz --axis 1
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
     if positive and fitted.calibrator.n_features_in_ != 2:
@@ -47,7 +49,8 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
             count += len(piece)
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None
-            yield ProbRows(probs, labels, probs.argmax(axis=1))
+            rows = ProbRows(probs, labels, probs.argmax(axis=1))
+            yield rows.as_images(piece.values) if isinstance(piece.values, PixelRows) else rows
 
     with shown_progress("applying") as progress:
         write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive)

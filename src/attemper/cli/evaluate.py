@@ -65,6 +65,7 @@ def evaluate_(
             n_bins=int(n_bins) if n_bins.isdecimal() else n_bins,
             input="log_probs",
             sample_weight=scores.weights,
+            clusters=scores.clusters,
             confidence_level=confidence_level,
             seed=seed,
         )

@@ -95,6 +95,7 @@ def fit(
     attemper fit val.npz --method structured --noisy
     attemper fit val.npz --method vector -p l2=0.01
     attemper fit logits.npy --labels labels.npy --method ts
+    attemper fit masks.npz --axis 1 --ignore-index 255
     attemper fit 'shards/*.parquet' --labels-key target
     attemper fit 'shards/*.parquet' --method ats --workers 4 --retries 2
     attemper fit 'shards/*.parquet' --resume
@@ -115,6 +116,8 @@ def fit(
     calibrator = cls.for_labels(
         noisy=noisy, noise=noise, **given, input=spec.input, zeros_as=spec.zeros_as, classes=spec.classes
     )
+    if spec.axis is not None:
+        calibrator.set_params(axis=spec.axis, ignore_index=spec.ignore_index)
     paths = expand_paths(inputs)
     source = open_first(paths, spec, spread)
     with shown_progress(f"fitting {method}", unit_of(source)) as progress:

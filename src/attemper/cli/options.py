@@ -114,7 +114,15 @@ SPEC_OPTIONS = _options(
     ),
     pos_label=("NAME", "With two classes: the label of the second one, where labels are two names."),
     mask_key=("NAME", "Tokens: array of 0 and 1, which positions count [default: all]."),
-    ignore_index=("N", "Rows with this label do not count, such as -100.", {"type": int}),
+    ignore_index=("N", "Rows or pixels with this label do not count, such as -100 or 255.", {"type": int}),
+    axis=(
+        "N",
+        "Where the classes are in an array of three dimensions or more: 1 for images, (N, K, H, W); 0 for one image in "
+        "each file, (K, H, W); -1 if they are last.",
+        {"type": int},
+    ),
+    max_pixels=("N", "With --axis: draw at most N pixels of each image.", {"type": int}),
+    pixel_seed=("N", "Seed of --max-pixels [default: 0].", {"type": int, "default": 0}),
     next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
     columns=(
         "A,B,…",
@@ -142,7 +150,9 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
     """
     options = SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED
     left_out = set() if weights else {"weights_key", "classes"}
-    left_out |= set() if labels else {"mask_key", "ignore_index", "next_token"}  # every row counts, and is written
+    left_out |= (
+        set() if labels else {"mask_key", "ignore_index", "next_token", "max_pixels", "pixel_seed"}
+    )  # every row counts, and is written
 
     def spec(given: dict[str, Any]) -> InputSpec:
         given["input"] = "probs" if given.pop("probs") else "logits"

@@ -28,6 +28,7 @@ from attemper.cli.options import (
 from attemper.cli.output import out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.values import check_noise
+from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.scores import LabelledScores
 from attemper.decisions import (
@@ -169,6 +170,8 @@ def refer(
             check_unseen(fitted, val)
         fitted.warn_of(test)
     scores, test_scores, names, *_ = load_pair(val, test, val_spec, spec, fitted)
+    check_independent(val, None, scores.clusters)
+    check_independent(test, None, test_scores.clusters)
     warn_of_shared_rows(scores, test_scores)
     fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
     if fitted is not None:

@@ -55,7 +55,7 @@ def boundary_mask(labels: Any, width: int = 1, *, ignore_index: int | None = Non
             first |= two
             second |= one
         near = wider
-    return near & counts
+    return np.asarray(near & counts)
 
 
 def _neighbours(values: NDArray[Any], axis: int) -> tuple[NDArray[Any], NDArray[Any]]:

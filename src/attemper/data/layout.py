@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,24 @@ from attemper.data.binary import as_columns, binary_names
 from attemper.data.pixels import Chosen, Entries, PixelRows
 from attemper.errors import InputError, option, setting
 
-__all__ = ["Laid", "as_rows", "pixel_rows"]
+__all__ = ["Laid", "as_rows", "check_independent", "pixel_rows"]
+
+
+def check_independent(what: str, values: Any, image: Any = None) -> None:
+    """Refuse pixels, in an array of more than two dimensions or by their ``image``, unless each is of its own image.
+
+    What counts independent samples, such as a guarantee, would be far too certain.
+    """
+    ndim = getattr(values, "ndim", 2)
+    if ndim <= 2 and (image is None or len(np.unique(image)) == len(image)):
+        return
+    one = option("Scores.from_logits(logits, labels, axis=1, max_pixels=1)", "--max-pixels 1")
+    got = f"an array of {ndim} dimensions" if ndim > 2 else f"{len(image)} pixels of {len(np.unique(image))} images"
+    raise InputError(
+        f"{what}: expected independent samples, got {got}; pixels of one image are not independent, so the result "
+        f"would be far too certain. Draw one pixel of each image: {one}; what is shown then holds for a pixel that is "
+        "drawn from an image drawn alike."
+    )
 
 
 class Laid(NamedTuple):
@@ -48,8 +66,12 @@ def as_rows(
     ignore_index: int | None = None,
     max_pixels: int | None = None,
     seed: int = 0,
+    first: int = 0,
 ) -> Laid:
-    """See scores as rows, without those whose label is ``ignore_index``; labels and weights of the same rows."""
+    """See scores as rows, without those whose label is ``ignore_index``; labels and weights of the same rows.
+
+    Of images, ``first`` is the number of the first one.
+    """
     values = as_numbers(values, what)
     if ignore_index is not None:
         whole("ignore_index", ignore_index, at_least=-(2**63))
@@ -57,7 +79,7 @@ def as_rows(
             raise InputError(f"{setting('ignore_index', ignore_index)}: needs labels; pass one for each position")
     if values.ndim > 2 and axis is not None:
         rows = pixel_rows(values, what, axis)
-        return _laid_pixels(rows, labels, sample_weight, ignore_index, max_pixels, seed)
+        return _laid_pixels(rows, labels, sample_weight, ignore_index, max_pixels, seed, first)
     values, one_column = as_columns(values, what, name)
     if max_pixels is not None:
         raise InputError(
@@ -102,7 +124,13 @@ def pixel_rows(values: Any, what: str, axis: int, chosen: Chosen | None = None) 
 
 
 def _laid_pixels(
-    rows: PixelRows, labels: Any, sample_weight: Any, ignore_index: int | None, max_pixels: int | None, seed: int
+    rows: PixelRows,
+    labels: Any,
+    sample_weight: Any,
+    ignore_index: int | None,
+    max_pixels: int | None,
+    seed: int,
+    first: int,
 ) -> Laid:
     shape, axis = rows.positions, rows.axis
     images = 1 if axis == 0 else shape[0]
@@ -115,7 +143,9 @@ def _laid_pixels(
     mask = None if ignore_index is None else flat != ignore_index
     shares = None
     if max_pixels is not None:
-        mask, shares = _drawn(mask, images, rows.chosen.n // images, max_pixels, seed)
+        mask, shares = _drawn(mask, images, rows.chosen.n // images, max_pixels, seed, first)
+        if flat is not None and on_gpu(flat):
+            mask = array_api_compat.array_namespace(flat).asarray(mask, device=flat.device)
     if mask is not None:
         chosen = Chosen.of(mask)
         _check_some(len(chosen), chosen.n, ignore_index)
@@ -130,7 +160,7 @@ def _laid_pixels(
     if shares is not None:
         share = shares[rows.images()]
         w = share if w is None else w * share
-    return Laid(rows, flat, w, position_of(rows))
+    return Laid(rows, flat, w, position_of(rows, first))
 
 
 def _numpy(values: Any) -> Any:
@@ -158,29 +188,32 @@ def _check_some(count: int, n: int, ignore_index: int | None) -> None:
         raise InputError(f"labels: all {n} are {ignore_index}, which is ignored, so there is nothing to fit")
 
 
-def _drawn(mask: Any, images: int, size: int, max_pixels: int, seed: int) -> tuple[NDArray[np.bool_], Floats | None]:
-    """Draw at most so many positions of each image, and return the weights that make up for those left out."""
+def _drawn(
+    mask: Any, images: int, size: int, max_pixels: int, seed: int, first: int
+) -> tuple[NDArray[np.bool_], Floats | None]:
+    """Draw at most so many positions of each image; return the weights of each image's too, if they differ from 1.
+
+    Each image counts by the share of its pixels that count, which does not depend on the other images.
+    """
     whole("max_pixels", max_pixels)
     whole("seed", seed, at_least=0)
-    drawn, there, taken = np.zeros(images * size, dtype=bool), np.zeros(images), np.zeros(images)
+    drawn, weight = np.zeros(images * size, dtype=bool), np.ones(images)
     for image in range(images):
         part = slice(image * size, (image + 1) * size)
         counts = None if mask is None else to_numpy(mask[part])
-        there[image] = n = size if counts is None else int(counts.sum())
-        taken[image] = m = min(n, max_pixels)
+        n = size if counts is None else int(counts.sum())
+        m = min(n, max_pixels)
+        if n:
+            weight[image] = n / m * min(max_pixels, size) / size
         if m == n:
             drawn[part] = True if counts is None else counts
             continue
-        # Of each image by itself, so that it does not matter which others there are.
-        picked = np.random.default_rng([seed, image]).choice(n, m, replace=False, shuffle=False)
+        picked = np.random.default_rng([seed, first + image]).choice(n, m, replace=False, shuffle=False)
         drawn[part][picked if counts is None else np.flatnonzero(counts)[picked]] = True
-    if not taken.any():
-        return drawn, None
-    weight = there / np.where(taken > 0, taken, 1) * (taken.sum() / there.sum())
-    return drawn, None if np.ptp(weight[taken > 0]) <= 1e-12 else weight
+    return drawn, None if max_pixels == 1 or (weight == 1).all() else weight  # one of each: images count alike
 
 
-def position_of(rows: PixelRows) -> RowName:
+def position_of(rows: PixelRows, first_image: int) -> RowName:
     """Name a row by its image and its place there."""
     shape = rows.positions
 
@@ -190,7 +223,7 @@ def position_of(rows: PixelRows) -> RowName:
         if rows.axis == 0:
             return f"pixel {(first, *place)}"
         if len(place) == 1:
-            return f"sequence {first}, position {place[0]} (row {position})"
-        return f"image {first}, pixel {tuple(place)}"
+            return f"sequence {first_image + first}, position {place[0]} (row {position})"
+        return f"image {first_image + first}, pixel {tuple(place)}"
 
     return name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import array_api_compat
@@ -145,6 +146,15 @@ class PixelRows(RowView):
         """Return which image, along the first axis, each row is of."""
         size = self.chosen.n // (1 if self.axis == 0 else int(self.base.shape[0]))
         return np.asarray(to_numpy(self.chosen.positions(self.rows)) // size)
+
+    def image_rows(self) -> list[slice]:
+        """Return the rows of each image; images without any are left out."""
+        n = 1 if self.axis == 0 else int(self.base.shape[0])
+        size = self.chosen.n // n
+        mask = self.chosen.mask
+        counts = [size if mask is None else int(mask[i * size : (i + 1) * size].sum()) for i in range(n)]
+        ends = np.cumsum([0, *counts])
+        return [slice(int(a), int(b)) for a, b in pairwise(ends) if b > a]
 
     def map_images(self, predict: Callable[[Any], Any]) -> Any:
         """Apply a function of rows to the array, and return the result in its shape; in NumPy an image at a time.

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack, overload
 
@@ -148,7 +149,7 @@ class Scores:
             Samples with this label do not count.
         max_pixels, seed : int, optional
             With ``axis``: use at most so many pixels of each image, drawn with this seed from those that count. They
-            are weighted so that each image has the share that it has without it.
+            are weighted by the share of their image's pixels that count.
         first_row, name
             Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
 
@@ -162,7 +163,7 @@ class Scores:
         """
         laid = as_rows(
             logits, "logits", labels, sample_weight, name or numbered(first_row),
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed,
+            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
         )  # fmt: skip
         return _checked(laid, "logits", classes, pos_label, None)
 
@@ -204,7 +205,7 @@ class Scores:
             raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
         laid = as_rows(
             probs, "probabilities", labels, sample_weight, name or numbered(first_row),
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed,
+            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
         )  # fmt: skip
         return _checked(laid, "probs", classes, pos_label, zeros_as)
 
@@ -297,6 +298,15 @@ class Scores:
         """Which image each row is of; None where rows are samples of their own."""
         return self.values.images() if isinstance(self.values, PixelRows) else self.image
 
+    def image_rows(self) -> list[slice] | None:
+        """Rows of each image, which lie side by side; None where rows are samples of their own."""
+        if isinstance(self.values, PixelRows):
+            return self.values.image_rows()
+        if self.image is None:
+            return None
+        ends = [0, *(np.flatnonzero(np.diff(self.image)) + 1).tolist(), len(self.image)]
+        return [slice(a, b) for a, b in pairwise(ends)]
+
     @property
     def dtype(self) -> Any:
         """Type of predictions: that of the array that was passed; None where it holds whole numbers."""
@@ -371,6 +381,22 @@ class LabelledScores(Scores):
         """Bring some rows to NumPy."""
         h = self.rows(part)
         return Chunk(h.astype(dtype or h.dtype, copy=False), entries_in_numpy(self.y[part]), _part(self.weights, part))
+
+    def slopes_by_image(self, beta: float) -> Floats | None:
+        """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""
+        parts = self.image_rows()
+        return None if parts is None else np.array([self._some(part).backend.nll(beta)[1] for part in parts])
+
+    def _some(self, part: slice) -> Self:
+        """Take some rows that lie side by side."""
+        return replace(
+            self,
+            values=self.values[part, :],
+            y=self.y[part],
+            weights=_part(self.weights, part),
+            image=None if self.image is None else self.image[part],
+            device=None if self.device is None else self.device[part],
+        )
 
     def weighted(self, weights: Floats) -> Self:
         """Give the samples other weights, wherever they lie."""

@@ -16,6 +16,8 @@ from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
 from attemper.data.arrays import as_matrix, one_line
 from attemper.data.labels import as_names
+from attemper.data.layout import check_independent
+from attemper.data.scores import Scores
 from attemper.errors import FileError
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_threshold
@@ -228,6 +230,8 @@ def as_predictions(
     probs: ArrayLike | Any, labels: ArrayLike | Any = None, sample_weight: ArrayLike | None = None
 ) -> Predictions:
     """Check probabilities, with labels or without."""
+    if getattr(probs, "ndim", 2) > 2 or isinstance(probs, Scores):
+        check_independent("probabilities", probs, probs.clusters if isinstance(probs, Scores) else None)
     if labels is None:
         labels = np.zeros(as_matrix(probs, "probabilities").shape[0], dtype=np.int64)  # any will do: nobody reads them
     return Predictions.of(labels, probs, sample_weight)

@@ -24,6 +24,7 @@ from attemper.calibrators import Calibrator
 from attemper.data.arrays import as_numbers
 from attemper.data.binary import binary_names, is_one_column
 from attemper.data.labels import as_labels
+from attemper.data.layout import check_independent
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import FileError, InputError, NotFittedError
 from attemper.kernels.drift import WIDTH, Wager, advance, log_unspent
@@ -224,6 +225,8 @@ class SequentialTest(Table):
 
     def _read(self, X: Any, y: Any) -> tuple[Scores, Labels]:
         """Check a batch against what the map was made for."""
+        if getattr(X, "ndim", 2) > 2 or isinstance(X, Scores):
+            check_independent("scores", X, X.clusters if isinstance(X, Scores) else None)
         if isinstance(X, Scores):
             if X.input != self.input:
                 raise InputError(f"these Scores hold {X.input}, but the map takes {self.input}")

@@ -22,7 +22,7 @@ from attemper._limits import check_memory
 from attemper._paths import InputFile, PathOrURL
 from attemper.data.arrays import reshaping
 from attemper.data.sequences import position_name, zeros_and_ones
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError, option, setting
 from attemper.io.reading import Block, Reader, listed, parsing, rows_per_block
 from attemper.io.spec import InputSpec
 
@@ -148,6 +148,8 @@ class _ArrayStream:
 class ArrayReader(Reader):
     """Logits, labels and weights from the arrays of a file."""
 
+    one_image = False  # a file of one image, with the classes first
+
     def __init__(self, source: ArraySource, spec: InputSpec, labels: ArraySource | None = None) -> None:
         self.path = source.file.path
         self.source = source
@@ -155,7 +157,11 @@ class ArrayReader(Reader):
         if len(values.header.shape) == 1:  # one score of two classes
             self._values = values = replace(values, header=replace(values.header, shape=(*values.header.shape, 1)))
         shape = values.header.shape
-        if len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
+        self.axis = None
+        if len(shape) > 2 and spec.axis is not None:
+            values = self._values = self._as_images(values, spec.axis)
+            shape = values.header.shape
+        elif len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
             counts = option("ignore_index, mask_key, next_token or columns", "--ignore-index, --mask-key, …")
             hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
             raise InputError(
@@ -163,14 +169,17 @@ class ArrayReader(Reader):
                 f"column per class, or one dimension for one score of two classes. "
                 f"{reshaping(len(shape), spec.values_key)}{hint if len(shape) == 3 else ''}"
             )
-        self.length = shape[1] if len(shape) == 3 else None
+        self.length = shape[1] if len(shape) == 3 and self.axis is None else None
         self._next = spec.next_token
         if spec.next_token and self.length is None:
             raise InputError(
                 f"{values} has shape {shape}; {option('next_token', '--next-token')} needs (B, L, V), to know "
                 "where a sequence ends"
             )
-        self.n_rows, self.n_classes = math.prod(shape[:-1]), shape[-1]
+        self.n_classes = shape[-1 if self.axis is None else self.axis]
+        self.n_rows = math.prod(
+            n for k, n in enumerate(shape) if k != (len(shape) - 1 if self.axis is None else self.axis)
+        )
         self.n_bytes = math.prod(shape) * values.header.dtype.itemsize
         self._labels = self._weights = self._mask = None
         if labels is not None:
@@ -182,6 +191,11 @@ class ArrayReader(Reader):
             self._weights = _array(source, spec.weights_key, option("weights_key", "--weights-key"), NUMBERS)
         if spec.mask_key is not None:
             self._mask = _array(source, spec.mask_key, option("mask_key", "--mask-key"), NUMBERS_OR_BOOLEANS)
+        if self.axis is not None:
+            self._labels, self._weights = (
+                None if part is None else self._of_images(part) for part in (self._labels, self._weights)
+            )
+            return
         for part in (self._labels, self._weights, self._mask):
             if part is not None:
                 _check_one_per_row(part, values)
@@ -191,6 +205,37 @@ class ArrayReader(Reader):
                 None if part is None else part.flattened() for part in (self._labels, self._weights, self._mask)
             )
 
+    def _as_images(self, values: _Array, axis: int) -> _Array:
+        """See an array as images along the first axis; a file of one image, with the classes first, too."""
+        shape = values.header.shape
+        if not -len(shape) <= axis < len(shape):
+            raise InputError(
+                f"{values} has shape {shape}; {setting('axis', axis)} is no axis of it. Use "
+                f"{option('axis=1', '--axis 1')} for (N, K, …), {option('axis=0', '--axis 0')} for one image, (K, …)."
+            )
+        axis %= len(shape)
+        self.one_image = axis == 0
+        self.axis = 1 if self.one_image else axis
+        return self._images_of(values)
+
+    def _images_of(self, part: _Array) -> _Array:
+        if part.header.fortran:
+            raise FileError(f"{part} is stored column after column; save it with numpy.ascontiguousarray")
+        shape = (1, *part.header.shape) if self.one_image else part.header.shape
+        return replace(part, header=replace(part.header, shape=shape))
+
+    def _of_images(self, part: _Array) -> _Array:
+        """Check labels or weights of images: one for each position."""
+        part, full = self._images_of(part), self._values.header.shape
+        expected = tuple(n for k, n in enumerate(full) if k != self.axis)
+        if part.header.shape != expected:
+            drop = slice(1 if self.one_image else 0, None)
+            raise InputError(
+                f"{part} has shape {part.header.shape[drop]}; expected {expected[drop]}, that of the logits "
+                f"{full[drop]} without the classes"
+            )
+        return part
+
     def names(self, key: str) -> list[Any] | None:  # noqa: D102 (as in `Reader`)
         return read_names(self.source, key) if key in self.source.names else None
 
@@ -198,7 +243,11 @@ class ArrayReader(Reader):
         assert self.n_rows is not None
         parts = [part for part in (self._labels, self._weights, self._mask) if part is not None]
         # Logits narrower than float64 may be widened on the way, so count them as such.
-        step = rows_per_block(8 * self.n_classes + sum(part.header.row_bytes for part in parts))
+        row_bytes = 8 * self.n_classes
+        n_rows = self.n_rows
+        if self.axis is not None:  # whole images, which are not widened
+            row_bytes, n_rows = self._values.header.row_bytes, self._values.header.shape[0]
+        step = rows_per_block(row_bytes + sum(part.header.row_bytes for part in parts))
         with ExitStack() as stack:
             opened: dict[int, OpenArray] = {}
 
@@ -212,13 +261,14 @@ class ArrayReader(Reader):
                 if array is None:
                     return lambda first, rows: None
                 entries = stream(array, offset)
-                return lambda first, rows: entries.read(first, rows).reshape(rows)
+                tail = array.header.shape[1:] if self.axis is not None else ()
+                return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
 
             values, labels = stream(self._values), column(self._labels, int(self._next))
             weights, mask = column(self._weights), column(self._mask)
             next_mask = column(self._mask if self._next else None, 1)
-            for first in range(0, self.n_rows, step):
-                at = first, min(step, self.n_rows - first)
+            for first in range(0, n_rows, step):
+                at = first, min(step, n_rows - first)
                 yield Block(values.read(*at), labels(*at), weights(*at), self._counts(*at, mask(*at), next_mask(*at)))
 
     def _counts(

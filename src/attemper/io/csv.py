@@ -144,6 +144,7 @@ class CsvReader(Reader):
 
 def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write label, prediction and one column per class, prob_0, … or prob_<name>."""
+    layout.check_table(path)
     heads = {"labels": LABEL, "predictions": PREDICTION}
     classes = layout.names(np.array(layout.columns))
     # As many digits as it takes to read the same number again.

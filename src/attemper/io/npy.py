@@ -57,10 +57,10 @@ def write_npy(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
 
 
 def stream_npy(stream: IO[bytes], arrays: Iterable[NDArray[Any]], layout: Layout) -> None:
-    """Write N×K rows as they come, N being known at the end only."""
+    """Write rows, or images, as they come, N being known at the end only."""
 
     def header(n: int) -> None:
-        shape = (n,) if layout.positive else (n, layout.n_classes)
+        shape = (n,) if layout.positive else (n, *layout.shape)
         descr = np.lib.format.dtype_to_descr(layout.dtype)
         np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": False, "shape": shape})
 

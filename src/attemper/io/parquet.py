@@ -217,6 +217,7 @@ class ParquetReader(Reader):
 
 def write_parquet(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write the columns label, prediction and probs, a list of K numbers in each row."""
+    layout.check_table(path)
     pa = require("pyarrow", extra="parquet", why="to write parquet files")
     pq = require("pyarrow.parquet", extra="parquet", why="to write parquet files")
     heads = {"labels": LABEL, "predictions": PREDICTION}

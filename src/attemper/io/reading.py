@@ -50,6 +50,7 @@ class Reader(ABC):
     columns: tuple[str, ...] | None = None  # names of the class columns, where the format has them
     named: bool = False  # these were chosen by name, so that none of them can be a column of ids
     first_label: Any = None  # of a table with names of columns, where labels are read and there are rows
+    axis: int | None = None  # of the classes, where blocks hold images
 
     @abstractmethod
     def blocks(self) -> Iterator[Block]:

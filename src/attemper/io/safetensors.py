@@ -101,9 +101,9 @@ def write_safetensors(path: Path, rows: Iterable[ProbRows], layout: Layout) -> N
 def _header(n: int, layout: Layout) -> bytes:
     float_type = "F32" if layout.dtype.itemsize == 4 else "F64"
     tensors: list[tuple[str, str, tuple[int, ...], int]] = [
-        ("probs", float_type, (n, len(layout.columns)), layout.dtype.itemsize)
+        ("probs", float_type, (n, 1) if layout.positive else (n, *layout.shape), layout.dtype.itemsize)
     ]
-    tensors += [(name, "I64", (n,), 8) for name in layout.extras]
+    tensors += [(name, "I64", (n, *layout.extra_shape), 8) for name in layout.extras]
     header: dict[str, Any] = {}
     if layout.classes is not None:
         header["__metadata__"] = {"classes": json.dumps(layout.classes)}

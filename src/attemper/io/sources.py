@@ -15,10 +15,11 @@ from attemper._checks import same_classes
 from attemper._limits import check_classes
 from attemper._paths import InputFile, PathOrURL, expand_paths
 from attemper._typing import Labels
-from attemper.data.arrays import RowName
+from attemper.data.arrays import RowName, RowView
 from attemper.data.columns import RowNumbers, column_order, header_classes
 from attemper.data.labels import as_names
 from attemper.data.named_labels import by_positive, names_or_numbers, reject_numbers
+from attemper.data.numerals import is_number
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.sequences import position_name
 from attemper.errors import (
@@ -157,14 +158,15 @@ class ScoreFiles:
         """Read everything into memory."""
         pieces = list(self.watched(progress))
         first = pieces[0]
-        if len(pieces) == 1:
+        if len(pieces) == 1 and not isinstance(first.values, RowView):
             return first
         labelled = [piece for piece in pieces if isinstance(piece, LabelledScores)]
         names = next((piece.classes for piece in pieces if piece.classes is not None), None)
         labels: dict[str, Any] = {"y": np.concatenate([piece.labels for piece in labelled])} if labelled else {}
         return replace(
             first,
-            values=np.concatenate([piece.logits if piece.finite_masks else piece.values for piece in pieces]),
+            values=np.concatenate([_matrix(piece) for piece in pieces]),
+            image=_images_of(pieces),
             weights=_joined([piece.weights for piece in pieces]),
             bound=max(piece.bound for piece in pieces),
             masked=any(piece.masked for piece in pieces),
@@ -215,6 +217,8 @@ class ScoreFiles:
             return position_name(None, reader.length)(first_row + int(i if rows is None else rows[i]))
 
         spec, rows = self.spec, None
+        if reader.axis is not None:
+            return self._images(reader, block, first_row)
         try:
             labels = classes = None
             if block.labels is not None:
@@ -258,6 +262,41 @@ class ScoreFiles:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
         named = scores.classes if spec.classes is None else spec.classes
         scores = replace(scores, columns=self.columns, classes=named)
+        return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
+
+    def _images(self, reader: Reader, block: Block, first_image: int) -> Scores | None:
+        """Validate the pixels of some images that count; None where none does."""
+        spec, labels, classes = self.spec, block.labels, None
+        try:
+            if labels is not None:
+                if spec.ignore_index is not None and (labels == spec.ignore_index).all():
+                    return None
+                # Numbers where no class is called by one are columns; names of millions of pixels are looked up.
+                if labels.dtype.kind not in "iu" or any(map(is_number, spec.class_names or ())):
+                    flat, classes = names_or_numbers(
+                        labels.reshape(-1),
+                        lambda i: f"image {first_image + i // labels[0].size}, pixel {i % labels[0].size}",
+                        classes=spec.class_names,
+                        labels_are=spec.labels_are,
+                    )
+                    labels = flat.reshape(labels.shape)
+            weightless = block.weights is not None and not block.weights.any()
+            more: dict[str, Any] = {
+                "sample_weight": None if weightless else block.weights,
+                "classes": classes,
+                "axis": reader.axis,
+                "ignore_index": None if labels is None else spec.ignore_index,
+                "max_pixels": spec.max_pixels,
+                "seed": spec.pixel_seed,
+                "first_row": first_image,
+            }
+            if spec.probs:
+                scores = Scores.from_probs(block.values, labels, zeros_as=spec.zeros_as, **more)
+            else:
+                scores = Scores.from_logits(block.values, labels, **more)
+        except InputError as error:
+            raise InputError(f"{reader.path}: {error}{self.why}") from None
+        scores = scores if spec.classes is None else replace(scores, classes=spec.classes)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
     def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
@@ -424,6 +463,23 @@ def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:
                     f"{reader.path}: class {k} is column {got!r}, but in {tables[0].path} it is "
                     f"{expected!r}; the files of one data set must have the same columns in the same order"
                 )
+
+
+def _matrix(piece: Scores) -> NDArray[Any]:
+    values: NDArray[Any] = piece.values.gathered() if isinstance(piece.values, RowView) else piece.values
+    return piece.logits if piece.finite_masks else values
+
+
+def _images_of(pieces: Sequence[Scores]) -> Labels | None:
+    """Return the number of each row's image among those of all pieces; None where rows are no pixels."""
+    found, count = [], 0
+    for piece in pieces:
+        image = piece.clusters
+        if image is None:
+            return None
+        found.append(image + count)
+        count += int(image.max()) + 1
+    return np.concatenate(found)
 
 
 def _joined(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:

@@ -48,6 +48,9 @@ class InputSpec:
         such as the tokens of answer options (`attemper.tokens.option_scores`). Of a table they are names, or numbers
         among its columns of logits; where columns are called by numbers, these are names. With ``classes``,
         ``labels_are`` "names" or "numbers" decides what labels are.
+    axis, max_pixels, pixel_seed
+        For arrays of three dimensions or more: where the classes are, 1 for images, (N, K, H, W), 0 for one image in
+        each file, (K, H, W); how many pixels of each image to draw, with which seed. See `Scores.from_logits`.
     skip_empty
         Skip files without rows; otherwise one is an error, since it often means that writing it failed.
     need_labels
@@ -75,6 +78,9 @@ class InputSpec:
     next_token: bool = False
     columns: tuple[int | str, ...] | None = None
     labels_are: LabelsAre | None = None
+    axis: int | None = None
+    max_pixels: int | None = None
+    pixel_seed: int = 0
     skip_empty: bool = False
     need_labels: bool = True
     labels_column: InitVar[str | None] = None
@@ -105,6 +111,22 @@ class InputSpec:
             )
         if self.columns is not None:
             self._set("columns", self._column_list())
+        if self.max_pixels is not None:
+            self._set("max_pixels", whole("max_pixels", self.max_pixels))
+        self._set("pixel_seed", whole("pixel_seed", self.pixel_seed, at_least=0))
+        if self.axis is None and self.max_pixels is not None:
+            raise InputError(
+                f"{setting('max_pixels', self.max_pixels)}: needs {option('axis=1', '--axis 1')}, where the classes are"
+            )
+        if self.axis is not None:
+            self._set("axis", whole("axis", self.axis, at_least=-64, at_most=63))
+            for name in ("mask_key", "columns"):
+                if getattr(self, name) is not None:
+                    flag = option(name, "--" + name.replace("_", "-"))
+                    raise InputError(
+                        f"{setting('axis', self.axis)}: {flag} is for tables and tokens. To leave pixels out use "
+                        f"{option('ignore_index', '--ignore-index')}."
+                    )
         if self.ignore_index is not None:
             self._set("ignore_index", whole("ignore_index", self.ignore_index, at_least=-(2**63)))
             if not (self.reads_labels or self.labels is not None):
@@ -179,6 +201,8 @@ class InputSpec:
     @property
     def has_sequences(self) -> bool:
         """Whether logits may be (B, L, V), and everything else (B, L)."""
+        if self.axis is not None:
+            return False
         return self.next_token or not (self.mask_key is None and self.ignore_index is None and self.columns is None)
 
     def updated(self, **options: Any) -> InputSpec:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.data.pixels import PixelRows
 from attemper.errors import InputError
 
 __all__ = ["Layout", "ProbRows", "laid_out"]
@@ -21,6 +23,14 @@ class ProbRows(NamedTuple):
     probs: NDArray[Any]
     labels: NDArray[Any] | None = None
     predictions: NDArray[Any] | None = None
+    axis: int | None = None  # of the classes, where rows are images, N×K×H×W
+
+    def as_images(self, rows: PixelRows) -> ProbRows:
+        """Lay rows out as the images are that they are all the pixels of."""
+        shape, axis = rows.positions, rows.axis
+        probs = np.moveaxis(self.probs.reshape(*shape, -1), -1, axis)
+        labels, predictions = (None if a is None else a.reshape(shape) for a in (self.labels, self.predictions))
+        return ProbRows(probs, labels, predictions, axis)
 
 
 @dataclass(frozen=True)
@@ -31,12 +41,26 @@ class Layout:
     dtype: np.dtype[Any]
     extras: tuple[str, ...]  # which of labels and predictions there are
     classes: tuple[str, ...] | None
+    shape: tuple[int, ...]  # of the probabilities of one row, or image
+    axis: int = 1  # of the classes, in the array of all
     positive: bool = False  # of two classes the probability of the second alone is written
 
     @property
     def columns(self) -> list[int]:
         """The classes whose probabilities are written."""
         return [1] if self.positive else list(range(self.n_classes))
+
+    @property
+    def extra_shape(self) -> tuple[int, ...]:
+        """Shape of the labels of one row, or image."""
+        return tuple(n for k, n in enumerate(self.shape, start=1) if k != self.axis)
+
+    def check_table(self, path: Path) -> None:
+        """Refuse images where there is room for rows alone."""
+        if len(self.shape) > 1:
+            raise InputError(
+                f"{path}: a table holds no images, of shape {self.shape}; write them to .npz, .npy or .safetensors"
+            )
 
     def names(self, columns: NDArray[Any]) -> list[Any]:
         """Names of these columns, or their numbers when there are no names."""
@@ -53,15 +77,17 @@ def laid_out(
     if first is None:
         raise InputError("there are no rows to write")
     probs = np.asarray(first.probs)
-    if probs.ndim != 2:
+    if probs.ndim != 2 and first.axis is None:
         raise InputError(f"probabilities: expected N×K, got shape {probs.shape}")
+    axis = first.axis or 1
+    n_classes = probs.shape[axis]
     names = None if classes is None else tuple(map(str, classes))
-    if names is not None and len(names) != probs.shape[1]:
-        raise InputError(f"classes: {len(names)} names for {probs.shape[1]} columns of probabilities")
+    if names is not None and len(names) != n_classes:
+        raise InputError(f"classes: {len(names)} names for {n_classes} columns of probabilities")
     dtype = np.dtype(np.float32 if probs.dtype.kind == "f" and probs.dtype.itemsize <= 4 else np.float64)
-    if positive and probs.shape[1] != 2:
-        raise InputError(f"positive: expected probabilities of two classes, got {probs.shape[1]}")
-    layout = Layout(probs.shape[1], dtype, _extras(first), names, positive)
+    if positive and probs.shape[1:] != (2,):
+        raise InputError(f"positive: expected probabilities of two classes, got shape {probs.shape}")
+    layout = Layout(n_classes, dtype, _extras(first), names, probs.shape[1:], axis, positive)
     return (_checked(piece, layout) for piece in chain([first], pieces)), layout
 
 
@@ -71,17 +97,19 @@ def _extras(piece: ProbRows) -> tuple[str, ...]:
 
 def _checked(piece: ProbRows, layout: Layout) -> ProbRows:
     probs = np.asarray(piece.probs, dtype=layout.dtype)
-    if probs.ndim != 2 or probs.shape[1] != layout.n_classes:
-        raise InputError(f"probabilities: a piece of shape {probs.shape} after one with {layout.n_classes} columns")
+    if probs.shape[1:] != layout.shape:
+        what = f"{layout.n_classes} columns" if len(layout.shape) == 1 else f"images of shape {layout.shape}"
+        raise InputError(f"probabilities: a piece of shape {probs.shape} after one with {what}")
     if _extras(piece) != layout.extras:
         raise InputError("labels and predictions must come with every piece or with none")
     extras = {name: np.asarray(getattr(piece, name)) for name in layout.extras}
     for name, column in extras.items():
-        if column.shape != (len(probs),) or column.dtype.kind not in "iu":
+        if column.shape != (len(probs), *layout.extra_shape) or column.dtype.kind not in "iu":
             raise InputError(
-                f"{name}: shape {column.shape}, dtype {column.dtype}; expected ({len(probs)},) column numbers"
+                f"{name}: shape {column.shape}, dtype {column.dtype}; expected {(len(probs), *layout.extra_shape)} "
+                "column numbers"
             )
         if column.size and not (column.min() >= 0 and column.max() < layout.n_classes):
             raise InputError(f"{name}: column numbers run from 0 to {layout.n_classes - 1}")
     probs = probs[:, 1:] if layout.positive else probs
-    return ProbRows(probs, **{name: column.astype(np.int64) for name, column in extras.items()})
+    return ProbRows(probs, axis=piece.axis, **{name: column.astype(np.int64) for name, column in extras.items()})

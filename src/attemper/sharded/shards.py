@@ -135,6 +135,8 @@ def _sketch_item(shard: Shard) -> Sketched | None:
                 raise InputError("no rows; leave it out, or pass over empty ones with skip_empty=True")
             told: dict[str, Any] = {"sample_weight": weights[0] if weights else None, "classes": spec.classes}
             told["pos_label"] = spec.pos_label
+            told |= {"axis": spec.axis, "ignore_index": spec.ignore_index}
+            told |= {"max_pixels": spec.max_pixels, "seed": spec.pixel_seed}
             if spec.probs:
                 scores = Scores.from_probs(logits, labels, zeros_as=spec.zeros_as, **told)
             else:
