@@ -273,9 +273,10 @@ class ScoreFiles:
                     return None
                 # Numbers where no class is called by one are columns; names of millions of pixels are looked up.
                 if labels.dtype.kind not in "iu" or any(map(is_number, spec.class_names or ())):
+                    size = labels[0].size
                     flat, classes = names_or_numbers(
                         labels.reshape(-1),
-                        lambda i: f"image {first_image + i // labels[0].size}, pixel {i % labels[0].size}",
+                        lambda i: f"image {first_image + i // size}, pixel {i % size}",
                         classes=spec.class_names,
                         labels_are=spec.labels_are,
                     )
