@@ -27,6 +27,7 @@ from attemper.calibrators import (
     load,
 )
 from attemper.data.scores import LabelledScores, Scores
+from attemper.data.soft import label_shares
 from attemper.errors import (
     AttemperError,
     AttemperWarning,
@@ -95,6 +96,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "drift",
     "export",
     "fit_source",
+    "label_shares",
     "load",
     "metrics",
     "plots",

@@ -195,7 +195,7 @@ class Sketch:
         tables = by_name(total)
         nll = tables.pop("nll")
         return cls(
-            n_samples=len(scores),
+            n_samples=scores.n_samples,
             n_classes=scores.n_classes,
             weight=scores.total_weight,
             correct=float(total[0, 0]),

@@ -408,7 +408,7 @@ def check_bad_input(calibrator: Calibrator) -> None:
         (h, np.minimum(y, 2) + 1, None, "labels - 1"),
         (h, y + 0.5, None, "row 0 is"),
         (h, y[:-1], None, "19 labels for 20 rows"),
-        (h, np.eye(3)[y], None, "one-hot"),
+        (h, np.eye(3)[y] + np.eye(3)[(y + 1) % 3], None, "several classes or none"),
         (h, None, None, "requires y"),
         (h[:0], y[:0], None, "0 sample"),
         (h[:, :1], y, None, r"label 2, but there is 1 feature\(s\)"),

@@ -131,7 +131,7 @@ def test_shapes_and_types(tmp_path):
     wrong("dtype complex128; expected numbers", logits=LOGITS + 0j)
     wrong("dtype <U4; expected numbers", logits=LOGITS.astype(str).astype("<U4"))
     wrong("dtype datetime64.*; expected numbers or names", labels=LABELS.astype("M8[s]"))
-    wrong(r"single 1.*labels.argmax", labels=np.eye(2)[LABELS])
+    wrong(r"several classes or none", labels=np.ones((6, 2)))
     wrong(r"labels: row 4 is 'cat', not a column number.*classes=", labels=["0", "1", "0", "1", "cat", "1"])
     wrong("row 0 is '0', which is not among .*labels_are='numbers'", classes=["1", "2"])
     wrong("row 0 is '0', which is not among", classes=["cat", "dog"], labels_are="names")

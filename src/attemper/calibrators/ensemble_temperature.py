@@ -87,7 +87,7 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
             objective_gap=mixed.error,
             edge=edge,
             nll=mixed.value,
-            n_samples=len(scores),
+            n_samples=scores.n_samples,
             n_iter=mixed.n_iter,
             message=f"{why}weights after {mixed.n_iter} steps; the NLL is known to {mixed.error:.0e}",
         )

@@ -73,7 +73,7 @@ class FitReport:
         ``probs`` are those that it gives these samples, where they are known.
         """
         nll, changed = validation_nll_and_changes(fitted, scores, probs)
-        return cls(nll=nll, changed=changed, n_samples=len(scores), **facts)
+        return cls(nll=nll, changed=changed, n_samples=scores.n_samples, **facts)
 
 
 def validation_nll_and_changes(

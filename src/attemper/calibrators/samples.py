@@ -105,7 +105,7 @@ def check_noise_is_wanted(labels: Labels, noise: Noise) -> None:
 
 def warn_of_light_weights(scores: LabelledScores) -> None:
     """Warn where weights seem to be shares: as numbers of samples they leave nothing but the prior."""
-    total, n = scores.total_weight, len(scores)
+    total, n = scores.total_weight, scores.n_samples
     if n >= 10 and 0 < total < LIGHT * n:
         warnings.warn(
             f"sample_weight: a weight of w counts as w samples, and these {n} rows add up to {total:g}, so that little "

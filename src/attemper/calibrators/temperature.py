@@ -96,7 +96,7 @@ class TemperatureScaling(StreamingCalibrator):
             log_t_error=0.0 if found is None else found.error,
             edge=best.edge,
             nll=float(_evaluator(scores)(1 / best.t)[0]) if found is None else found.value,
-            n_samples=len(scores),
+            n_samples=scores.n_samples,
             n_iter=1 if found is None else found.n_iter,
             message=best.message,
         )

@@ -16,7 +16,7 @@ from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_f
 from attemper.data.pixels import Entries
 from attemper.errors import InputError, option, setting
 
-__all__ = ["as_clusters", "as_labels", "as_names", "as_weights"]
+__all__ = ["as_clusters", "as_labels", "as_names", "as_weights", "is_matrix"]
 
 MAX_WEIGHT = 1e12
 DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
@@ -64,8 +64,7 @@ def as_labels(
         )
         y = y[:, 0]
     if y.ndim != 1:
-        hint = f" {_rows_of_labels(y)}" if y.shape == (n, n_classes) else ""
-        raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}.{hint}")
+        raise InputError(f"labels: expected one per row, shape ({n},); got shape {y.shape}")
     if len(y) != n:
         one = " One sample needs a row of its own, [[…]]." if one_column and len(y) == 1 else ""
         raise InputError(f"labels: {len(y)} labels for {n} rows of logits: inconsistent; give one label per row.{one}")
@@ -118,6 +117,17 @@ def as_labels(
     return y.astype(np.int64)
 
 
+def is_matrix(labels: Any) -> bool:
+    """Whether there are several numbers for each sample."""
+    if labels is None:
+        return False
+    try:
+        shape = tuple(labels.shape) if hasattr(labels, "shape") else np.shape(labels)
+    except (TypeError, ValueError):  # of several lengths, refused later
+        return False
+    return len(shape) == 2 and shape[1] > 1
+
+
 def as_clusters(clusters: Any, n: int, what: str = "clusters") -> NDArray[Any]:
     """Return which case (patient, document) each row is of: text or numbers, none missing."""
     ids = np.asarray(clusters)
@@ -141,22 +151,6 @@ def _are_columns(labels: Any, n: int, n_classes: int) -> bool:
 
 def _counted(n_classes: int) -> str:
     return ",".join(map(str, range(1, n_classes + 1))) if n_classes <= 12 else f"1,2,…,{n_classes}"
-
-
-def _rows_of_labels(y: NDArray[Any]) -> str:
-    """Advise on labels that are N×K."""
-    if y.dtype.kind in "biuf" and np.isin(y, (0, 1)).all():
-        if (y.sum(axis=1) == 1).all():
-            return "They are one-hot: use labels.argmax(axis=1)."
-        return (
-            "Some rows have several classes or none, so classes do not exclude each other: calibrate each class k by "
-            "itself, as two classes with labels[:, k] and, for the logit z of class k, "
-            "np.column_stack([np.zeros_like(z), z])."
-        )
-    return (
-        "For soft labels repeat each row once for each class, weighted: np.repeat(logits, K, axis=0), "
-        "np.tile(np.arange(K), N), sample_weight=labels.ravel()."
-    )
 
 
 def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:

@@ -41,6 +41,7 @@ from attemper.data.masks import masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import warn_of_chance, warn_of_probs
 from attemper.data.scan import scan, scan_tensor
+from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ class Scores:
     finite_masks: bool = False  # some of `values` are, and are read as −inf
     columns: tuple[str, ...] | None = None  # of a table, those that were taken as logits
     classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
-    image: Labels | None = None  # that each row is of, where rows are pixels and `values` does not know
+    image: Labels | None = None  # or sample that each row is of: pixels of which `values` does not know, soft labels
+    repeated: int | None = None  # the number of samples, where soft labels made several rows of them
 
     @overload
     @staticmethod
@@ -139,6 +141,8 @@ class Scores:
         ----------
         logits : array of shape (N, K), or with ``axis`` of three dimensions or more
         labels : array of shape (N,), optional; with ``axis`` the shape of the logits without that axis
+            Soft labels, of shape (N, K), are the probabilities of the classes, such as shares of annotators' votes
+            (`attemper.label_shares`). A sample is then one row for each class with a share, weighted by it.
         sample_weight : array of the shape of the labels, optional
         classes : names of the columns, if labels are names
         axis : int, optional
@@ -272,13 +276,18 @@ class Scores:
         return replace(scores, columns=found.columns, classes=names)
 
     def __len__(self) -> int:
-        """Return N, the number of samples."""
+        """Return the number of rows: samples, or with soft labels their classes with a share."""
         return int(self.values.shape[0])
 
     @property
     def n_classes(self) -> int:
         """K, the number of classes."""
         return int(self.values.shape[1])
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are: the number of rows, unless soft labels made several rows of one."""
+        return len(self) if self.repeated is None else self.repeated
 
     @property
     def total_weight(self) -> float:
@@ -295,7 +304,7 @@ class Scores:
 
     @property
     def clusters(self) -> Labels | None:
-        """Which image each row is of; None where rows are samples of their own."""
+        """Which image, or sample with a soft label, each row is of; None where rows are samples of their own."""
         return self.values.images() if isinstance(self.values, PixelRows) else self.image
 
     def image_rows(self) -> list[slice] | None:
@@ -452,11 +461,14 @@ def _checked(
     laid: Laid, kind: InputKind, classes: Sequence[Any] | None, pos_label: Any, zeros_as: float | None
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
+    n_samples = laid.values.shape[0]
+    classes = laid.names(classes, pos_label)
+    laid, sample, is_matrix = spread_labels(laid)
     values, labels, sample_weight, name, one_column = laid
     n, n_classes = values.shape
-    classes = laid.names(classes, pos_label)
+    known = None if is_matrix else classes
     gpu = kind == "logits" and on_gpu(values)
-    y = None if labels is None else as_labels(labels, n, n_classes, classes, name, on_device=gpu, one_column=one_column)
+    y = None if labels is None else as_labels(labels, n, n_classes, known, name, on_device=gpu, one_column=one_column)
     w = None if sample_weight is None else as_weights(sample_weight, n, name)
     device = None
     if gpu:
@@ -469,7 +481,8 @@ def _checked(
         warn_of_probs(values)
     if y is None:
         return Scores(values=values, **more)
-    scores = LabelledScores(values=values, y=y, device=device, **more)
+    repeated = {} if sample is None else {"image": sample, "repeated": n_samples}
+    scores = LabelledScores(values=values, y=y, device=device, **more, **repeated)
     scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
     return scores
 

@@ -197,7 +197,7 @@ class ArrayReader(Reader):
             )
             return
         for part in (self._labels, self._weights, self._mask):
-            if part is not None:
+            if part is not None and not (part is self._labels and _are_soft(part, values)):
                 _check_one_per_row(part, values)
         if self.length is not None:
             self._values = values.flattened()
@@ -261,7 +261,8 @@ class ArrayReader(Reader):
                 if array is None:
                     return lambda first, rows: None
                 entries = stream(array, offset)
-                tail = array.header.shape[1:] if self.axis is not None else ()
+                soft = array is self._labels and len(array.header.shape) == 2 and array.header.shape[1] > 1
+                tail = array.header.shape[1:] if soft or self.axis is not None else ()
                 return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
 
             values, labels = stream(self._values), column(self._labels, int(self._next))
@@ -332,14 +333,19 @@ def read_names(source: ArraySource, key: str) -> list[Any]:
         return list(_ArrayStream(part, open_array(key)).read(0, shape[0]).tolist())
 
 
+def _are_soft(labels: _Array, values: _Array) -> bool:
+    """Whether labels have the shape of soft ones, or of votes, which reading refuses in words."""
+    shape = labels.header.shape
+    return len(values.header.shape) == 2 and len(shape) == 2 and shape[0] == values.header.shape[0] and shape[1] > 1
+
+
 def _check_one_per_row(part: _Array, values: _Array) -> None:
     *rows, _ = values.header.shape
     n, shape = rows[0], part.header.shape
     if shape == tuple(rows) or (len(rows) == 1 and shape == (n, 1)):
         return
-    hint = " If each row has a single 1 and else 0, save labels.argmax(axis=1)." if shape == values.header.shape else ""
     each = "row" if len(rows) == 1 else "position"
-    raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}.{hint}")
+    raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}")
 
 
 def read_npy_header(stream: BufferedIOBase, path: PathOrURL, size: int) -> Header:

@@ -163,11 +163,13 @@ class ScoreFiles:
         labelled = [piece for piece in pieces if isinstance(piece, LabelledScores)]
         names = next((piece.classes for piece in pieces if piece.classes is not None), None)
         labels: dict[str, Any] = {"y": np.concatenate([piece.labels for piece in labelled])} if labelled else {}
+        if any(piece.repeated is not None for piece in pieces):  # soft labels
+            labels["repeated"] = sum(piece.n_samples for piece in pieces)
         return replace(
             first,
             values=np.concatenate([_matrix(piece) for piece in pieces]),
             image=_images_of(pieces),
-            weights=_joined([piece.weights for piece in pieces]),
+            weights=_joined(pieces),
             bound=max(piece.bound for piece in pieces),
             masked=any(piece.masked for piece in pieces),
             finite_masks=False,
@@ -221,7 +223,9 @@ class ScoreFiles:
             return self._images(reader, block, first_row)
         try:
             labels = classes = None
-            if block.labels is not None:
+            if block.labels is not None and block.labels.ndim == 2:  # soft
+                labels = block.labels
+            elif block.labels is not None:
                 labels, classes = names_or_numbers(
                     block.labels,
                     name,
@@ -232,7 +236,7 @@ class ScoreFiles:
                     one_column=self.one_column,
                 )
             values, weights, rows = block.values, block.weights, self._rows(block, labels)
-            if spec.pos_label is not None and labels is not None and classes is None:
+            if spec.pos_label is not None and labels is not None and labels.ndim == 1 and classes is None:
                 labels, classes = by_positive(labels, spec.pos_label)
             if rows is not None:
                 if not len(rows):
@@ -303,14 +307,14 @@ class ScoreFiles:
     def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
         """Numbers of the rows of a block that count; None: all of them."""
         counts, ignored = block.counts, self.spec.ignore_index
-        if ignored is not None and labels is not None:
+        if ignored is not None and labels is not None and labels.ndim == 1:
             same = labels == (str(ignored) if labels.dtype == object else ignored)
             counts = ~np.asarray(same) & (True if counts is None else counts)
         return None if counts is None or counts.all() else np.flatnonzero(counts)
 
     def _among_options(self, labels: NDArray[Any] | None, name: RowName) -> NDArray[Any] | None:
         """Labels as numbers of the columns chosen; what is no whole number is left for `Scores` to reject."""
-        if labels is None or labels.dtype.kind not in "iuf":
+        if labels is None or labels.dtype.kind not in "iuf" or labels.ndim == 2:
             return labels
         if not (np.isfinite(labels) & (labels == np.floor(labels))).all():
             return labels
@@ -472,16 +476,19 @@ def _matrix(piece: Scores) -> NDArray[Any]:
 
 
 def _images_of(pieces: Sequence[Scores]) -> Labels | None:
-    """Return the number of each row's image among those of all pieces; None where rows are no pixels."""
+    """Return the number of each row's image, or sample with a soft label, among all; None where rows are samples."""
+    if all(piece.clusters is None for piece in pieces):
+        return None
     found, count = [], 0
     for piece in pieces:
-        image = piece.clusters
-        if image is None:
-            return None
+        image = np.arange(len(piece)) if piece.clusters is None else piece.clusters
         found.append(image + count)
         count += int(image.max()) + 1
     return np.concatenate(found)
 
 
-def _joined(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    return None if parts[0] is None else np.concatenate([part for part in parts if part is not None])
+def _joined(pieces: list[Scores]) -> NDArray[Any] | None:
+    """Weights of all pieces; None if none has any. Soft labels may give them to some alone."""
+    if all(piece.weights is None for piece in pieces):
+        return None
+    return np.concatenate([np.ones(len(piece)) if piece.weights is None else piece.weights for piece in pieces])

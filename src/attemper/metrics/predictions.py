@@ -19,6 +19,7 @@ from attemper.data.layout import Laid, as_rows
 from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
+from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
 from attemper.kernels.softmax import SHORT
 from attemper.metrics.intervals import effective
@@ -78,7 +79,8 @@ class Predictions:
     ) -> Predictions:
         """Check predictions against their labels. All metrics have these options.
 
-        One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1, or ``pos_label``.
+        One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1, or ``pos_label``. Soft
+        labels, N×K, make a row for each class with a share, weighted by it: a metric is the expectation over them.
         """
         one_of("input", input, WHAT)
         image = next((part.clusters for part in (probs, labels) if isinstance(part, Scores)), None)
@@ -90,12 +92,15 @@ class Predictions:
         laid = as_rows(probs, what, labels, sample_weight, numbered(), axis=axis, ignore_index=ignore_index)
         if isinstance(laid.values, PixelRows):
             image = laid.values.images()
-        case = _cases(clusters, laid, image)
+        n_samples = laid.values.shape[0]
+        names = laid.names(classes, pos_label)
+        laid, sample, is_matrix = spread_labels(laid)
+        case = _cases(clusters, laid, sample if image is None else image, None if sample is None else n_samples)
         values, labels, sample_weight, name = to_numpy(laid.values), laid.labels, laid.weights, laid.name
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
         n, n_classes = values.shape
-        names = laid.names(classes, pos_label)
+        names = None if is_matrix else names
         y = entries_in_numpy(as_labels(labels, n, n_classes, names, name, one_column=laid.one_column))
         w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n, name)
         if input == "logits":
@@ -229,11 +234,13 @@ class Predictions:
         return np.minimum(self.probs[:, k].astype(np.float64), 1.0), (self.labels == k).astype(np.float64)
 
 
-def _cases(clusters: Any, laid: Laid, image: Labels | None) -> Labels | None:
-    """Give each sample the number of its case; pixels are of their image by default."""
+def _cases(clusters: Any, laid: Laid, image: Labels | None, n_samples: int | None) -> Labels | None:
+    """Give each row the number of its case: by default pixels are of their image, parts of soft labels of a sample."""
     n, ids = laid.values.shape[0], image
     if clusters is not None:
         given = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)
+        if n_samples is not None and given.shape == (n_samples,) and image is not None:
+            given = given[image]
         ids = as_clusters(_spread(given, laid, image), n)
     return None if ids is None else np.unique(ids, return_inverse=True)[1]
 
