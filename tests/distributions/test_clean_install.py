@@ -29,6 +29,7 @@ STATEMENTS = [
     ("plots", "from attemper import plots; plots.plot_reliability([0] * 9, [[0.9, 0.1]] * 9)"),
     ("torch", "import attemper.torch.losses"),
     ("torch", "import attemper.torch.rows"),
+    ("evaluate", "import attemper.metrics.huggingface.attemper_calibration"),
     ("torchmetrics", "from attemper.torch.metrics import CalibrationError"),
     ("torch", "from attemper.torch import DeepEnsemble; DeepEnsemble([None])"),
 ]

@@ -384,3 +384,12 @@ def test_on_a_gpu_without_waiting():
     metric.update(logits.cuda(), (y + 1).cuda())
     with pytest.raises(InputError, match="labels since the last reset"):
         metric.compute()
+
+
+def test_an_update_looks_at_no_number():
+    """A tensor on the meta device has none, so that whatever waits for one would fail."""
+    for input in ("probs", "log_probs", "logits"):
+        made = [CalibrationError(kind=kind, n_classes=4, input=input, ignore_index=-1) for kind in KINDS]
+        for metric in [*made, *(mean(input=input, ignore_index=-1) for mean, _ in MEANS)]:
+            metric.to("meta").update(torch.rand(9, 4, device="meta"), torch.zeros(9, dtype=torch.long, device="meta"))
+            assert metric.sums.device.type == "meta"

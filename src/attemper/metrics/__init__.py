@@ -1,8 +1,14 @@
 """How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
-Every metric takes ``(labels, probs)``, in the order of scikit-learn, and returns a float, or with
-``confidence_level=0.95`` an `Estimate` of value, low and high.
+Every metric takes ``(labels, probs)``, in the order of scikit-learn, or a `LabelledScores`, and returns a float, or
+with ``confidence_level=0.95`` an `Estimate` of value, low and high. `scorers` has them for scikit-learn's ``scoring=``,
+`attemper.torch.metrics` for torchmetrics, `huggingface_module` for Hugging Face's evaluate.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
@@ -16,6 +22,10 @@ from attemper.metrics.reliability import Reliability, reliability
 from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
 from attemper.metrics.running import RunningMetrics
 from attemper.metrics.smooth import smooth_ece
+
+if TYPE_CHECKING:
+    from attemper.metrics.huggingface import huggingface_module
+    from attemper.metrics.scoring import get_scorer, scorers
 
 __all__ = [
     "BestSet",
@@ -37,6 +47,8 @@ __all__ = [
     "ece",
     "evaluate",
     "expected_cost",
+    "get_scorer",
+    "huggingface_module",
     "mce",
     "mmce",
     "nll",
@@ -45,5 +57,19 @@ __all__ = [
     "referral_curve",
     "reliability",
     "risk_coverage_curve",
+    "scorers",
     "smooth_ece",
 ]
+
+# Loaded when first asked for, so that `import attemper` stays light.
+LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface", "scorers": "scoring"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
