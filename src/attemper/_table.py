@@ -17,7 +17,9 @@ __all__ = ["Table", "as_list", "as_table"]
 
 SHOWN_ROWS = 20  # a longer table shows its first and last rows
 EACH_END = 5
-CELL = "text-align: {}; padding: 0.2em 0.8em 0.2em 0"
+TEXT = "text-align: left; padding: 0.2em 1em 0.2em 0"
+NUMBER = "text-align: right; white-space: nowrap; padding: 0.2em 1em 0.2em 0"
+HEAD = {TEXT: TEXT, NUMBER: NUMBER.replace("white-space: nowrap; ", "")}
 
 Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
@@ -59,11 +61,13 @@ class Table:
 def as_list(sentences: Iterable[str]) -> str:
     """Write sentences as HTML, escaped.
 
-    >>> as_list(["a < b"])
-    '<ul><li>a &lt; b</li></ul>'
+    >>> as_list(["a < b", "c"]), as_list(["a < b"])
+    ('<ul><li>a &lt; b</li><li>c</li></ul>', '<p>a &lt; b</p>')
     """
-    items = "".join(f"<li>{html.escape(text)}</li>" for text in sentences)
-    return f"<ul>{items}</ul>" if items else ""
+    texts = [html.escape(text) for text in sentences]
+    if len(texts) < 2:
+        return "".join(f"<p>{text}</p>" for text in texts)
+    return f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>"
 
 
 def as_table(columns: Columns) -> str:
@@ -79,10 +83,13 @@ def as_table(columns: Columns) -> str:
     rows: list[int | None] = list(range(n))
     if n > SHOWN_ROWS:
         rows = [*rows[:EACH_END], None, *rows[-EACH_END:]]
-    side = {name: "left" if any(isinstance(v, str) for v in values) else "right" for name, values in cells.items()}
+    style = {name: TEXT if any(isinstance(v, str) for v in values) else NUMBER for name, values in cells.items()}
 
     def line(tag: str, texts: Mapping[str, str]) -> str:
-        each = (f'<{tag} style="{CELL.format(side[name])}">{html.escape(text)}</{tag}>' for name, text in texts.items())
+        each = (
+            f'<{tag} style="{style[name] if tag == "td" else HEAD[style[name]]}">{html.escape(text)}</{tag}>'
+            for name, text in texts.items()
+        )
         return f"<tr>{''.join(each)}</tr>"
 
     body = (
@@ -108,8 +115,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if _is_estimate(value):
-        ends = "" if math.isnan(value.low) else f" ({_text(value.low)} to {_text(value.high)})"
-        return f"{_text(value.value)}{ends}"
+        return _interval(*value)
     if isinstance(value, Integral) or not isinstance(value, Real):
         return str(value)
     number = float(value)
@@ -118,6 +124,19 @@ def _text(value: Any) -> str:
     if math.isinf(number):
         return "∞" if number > 0 else "−∞"
     return f"{number:.0f}" if 1e4 <= abs(number) < 1e9 else f"{number:.4g}"
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    """Write a value and its interval: three digits of the largest, or three decimals, for all.
+
+    >>> _interval(0.0628, 0.0, 0.10551), _interval(0.81037, 0.6124, 1.0631)
+    ('0.063 (0.000 to 0.106)', '0.81 (0.61 to 1.06)')
+    """
+    if not all(map(math.isfinite, (value, low, high))):
+        return _text(value)
+    largest = max(abs(value), abs(low), abs(high), 1e-6)
+    decimals = min(max(2 - math.floor(math.log10(largest)), 0), 3 if largest >= 0.005 else 6)
+    return f"{value:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})"
 
 
 def _flat(columns: Columns) -> dict[str, Any]:

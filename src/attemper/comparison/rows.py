@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from attemper._table import Columns, Table
 from attemper._typing import Floats
-from attemper.calibrators import method_title
 from attemper.data.arrays import one_line
 from attemper.maps import Map
 from attemper.metrics import Estimate
@@ -17,7 +16,7 @@ from attemper.metrics.predictions import Predictions
 __all__ = ["Comparison", "CrossValidated", "Row"]
 
 CV = ("nll", "above", "standard_error")
-SHOWN = {"nll": "NLL", "ece": "ECE", "accuracy": "accuracy", "changed": "changed predictions"}
+SHOWN = {"nll": "NLL", "ece": "ECE", "accuracy": "accuracy", "changed": "changed"}
 
 
 class CrossValidated(NamedTuple):
@@ -89,8 +88,8 @@ class Comparison(Table):
 
     def _html_columns(self) -> Columns:
         columns = self._table_columns()
-        titles = [method_title(row.method) for row in self.rows]
-        marked = [f"{title} ✓" if row.method == self.recommended else title for title, row in zip(titles, self.rows)]
+        names = ["uncalibrated" if row.method == "none" else row.method for row in self.rows]
+        marked = [f"{name}\u00a0✓" if row.method == self.recommended else name for name, row in zip(names, self.rows)]
         shown = {"method": marked, "T": columns["temperature"], "NLL, cross-validated": columns["cv_nll"]}
         shown |= {title: columns[name] for name, title in SHOWN.items() if name in columns}
         return shown | ({"failure": columns["failure"]} if any(columns["failure"]) else {})

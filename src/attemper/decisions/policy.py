@@ -162,7 +162,8 @@ class Policy(Table):
         return {"class": [self.name(k) for k in range(self.n_classes)], **shown}
 
     def _repr_html_(self) -> str:
-        sentences = [self.rule(), self.promise(), self.rationale, *self.notes]
+        promise = "" if self.promise() in self.rationale else self.promise()
+        sentences = [self.rule(), promise, self.rationale, *self.notes]
         lines = as_list(text[:1].upper() + text[1:] for text in sentences if text)
         return f"<div>{lines}{as_table(self._table_columns()) if isinstance(self.threshold, tuple) else ''}</div>"
 

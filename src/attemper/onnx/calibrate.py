@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ HALF = (10, 16)  # float16 and bfloat16
 class Export:
     """A calibrated model, and what was done: what `onnx_calibrate` and `map_to_onnx` return."""
 
-    model: Any  # onnx.ModelProto; tensors in files beside the model are not loaded
+    model: Any = field(repr=False)  # onnx.ModelProto; tensors in files beside the model are not loaded
     output: Path | None  # where it was written
     how: Literal["inserted", "folded"]
     logits: str  # tensor that the map reads

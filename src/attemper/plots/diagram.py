@@ -81,22 +81,37 @@ def plot_reliability(
     'two samples'
     """
     table = _table(labels, probs, n_bins, options)
+    with drawn_on(ax, title, height=3.3) as ax:
+        _draw(ax, table, counts, ece, parts, _axis_names(options))
+    return ax
+
+
+def _axis_names(options: dict[str, Any]) -> tuple[str, str]:
+    if options.get("kind") in PER_CLASS or options.get("of_class") is not None:
+        return "predicted probability", "observed frequency"
+    return "confidence", "accuracy"
+
+
+def _draw(
+    ax: Axes,
+    table: Reliability | CorpReliability,
+    counts: bool,
+    ece: float | Estimate | bool,
+    parts: Decomposition | None,
+    names: tuple[str, str],
+) -> None:
     words = [text for text in [_ece_of(table, ece)] if text]
     if parts is not None:
         each = {"MCB": parts.miscalibration, "DSC": parts.discrimination, "UNC": parts.uncertainty}
         words += [f"{name} {_with_ends(value, 4)}" for name, value in each.items()]
-    with drawn_on(ax, title, height=3.3) as ax:
-        if isinstance(table, CorpReliability):
-            _draw_curve(ax, table, counts)
-        else:
-            _draw_bins(ax, table, counts)
-        ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
-        if words:
-            _write(ax, 0.03, 0.97, "\n".join(words), ha="left", va="top", fontsize=LEGEND + 0.5)
-        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="accuracy")
-        if options.get("kind") in PER_CLASS or options.get("of_class") is not None:
-            ax.set(xlabel="predicted probability", ylabel="observed frequency")
-    return ax
+    if isinstance(table, CorpReliability):
+        _draw_curve(ax, table, counts)
+    else:
+        _draw_bins(ax, table, counts, names[1])
+    ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
+    if words:
+        _write(ax, 0.03, 0.97, "\n".join(words), ha="left", va="top", fontsize=LEGEND + 0.5)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel=names[0], ylabel=names[1])
 
 
 def _table(labels: Any, probs: Any, n_bins: Bins | None, options: dict[str, Any]) -> Reliability | CorpReliability:
@@ -148,13 +163,13 @@ def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
         ax.bar(edges[:-1], HISTOGRAM_HEIGHT * share / share.max(), np.diff(edges), **PLAIN, zorder=0.5)
 
 
-def _draw_bins(ax: Axes, table: Reliability, counts: bool) -> None:
+def _draw_bins(ax: Axes, table: Reliability, counts: bool, name: str) -> None:
     filled = table.weight > 0
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
     accuracy, confidence, weight = (column[filled] for column in (table.accuracy, table.confidence, table.weight))
     low, high = table.low[filled], table.high[filled]
     centre = left + width / 2
-    ax.bar(left, accuracy, width, **PLAIN, zorder=1.0, label="accuracy")
+    ax.bar(left, accuracy, width, **PLAIN, zorder=1.0, label=name)
     ax.bar(left, confidence - accuracy, width, bottom=accuracy, **HATCHED, fill=False, zorder=1.5, label="gap")
     ax.bar(centre, high - low, 0.3 * width, bottom=low, color=DARK, alpha=0.45, zorder=2.5, label="interval")
     if counts:
@@ -250,12 +265,12 @@ def plot_before_after(
     check_order(labels)
     if axes is not None and len(axes) != 2:
         raise InputError(f"axes: expected two, got {len(axes)}. Use plots.new_axes(2, width=7.2), or leave axes out.")
-    how = {name: options.pop(name) for name in ("counts", "parts") if name in options}
-    n_bins = options.pop("n_bins", 15)
+    n_bins, counts = options.pop("n_bins", 15), options.pop("counts", True)
     tables = [_table(labels, probs, n_bins, options) for probs in (before, after)]
     drawn = new_axes(2, width=7.2, height=3.7) if axes is None else list(axes)
     for ax, table, title, error in zip(drawn, tables, titles, ece, strict=True):
-        plot_reliability(table, title=title, ece=error, ax=ax, **how)
+        with drawn_on(ax, title):
+            _draw(ax, table, counts, error, None, _axis_names(options))
     drawn[1].set_ylabel("")
     place = (0.0, 0.93) if drawn[0].texts else (0.0, 1.0)
     drawn[0].legend(loc="upper left", bbox_to_anchor=place, frameon=False, fontsize=LEGEND, borderaxespad=0.3)

@@ -29,6 +29,7 @@ SILENT: dict[str, dict[str, Any]] = {
 }
 
 COLUMN = 3.4  # inches: one column of a paper
+ON_SCREEN = 1.25  # times as large as in print
 WIDEST = 24  # characters of a legend that has two columns
 
 
@@ -50,9 +51,11 @@ def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: 
     for name, value in (("columns", columns), ("rows", rows), ("width", width), ("height", height)):
         number(name, value, 0, 1000, expected="a positive number, at most 1000", closed=(False, True))
     if _in_notebook():
-        from matplotlib import pyplot
+        from matplotlib import pyplot, rcParams
 
-        figure = pyplot.figure(figsize=(width, rows * height), layout="constrained")
+        # The sizes of print are small on a screen.
+        dpi = ON_SCREEN * rcParams["figure.dpi"]
+        figure = pyplot.figure(figsize=(width, rows * height), dpi=dpi, layout="constrained")
     else:
         figure = Figure(figsize=(width, rows * height), layout="constrained")
     axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
