@@ -19,6 +19,7 @@ from attemper.calibrators import (
     HistogramBinning,
     IsotonicCalibration,
     MatrixScaling,
+    MultiLabelCalibrator,
     PlattScaling,
     StructuredScaling,
     TemperatureScaling,
@@ -26,6 +27,7 @@ from attemper.calibrators import (
     VennAbers,
     load,
 )
+from attemper.data.label_matrix import label_matrix
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.soft import label_shares
 from attemper.errors import (
@@ -41,7 +43,7 @@ from attemper.errors import (
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
 )
-from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
+from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -73,16 +75,19 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "InputError",
     "InputTypeError",
     "IsotonicCalibration",
+    "LabelMaps",
     "LabelledScores",
     "MatrixScaling",
     "MissingExtraError",
     "MixtureMap",
+    "MultiLabelCalibrator",
     "NotFittedError",
     "OddsMap",
     "PlattScaling",
     "ProbabilitiesAsLogitsWarning",
     "ScaleMap",
     "Scores",
+    "SigmoidMap",
     "Sketch",
     "StructuredScaling",
     "TemperatureScaling",
@@ -96,6 +101,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "drift",
     "export",
     "fit_source",
+    "label_matrix",
     "label_shares",
     "load",
     "metrics",

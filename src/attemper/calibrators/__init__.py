@@ -25,6 +25,7 @@ from attemper.calibrators.platt import BetaCalibration, PlattScaling  # isort: s
 from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration  # isort: skip
 from attemper.calibrators.bbq import BBQ  # isort: skip
 from attemper.calibrators.venn_abers import VennAbers  # isort: skip
+from attemper.calibrators.multilabel import LabelFit, MultiLabelCalibrator  # isort: skip
 from attemper.calibrators.wrapper import DOCUMENT, CalibratedClassifier  # isort: skip
 from attemper.errors import InputError
 
@@ -42,7 +43,9 @@ __all__ = [
     "FitReport",
     "HistogramBinning",
     "IsotonicCalibration",
+    "LabelFit",
     "MatrixScaling",
+    "MultiLabelCalibrator",
     "PlattScaling",
     "Posterior",
     "Provenance",
@@ -59,10 +62,12 @@ __all__ = [
 
 
 @overload
-def load(path: str | os.PathLike[str], *, estimator: None = None) -> Calibrator: ...
+def load(path: str | os.PathLike[str], *, estimator: None = None) -> Calibrator | MultiLabelCalibrator: ...
 @overload
 def load(path: str | os.PathLike[str], *, estimator: object) -> CalibratedClassifier: ...
-def load(path: str | os.PathLike[str], *, estimator: Any = None) -> Calibrator | CalibratedClassifier:
+def load(
+    path: str | os.PathLike[str], *, estimator: Any = None
+) -> Calibrator | MultiLabelCalibrator | CalibratedClassifier:
     """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code.
 
     What `CalibratedClassifier.save` wrote is put behind ``estimator``, a fitted one, as `CalibratedClassifier.load`
@@ -74,9 +79,11 @@ def load(path: str | os.PathLike[str], *, estimator: Any = None) -> Calibrator |
     ...     load(f"{folder}/map.json").method
     'ts'
     """
-    content = read_document(path, "calibrator", DOCUMENT)
+    content = read_document(path, "calibrator", "multilabel", DOCUMENT)
     if content.text("attemper") == DOCUMENT:
         return CalibratedClassifier.load(path, estimator)
+    if content.text("attemper") == "multilabel":
+        return MultiLabelCalibrator.from_fields(content)
     if estimator is not None:
         raise InputError(
             f"estimator: {path} holds a calibrator, which takes logits. Use "

@@ -10,13 +10,13 @@ from typing import Any
 
 from attemper._paths import as_path, sha256_of
 from attemper._version import __version__
-from attemper.calibrators import CalibratedClassifier, Calibrator, load
+from attemper.calibrators import CalibratedClassifier, Calibrator, MultiLabelCalibrator, load
 from attemper.errors import InputError, InputTypeError
 from attemper.maps import Linear, Map
 
 __all__ = ["Exportable", "Source", "source_of"]
 
-Exportable = Calibrator | Map | str | os.PathLike[str]
+Exportable = Calibrator | MultiLabelCalibrator | Map | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def source_of(given: Exportable) -> Source:
         return _of_calibrator(load(given), sha256_of(as_path(given)))
     if isinstance(given, Map):
         return Source(given, n_classes=given.n_classes, facts=_facts(given))
-    if isinstance(given, Calibrator):
+    if isinstance(given, Calibrator | MultiLabelCalibrator):
         return _of_calibrator(given._check_is_fitted())
     if isinstance(given, CalibratedClassifier):
         raise InputTypeError(
@@ -53,18 +53,23 @@ def source_of(given: Exportable) -> Source:
     raise InputTypeError(f"expected a fitted calibrator, a map, or the path of a saved map, got {type(given).__name__}")
 
 
-def _of_calibrator(calibrator: Calibrator, digest: str | None = None) -> Source:
+def _of_calibrator(calibrator: Calibrator | MultiLabelCalibrator, digest: str | None = None) -> Source:
     facts = _facts(calibrator.map_, digest)
     report = calibrator.fit_report_
+    names: Any
+    if isinstance(calibrator, MultiLabelCalibrator):
+        method, names = f"multilabel {calibrator.method_name}", calibrator.label_names_
+    else:
+        method, names = calibrator.method, None if calibrator.class_names is None else calibrator.classes_
     facts |= {
-        "method": calibrator.method,
+        "method": method,
         "n_samples": str(report.n_samples),
         "n_classes": str(calibrator.n_features_in_),
         "nll": repr(report.nll),
         "input": calibrator.input,
     }
-    if calibrator.class_names is not None:
-        facts["classes"] = json.dumps(calibrator.classes_.tolist(), ensure_ascii=False)
+    if names is not None:
+        facts["classes"] = json.dumps(names.tolist(), ensure_ascii=False)
     temperature = calibrator.summary().get("temperature")
     if temperature is not None:
         facts["temperature"] = repr(float(temperature))

@@ -13,7 +13,7 @@ import numpy as np
 
 from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
-from attemper.calibrators import Calibrator, load
+from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
 from attemper.cli.output import COLUMNS
 from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
@@ -33,8 +33,14 @@ class Fitted(NamedTuple):
 
     @classmethod
     def load(cls, path: str) -> Fitted:
-        """Read a map."""
-        return cls(path, load(path))
+        """Read a map of classes that exclude each other."""
+        found = load(path)
+        if isinstance(found, MultiLabelCalibrator):
+            raise InputError(
+                f"{path}: a map of {found.n_features_in_} labels that do not exclude each other, which this command "
+                "does not take. Use apply, evaluate, refer, inspect or export."
+            )
+        return cls(path, found)
 
     def warn_of(self, inputs: str | Sequence[str]) -> None:
         """Warn if the map was fitted on one of these files."""

@@ -12,7 +12,7 @@ import click
 
 from attemper._json import read_document, to_fields
 from attemper._paths import PathOrURL, as_path, checked_file, expand_paths, opened
-from attemper.calibrators import METHODS, Calibrator, load
+from attemper.calibrators import METHODS, Calibrator, MultiLabelCalibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.options import reading
@@ -71,7 +71,9 @@ def inspect(file: str, spec: InputSpec, as_json: bool) -> None:
 def of_document(path: PathOrURL) -> Found:
     """Look at a document of attemper."""
     tests = (DriftTest.document, ExchangeabilityTest.document)
-    kind = read_document(path, "calibrator", "sketch", "policy", *tests, "running metrics").text("attemper")
+    kind = read_document(path, "calibrator", "multilabel", "sketch", "policy", *tests, "running metrics").text(
+        "attemper"
+    )
     if kind in tests:
         test = load_test(path)
         state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
@@ -127,18 +129,23 @@ def of_document(path: PathOrURL) -> Found:
     return of_calibrator(load(path))
 
 
-def of_calibrator(calibrator: Calibrator) -> Found:
+def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:
     """Look at a fitted map."""
+    names: Any
+    if isinstance(calibrator, MultiLabelCalibrator):
+        method, names, columns = f"multilabel {calibrator.method_name}", calibrator.label_names_.tolist(), "labels"
+    else:
+        method, names, columns = calibrator.method, calibrator.class_names, "classes"
     report, provenance = calibrator.fit_report_, getattr(calibrator, "provenance_", None)
     name = type(calibrator.map_).__name__
     facts = {
         "kind": "map",
-        "method": calibrator.method,
+        "method": method,
         "map": calibrator.map_.to_dict()["type"],
         "input": calibrator.input,
         "n_samples": report.n_samples,
         "n_classes": int(calibrator.n_features_in_),
-        "classes": calibrator.class_names,
+        "classes": names,
         "keeps_arg_max": calibrator.map_.keeps_arg_max,
         "nll": report.nll,
         "converged": report.converged,
@@ -148,19 +155,16 @@ def of_calibrator(calibrator: Calibrator) -> Found:
     }
     keeps = "never changes the prediction" if calibrator.map_.keeps_arg_max else "may change the prediction"
     lines = [
-        f"a map, fitted by {calibrator.method} ({type(calibrator).__name__}): {name}, takes "
-        f"{calibrator.input}, {keeps}",
-        f"on {report.n_samples} samples, {facts['n_classes']} classes",
+        f"a map, fitted by {method} ({type(calibrator).__name__}): {name}, takes {calibrator.input}, {keeps}",
+        f"on {report.n_samples} samples, {facts['n_classes']} {columns}",
     ]
     if provenance is None:
         lines.append("saved without provenance: when, and on which files, is not recorded")
     else:
         lines.append(f"fitted {provenance.fitted_at} by attemper {provenance.attemper}")
         lines += [f"data: {file.words()}" for file in provenance.files]
-    if facts["classes"] is not None:
-        lines.append(
-            f"classes: {', '.join(map(str, calibrator.classes_[:20]))}{', …' if facts['n_classes'] > 20 else ''}"
-        )
+    if names is not None:
+        lines.append(f"{columns}: {', '.join(map(str, names[:20]))}{', …' if len(names) > 20 else ''}")
     return facts, [*lines, *calibrator.describe(), f"validation NLL {report.nll:.4f}; {report.message}"]
 
 

@@ -32,6 +32,7 @@ class Map:
 
     type: ClassVar[str]
     keeps_arg_max: ClassVar[bool] = True  # in any float type
+    independent: ClassVar[bool] = False  # columns are labels that do not exclude each other: σ instead of softmax
     double: ClassVar[bool] = False  # whether to evaluate in double precision, whatever the type of the logits
 
     def __init_subclass__(cls, **options: Any) -> None:

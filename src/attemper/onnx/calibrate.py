@@ -74,7 +74,8 @@ def onnx_calibrate(
 ) -> Export:
     """Return the same model, calibrated: its names, opset, metadata and other outputs stay.
 
-    Where the graph ends in a Softmax the map takes its place, under the same name. Where it ends in a linear layer the
+    Where the graph ends in a Softmax (a Sigmoid, for a map of labels that do not exclude each other) the map takes its
+    place, under the same name. Where it ends in a linear layer the
     output stays logits if the map can give some (scale and affine maps), and becomes log-probabilities if not: code
     that applies a softmax to them gets the calibrated probabilities. Anything else is not guessed: an error names the
     candidates for ``logits``.
@@ -125,7 +126,9 @@ def onnx_calibrate(
     original = onnx.ModelProto()
     original.CopyFrom(read)
     graph = Graph(read, where)
-    place = find_place(graph, logits, axis, probs=source.takes_probs, add=outputs == "add")
+    place = find_place(
+        graph, logits, axis, probs=source.takes_probs, add=outputs == "add", labels=source.map.independent
+    )
     if place.n_classes is not None:
         same_classes(source.n_classes, place.n_classes, of="the map", where=f"{where}: {place.reads!r}")
     notes: list[str] = []

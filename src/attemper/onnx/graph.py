@@ -17,7 +17,8 @@ __all__ = ["Graph", "Place", "find_place", "output_candidates", "rename"]
 MIN_OPSET = 11
 SHAPERS = {"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"}
 LINEAR = {"Gemm", "MatMul", "Conv"}
-ENDINGS: dict[str, OutputKind] = {"Softmax": "probs", "LogSoftmax": "log_probs"}
+ENDINGS: dict[str, OutputKind] = {"Softmax": "probs", "LogSoftmax": "log_probs", "Sigmoid": "probs"}
+OF_CLASSES, OF_LABELS = ("Softmax", "LogSoftmax"), ("Sigmoid",)  # which exclude each other, or do not
 FLOATS = {1: "FLOAT", 10: "FLOAT16", 11: "DOUBLE", 16: "BFLOAT16"}
 
 
@@ -165,19 +166,25 @@ def rename(graph: Any, old: str, new: str) -> None:
         info.name = new if info.name == old else info.name
 
 
-def find_place(graph: Graph, given: str | None, axis: int | None, *, probs: bool, add: bool) -> Place:
-    """Find where the map goes. ``probs``: it takes probabilities; ``add``: outputs stay, one more is made."""
+def find_place(
+    graph: Graph, given: str | None, axis: int | None, *, probs: bool, add: bool, labels: bool = False
+) -> Place:
+    """Find where the map goes. ``probs``: it takes probabilities; ``add``: outputs stay, one more is made.
+
+    ``labels``: columns do not exclude each other, so that the model ends in a Sigmoid instead of a Softmax.
+    """
+    endings = OF_LABELS if labels else OF_CLASSES
     if graph.opset < MIN_OPSET:
         raise InputError(
             f"{graph.where}: opset {graph.opset}, but a map needs {MIN_OPSET} or newer; bring the model there with "
             "onnx.version_converter.convert_version"
         )
     if given is not None:
-        return _at(graph, given, axis, probs=probs, add=add)
+        return _at(graph, given, axis, endings, probs=probs, add=add)
     if len(graph.outputs) != 1:
         raise _ambiguous(graph, f"{len(graph.outputs)} outputs", probs)
     node = graph.origin(graph.outputs[0])
-    if is_op(node, "Softmax"):
+    if is_op(node, endings[0]):
         return _place(graph, node.input[0], node, axis, holds="logits")
     if graph.is_linear(node) and not probs:
         return _place(graph, graph.outputs[0], None, axis, holds="logits")
@@ -185,26 +192,26 @@ def find_place(graph: Graph, given: str | None, axis: int | None, *, probs: bool
     raise _ambiguous(graph, f"the output {graph.outputs[0]!r} comes from {what}", probs)
 
 
-def _at(graph: Graph, name: str, axis: int | None, *, probs: bool, add: bool) -> Place:
+def _at(graph: Graph, name: str, axis: int | None, kinds: tuple[str, ...], *, probs: bool, add: bool) -> Place:
     if name not in graph.maker:
         raise InputError(f"{graph.where}: there is no tensor {name!r} that a node makes; {_listed(graph, probs)}")
     node = graph.origin(name)
-    if is_op(node, "Softmax") and _reaches_output(graph, node.output[0]):
+    if is_op(node, kinds[0]) and _reaches_output(graph, node.output[0]):
         itself = node.output[0] == name
         if (itself and not add) if probs else (itself or name in graph.outputs):
             return _place(graph, node.input[0], node, axis, holds="logits")
-    if is_op(node, "Softmax") and not probs:
+    if is_op(node, kinds[0]) and not probs:
         raise InputError(
-            f"{graph.where}: {name!r} is the output of a Softmax and holds probabilities, but the map expects logits. "
-            f"Use its input, {node.input[0]!r}"
+            f"{graph.where}: {name!r} is the output of a {kinds[0]} and holds probabilities, but the map expects logits"
+            f". Use its input, {node.input[0]!r}"
         )
     users = graph.users.get(name, [])
-    endings = [user for user in users if is_op(user, *ENDINGS) and _reaches_output(graph, user.output[0])]
+    endings = [user for user in users if is_op(user, *kinds) and _reaches_output(graph, user.output[0])]
     if len(endings) == 1 and name not in graph.outputs and not add:
         return _place(graph, name, endings[0], axis, holds="logits")
     if name not in graph.outputs and not add:
         raise InputError(
-            f"{graph.where}: {name!r} is neither an output nor what a last Softmax takes, so that nothing can take "
+            f"{graph.where}: {name!r} is neither an output nor what a last {kinds[0]} takes, so that nothing can take "
             "the calibrated one's place; add an output: " + option("outputs='add'", "--add")
         )
     place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
@@ -241,7 +248,7 @@ def _axis(graph: Graph, reads: str, ending: Any, axis: int | None, rank: int | N
     """Axis of the classes, from the end."""
     if rank is not None and rank < 1:
         raise InputError(f"{graph.where}: {reads!r} is a single number; expected one for each class")
-    if axis is None and ending is not None:
+    if axis is None and ending is not None and ending.op_type != "Sigmoid":
         axis = next((a.i for a in ending.attribute if a.name == "axis"), 1 if graph.opset < 13 else -1)
         if graph.opset < 13 and rank is not None and axis % rank != rank - 1:
             raise InputError(
@@ -275,7 +282,7 @@ def output_candidates(graph: Graph) -> list[tuple[str, str]]:
         node = graph.maker.get(name)
         found[name] = f"output, from {node.op_type}" if node is not None else "output, an input unchanged"
     for node in reversed(graph.graph.node):
-        if is_op(node, *ENDINGS, "Sigmoid") and node.input:
+        if is_op(node, *ENDINGS) and node.input:
             found.setdefault(node.input[0], f"input of {node.op_type}")
             found.setdefault(node.output[0], f"output of {node.op_type} in the middle")
     return list(found.items())[:12]

@@ -43,6 +43,10 @@ def trace_map(
     h = x
     if from_probs:
         h = log_probs_above(x, low, trace)
+    elif source.takes_probs and source.map.independent:
+        own = trace.astype(x, wide)
+        h = trace.minimum(own, trace.zeros_like(own)) - trace.log1p(trace.exp(-trace.abs(own)))
+        h = h if low is None else trace.where(h < low, low, h)
     elif source.takes_probs:
         own = trace.astype(x, wide)
         d = own - trace.max(own, axis=-1, keepdims=True)

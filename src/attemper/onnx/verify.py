@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from attemper._checks import same_classes
 from attemper.calibrators.exportable import Source
@@ -104,13 +104,13 @@ def compare_with_numpy(
             None, f"{whose} gives {place.reads!r} that are not finite; pass check={{…}} with inputs that fit the model"
         )
     if place.holds == "logits" and source.takes_probs:
-        rows = log_softmax(rows, axis=1)
+        rows = -np.logaddexp(0, -rows) if source.map.independent else log_softmax(rows, axis=1)
         rows = rows if source.zeros_as is None else log_probs(np.exp(rows), source.zeros_as)
     same_classes(source.n_classes, rows.shape[1], of="the map", where=repr(place.reads))
     expected = source.map.apply(rows)
     p = np.moveaxis(found.astype(np.float64), place.axis, -1).reshape(rows.shape)
     if kind == "logits":
-        p = softmax(p, axis=1)
+        p = expit(p) if source.map.independent else softmax(p, axis=1)
     elif kind == "log_probs":
         p = np.exp(p)
     difference = float(np.abs(p - expected).max(initial=0.0))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from attemper._checks import same_classes
 from attemper.calibrators.exportable import Exportable, Source, source_of
@@ -43,6 +43,8 @@ class Kept(NamedTuple):
 
 def fold_into_linear(layer: Any, calibration: Exportable, *, check: Any = None) -> Folded:
     """Let the weights of a layer absorb a map, so that softmax of its output is calibrated.
+
+    For a map of labels that do not exclude each other, it is the sigmoid of the output.
 
     The layer is an ``nn.Linear``, or a convolution (1×1 or any other) whose channels are the classes. A scale or affine
     map fits in. The layer gets new parameters; the old ones are kept beside them, in no ``state_dict``, for `unfold`;
@@ -83,7 +85,7 @@ def fold_into_linear(layer: Any, calibration: Exportable, *, check: Any = None) 
     _set(layer, new_weight, new_bias)
     if expected is not None:
         try:
-            difference = _compared(layer, check, expected)
+            difference = _compared(layer, source, check, expected)
         except BaseException:
             layer._parameters["weight"], layer._parameters["bias"] = weight, bias
             raise
@@ -192,9 +194,10 @@ def _probabilities(layer: Any, source: Source, sample: Any) -> tuple[NDArray[np.
     return np.asarray(source.map.apply(h)), float(np.abs(h).max(initial=1.0))
 
 
-def _compared(layer: Any, sample: Any, expected: tuple[NDArray[np.float64], float]) -> float:
+def _compared(layer: Any, source: Source, sample: Any, expected: tuple[NDArray[np.float64], float]) -> float:
     z = _rows(layer, sample)
-    difference = float(np.abs(softmax(z, axis=1) - expected[0]).max(initial=0.0))
+    p = expit(z) if source.map.independent else softmax(z, axis=1)
+    difference = float(np.abs(p - expected[0]).max(initial=0.0))
     allowed = min(TOLERANCE[str(layer.weight.dtype).removeprefix("torch.")] * expected[1], LARGEST)
     if not difference <= allowed:
         raise InputError(

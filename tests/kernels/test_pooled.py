@@ -1,0 +1,185 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from attemper.kernels import pooled
+from attemper.kernels.pooled import CommonLaw, Expected, Problems
+from attemper.kernels.shrinkage import ScalePrior
+
+EXPECTED = Expected(ScalePrior(0.15, 0.6, 4.0), ScalePrior(0.0, 1.0, 4.0), np.diag([0.01, 0.05]), 3.0)
+
+
+def draw(seed=0, labels=4, n=300, spread=(0.2, 0.4)):
+    rng = np.random.default_rng(seed)
+    x = 3 * rng.normal(size=(labels, n)) - np.linspace(0, 4, labels)[:, None]
+    alpha = -0.5 + spread[0] * rng.normal(size=(labels, 1))
+    b = 0.3 + spread[1] * rng.normal(size=(labels, 1))
+    t = (rng.random((labels, n)) < 1 / (1 + np.exp(-np.exp(alpha) * x - b))).astype(float)
+    w = (rng.random((labels, n)) < 0.8).astype(float)
+    return Problems(x, t, w)
+
+
+def oracle(theta, x, t, w):
+    """Minus the log-likelihood of one label, sample by sample."""
+    total = 0.0
+    for i in range(len(x)):
+        z = math.exp(theta[0]) * x[i] + theta[1]
+        total += w[i] * (math.log1p(math.exp(-abs(z))) + max(z, 0) - t[i] * z)
+    return total
+
+
+def log_evidence(law, data, at):
+    """Laplace's approximation of the marginal likelihood of all labels, with the law's own prior: the obvious way."""
+    mean, covariance = law
+    total = EXPECTED.log_t.log_density(-mean[0]) + EXPECTED.bias.log_density(mean[1])
+    inverse = np.linalg.inv(covariance)
+    total -= 0.5 * EXPECTED.worth * (np.linalg.slogdet(covariance)[1] + np.trace(inverse @ EXPECTED.covariance))
+    point = pooled.evaluate(at, data)
+    for k in range(len(at)):
+        h = point.information[k]
+        own = at[k] - np.linalg.solve(h, point.gradient[k])  # mode of the likelihood, if it is normal
+        spread = covariance + np.linalg.inv(h)
+        apart = own - mean
+        total -= 0.5 * (np.linalg.slogdet(spread)[1] + apart @ np.linalg.solve(spread, apart))
+    return total
+
+
+def test_likelihood_and_derivatives():
+    data = draw()
+    theta = np.random.default_rng(1).normal(size=(4, 2)) * 0.3
+    point = pooled.evaluate(theta, data)
+    for k in range(4):
+        x, t, w = (a[k] for a in data)
+        assert point.loss[k] == pytest.approx(oracle(theta[k], x, t, w), rel=1e-12)
+        for i in range(2):
+            step = np.eye(2)[i] * 1e-6
+            numeric = (oracle(theta[k] + step, x, t, w) - oracle(theta[k] - step, x, t, w)) / 2e-6
+            assert point.gradient[k, i] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
+        z = np.exp(theta[k, 0]) * x + theta[k, 1]
+        features = np.stack([np.exp(theta[k, 0]) * x, np.ones_like(x)])
+        information = (features * (w / (2 + 2 * np.cosh(z)))) @ features.T  # of labels drawn by the model itself
+        information[0, 0] += max(point.gradient[k, 0], 0)  # the rest of the second derivative, where it is positive
+        np.testing.assert_allclose(point.information[k], information, rtol=1e-10)
+        if point.gradient[k, 0] > 0:
+            up, down = (pooled.evaluate(theta + d, data).gradient for d in (np.full(2, 1e-6), np.full(2, -1e-6)))
+            numeric = ((up - down) / 2e-6)[k]
+            np.testing.assert_allclose(point.information[k].sum(axis=1), numeric, rtol=1e-5, atol=1e-4)
+
+
+def test_blocks_of_labels_do_not_show(monkeypatch):
+    data, theta = draw(), np.zeros((4, 2))
+    whole = pooled.evaluate(theta, data)
+    monkeypatch.setattr(pooled, "ELEMENTS", 300)
+    for a, b in zip(whole, pooled.evaluate(theta, data)):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_modes_are_those_of_a_general_optimiser(seed):
+    """Given the law that was found, the curve of each label is the best one for the penalised likelihood."""
+    data = draw(seed)
+    found = pooled.fit(data, EXPECTED)
+    assert found.converged
+    inverse = np.linalg.inv(found.law.covariance)
+    for k in range(4):
+        x, t, w = (a[k] for a in data)
+
+        def objective(theta, x=x, t=t, w=w):
+            apart = theta - found.law.mean
+            return oracle(theta, x, t, w) + 0.5 * apart @ inverse @ apart
+
+        best = minimize(objective, found.law.mean, method="BFGS", options={"gtol": 1e-7})
+        np.testing.assert_allclose(found.at[k], best.x, atol=2e-5)
+
+
+def test_the_law_maximises_the_evidence():
+    data = draw(3, labels=8)
+    found = pooled.fit(data, EXPECTED)
+    best = log_evidence(found.law, data, found.at)
+    mean, covariance = found.law
+    for step in (0.05, -0.05):
+        for i in range(2):
+            assert log_evidence((mean + step * np.eye(2)[i], covariance), data, found.at) < best
+    # What is unknown of the common mean is counted in, so that Σ is a little larger than the best for a fixed one.
+    for factor in (0.4, 2.5):
+        assert log_evidence((mean, factor * covariance), data, found.at) < best
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_the_order_of_labels_and_samples_does_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    data = draw(seed, n=120)
+    labels, samples = rng.permutation(4), rng.permutation(120)
+    found = pooled.fit(data, EXPECTED)
+    other = pooled.fit(Problems(*(a[labels][:, samples] for a in data)), EXPECTED)
+    np.testing.assert_allclose(other.at, found.at[labels], atol=1e-5)
+    np.testing.assert_allclose(other.law.covariance, found.law.covariance, atol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_a_weight_is_a_repeat_and_zero_is_absence(seed):
+    data = draw(seed, n=120)
+    repeats = np.random.default_rng(seed).integers(0, 3, size=120)
+    if not (repeats * data.w).any():
+        return
+    found = pooled.fit(data._replace(w=data.w * repeats), EXPECTED)
+    other = pooled.fit(Problems(*(np.repeat(a, repeats, axis=1) for a in data)), EXPECTED)
+    np.testing.assert_allclose(other.at, found.at, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e6, 1e25])
+def test_any_scale(scale):
+    data = draw(1)
+    found = pooled.fit(data, EXPECTED)
+    other = pooled.fit(data._replace(x=data.x * scale), EXPECTED)
+    assert other.converged
+    # Only the prior of the common temperature, which has heavy tails, knows the scale.
+    np.testing.assert_allclose(other.at[:, 0] + np.log(scale), found.at[:, 0], atol=0.05)
+    np.testing.assert_allclose(other.at[:, 1], found.at[:, 1], atol=0.05)
+
+
+def test_few_samples_stay_near_the_others_and_many_do_not():
+    rng = np.random.default_rng(0)
+    n = 4000
+    x = 2 * rng.normal(size=(6, n))
+    bias = np.array([[0.0], [0.5], [-0.5], [0.4], [-0.4], [3.0]])
+    t = (rng.random((6, n)) < 1 / (1 + np.exp(-x - bias))).astype(float)
+    w = np.ones((6, n))
+    many = pooled.fit(Problems(x, t, w), EXPECTED)
+    assert many.at[5, 1] == pytest.approx(3, abs=0.3)
+    assert many.own_share[5] > 0.8
+    w[5, 10:] = 0
+    few = pooled.fit(Problems(x, t, w), EXPECTED)
+    assert few.own_share[5] < 0.6 < few.own_share[0]
+    w[5] = 0
+    none = pooled.fit(Problems(x, t, w), EXPECTED)
+    np.testing.assert_allclose(none.at[5], none.law.mean, atol=1e-12)
+    assert none.own_share[5] == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "t"),
+    [
+        (np.arange(10.0)[None] - 4.5, (np.arange(10.0)[None] > 4).astype(float)),  # separable
+        (np.zeros((2, 10)), np.ones((2, 10))),  # no score, no negative
+        (np.arange(10.0)[None] - 4.5, (np.arange(10.0)[None] < 5).astype(float)),  # the wrong way round
+        (np.full((1, 4), 1e-25), np.zeros((1, 4))),
+    ],
+)
+def test_degenerate_data_have_a_finite_fit(x, t):
+    found = pooled.fit(Problems(x, t, np.ones_like(x)), EXPECTED)
+    assert np.isfinite(found.at).all()
+    assert found.converged
+
+
+def test_a_fixed_covariance_stays():
+    data = draw()
+    law = CommonLaw(np.zeros(2), np.diag([0.02, 0.3]))
+    found = pooled.fit(data, EXPECTED, law)
+    np.testing.assert_array_equal(found.law.covariance, law.covariance)
