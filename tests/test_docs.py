@@ -36,6 +36,8 @@ def blocks(page, language):
 def folder(tmp_path, monkeypatch):
     """Return a folder with the files that the examples speak of."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
+    monkeypatch.setenv("HF_EVALUATE_OFFLINE", "1")
     data = attemper.datasets.load()
     n, lesions = len(data.val_labels), data.extra["lesion_id"]
     np.savez("val.npz", logits=data.val_logits, labels=data.val_labels, lesion_id=lesions[:n])
