@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 from attemper import datasets
 from attemper.calibrators import METHODS
-from attemper.cli.refer import FEW_LABELS
+from attemper.cli.refer import default_share
 from attemper.decisions import certificates, policy_for_cost, policy_for_miss
 from attemper.decisions.certificates import certify_all, certify_decided, start_of
 from sets import table
@@ -190,7 +190,7 @@ def methods(told):
 
 
 def share_of(method):
-    return 0.2 if method in FEW_LABELS else 0.5
+    return default_share(method)
 
 
 def sgr(confidence, wrong, alpha):

@@ -87,7 +87,7 @@ def test_several_files_and_workers_find_it_too(fit, options, tmp_path):
     assert found.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=1e-8)
     assert found.fit_report_.n_iter == 1  # the scale of the logits tells where to look
     assert err == ""
-    assert json.loads(out)["nll_uncalibrated"] is None  # T = 1 is not in the range of the last sketch
+    assert json.loads(out)["nll_none"] is None  # T = 1 is not in the range of the last sketch
     assert not list(tmp_path.glob("*.shards"))
 
 
@@ -145,7 +145,7 @@ def test_a_range_that_is_given_is_kept(fit):
     found, out, err = fit("fit", "val.npz", "--method", "ts", "--t-range", 2, 20, "--json")
     assert (found.temperature_, found.t_range) == (20, (2, 20))
     assert "T = 20 is the edge" in err
-    assert json.loads(out)["nll_uncalibrated"] > 100
+    assert json.loads(out)["nll_none"] > 100
     _, out, _ = fit("fit", "val.npz", "--method", "ts", "--t-range", 2, 20)
     assert "NLL" in out
 

@@ -30,6 +30,7 @@ from attemper import (
     metrics,
 )
 from attemper.calibrators import METHODS
+from attemper.cli import comparison as comparison_table
 from attemper.cli import output
 from attemper.comparison import compare
 from attemper.errors import InputError, MissingExtraError
@@ -41,6 +42,7 @@ from data import FORMATS, draw, save
 
 COMMANDS = [
     "apply",
+    "check",
     "compare",
     "demo",
     "drift",
@@ -51,6 +53,7 @@ COMMANDS = [
     "merge",
     "refer",
     "report",
+    "schema",
     "sketch",
 ]
 NAMES = ["akiec", "bcc", "bkl", "mel"]
@@ -109,7 +112,7 @@ def test_fit_is_the_fit_of_python(good, val, method, noisy, calibrator, fields):
     calibrator.fit(*val)
     assert found["temperature"] == calibrator.temperature_  # to the last bit
     assert found["nll"] == calibrator.fit_report_.nll
-    assert found["nll_uncalibrated"] == pytest.approx(metrics.nll(val[1], softmax(val[0])), rel=1e-9)
+    assert found["nll_none"] == pytest.approx(metrics.nll(val[1], softmax(val[0])), rel=1e-9)
     assert (found["method"], found["n_samples"], found["n_classes"], found["output"]) == (method, 200, 4, "m.json")
     assert found["converged"] is True
     assert fields <= set(found)
@@ -123,7 +126,7 @@ def test_every_method_can_be_fitted_from_files(good, val, method):
     found = strict_json(good("fit", "val.npz", "--method", method, "-o", "m.json", "--json"))
     expected = METHODS[method]().fit(*val)
     assert found["nll"] == pytest.approx(expected.fit_report_.nll, rel=1e-6)
-    assert found["nll_uncalibrated"] == pytest.approx(metrics.nll(val[1], softmax(val[0])), rel=1e-9)
+    assert found["nll_none"] == pytest.approx(metrics.nll(val[1], softmax(val[0])), rel=1e-9)
     assert (found["method"], found["n_samples"], found["n_classes"]) == (method, 200, 4)
     np.testing.assert_allclose(attemper.load("m.json").predict_proba(val[0]), expected.predict_proba(val[0]), atol=1e-9)
     assert "wrote m2.json" in good("fit", "val.npz", "--method", method, "-o", "m2.json")
@@ -250,7 +253,7 @@ def test_keys_can_be_told(good, val, tmp_path):
     keys = ("--logits-key", "scores", "--labels-key", "target", "--weights-key", "w")
     found = strict_json(good("fit", "odd.npz", *keys, "--method", "ts", "--json"))
     assert found["temperature"] == pytest.approx(TemperatureScaling().fit(h, y, w).temperature_, rel=1e-6)
-    before = strict_json(good("evaluate", "odd.npz", *keys, "--json"))["as given"]
+    before = strict_json(good("evaluate", "odd.npz", *keys, "--json"))["rows"][0]["metrics"]
     assert before["nll"]["value"] == pytest.approx(metrics.nll(y, softmax(h), sample_weight=w))
 
 
@@ -314,7 +317,7 @@ def test_apply_writes_every_format(good, val, fitted, ending):
 def test_apply_reads_every_format_and_leaves_labels_alone(good, val, fitted, tmp_path, form):
     told = save(tmp_path, form, val[0], np.full(200, -1), stem="new")
     found = strict_json(good("apply", "m.json", told["paths"], "-o", "out.npy", "--json"))
-    assert (found["rows"], found["output"]) == (200, "out.npy")
+    assert (found["n_samples"], found["output"]) == (200, "out.npy")
     np.testing.assert_array_equal(np.load("out.npy"), fitted.predict_proba(val[0]))
 
 
@@ -338,21 +341,26 @@ def test_evaluate_gives_the_metrics_of_python(good, val, fitted):
     told = ("--confidence-level", "0.9", "--seed", "3")
     found = strict_json(good("evaluate", "val.npz", "--map", "m.json", *told, "--json"))
     h, y = val
-    for name, log_p in (("as given", np.log(softmax(h))), ("m.json", fitted.predict_log_proba(h))):
+    assert (found["n_samples"], found["n_classes"], found["confidence_level"]) == (200, 4, 0.9)
+    assert [(row["method"], row["map"]) for row in found["rows"]] == [("none", None), ("ts", "m.json")]
+    for row, log_p in zip(found["rows"], (np.log(softmax(h)), fitted.predict_log_proba(h))):
         expected = metrics.evaluate(y, log_p, input="log_probs", confidence_level=0.9, seed=3)
-        assert list(found[name]) == list(expected)
+        assert list(row["metrics"]) == list(expected)
         for measure, value in expected.items():
-            assert found[name][measure] == pytest.approx(value.to_dict(), abs=1e-12)
-        assert found[name]["mce"]["low"] is None
-        assert "bin" in found[name]["mce"]["note"]
-        assert 0 < found[name]["ece"]["p_value"] <= 1
+            assert row["metrics"][measure] == pytest.approx(value.to_dict(), abs=1e-12)
+        assert row["metrics"]["mce"]["low"] is None
+        assert "bin" in row["metrics"]["mce"]["note"]
+        assert 0 < row["metrics"]["ece"]["p_value"] <= 1
     assert good("evaluate", "val.npz", *told, "--json") == good("evaluate", "val.npz", *told, "--json")
 
 
 def test_evaluate_takes_a_number_of_bins(good, bad, val):
-    found = {n: strict_json(good("evaluate", "val.npz", "--n-bins", n, "--json"))["as given"] for n in ("6", "auto")}
+    def figures(*more):
+        return strict_json(good("evaluate", "val.npz", *more, "--json"))["rows"][0]["metrics"]
+
+    found = {n: figures("--n-bins", n) for n in ("6", "auto")}
     assert found["6"] == found["auto"]  # the cube root of 200
-    assert found["auto"]["ece"] != strict_json(good("evaluate", "val.npz", "--json"))["as given"]["ece"]
+    assert found["auto"]["ece"] != figures()["ece"]
     assert {"smooth_ece", "miscalibration", "discrimination", "uncertainty"} <= set(found["auto"])
     for wrong in ("many", "0"):
         assert "--n-bins" in bad("evaluate", "val.npz", "--n-bins", wrong)
@@ -363,14 +371,13 @@ def test_evaluate_prints_a_table(good, fitted, tmp_path):
     text = good("evaluate", "val.npz", "--map", "[red].json")
     for word in (
         "200 samples, 4 classes, 95% intervals",
-        "as given",
+        "uncalibrated",
         "[red].json",
         "accuracy",
         "nll",
         "mmce",
         "(",
-        "chance",
-        "p = ",
+        "p: share",
         "(–) ",
     ):
         assert word in text
@@ -379,9 +386,9 @@ def test_evaluate_prints_a_table(good, fitted, tmp_path):
 def test_fit_apply_evaluate_go_round(good, val, unseen):
     good("fit", "val.npz", "-o", "m.json")
     good("apply", "m.json", "test.npz", "-o", "p.npz")
-    mapped = strict_json(good("evaluate", "test.npz", "--map", "m.json", "--json"))["m.json"]
+    mapped = strict_json(good("evaluate", "test.npz", "--map", "m.json", "--json"))["rows"][1]["metrics"]
     np.savez("again.npz", probs=np.load("p.npz")["probs"], labels=unseen[1])
-    again = strict_json(good("evaluate", "again.npz", "--probs", "--json"))["as given"]
+    again = strict_json(good("evaluate", "again.npz", "--probs", "--json"))["rows"][0]["metrics"]
     for measure, value in mapped.items():
         assert again[measure] == pytest.approx(value, abs=1e-6), measure
 
@@ -399,8 +406,7 @@ def test_compare_prints_every_method_and_a_sentence(good, val, unseen):
         "CV NLL",
         "accuracy",
         "NLL",
-        "Brier",
-        "ECE",
+        "ECE (p)",
         "area",
         "95%",
         "*: ",
@@ -923,7 +929,7 @@ def test_tokens_are_fitted_from_files(cli, tokens):
     done = cli("fit", "tokens.npz", "--method", "ts", *told, "--json")
     assert json.loads(done.out)["temperature"] == pytest.approx(expected, rel=1e-6)
     done = cli("evaluate", "tokens.npz", *told, "--json")
-    assert json.loads(done.out)["as given"]["accuracy"]["value"] > 0.2
+    assert json.loads(done.out)["rows"][0]["metrics"]["accuracy"]["value"] > 0.2
 
 
 def test_options_are_fitted_and_applied(cli, tmp_path):
@@ -1009,8 +1015,8 @@ def comparison():
 
 @pytest.mark.parametrize("width", [80, 100, 178, 200])
 def test_a_comparison_fits_the_terminal(comparison, capsys, monkeypatch, width):
-    monkeypatch.setattr(output, "out", output.PlainConsole(width=width, highlight=False))
-    output.print_comparison(comparison, 0.95)
+    monkeypatch.setattr(comparison_table, "out", output.PlainConsole(width=width, highlight=False))
+    comparison_table.print_comparison(comparison, 0.95)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= width
     assert "…" not in printed

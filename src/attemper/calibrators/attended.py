@@ -104,6 +104,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     """
 
     method = "ats"
+    needs_few_labels = True
     title = "attended temperature scaling"
     style = Style(ORANGE, "-.", "^", "\\\\\\\\")
     sketch_tables = ("attended",)

@@ -60,6 +60,7 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
     """
 
     method = "ets"
+    needs_few_labels = True
     title = "ensemble temperature scaling"
     style = Style(SKY, (0, (4, 2)), "v", "----")
 

@@ -125,6 +125,7 @@ class StructuredScaling(Calibrator):
     """
 
     method = "structured"
+    needs_few_labels = True
     title = "structured scaling"
     style = Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx")
     knows_noise = True

@@ -78,6 +78,7 @@ class TemperatureScaling(StreamingCalibrator):
     """
 
     method = "ts"
+    needs_few_labels = True
     title = "temperature scaling"
     style = Style(VERMILION, "--", "s", "////")
 

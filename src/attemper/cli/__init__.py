@@ -18,6 +18,7 @@ import click
 
 from attemper.cli import (  # noqa: F401 (each adds its command)
     apply,
+    check,
     compare,
     demo,
     drift,
@@ -28,11 +29,12 @@ from attemper.cli import (  # noqa: F401 (each adds its command)
     methods,
     refer,
     report,
+    schema,
     sketch,
 )
 from attemper.cli.commands import cli
 from attemper.cli.output import err, out, unwritable, visible
-from attemper.cli.verbosity import verbosity
+from attemper.cli.verbosity import warning
 from attemper.errors import AttemperError, AttemperWarning
 
 __all__ = ["main"]
@@ -109,9 +111,9 @@ def show_once() -> Callable[..., None]:
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        if str(message) not in shown and verbosity() > -2:
+        if str(message) not in shown:
             shown.add(str(message))
-            err.print(f"warning: {message}")
+            warning(str(message))
 
     return show
 

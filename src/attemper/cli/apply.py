@@ -55,6 +55,6 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
     with shown_progress("applying") as progress:
         write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive)
     if as_json:
-        print_json({"rows": count, "output": output})
+        print_json({"n_samples": count, "output": output})
     else:
         say(f"wrote {count} rows to {output}")

@@ -9,6 +9,8 @@ import click
 
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
+from attemper.cli.comparison import comparison_json, print_comparison
+from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import clusters_of, load_pair
 from attemper.cli.options import (
     METHOD_LIST,
@@ -22,7 +24,7 @@ from attemper.cli.options import (
     val_argument,
     with_val,
 )
-from attemper.cli.output import comparison_json, print_comparison, print_json
+from attemper.cli.output import print_json
 from attemper.cli.progress import counted_methods
 from attemper.cli.values import check_noise, method_names
 from attemper.comparison import Comparison, compare
@@ -46,6 +48,7 @@ from attemper.io import InputSpec
 @seed_option
 @reading()
 @with_val
+@gating
 def compare_(
     val: str,
     test: str,
@@ -57,16 +60,20 @@ def compare_(
     seed: int,
     spec: InputSpec,
     val_spec: InputSpec,
+    gate: Gate,
     as_json: bool,
-) -> None:
+) -> int:
     """Fit every method on VAL, recommend one by cross-validation on VAL, and evaluate all on TEST.
 
     The recommended method is structured (or bayes, or ts, whichever is compared), unless another one has a lower NLL on
     held-out samples of VAL, beyond chance. TEST has no part in it. With --noisy the labels of VAL cannot select.
 
+    Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the recommended method unless it names one.
+
     \b
     attemper compare val.npz test.npz
     attemper compare val.npz test.npz --clusters patient_id
+    attemper compare val.npz test.npz --fail-if 'ece.low>0.02' --junit results.xml
     attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
@@ -82,10 +89,21 @@ def compare_(
         confidence_level=confidence_level,
         seed=seed,
     )
+    content = comparison_json(result)
+    figures = {row["method"]: figures_of(row) for row in content["rows"] if row["metrics"] is not None}
+    gated = gate.check(figures, default=result.recommended)
     if as_json:
-        print_json(comparison_json(result))
+        print_json({**content, **gated})
     else:
         print_comparison(result, confidence_level)
+    return gate.end(test)
+
+
+def figures_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what --fail-if can be about."""
+    cv = {} if row["cv"] is None else {"cv_nll": row["cv"]["nll"]}
+    areas = {name: row[name] for name in ("referral_area", "above_best") if row[name] is not None}
+    return {**row["metrics"], **cv, **areas, "changed": row["changed"]}
 
 
 def compared(val: LabelledScores, test: LabelledScores, methods: Sequence[str] | None, **settings: Any) -> Comparison:

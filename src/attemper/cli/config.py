@@ -134,9 +134,9 @@ def defaults_of(
 def _keys(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
     """List the options of a command as keys of the file."""
     for parameter in command.params:
-        name = max(parameter.opts, key=len)
-        if isinstance(parameter, click.Option) and name.removeprefix("--") not in ONE_RUN:
-            yield name.removeprefix("--"), parameter
+        for name in parameter.opts if isinstance(parameter, click.Option) else ():
+            if name.startswith("--") and name.removeprefix("--") not in ONE_RUN:
+                yield name.removeprefix("--"), parameter
 
 
 def _check_known(path: Path, shown: str, key: str, known: Iterable[str]) -> None:
@@ -191,9 +191,10 @@ def taken_from_config(ctx: click.Context) -> list[str]:
     path = ctx.meta.get(CONFIG)
     if not path:
         return []
+    found = {parameter.name or "": key for key, parameter in reversed(list(_keys(ctx.command)))}
     taken = [
-        f"  {key} = {ctx.params.get(parameter.name or '', ctx.meta.get(VERBOSITY))}"
-        for key, parameter in _keys(ctx.command)
-        if ctx.get_parameter_source(parameter.name or "") is ParameterSource.DEFAULT_MAP
+        f"  {key} = {ctx.params.get(name, ctx.meta.get(VERBOSITY))}"
+        for name, key in reversed(found.items())
+        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     ]
     return [f"options from {path}:" if taken else f"no option of this command is in {path}", *taken]

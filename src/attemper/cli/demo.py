@@ -13,7 +13,8 @@ from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.compare import compared
-from attemper.cli.output import comparison_json, out, print_comparison, print_json
+from attemper.cli.comparison import comparison_json, print_comparison
+from attemper.cli.output import out, print_json
 from attemper.cli.paths import FOLDER
 from attemper.cli.verbosity import note, say
 from attemper.data.scores import Scores

@@ -10,6 +10,7 @@ import click
 from attemper._paths import local
 from attemper.calibrators import Provenance
 from attemper.cli.commands import cli
+from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import out, print_json
@@ -53,6 +54,7 @@ Test = DriftTest | ExchangeabilityTest
     help="Labels of --reference, when it is an .npy file (INPUT: --labels).",
 )
 @reading(weights=False)
+@gating
 def drift(
     map_file: str,
     inputs: Sequence[str],
@@ -62,6 +64,7 @@ def drift(
     reference: str | None,
     reference_labels: str | None,
     spec: InputSpec,
+    gate: Gate,
     as_json: bool,
 ) -> int:
     """Test whether a deployed MAP still fits new labelled data.
@@ -73,7 +76,7 @@ def drift(
     With --reference the test compares new data with a labelled reference set instead. It then raises a false alarm with
     probability at most alpha if new and reference samples are drawn alike, independently of each other.
 
-    Exit code 0: no alarm; 1: alarm; 2: an error.
+    Exit code 0: no alarm; 1: alarm; 2: an error; 3: no alarm, but a condition of --fail-if holds.
 
     \b
     attemper drift net.attemper.json new.npz
@@ -107,14 +110,18 @@ def drift(
     test.sources = (*test.sources, *new_sources)
     if state is not None:
         test.save(state)
+    content = as_dict(test, before) | {"state": state}
+    numbers = {name: value for name, value in content.items() if isinstance(value, int | float)}
+    gated = gate.check({"test": numbers}, default="test")
     if as_json:
-        print_json(as_dict(test, before) | {"state": state})
+        print_json(content | gated)
     else:
         for line in test.describe():
             out.print(line)
         if state is not None:
             out.print(f"wrote {state}")
-    return int(test.alarm)
+    code = gate.end(",".join(inputs), also=[("no alarm", content["message"] if test.alarm else None)])
+    return int(test.alarm) or code
 
 
 def as_dict(test: Test, before: int) -> dict[str, Any]:

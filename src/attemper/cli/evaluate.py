@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from attemper.cli.commands import cli
+from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import Fitted, in_double, read_files
 from attemper.cli.options import confidence_level_option, files_argument, reading, seed_option
-from attemper.cli.output import by_chance, number, out, plain, print_json, print_reasons
+from attemper.cli.output import by_chance, compact, number, out, p_of, plain, print_json, print_reasons
 from attemper.cli.paths import INPUT
+from attemper.cli.progress import metered, shown_progress
+from attemper.cli.values import names_listed
+from attemper.errors import InputError
 from attemper.io import InputSpec
 from attemper.maps import ScaleMap
-from attemper.metrics import evaluate
+from attemper.metrics import Estimate, evaluate
+
+WIDE = 110  # columns that two sets of figures with the mean by chance take
 
 
 @cli.command(name="evaluate", section="Evaluate")
 @files_argument
 @click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Also show the figures after this fitted map.")
+@click.option("--metrics", metavar="A,B,…", help="Show only these, such as nll,ece,smooth_ece [default: all].")
 @click.option(
     "--n-bins",
     metavar="N|auto",
@@ -32,15 +37,18 @@ from attemper.metrics import evaluate
 @confidence_level_option
 @seed_option
 @reading()
+@gating
 def evaluate_(
     inputs: Sequence[str],
     map_file: str | None,
+    metrics: str | None,
     n_bins: str,
     confidence_level: float,
     seed: int,
     spec: InputSpec,
+    gate: Gate,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure how far confidence and accuracy differ, with intervals.
 
     Accuracy, NLL, Brier score and its parts (miscalibration − discrimination + uncertainty), ECE (bins of equal
@@ -48,38 +56,66 @@ def evaluate_(
     calibration would show by chance, and p, the share of its draws that reach it.
     With fewer than 20 errors only the accuracy has an interval.
 
+    Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the map if there is one.
+
     \b
     attemper evaluate test.npz
     attemper evaluate test.npz --map attemper.json
+    attemper evaluate test.npz --map attemper.json --fail-if 'ece.low>0.02' --junit results.xml
     """  # noqa: D301 (click wants the control character)
     fitted = None if map_file is None else Fitted.load(map_file)
-    scores = in_double(read_files(inputs, spec, fitted).load())
-    log_probs = {"as given": ScaleMap(1.0).log_apply(scores.logits)}
+    with shown_progress("reading") as progress:
+        scores = in_double(read_files(inputs, spec, fitted).load(progress))
+    log_probs = {"none": ScaleMap(1.0).log_apply(scores.logits)}
     if fitted is not None:
         fitted.warn_of(inputs)
-        log_probs[Path(fitted.path).name] = fitted.calibrator.predict_log_proba(scores)
-    found = {
-        name: evaluate(
-            scores.labels,
-            given,
-            n_bins=int(n_bins) if n_bins.isdecimal() else n_bins,
-            input="log_probs",
-            sample_weight=scores.weights,
-            clusters=scores.clusters,
-            confidence_level=confidence_level,
-            seed=seed,
-        )
-        for name, given in log_probs.items()
-    }
+        log_probs[fitted.calibrator.method] = fitted.calibrator.predict_log_proba(scores)
+    found: dict[str, Mapping[str, Estimate]] = {}
+    with metered("evaluating", "sets of figures", len(log_probs)) as meter:
+        for meter.done, (method, given) in enumerate(log_probs.items()):
+            figures = evaluate(
+                scores.labels,
+                given,
+                n_bins=int(n_bins) if n_bins.isdecimal() else n_bins,
+                input="log_probs",
+                sample_weight=scores.weights,
+                clusters=scores.clusters,
+                confidence_level=confidence_level,
+                seed=seed,
+            )
+            found[method] = {name: figures[name] for name in chosen(metrics, figures)}
+    rows = {method: plain(figures) for method, figures in found.items()}
+    gated = gate.check(rows, default=list(rows)[-1])
     if as_json:
-        print_json({name: plain(metrics) for name, metrics in found.items()})
-        return
-    table = Table(title=f"{len(scores)} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals")
-    table.add_column("measure")
-    for name in found:
-        table.add_column(Text(name), justify="right")
-        table.add_column("chance", justify="right")
+        sizes = {"n_samples": len(scores), "n_classes": scores.n_classes, "confidence_level": confidence_level}
+        maps = {method: None if method == "none" else map_file for method in rows}
+        listed = [{"method": method, "map": maps[method], "metrics": figures} for method, figures in rows.items()]
+        print_json({**sizes, "rows": listed, **gated})
+    else:
+        title = f"{len(scores)} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals"
+        names = ["uncalibrated", *([Path(fitted.path).name] if fitted else [])]
+        print_figures(found, names, title)
+    return gate.end(",".join(inputs))
+
+
+def chosen(metrics: str | None, figures: Mapping[str, Estimate]) -> list[str]:
+    """Return the names of the figures to show."""
+    names = list(figures) if metrics is None else names_listed(metrics)
+    for name in names:
+        if name not in figures:
+            raise InputError(f"--metrics {metrics}: there is no {name!r}; use some of {', '.join(figures)}")
+    return names
+
+
+def print_figures(found: Mapping[str, Mapping[str, Estimate]], names: Sequence[str], title: str) -> None:
+    """Print a table; the mean by chance is left out where there is no room for it."""
+    wide = len(found) == 1 or out.width >= WIDE
+    second, write = ("chance", by_chance) if wide else ("p", p_of)
+    table = compact("measure", *(column for name in names for column in (name, second)), title=title)
+    table.columns[0].no_wrap = True
     for measure in next(iter(found.values())):
-        table.add_row(measure, *(write(f[measure]) for f in found.values() for write in (number, by_chance)))
+        table.add_row(measure, *(text for f in found.values() for text in (number(f[measure]), write(f[measure]))))
     out.print(table)
+    if not wide:
+        out.print("p: share of draws of a perfectly calibrated network that reach the value.")
     print_reasons(found.values())

@@ -136,7 +136,7 @@ def fit(
                 "n_samples": report.n_samples,
                 "n_classes": calibrator.n_features_in_,
                 "n_shards": len(paths),
-                "nll_uncalibrated": before,
+                "nll_none": before,
                 "nll": report.nll,
                 "converged": report.converged,
                 "log_t_error": report.log_t_error,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,11 @@ from attemper._paths import PathOrURL, as_path, checked_file, expand_paths, open
 from attemper.calibrators import METHODS, Calibrator, MultiLabelCalibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
-from attemper.cli.options import reading
 from attemper.cli.output import number, out, plain, print_json
 from attemper.cli.paths import INPUT
-from attemper.data.scores import LabelledScores
 from attemper.decisions import Policy
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
-from attemper.errors import AttemperError, InputError
-from attemper.io import InputSpec, open_scores
-from attemper.io.reading import listed
+from attemper.errors import InputError
 from attemper.metrics import RunningMetrics
 from attemper.sketch import Sketch
 
@@ -32,17 +27,14 @@ Found = tuple[dict[str, Any], list[str]]  # plain numbers, and a readable summar
 
 @cli.command(section="More")
 @click.argument("file", type=INPUT, metavar="FILE")
-@reading()
-def inspect(file: str, spec: InputSpec, as_json: bool) -> None:
-    """Report what a FILE is: a map, a sketch, a policy, the state of a drift test, an ONNX model, or a file of logits.
+def inspect(file: str, as_json: bool) -> None:
+    """Report what a FILE is that attemper wrote: a map, a sketch, a policy, the state of a test, or an ONNX model.
 
-    When it was fitted, on what (hash, N, K), and with what result. Options for reading logits are as in
-    the other commands.
+    When it was fitted, on what (hash, N, K), and with what result. For files of logits use `attemper check`.
 
     \b
     attemper inspect net.attemper.json
     attemper inspect calibrated.onnx
-    attemper inspect val.npz
     """  # noqa: D301 (click wants the control character)
     (path,) = expand_paths(file) if len(expand_paths(file)) == 1 else [as_path(file)]
     checked_file(path)  # neither a device nor a folder
@@ -58,7 +50,10 @@ def inspect(file: str, spec: InputSpec, as_json: bool) -> None:
     elif isinstance(path, Path) and ending in (".onnx", ".pb"):
         found, lines = of_model(path)
     else:
-        found, lines = of_scores(path, spec)
+        raise InputError(
+            f"{file}: expected a document that attemper wrote or an ONNX model. For a file of logits or probabilities "
+            f"use `attemper check {file}`."
+        )
     facts |= found
     if as_json:
         print_json(facts)
@@ -106,7 +101,7 @@ def of_document(path: PathOrURL) -> Found:
                 "n_classes": s.n_classes,
                 "t_range": list(s.t_range),
                 "accuracy": accuracy,
-                "nll_uncalibrated": nll,
+                "nll_none": nll,
             },
             [
                 f"a sketch, from which {', '.join(METHODS.from_sketch())} can be fitted",
@@ -139,9 +134,10 @@ def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:
     report, provenance = calibrator.fit_report_, getattr(calibrator, "provenance_", None)
     name = type(calibrator.map_).__name__
     facts = {
+        **calibrator.summary(),
         "kind": "map",
         "method": method,
-        "map": calibrator.map_.to_dict()["type"],
+        "map_type": calibrator.map_.to_dict()["type"],
         "input": calibrator.input,
         "n_samples": report.n_samples,
         "n_classes": int(calibrator.n_features_in_),
@@ -150,7 +146,6 @@ def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:
         "nll": report.nll,
         "converged": report.converged,
         "message": report.message,
-        "found": calibrator.summary(),
         "provenance": None if provenance is None else to_fields(provenance),
     }
     keeps = "never changes the prediction" if calibrator.map_.keeps_arg_max else "may change the prediction"
@@ -228,39 +223,3 @@ def number_of(meta: dict[str, str], key: str) -> str:
         return f"{float(meta[key]):.4g}"
     except (ValueError, KeyError):
         return meta.get(key, "?")[:40]
-
-
-def of_scores(path: PathOrURL, spec: InputSpec) -> Found:
-    """Look at a file of logits, piece by piece."""
-    labelled = True
-    try:
-        files = open_scores(path, spec)
-    except AttemperError as error:
-        if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
-            raise
-        labelled = False
-        try:
-            files = open_scores(path, spec, need_labels=False)
-        except AttemperError:
-            raise error from None
-    n, right, seen = 0, 0, set()
-    for piece in files:
-        n += len(piece)
-        if isinstance(piece, LabelledScores):
-            seen.update(piece.labels.tolist())
-            right += int((piece.logits.argmax(axis=1) == piece.labels).sum())
-    kind = "probabilities" if spec.probs else "logits"
-    facts: dict[str, Any] = {"kind": kind, "n_samples": n, "n_classes": files.n_classes}
-    lines = [f"{kind} of {n} samples, {files.n_classes} classes"]
-    if labelled and seen:
-        facts |= {"labels": [min(seen), max(seen)], "classes_seen": len(seen), "accuracy": right / n}
-        lines.append(f"labels {min(seen)} to {max(seen)}, {len(seen)} different; accuracy {right / n:.4f}")
-    else:
-        lines.append("no labels")
-    if files.columns is not None:
-        facts["columns"] = list(files.columns)
-        lines.append(f"{kind} are the columns {listed(files.columns)}")
-    if not isinstance(path, Path):
-        return facts, lines
-    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**facts, "modified": modified}, [*lines, f"last written {modified}"]

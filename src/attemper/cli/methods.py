@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import inspect
 
-from rich.table import Table
 from rich.text import Text
 
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
-from attemper.cli.output import out, print_json
+from attemper.cli.output import compact, out, print_json
 
 
 @cli.command(section="First steps")
@@ -36,9 +35,9 @@ def methods(as_json: bool) -> None:
         }
         print_json(described)
         return
-    table = Table()
-    for column in ("method", "in Python", "needs", "what it does"):
-        table.add_column(column)
+    table = compact("method", "needs", "class in Python: what it does")
+    table.columns[1].justify = table.columns[2].justify = "left"
     for name, cls in METHODS.items():
-        table.add_row(name, cls.__name__, "rows" if cls.sketch_tables is None else "a sketch", Text(about[name]))
+        needs = "rows" if cls.sketch_tables is None else "a sketch"
+        table.add_row(name, needs, Text(f"{cls.__name__}: {about[name]}"))
     out.print(table)

@@ -19,7 +19,7 @@ from attemper.sketch import DEFAULT_T_RANGE
 Command = Callable[..., Any]
 
 # Groups of options in --help, in this order; "Options" are those of one command alone.
-GROUPS = ("Options", "Fitting", "Reading", "Many files", "Output", "General")
+GROUPS = ("Options", "Fitting", "Reading", "Many files", "Pipelines", "Output", "General")
 
 
 class Option(click.Option):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import signal
 import sys
@@ -13,13 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import click
-import numpy as np
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
-from attemper.comparison import Comparison, CrossValidated
 from attemper.errors import FileError
 from attemper.metrics import Estimate
 
@@ -90,105 +90,31 @@ def unwritable(is_stderr: bool = False) -> Iterator[None]:
             raise FileError(f"standard output: cannot be written: {error.strerror or error}") from None
 
 
-# Nothing wraps in a pipe; a terminal decides for itself.
+# A terminal decides for itself how wide it is. In a pipe lines do not wrap; tables are as wide as COLUMNS, or 80.
 _terminal = sys.stdout is not None and sys.stdout.isatty()
-out = PlainConsole(width=None if _terminal else 180, markup=False, highlight=False, soft_wrap=not _terminal)
+_width = None if _terminal or "COLUMNS" in os.environ else 80
+out = PlainConsole(width=_width, markup=False, highlight=False, soft_wrap=not _terminal)
 err = PlainConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 COLUMNS = "attemper.columns"  # where a command's context keeps which columns were taken as logits
 
-SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
+NON_FINITE = "non_finite"  # where JSON has the numbers that it cannot hold, by their places
 
 
-WIDE = 178  # columns that the table with every interval takes
+def compact(*titles: str, caption: str = "", title: str = "") -> Table:
+    """Make a table that is narrow: no lines but one under the head; the first column is text, the others figures."""
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.title, made.title_justify = Text(title) if title else None, "left"
+    made.caption, made.caption_justify = Text(caption) if caption else None, "left"
+    for column, name in enumerate(titles):
+        made.add_column(Text(name), justify="right" if column else "left", overflow="fold")
+    return made
 
 
-def print_comparison(result: Comparison, interval: float) -> None:
-    """Print the table of methods and the recommendation; what a narrow terminal has no room for is left out."""
-    wide = out.width >= WIDE
-    words = ""
-    if result.n_folds:
-        words = "CV NLL: on held-out validation samples, which select" + (
-            ", and the difference to the recommended method with its standard error. " if wide else ". "
-        )
-    words += "The rest is on the test set, which evaluates only" + (
-        f", with {interval:.0%} intervals. " if wide else ". "
-    )
-    if result.confidence_set is not None:
-        words += f"*: with {interval:.0%} confidence one of these is the lowest; they can be, to within 0.001. "
-    words += "chance: mean ECE of" if wide else "p: share of draws of"
-    words += " a perfectly calibrated network"
-    words += ", p: share of its draws that reach the ECE" if wide else " that reach the ECE"
-    words += ". area: how well confidence ranks errors, for referral. changed: predictions other than the network's."
-    if not wide:
-        words += f" A terminal of {WIDE} columns, or --json, shows more."
-    table = Table(caption=words, caption_justify="left")
-    if not wide:
-        table.box, table.show_edge, table.pad_edge, table.padding = box.SIMPLE_HEAD, False, False, (0, 1, 0, 0)
-    table.add_column("method", no_wrap=True)
-    titles = ["accuracy", "NLL", "Brier", "ECE", "chance"] if wide else ["accuracy", "NLL", "ECE (p)"]
-    for title in [*(["CV NLL"] if result.n_folds else []), *titles, "area", "changed", "T"]:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row in result.rows:
-        if row.metrics is None:
-            continue
-        t = "" if row.temperature is None else f"{row.temperature:.3f}"
-        changed = "" if row.changed == 0 else f"{row.changed:.1%}"
-        star = "*" if row.method in (result.confidence_set or ()) else " "
-        held_out = [cross_validated(row.cv, wide)] if result.n_folds else []
-        nll = row.metrics["nll"]
-        if wide:
-            figures = [number(row.metrics["accuracy"]), number(nll) + star, alone(row.metrics["brier"])]
-            figures += [number(row.metrics["ece"]), by_chance(row.metrics["ece"])]
-        else:
-            figures = [alone(row.metrics["accuracy"]), alone(nll) + star, with_p(row.metrics["ece"])]
-        area = "" if row.referral_area is None else alone(row.referral_area)
-        table.add_row("uncalibrated" if row.method == "none" else row.method, *held_out, *figures, area, changed, t)
-    out.print(table)
-    print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
-    for row in result.rows:
-        if row.metrics is None:
-            why = row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"
-            out.print(f"{row.method}: {why}")
-        for note in row.notes:
-            err.print(f"warning: {note}")
-    out.print(result.reason)
-
-
-def cross_validated(found: CrossValidated | None, wide: bool) -> str:
-    """Write the NLL on held-out samples; with the difference to the recommended method where there is room."""
-    if found is None:
-        return "–"
-    if not wide or not np.isfinite(found.nll) or found.standard_error == 0:
-        return f"{found.nll:.4f}"
-    return f"{found.nll:.4f} ({found.above:+.4f} ± {found.standard_error:.4f})"
-
-
-def comparison_json(result: Comparison) -> dict[str, Any]:
-    """Return the same as plain numbers."""
-    rows = [
-        {
-            "method": row.method,
-            "temperature": row.temperature,
-            "seconds": row.seconds,
-            "changed": row.changed,
-            "cv": None if row.cv is None else row.cv._asdict(),
-            "metrics": None if row.metrics is None else plain(row.metrics),
-            **plain({name: getattr(row, name) for name in ("referral_area", "above_best")}),
-            "notes": list(row.notes),
-            "failure": row.failure or None,
-        }
-        for row in result.rows
-    ]
-    return {
-        "rows": rows,
-        "recommended": result.recommended,
-        "reason": result.reason,
-        "selected_by": result.selected_by,
-        "n_folds": result.n_folds,
-        "confidence_set": None if result.confidence_set is None else list(result.confidence_set),
-    }
+def for_readers(method: str) -> str:
+    """Return the name of a method for readers; in JSON a classifier without a map is "none"."""
+    return "uncalibrated" if method == "none" else method
 
 
 def number(value: float | Estimate, digits: int = 4) -> str:
@@ -208,6 +134,11 @@ def with_p(value: float | Estimate) -> str:
     """Write a calibration error with its p-value."""
     p = f" ({value.p_value:.2g})" if isinstance(value, Estimate) and value.chance is not None else ""
     return f"{alone(value)}{p}"
+
+
+def p_of(value: float | Estimate) -> str:
+    """Write the p-value of a calibration error; nothing for what is none."""
+    return f"{value.p_value:.2g}" if isinstance(value, Estimate) and value.p_value is not None else ""
 
 
 def by_chance(value: float | Estimate) -> str:
@@ -239,14 +170,27 @@ def print_json(content: dict[str, Any]) -> None:
     if context is not None and COLUMNS in context.meta:
         content = {**content, "columns": context.meta[COLUMNS]}
 
-    def finite(value: Any) -> Any:
+    with unwritable():
+        out.file.write(json.dumps(valid(content), indent=2) + "\n")
+
+
+def valid(content: dict[str, Any]) -> dict[str, Any]:
+    """Return what JSON can hold: numbers that are not finite are null, and listed by their places (RFC 6901).
+
+    >>> valid({"rows": [{"nll": float("inf")}, {"nll": 0.5}]})
+    {'rows': [{'nll': None}, {'nll': 0.5}], 'non_finite': {'/rows/0/nll': 'infinity'}}
+    """
+    found: dict[str, str] = {}
+
+    def finite(value: Any, place: str) -> Any:
         if isinstance(value, dict):
-            return {k: finite(v) for k, v in value.items()}
+            return {k: finite(v, f"{place}/{str(k).replace('~', '~0').replace('/', '~1')}") for k, v in value.items()}
         if isinstance(value, list | tuple):
-            return [finite(v) for v in value]
-        if isinstance(value, float) and not np.isfinite(value):
-            return str(value)  # JSON has no infinity
+            return [finite(v, f"{place}/{i}") for i, v in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            found[place] = "nan" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+            return None
         return value
 
-    with unwritable():
-        out.file.write(json.dumps(finite(content), indent=2) + "\n")
+    plain_content: dict[str, Any] = finite(content, "")
+    return {**plain_content, NON_FINITE: found} if found else plain_content

@@ -104,7 +104,7 @@ def metered(what: str, unit: str, total: int | None = None) -> Iterator[Meter]:
 def _show_bar(meter: Meter, ended: threading.Event, verbose: bool) -> None:
     if ended.wait(FIRST_LINE):
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), Times(meter))
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(12), Times(meter))
     with Progress(*columns, console=err, transient=not verbose) as bar:
         task = bar.add_task(meter.what, total=meter.total)
         while not ended.wait(0.1):
@@ -137,12 +137,12 @@ def unit_of(source: object) -> str:
 @contextmanager
 def counted_methods(total: int) -> Iterator[Callable[[str], None]]:
     """Show progress; call what is returned with the name of each method before it begins."""
-    with metered("fitting", "methods", total) as meter:
+    with metered("methods", "methods", total) as meter:
         begun = 0
 
         def tick(method: str) -> None:
             nonlocal begun
-            meter.what, meter.done = f"fitting, cross-validating and evaluating {method}", begun
+            meter.what, meter.done = f"method {method}", begun
             begun += 1
 
         yield tick

@@ -25,7 +25,7 @@ from attemper.cli.options import (
     val_argument,
     with_val,
 )
-from attemper.cli.output import out, print_json
+from attemper.cli.output import compact, out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.values import check_noise
 from attemper.data.layout import check_independent
@@ -44,8 +44,8 @@ from attemper.errors import InputError
 from attemper.io import InputSpec
 from attemper.metrics import Estimate
 
-# Few labels fit these, and more would be missing where the threshold is chosen: benchmarks/certificates.py shares.
-FEW_LABELS = ("ts", "ats", "bayes", "ets", "structured")
+# The part of VAL that fits the map; what it takes is missing where the threshold is chosen: benchmarks/certificates.py.
+FIT_SHARE, FIT_SHARE_FEW = 0.5, 0.2
 
 
 @cli.command(section="Decide and monitor")
@@ -90,8 +90,8 @@ FEW_LABELS = ("ts", "ats", "bayes", "ets", "structured")
 @click.option(
     "--fit-share",
     type=float,
-    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: 0.2 for "
-    f"{', '.join(FEW_LABELS)}; 0.5 for other methods]",
+    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: "
+    f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
 )
 @click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
 @click.option(
@@ -161,7 +161,7 @@ def refer(
     if noisy and (map_file or not METHODS[method].knows_noise):
         raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
     fraction("guarantee_level", guarantee_level)
-    share = fraction("fit_share", fit_share or (0.2 if method in FEW_LABELS else 0.5), such_as="0.5")
+    share = fraction("fit_share", fit_share or default_share(method), such_as="0.5")
     fitted = Fitted.load(map_file) if map_file else None
     if fitted is not None:
         if max_miss is None:
@@ -227,6 +227,11 @@ def refer(
     for path in (output, save_map):
         if path is not None:
             out.print(f"wrote {path}")
+
+
+def default_share(method: str) -> float:
+    """Return the part of VAL that fits the map of this method."""
+    return FIT_SHARE_FEW if METHODS[method].needs_few_labels else FIT_SHARE
 
 
 def check_options(map_file: str | None, max_miss: str | None) -> None:
@@ -348,17 +353,15 @@ def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) 
     if found.cost is not None:
         c = found.cost
         say(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
-    out.print(table(found.by_class, "true class", "missed, of all", interval))
+    out.print(table(found.by_class, "true class", "missed of all", interval))
     if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
-        out.print(table(found.by_predicted, "predicted as", f"missed, of {found.miss_rate_of}", interval))
+        out.print(table(found.by_predicted, "predicted as", f"missed of {found.miss_rate_of}", interval))
 
 
 def table(rows: Sequence[ClassOutcome], first: str, rate: str, interval: float) -> Table:
     """Show what became of each class."""
-    made = Table()
-    made.add_column(first)
-    for title in ("samples", "referred", "errors caught", "errors missed", f"{rate} ({interval:.0%} interval)"):
-        made.add_column(title, justify="right")
+    caption = f"caught, missed: errors that are referred, and that are not; {rate}: with {interval:.0%} intervals."
+    made = compact(first, "samples", "referred", "caught", "missed", rate, caption=caption)
     for row in rows:
         if row.n == 0:
             made.add_row(Text(row.name), "0", "", "", "", "no samples")

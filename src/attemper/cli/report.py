@@ -29,9 +29,15 @@ from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import counted_methods
 from attemper.cli.values import check_noise, method_names
 from attemper.cli.verbosity import say
+from attemper.comparison import CrossValidated
 from attemper.io import InputSpec, ScoreFiles
 
 IMAGE_IDS = "image_id"
+# What --json prints of the data of the page, in addition to the rows.
+PRINTED = (
+    *("title", "n_val", "n_test", "n_classes", "confidence_level", "recommended", "reason", "n_folds"),
+    *("confidence_set", "sentences", "provenance"),
+)
 
 
 @cli.command(section="Evaluate")
@@ -117,7 +123,10 @@ def report(
             tick=tick,
         )
     if as_json:
-        print_json({"output": output, "bytes": local(output).stat().st_size, **summary})
+        size = local(output).stat().st_size
+        print_json(
+            {"output": output, "bytes": size, **{name: summary[name] for name in PRINTED}, "rows": rows_of(summary)}
+        )
         return
     for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
         say(sentence)
@@ -127,3 +136,30 @@ def report(
 def image_names(test: ScoreFiles, given: str | None) -> Sequence[Any] | None:
     """Read which image each test sample is."""
     return test.names(IMAGE_IDS) if given is None else ids_of(test, "--image-ids", given)
+
+
+def rows_of(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of the page in the words of `attemper compare --json`."""
+
+    def estimate(found: Sequence[float] | None, **more: Any) -> dict[str, Any] | None:
+        return None if found is None else dict(zip(("value", "low", "high"), [*found, None, None])) | more
+
+    rows = []
+    for row in summary["rows"]:
+        reasons = {name: {"note": note} for name, note in row["reasons"].items()}
+        chance = {} if row["chance"] is None else {"ece": dict(zip(("chance", "p_value"), row["chance"]))}
+        metrics = row["metrics"] and {
+            name: estimate(found, **chance.get(name, {}), **reasons.get(name, {}))
+            for name, found in row["metrics"].items()
+        }
+        rows.append(
+            {
+                **{name: row[name] for name in ("method", "temperature", "changed", "notes")},
+                "cv": row["cv"] and dict(zip(CrossValidated._fields, row["cv"])),
+                "metrics": metrics,
+                "referral_area": estimate(row["area"], **reasons.get("area", {})),
+                "above_best": estimate(row["above_best"]),
+                "failure": row["failure"] or None,
+            }
+        )
+    return rows

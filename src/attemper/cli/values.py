@@ -58,7 +58,16 @@ def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, 
 
 def method_names(methods: str | None) -> list[str] | None:
     """Read a list of methods; None: all of them."""
-    return None if methods is None else [name.strip() for name in methods.split(",")]
+    return None if methods is None else names_listed(methods)
+
+
+def names_listed(text: str) -> list[str]:
+    """Read names with commas between.
+
+    >>> names_listed("ts, bayes")
+    ['ts', 'bayes']
+    """
+    return [name.strip() for name in text.split(",")]
 
 
 def class_names(given: str | None) -> list[str] | None:
@@ -66,7 +75,7 @@ def class_names(given: str | None) -> list[str] | None:
     if given is None:
         return None
     if "," in given:
-        return [name.strip() for name in given.split(",")]
+        return names_listed(given)
     try:
         lines = read_lines(as_path(given))
     except FileError as error:

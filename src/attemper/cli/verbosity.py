@@ -59,3 +59,9 @@ def detail(text: str) -> None:
     """Print on stderr what only --verbose asks for."""
     if verbosity() > 0:
         err.print(text)
+
+
+def warning(text: str) -> None:
+    """Print a warning on stderr, unless -qq asks for none."""
+    if verbosity() > -2:
+        err.print(f"warning: {text}")

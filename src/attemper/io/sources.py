@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,16 @@ _READERS: dict[str, Callable[[InputFile, InputSpec, InputFile | None], Reader]] 
     ".parquet": ParquetReader,
     ".safetensors": read_safetensors,
 }
+
+
+class Taken(NamedTuple):
+    """Rows of a file that count, not yet checked, and how errors name them."""
+
+    values: NDArray[Any]
+    labels: NDArray[Any] | None
+    classes: Any  # names to look the labels up in; None: they are column numbers
+    weights: NDArray[Any] | None
+    name: RowName
 
 
 @dataclass(frozen=True)
@@ -214,59 +224,67 @@ class ScoreFiles:
     @np.errstate(all="ignore")
     def _scores(self, reader: Reader, block: Block, first_row: int) -> Scores | None:
         """Validate the rows of a block that count; None where none does."""
-
-        def name(i: int) -> str:
-            return position_name(None, reader.length)(first_row + int(i if rows is None else rows[i]))
-
-        spec, rows = self.spec, None
+        spec = self.spec
         if reader.axis is not None:
             return self._images(reader, block, first_row)
         try:
-            labels = classes = None
-            if block.labels is not None and block.labels.ndim == 2:  # soft
-                labels = block.labels
-            elif block.labels is not None:
-                labels, classes = names_or_numbers(
-                    block.labels,
-                    name,
-                    classes=spec.class_names,
-                    labels_are=spec.labels_are,
-                    pos_label=spec.pos_label,
-                    columns=reader.columns,
-                    one_column=self.one_column,
-                )
-            values, weights, rows = block.values, block.weights, self._rows(block, labels)
-            if spec.pos_label is not None and labels is not None and labels.ndim == 1 and classes is None:
-                labels, classes = by_positive(labels, spec.pos_label)
-            if rows is not None:
-                if not len(rows):
-                    return None
-                values = values[rows]
-                labels, weights = (None if a is None else a[rows] for a in (labels, weights))
-            if labels is not None and classes is not None:
-                reject_numbers(labels, name, classes, spec.labels_are)
+            taken = self.taken(reader, block, first_row)
+            if taken is None:
+                return None
             # One piece may have weights that are all zero, though a data set may not.
-            weightless = weights is not None and not weights.any()
+            weightless = taken.weights is not None and not taken.weights.any()
             more: dict[str, Any] = {
-                "sample_weight": None if weightless else weights,
-                "classes": classes,
-                "name": name,
+                "sample_weight": None if weightless else taken.weights,
+                "classes": taken.classes,
+                "name": taken.name,
             }
-            if self.order is not None and reader.columns is not None:
-                values = np.ascontiguousarray(values[:, self.order])  # sums are then rounded as those of an array
-            if spec.columns is not None:
-                if reader.columns is None:  # a table has taken them
-                    values = values[:, [int(column) for column in spec.columns]]
-                labels = self._among_options(labels, name) if len(spec.columns) > 1 else labels
             if spec.probs:
-                scores = Scores.from_probs(values, labels, zeros_as=spec.zeros_as, **more)
+                scores = Scores.from_probs(taken.values, taken.labels, zeros_as=spec.zeros_as, **more)
             else:
-                scores = Scores.from_logits(values, labels, **more)
+                scores = Scores.from_logits(taken.values, taken.labels, **more)
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
         named = scores.classes if spec.classes is None else spec.classes
         scores = replace(scores, columns=self.columns, classes=named)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
+
+    def taken(self, reader: Reader, block: Block, first_row: int) -> Taken | None:
+        """Return the rows of a block that count, the columns in the order of the classes; None where none counts."""
+
+        def name(i: int) -> str:
+            return position_name(None, reader.length)(first_row + int(i if rows is None else rows[i]))
+
+        spec, rows = self.spec, None
+        labels = classes = None
+        if block.labels is not None and block.labels.ndim == 2:  # soft
+            labels = block.labels
+        elif block.labels is not None:
+            labels, classes = names_or_numbers(
+                block.labels,
+                name,
+                classes=spec.class_names,
+                labels_are=spec.labels_are,
+                pos_label=spec.pos_label,
+                columns=reader.columns,
+                one_column=self.one_column,
+            )
+        values, weights, rows = block.values, block.weights, self._rows(block, labels)
+        if spec.pos_label is not None and labels is not None and labels.ndim == 1 and classes is None:
+            labels, classes = by_positive(labels, spec.pos_label)
+        if rows is not None:
+            if not len(rows):
+                return None
+            values = values[rows]
+            labels, weights = (None if a is None else a[rows] for a in (labels, weights))
+        if labels is not None and classes is not None:
+            reject_numbers(labels, name, classes, spec.labels_are)
+        if self.order is not None and reader.columns is not None:
+            values = np.ascontiguousarray(values[:, self.order])  # sums are then rounded as those of an array
+        if spec.columns is not None:
+            if reader.columns is None:  # a table has taken them
+                values = values[:, [int(column) for column in spec.columns]]
+            labels = self._among_options(labels, name) if len(spec.columns) > 1 else labels
+        return Taken(values, labels, classes, weights, name)
 
     def _images(self, reader: Reader, block: Block, first_image: int) -> Scores | None:
         """Validate the pixels of some images that count; None where none does."""

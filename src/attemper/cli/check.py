@@ -1,0 +1,291 @@
+"""`attemper check`: what a file of scores holds, and what is odd about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+from click.core import ParameterSource
+from scipy.optimize import linear_sum_assignment
+
+from attemper.cli.commands import cli
+from attemper.cli.inputs import read_files
+from attemper.cli.options import SPEC_OPTIONS, files_argument, reading
+from attemper.cli.output import compact, out, print_json
+from attemper.cli.progress import shown_progress
+from attemper.data.plausibility import warn_of_chance
+from attemper.errors import AttemperError, collected_warnings
+from attemper.io import InputSpec, ScoreFiles
+from attemper.io.survey import Survey
+
+CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
+MOST_LISTED = 12  # classes
+FEW = 100  # samples below which even one temperature is uncertain
+REPEATED = 0.01  # share of repeated rows that is worth a warning
+BETTER, HALF = 0.2, 0.5  # accuracy that another reading of the labels must gain, and reach
+
+
+class Finding(NamedTuple):
+    """Something about a file that is worth knowing; an error is what other commands refuse."""
+
+    level: str  # note, warning, error
+    code: str
+    message: str
+
+
+@cli.command(section="First steps")
+@files_argument
+@reading()
+def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
+    """Look at files of logits or probabilities: what they hold, and what is odd about it.
+
+    Shape and type, whether the numbers look like logits or probabilities, accuracy, class counts, repeated rows,
+    constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than by chance. The
+    files are read in pieces, and nothing is written. For maps, sketches, policies and models use `attemper inspect`.
+
+    Exit code 0: nothing odd; 1: a warning; 2: an error, which other commands would report too.
+
+    \b
+    attemper check val.npz
+    attemper check 'shards/*.parquet' --labels-key target
+    attemper check probs.csv --probs --json
+    """  # noqa: D301 (click wants the control character)
+    files = opened(inputs, spec)
+    with shown_progress("checking") as progress:
+        survey = Survey.of(files, progress)
+    names = list(files.spec.class_names or files.columns or map(str, range(survey.n_classes)))
+    findings = sorted(findings_of(survey, files.spec), key=lambda found: -CODES[found.level])
+    code = max((CODES[found.level] for found in findings), default=0)
+    following = next_command(inputs, survey, files.spec, code)
+    if as_json:
+        print_json(as_dict(inputs, survey, files.spec, findings) | {"next": following, "exit_code": code})
+    else:
+        print_survey(inputs, survey, files.spec, names)
+        for found in findings:
+            out.print(f"{found.level}: {found.message}")
+        if not findings:
+            out.print("nothing odd was found")
+        if following:
+            out.print(f"next: {following}")
+    return code
+
+
+def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
+    """Open the files; without labels where there are none and no option names them."""
+    try:
+        return read_files(inputs, spec)
+    except AttemperError as error:
+        if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
+            raise
+        try:
+            return read_files(inputs, spec.updated(need_labels=False))
+        except AttemperError:
+            raise error from None
+
+
+def findings_of(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+    """Report what is odd: first about the numbers, then about the labels."""
+    if s.n == 0:
+        yield Finding("error", "no_rows", "no row counts; there is nothing to fit")
+        return
+    yield from of_numbers(s, spec)
+    if s.label_problem:
+        yield Finding("error", "labels_unreadable", s.label_problem)
+    elif s.labelled:
+        yield from of_labels(s, spec)
+    else:
+        yield Finding("note", "no_labels", "there are no labels: a map can be applied, but not fitted or evaluated")
+
+
+def of_numbers(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+    """Report what is odd about the numbers themselves."""
+    if s.n_nan or s.n_infinite:
+        where = f"the first in row {s.first_bad}"
+        yield Finding("error", "not_finite", f"{s.n_nan} NaN and {s.n_infinite} +inf among the numbers, {where}")
+    if s.n_empty:
+        yield Finding("error", "empty_rows", f"{s.n_empty} rows have nothing but masks (-inf)")
+    if spec.probs and s.kind != "probabilities":
+        sums = f"rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are {s.low:.4g} to {s.high:.4g}"
+        fix = (
+            "if these are logits, leave out --probs" if s.kind != "shares" else "divide counts by the sum of their row"
+        )
+        yield Finding("error", "not_probabilities", f"read as probabilities, but {sums}; {fix}")
+    if not spec.probs and s.kind == "probabilities":
+        text = "the numbers look like probabilities (each row sums to 1), but are read as logits; use --probs"
+        yield Finding("warning", "looks_like_probabilities", text)
+    if not spec.probs and s.kind == "shares":
+        text = (
+            "all numbers are between 0 and 1, but rows do not sum to 1: scores of independent labels, or of one class?"
+        )
+        yield Finding("warning", "looks_like_shares", text)
+    if spec.probs and s.n_zero:
+        level = "note" if spec.zeros_as is not None else "warning"
+        text = f"{s.n_zero} probabilities are exactly 0; use --zeros-as, such as 1e-8, unless they are impossible"
+        yield Finding(level, "zeros", text)
+    if s.n_masked and not spec.probs:
+        yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
+    repeated = s.rows.repeated()
+    if repeated:
+        level = "warning" if repeated >= REPEATED * s.n else "note"
+        about = "" if s.rows.exact else "about "
+        text = f"{about}{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
+        yield Finding(level, "repeated_rows", text)
+    if len(s.constant_columns):
+        which = ", ".join(map(str, s.constant_columns[:MOST_LISTED].tolist()))
+        text = f"{len(s.constant_columns)} columns hold one number alone: {which}; is each column a class?"
+        yield Finding("warning", "constant_columns", text)
+    if s.n < FEW:
+        yield Finding("note", "few_samples", f"{s.n} samples: enough for one temperature at most, with a wide interval")
+
+
+def of_labels(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+    """Report what is odd about the labels."""
+    shifted = max((-1, 1), key=lambda shift: s.agreeing[shift])
+    now, then = (s.agreeing[shift] / s.labelled for shift in (0, shifted))
+    one_based = s.label_low == 1 and s.label_high == s.n_classes
+    off_by_one = one_based or (then > now + BETTER and then > HALF)
+    if off_by_one:
+        at = f"accuracy is {now:.1%}, and {then:.1%} with {shifted:+d} added to the labels"
+        ranges = f"labels are {s.label_low:g} to {s.label_high:g} for the columns 0 to {s.n_classes - 1}"
+        text = f"labels seem to be off by one: {ranges}; {at}"
+        yield Finding("error" if s.n_outside else "warning", "off_by_one", text)
+    elif s.n_outside:
+        row, label = s.first_outside or (0, "")
+        shown = "none of the classes" if spec.class_names else f"{label}; columns are 0 to {s.n_classes - 1}"
+        text = f"{s.n_outside} labels are no column: the first in row {row} is {shown}"
+        yield Finding("error", "labels_outside", f"{text}. Use --ignore-index for labels that do not count.")
+    if s.n_impossible:
+        what = "the probability 0; use --zeros-as" if spec.probs else "a masked class (-inf)"
+        level = "note" if spec.probs and spec.zeros_as is not None else "error"
+        yield Finding(level, "impossible_labels", f"{s.n_impossible} labels have {what}")
+    inside = int(s.counts.sum())
+    if inside and not off_by_one:
+        yield from of_agreement(s, inside)
+    missing = np.flatnonzero(s.counts == 0)
+    if inside and len(missing):
+        which = ", ".join(map(str, missing[:MOST_LISTED].tolist())) + (", …" if len(missing) > MOST_LISTED else "")
+        yield Finding("note", "classes_without_samples", f"{len(missing)} classes have no samples: {which}")
+
+
+def of_agreement(s: Survey, inside: int) -> Iterator[Finding]:
+    """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
+    correct = s.agreeing[0] / inside
+    if s.agreeing[0] == s.labelled and s.labelled >= FEW:
+        text = "every label is the arg max of its row: are the labels the predictions, or these the training samples?"
+        yield Finding("warning", "all_correct", text)
+    with collected_warnings() as found:
+        warn_of_chance(correct, s.counts.astype(float), s.predicted.astype(float), inside)
+    if s.confusion is not None:
+        labels, columns = linear_sum_assignment(s.confusion, maximize=True)
+        best = float(s.confusion[labels, columns].sum() / inside)
+        if found and best > correct + BETTER:
+            which = ", ".join(f"{k}→{c}" for k, c in zip(labels[:MOST_LISTED], columns[:MOST_LISTED]) if k != c)
+            text = f"with the columns in another order accuracy would be {best:.1%} (label→column {which})"
+            yield Finding("warning", "columns_permuted", text)
+    for warning in found:
+        yield Finding("warning", "chance_accuracy", str(warning))
+
+
+def next_command(inputs: Sequence[str], s: Survey, spec: InputSpec, code: int) -> str | None:
+    """Recommend what to run next, with the options of reading that were given; None where something is to be fixed."""
+    if code == CODES["error"]:
+        return None
+    context = click.get_current_context()
+    given = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in SPEC_OPTIONS and source is ParameterSource.COMMANDLINE:
+            value = context.params[parameter.name]
+            flag = next(name for name in parameter.opts if name.startswith("--"))
+            values = value if isinstance(value, tuple) else (value,)
+            given += [flag] if value is True else [part for each in values for part in (flag, quoted(str(each)))]
+    if not spec.probs and s.kind == "probabilities":
+        given.append("--probs")
+    files = " ".join(map(quoted, inputs))
+    if not s.labelled:
+        return " ".join(["attemper apply MAP", files, *given, "-o probabilities.npz"])
+    return " ".join(["attemper fit", files, *given])
+
+
+def quoted(text: str) -> str:
+    """Quote for the shell where needed.
+
+    >>> quoted("val.npz"), quoted("shards/*.npz")
+    ('val.npz', "'shards/*.npz'")
+    """
+    return shlex.quote(text)
+
+
+def print_survey(inputs: Sequence[str], s: Survey, spec: InputSpec, names: Sequence[str]) -> None:
+    """Print what the files hold."""
+    read_as = "probabilities" if spec.probs else "logits"
+    out.print(f"{', '.join(inputs)}: {s.n} samples, {s.n_classes} classes, {s.dtype}, read as {read_as}")
+    if s.n == 0:
+        return
+    out.print(
+        f"  numbers {s.low:.4g} to {s.high:.4g}, rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}: {SHOWN[s.kind]}"
+    )
+    if not s.labelled:
+        return
+    seen = int((s.counts > 0).sum())
+    out.print(
+        f"  labels {s.label_low:g} to {s.label_high:g}, {seen} of {s.n_classes} classes; accuracy {s.accuracy:.4f}"
+    )
+    table = compact("class", "samples", "share", "predicted")
+    order = np.argsort(-s.counts, kind="stable")
+    shown = range(s.n_classes) if s.n_classes <= MOST_LISTED else order[: MOST_LISTED // 2]
+    for k in shown:
+        table.add_row(names[k], f"{s.counts[k]}", f"{s.counts[k] / s.labelled:.1%}", f"{s.predicted[k]}")
+    if s.n_classes > MOST_LISTED:
+        rest = order[MOST_LISTED // 2 :]
+        count = int(s.counts[rest].sum())
+        label = f"{len(rest)} others, {s.counts[rest].min()} to {s.counts[rest].max()} each"
+        table.add_row(label, f"{count}", f"{count / s.labelled:.1%}", f"{s.predicted[rest].sum()}")
+    out.print(table)
+
+
+SHOWN = {
+    "probabilities": "they look like probabilities",
+    "log-probabilities": "they look like log-probabilities, which are logits",
+    "shares": "they look like neither logits nor probabilities of one label",
+    "logits": "they look like logits",
+}
+
+
+def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the same as plain values."""
+    labels = None
+    if s.labelled:
+        labels = {
+            "low": s.label_low if np.isfinite(s.label_low) else None,
+            "high": s.label_high if np.isfinite(s.label_high) else None,
+            "n_outside": s.n_outside,
+            "counts": s.counts.tolist(),
+            "predicted": s.predicted.tolist(),
+            "without_samples": np.flatnonzero(s.counts == 0).tolist(),
+        }
+    return {
+        "files": list(inputs),
+        "input": spec.input,
+        "looks_like": s.kind,
+        "n_samples": s.n,
+        "n_classes": s.n_classes,
+        "dtype": s.dtype or None,
+        "numbers": {
+            "low": s.low if np.isfinite(s.low) else None,
+            "high": s.high if np.isfinite(s.high) else None,
+            "sums": [s.lowest_sum, s.highest_sum] if np.isfinite(s.lowest_sum) else None,
+            "n_nan": s.n_nan,
+            "n_infinite": s.n_infinite,
+            "n_masked": s.n_masked,
+            "n_zero": s.n_zero,
+            "constant_columns": s.constant_columns.tolist(),
+        },
+        "repeated_rows": {"n": s.rows.repeated(), "exact": s.rows.exact},
+        "labels": labels,
+        "accuracy": s.accuracy,
+        "findings": [found._asdict() for found in findings],
+    }

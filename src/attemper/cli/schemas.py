@@ -1,0 +1,292 @@
+"""JSON Schemas of what commands print with `--json`; `attemper schema COMMAND` prints them.
+
+One word for one thing: ``n_samples`` and ``n_classes`` are sizes, ``method`` is a method of `attemper methods`, or
+"none" for the classifier without a map, ``map`` is the path of a map, ``output`` the path of what was written. An
+estimate has ``value``, ``low`` and ``high``, and ``note`` where it has no interval.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+NUMBER: Schema = {"type": "number"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+TEXT: Schema = {"type": "string"}
+BOOLEAN: Schema = {"type": "boolean"}
+ANY: Schema = {}
+
+
+def either(schema: Schema) -> Schema:
+    """Return the schema of something that may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def listed(schema: Schema, size: int | None = None) -> Schema:
+    """Return the schema of an array."""
+    return {"type": "array", "items": schema} | ({} if size is None else {"minItems": size, "maxItems": size})
+
+
+def mapped(schema: Schema, about: str = "") -> Schema:
+    """Return the schema of an object with any keys."""
+    return {"type": "object", "additionalProperties": schema} | ({"description": about} if about else {})
+
+
+def record(optional: Any = None, more: Any = False, **required: Schema) -> Schema:
+    """Return the schema of an object: what is always there, and what may be there."""
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": more,
+    }
+
+
+def described(schema: Schema, text: str) -> Schema:
+    """Add a description."""
+    return {**schema, "description": text}
+
+
+METHOD = described(TEXT, 'a method of `attemper methods`, or "none": the classifier without a map')
+ESTIMATE = record(
+    value=described(either(NUMBER), "null where it is not finite: see non_finite"),
+    low=either(NUMBER),
+    high=either(NUMBER),
+    optional={
+        "chance": described(NUMBER, "mean of the value under perfect calibration"),
+        "p_value": described(SHARE, "share of draws of perfect calibration that reach the value"),
+        "note": described(TEXT, "why there is no interval"),
+    },
+)
+METRICS = mapped(ESTIMATE, "by the names of attemper.metrics.evaluate")
+FAIL_IF = listed(
+    record(
+        condition=TEXT,
+        method=either(METHOD),
+        figure=TEXT,
+        part={"enum": ["value", "low", "high", "chance", "p_value"]},
+        bound=NUMBER,
+        value=either(NUMBER),
+        passed=described(either(BOOLEAN), "null: there is no such figure, for this reason"),
+        reason=either(TEXT),
+    )
+)
+# What every command may add.
+EVERYWHERE = {
+    "columns": mapped(listed(TEXT), "columns of tables that were taken as logits, by file"),
+    "non_finite": mapped(
+        {"enum": ["infinity", "-infinity", "nan"]},
+        "numbers that JSON cannot hold: they are null, and listed here by their places (JSON pointers, RFC 6901)",
+    ),
+}
+SIZES = {"n_samples": COUNT, "n_classes": COUNT}
+ROW = record(
+    method=METHOD,
+    temperature=either(NUMBER),
+    seconds=NUMBER,
+    changed=described(SHARE, "of the predictions that differ from the classifier's"),
+    cv=described(
+        either(record(nll=either(NUMBER), above=either(NUMBER), standard_error=either(NUMBER))),
+        "on held-out validation samples; above: the recommended method's",
+    ),
+    metrics=either(METRICS),
+    referral_area=either(ESTIMATE),
+    above_best=either(ESTIMATE),
+    notes=listed(TEXT),
+    failure=described(either(TEXT), "why there are no figures"),
+)
+COMPARISON = {
+    "rows": listed(ROW),
+    "recommended": METHOD,
+    "reason": TEXT,
+    "selected_by": {"enum": ["default", "cross-validation"]},
+    "n_folds": COUNT,
+    "confidence_set": either(listed(METHOD)),
+}
+# What `summary` of a calibrator returns: the parameters that it found, which differ from method to method.
+FIT = {
+    "method": METHOD,
+    **SIZES,
+    "nll": either(NUMBER),
+    "converged": BOOLEAN,
+    "message": TEXT,
+}
+OUTCOME = {
+    "name": TEXT,
+    "n": NUMBER,
+    "referred": NUMBER,
+    "caught": NUMBER,
+    "missed": NUMBER,
+    "decided": NUMBER,
+    "errors": NUMBER,
+    "miss_rate": either(ESTIMATE),
+}
+POLICY = {
+    "threshold": either({"anyOf": [NUMBER, listed(either(NUMBER))]}),
+    "rationale": TEXT,
+    **SIZES,
+    "guarantee": either(
+        record(
+            bound={"anyOf": [NUMBER, listed(NUMBER)]},
+            confidence_level=SHARE,
+            miss_rate_of={"enum": ["decided", "all"]},
+            by_class=either(TEXT),
+        )
+    ),
+    "reached": BOOLEAN,
+    "notes": listed(TEXT),
+    "classes": either(listed(ANY)),
+    "cost_refer": either(NUMBER),
+    "cost_miss": either({"anyOf": [NUMBER, listed(NUMBER)]}),
+    "predict": {"enum": ["most_probable", "least_cost"]},
+}
+FILES = listed(record(name=TEXT, bytes=either(COUNT), sha256=either(TEXT), optional={"role": TEXT}))
+SKETCH = {**SIZES, "bytes": COUNT, "output": TEXT}
+DRIFT = {
+    "test": {"enum": ["drift test", "exchangeability test"]},
+    "alarm": BOOLEAN,
+    "alarm_at": either(COUNT),
+    "p_value": SHARE,
+    "e_value": either(NUMBER),
+    "n_samples": COUNT,
+    "new_samples": COUNT,
+    "alpha": SHARE,
+    "message": TEXT,
+    "state": either(TEXT),
+}
+OF_DRIFT = {
+    "tolerance": NUMBER,
+    "requested_tolerance": NUMBER,
+    "tolerated_points": either(listed(NUMBER, 2)),
+    "factor": either(NUMBER),
+    "temperature": either(NUMBER),
+    "since": either(COUNT),
+    "n_reference": COUNT,
+}
+INSPECTED = {"file": TEXT, "sha256": TEXT, "bytes": COUNT, "kind": TEXT}
+CHECKED = {
+    "files": listed(TEXT),
+    "input": {"enum": ["logits", "probs"]},
+    "looks_like": {"enum": ["logits", "probabilities", "log-probabilities", "shares"]},
+    **SIZES,
+    "dtype": either(TEXT),
+    "numbers": record(
+        low=either(NUMBER),
+        high=either(NUMBER),
+        sums=either(listed(NUMBER, 2)),
+        n_nan=COUNT,
+        n_infinite=COUNT,
+        n_masked=COUNT,
+        n_zero=COUNT,
+        constant_columns=listed(COUNT),
+    ),
+    "repeated_rows": record(n=COUNT, exact=BOOLEAN),
+    "labels": either(
+        record(
+            low=either(NUMBER),
+            high=either(NUMBER),
+            n_outside=COUNT,
+            counts=listed(COUNT),
+            predicted=listed(COUNT),
+            without_samples=listed(COUNT),
+        )
+    ),
+    "accuracy": either(SHARE),
+    "findings": listed(record(level={"enum": ["note", "warning", "error"]}, code=TEXT, message=TEXT)),
+    "next": described(either(TEXT), "the command to run next"),
+    "exit_code": {"enum": [0, 1, 2]},
+}
+METHODS = record(
+    **{"class": TEXT},
+    title=TEXT,
+    does=TEXT,
+    parameters=ANY,
+    needs={"enum": ["rows", "a sketch"]},
+    knows_noise=BOOLEAN,
+    keeps_arg_max=BOOLEAN,
+    package=TEXT,
+)
+
+SCHEMAS: dict[str, Schema] = {
+    "apply": record(n_samples=COUNT, output=TEXT),
+    "check": record(**CHECKED),
+    "compare": record(**COMPARISON, optional={"fail_if": FAIL_IF}),
+    "demo": record(**COMPARISON, folder=TEXT, files=listed(TEXT)),
+    "drift": record(**DRIFT, optional={**OF_DRIFT, "fail_if": FAIL_IF}),
+    "evaluate": record(
+        **SIZES,
+        confidence_level=SHARE,
+        rows=listed(record(method=METHOD, map=either(TEXT), metrics=METRICS)),
+        optional={"fail_if": FAIL_IF},
+    ),
+    "export": record(
+        output=TEXT,
+        how={"enum": ["alone", "folded", "inserted"]},
+        logits=TEXT,
+        tensor=TEXT,
+        output_kind={"enum": ["probs", "log_probs", "logits"]},
+        largest_difference=either(NUMBER),
+        not_run=either(TEXT),
+        notes=listed(TEXT),
+        external_files=listed(TEXT),
+    ),
+    "fit": record(
+        **FIT,
+        n_shards=COUNT,
+        nll_none=described(either(NUMBER), "validation NLL of the classifier without a map"),
+        log_t_error=either(NUMBER),
+        objective_gap=either(NUMBER),
+        gradient_norm=either(NUMBER),
+        output=TEXT,
+        optional={"temperature": either(NUMBER)},
+        more=True,
+    ),
+    "inspect": record(**INSPECTED, more=True),
+    "merge": record(**SKETCH),
+    "methods": mapped(METHODS),
+    "refer": record(
+        method=METHOD,
+        n_fitted=COUNT,
+        n_chosen=COUNT,
+        policy=record(**POLICY),
+        test=record(
+            **OUTCOME,
+            referred_share=ESTIMATE,
+            miss_rate_of={"enum": ["decided", "all"]},
+            by_class=listed(record(**OUTCOME)),
+            by_predicted=listed(record(**OUTCOME)),
+            cost=either(ESTIMATE),
+        ),
+        output=either(TEXT),
+        map=either(TEXT),
+    ),
+    "report": record(
+        output=TEXT,
+        bytes=COUNT,
+        title=TEXT,
+        n_val=COUNT,
+        n_test=COUNT,
+        n_classes=COUNT,
+        confidence_level=SHARE,
+        recommended=METHOD,
+        reason=TEXT,
+        n_folds=COUNT,
+        confidence_set=either(listed(METHOD)),
+        rows=listed({**ROW, "required": [name for name in ROW["required"] if name != "seconds"]}),
+        sentences=mapped(listed(TEXT)),
+        provenance=record(files=FILES, versions=mapped(TEXT), more=True),
+    ),
+    "schema": described({"type": "object"}, "a JSON Schema"),
+    "sketch": record(**SKETCH, n_shards=COUNT),
+}
+
+
+def schema_of(command: str) -> Schema:
+    """Return the JSON Schema of what a command prints with `--json`."""
+    schema = {"$schema": DRAFT, "title": f"attemper {command} --json", **SCHEMAS[command]}
+    if "properties" in schema:
+        schema["properties"] = {**schema["properties"], **EVERYWHERE}
+    return schema

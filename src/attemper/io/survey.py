@@ -1,0 +1,277 @@
+"""What files of scores hold, looked at as it stands there, in one pass and in memory that does not grow with N.
+
+Nothing is refused here: a `Survey` counts what `Scores` would reject.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import row_slices
+from attemper.data.columns import RowNumbers
+from attemper.data.plausibility import room_of_sums
+from attemper.errors import InputError
+from attemper.io.reading import Block
+from attemper.io.sources import ScoreFiles, Taken
+
+__all__ = ["RowCounter", "Survey"]
+
+MOST_HASHES = 1 << 22  # rows whose hashes are kept, 32 MB; of more rows, those that a hash selects
+MOST_CONFUSED = 256  # classes up to which predictions are counted by label
+KINDS = ("probabilities", "log-probabilities", "shares", "logits")
+
+
+def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None]]:
+    """Read the rows that count as they are, with their labels as numbers of columns, or why they are none.
+
+    A label that is none of the names of the classes is -1.
+    """
+    for reader in files.readers:
+        first_row, numbers = 0, None
+        if reader.columns is not None and not (files.named or reader.named):
+            numbers = RowNumbers(reader.path, reader.columns, files.spec.column_query)
+        for block in reader.blocks():
+            if numbers is not None:
+                numbers.check(block.values)
+            if reader.axis is not None:
+                block = pixels(block, reader.axis)
+            problem: InputError | None = None
+            try:
+                taken = files.taken(reader, block, first_row)
+            except InputError as error:
+                problem, taken = error, files.taken(reader, block._replace(labels=None), first_row)
+            first_row += len(block.values)
+            if taken is not None:
+                yield both_columns(taken.values, files.spec.probs), problem or column_numbers(taken, files.one_column)
+
+
+def pixels(block: Block, axis: int) -> Block:
+    """Return the pixels of images as rows."""
+    values = np.moveaxis(block.values, axis, -1)
+    labels = None if block.labels is None else block.labels.reshape(-1)
+    return Block(values.reshape(-1, values.shape[-1]), labels, None)
+
+
+def column_numbers(taken: Taken, one_column: bool) -> NDArray[Any] | None:
+    """Return labels as numbers of columns; with one column of scores -1 and 1 are those of the two classes."""
+    labels = taken.labels
+    if labels is None:
+        return None
+    if labels.ndim == 2:  # soft: the class with the largest share
+        return np.asarray(labels.argmax(axis=1), np.int64)
+    if taken.classes is not None:
+        numbers = {str(name): k for k, name in enumerate(taken.classes)}
+        return np.array([numbers.get(str(label), -1) for label in labels.tolist()])
+    if one_column and np.isin(labels, (-1, 1)).all() and (labels == -1).any():
+        return np.asarray(labels == 1, np.int64)
+    return labels
+
+
+def both_columns(values: NDArray[Any], probs: bool) -> NDArray[Any]:
+    """Return the scores of two classes where a column has those of the second alone."""
+    if values.ndim == 2 and values.shape[1] > 1:
+        return values
+    column = values.reshape(-1)
+    return np.column_stack([1 - column if probs else np.zeros_like(column), column])
+
+
+class RowCounter:
+    """Counts rows that stand there before, exactly up to 4 million rows, and by a sample of them beyond.
+
+    >>> counter = RowCounter()
+    >>> counter.add(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
+    >>> counter.repeated(), counter.exact
+    (1, True)
+    """
+
+    def __init__(self, most: int = MOST_HASHES) -> None:
+        self.most, self.bits = most, 0
+        self.hashes: list[NDArray[np.uint64]] = []
+        self.kept = 0
+
+    def add(self, rows: NDArray[Any]) -> None:
+        """Count some rows."""
+        self._keep(row_hashes(rows))
+        while self.kept > self.most:  # keep the half whose next bit is zero, with all that are equal to them
+            self.bits += 1
+            kept, self.hashes, self.kept = self.hashes, [], 0
+            for hashes in kept:
+                self._keep(hashes)
+
+    def _keep(self, hashes: NDArray[np.uint64]) -> None:
+        hashes = hashes[hashes & np.uint64((1 << self.bits) - 1) == 0]
+        self.hashes.append(hashes)
+        self.kept += len(hashes)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all rows were counted."""
+        return self.bits == 0
+
+    def repeated(self) -> int:
+        """How many rows are equal to one before them."""
+        if not self.kept:
+            return 0
+        return int(self.kept - len(np.unique(np.concatenate(self.hashes)))) << self.bits
+
+
+def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Hash each row to 64 bits; -0.0 is 0.0."""
+    single = rows.dtype.itemsize <= 4
+    found = np.zeros(len(rows), np.uint64)
+    for part in row_slices(len(rows), rows.shape[1]):
+        numbers = rows[part].astype(np.float32 if single else np.float64) + 0
+        words = numbers.view(np.uint32 if single else np.uint64).astype(np.uint64)
+        places = np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        found[part] = _mixed(_mixed(words + places).sum(axis=1, dtype=np.uint64))
+    return found
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of each word (splitmix64, Steele, Lea and Flood 2014)."""
+    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = words ^ words >> np.uint64(31)
+    return mixed
+
+
+@dataclass
+class Survey:
+    """Counts of what some files hold: numbers, rows, labels, and how often predictions agree with labels."""
+
+    n_classes: int
+    one_column: bool = False  # there is one score for each row, and the first column is made up
+    n: int = 0
+    dtype: str = ""
+    low: float = math.inf  # of the finite numbers
+    high: float = -math.inf
+    n_nan: int = 0
+    n_infinite: int = 0  # +inf
+    n_masked: int = 0  # -inf
+    n_zero: int = 0
+    n_empty: int = 0  # rows with nothing but masks
+    first_bad: int | None = None  # the first row with a NaN or +inf
+    lowest_sum: float = math.inf
+    highest_sum: float = -math.inf
+    log_sum: float = 0.0  # largest |log Σ exp|
+    column_low: Floats = field(default_factory=lambda: np.empty(0))
+    column_high: Floats = field(default_factory=lambda: np.empty(0))
+    rows: RowCounter = field(default_factory=RowCounter)
+    labelled: int = 0
+    label_problem: str = ""  # why the labels cannot be counted
+    n_outside: int = 0  # labels that are no column number
+    first_outside: tuple[int, Any] | None = None
+    label_low: float = math.inf
+    label_high: float = -math.inf
+    counts: Labels = field(default_factory=lambda: np.empty(0, np.int64))
+    predicted: Labels = field(default_factory=lambda: np.empty(0, np.int64))
+    agreeing: dict[int, int] = field(default_factory=lambda: {-1: 0, 0: 0, 1: 0})  # by a shift of the labels
+    n_impossible: int = 0  # labels whose own class is masked, or has the probability 0
+    confusion: Labels | None = None
+
+    def __post_init__(self) -> None:
+        k = self.n_classes
+        self.column_low, self.column_high = np.full(k, math.inf), np.full(k, -math.inf)
+        self.counts, self.predicted = np.zeros(k, np.int64), np.zeros(k, np.int64)
+        self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CONFUSED else None
+
+    @classmethod
+    def of(cls, files: ScoreFiles, progress: Any = None) -> Survey:
+        """Look at all rows that count."""
+        survey = cls(files.n_classes, files.one_column)
+        with np.errstate(all="ignore"):
+            for values, labels in unchecked(files):
+                survey.add(values, labels, probs=files.spec.probs)
+                if progress is not None:
+                    progress(survey.n, files.n_rows)
+        return survey
+
+    def add(self, values: NDArray[Any], labels: NDArray[Any] | InputError | None, *, probs: bool) -> None:
+        """Count a block of rows, and their labels: numbers of columns, -1 for what is none."""
+        self.dtype = self.dtype or str(values.dtype)
+        for part in row_slices(len(values), self.n_classes):
+            self._add_numbers(values[part].astype(np.float64))
+        self.rows.add(values)
+        if isinstance(labels, InputError):
+            self.label_problem = str(labels)
+        elif labels is not None:
+            self._add_labels(values, labels, probs)
+        self.n += len(values)
+
+    def _add_numbers(self, h: Floats) -> None:
+        nan, infinite, masked = np.isnan(h), h == math.inf, h == -math.inf
+        bad = nan | infinite
+        if self.first_bad is None and bad.any():
+            self.first_bad = self.n + int(np.flatnonzero(bad.any(axis=1))[0])
+        self.n_nan += int(nan.sum())
+        self.n_infinite += int(infinite.sum())
+        self.n_masked += int(masked.sum())
+        self.n_zero += int((h == 0).sum())
+        self.n_empty += int(masked.all(axis=1).sum())
+        finite = np.isfinite(h)
+        lows, highs = np.where(finite, h, math.inf), np.where(finite, h, -math.inf)
+        self.column_low = np.minimum(self.column_low, lows.min(axis=0))
+        self.column_high = np.maximum(self.column_high, highs.max(axis=0))
+        self.low, self.high = float(self.column_low.min()), float(self.column_high.max())
+        sums = h[finite.all(axis=1)].sum(axis=1)
+        if sums.size:
+            self.lowest_sum = min(self.lowest_sum, float(sums.min()))
+            self.highest_sum = max(self.highest_sum, float(sums.max()))
+        whole = ~bad.any(axis=1) & ~masked.all(axis=1)
+        if whole.any() and self.high <= 1e-6:  # else they are no logarithms of probabilities
+            self.log_sum = max(self.log_sum, float(np.abs(logsumexp(h[whole], axis=1)).max()))
+
+    def _add_labels(self, values: NDArray[Any], labels: NDArray[Any], probs: bool) -> None:
+        y = labels.astype(np.float64)
+        finite = y[np.isfinite(y)]
+        if finite.size:
+            self.label_low = min(self.label_low, float(finite.min()))
+            self.label_high = max(self.label_high, float(finite.max()))
+        inside = (y >= 0) & (y < self.n_classes) & (y == np.floor(y))
+        self.labelled += len(y)
+        self.n_outside += int((~inside).sum())
+        if self.first_outside is None and not inside.all():
+            row = int(np.flatnonzero(~inside)[0])
+            self.first_outside = (self.n + row, labels[row])
+        top = np.where(np.isnan(values), -math.inf, values).argmax(axis=1)
+        for shift in self.agreeing:
+            self.agreeing[shift] += int((top == y + shift).sum())
+        rows = np.flatnonzero(inside)
+        k = y[rows].astype(np.int64)
+        self.counts += np.bincount(k, minlength=self.n_classes)
+        self.predicted += np.bincount(top, minlength=self.n_classes)
+        own = values[rows, k]
+        self.n_impossible += int(((own == 0) if probs else (own == -math.inf)).sum())
+        if self.confusion is not None:
+            np.add.at(self.confusion, (k, top[rows]), 1)
+
+    @property
+    def kind(self) -> str:
+        """What the numbers look like; "shares" are between 0 and 1, but do not sum to 1."""
+        room = room_of_sums(self.n_classes)
+        if self.n_nan or self.n_infinite or not self.n or not math.isfinite(self.low):
+            return "logits"
+        if self.low >= -1e-6 and self.high <= 1 + 1e-6 and not self.n_masked and self.low < self.high:
+            summing = self.lowest_sum >= 1 - room and self.highest_sum <= 1 + room
+            return "probabilities" if summing else "shares"
+        return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the labels that are the arg max of their row."""
+        return self.agreeing[0] / self.labelled if self.labelled else None
+
+    @property
+    def constant_columns(self) -> Labels:
+        """Columns in which all finite numbers are equal."""
+        if self.n < 2 or self.one_column:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.column_low >= self.column_high)

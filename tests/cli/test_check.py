@@ -1,0 +1,239 @@
+"""`attemper check`: what files hold is counted as an obvious loop counts it, and what is odd is found."""
+
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from attemper.io import open_scores
+from attemper.io.survey import RowCounter, Survey, row_hashes
+
+from commands import strict_json
+from data import FORMATS, draw, save
+
+
+def softmax(h):
+    e = np.exp(h - h.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def codes(found):
+    return {finding["code"]: finding["level"] for finding in found["findings"]}
+
+
+@pytest.fixture
+def checked(cli):
+    """Check arrays; return the exit code and the JSON."""
+
+    def run(*more, name="a.npz", **arrays):
+        np.savez(name, **arrays)
+        code, out, _ = cli("check", name, *more, "--json")
+        found = strict_json(out)
+        assert code == found["exit_code"]
+        return code, found
+
+    return run
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format(cli, tmp_path, form):
+    h, y = draw(150, 4)
+    told = save(tmp_path, form, h, y, stem="some")
+    labels = ["--labels", told["labels"]] if "labels" in told else []
+    code, out, _ = cli("check", told["paths"], *labels, "--json")
+    found = strict_json(out)
+    assert (code, found["looks_like"], found["findings"]) == (0, "logits", [])
+    assert (found["n_samples"], found["n_classes"]) == (150, 4)
+    assert found["accuracy"] == np.mean(h.argmax(axis=1) == y)
+    assert found["labels"]["counts"] == [int((y == k).sum()) for k in range(4)]
+    assert found["labels"]["predicted"] == [int((h.argmax(axis=1) == k).sum()) for k in range(4)]
+    assert found["next"].startswith("attemper fit ")
+    text = cli("check", told["paths"], *labels).out
+    for part in ("150 samples, 4 classes", "they look like logits", "nothing odd was found", "next: attemper fit"):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 160  # with the path of the folder
+
+
+def test_the_next_command_works(cli, checked, good):
+    h, y = draw(300, 3)
+    code, found = checked("--probs", "--labels-key", "target", probs=softmax(h), target=y)
+    assert (code, found["looks_like"]) == (0, "probabilities")
+    assert found["next"] == "attemper fit a.npz --labels-key target --probs"
+    good(*found["next"].split()[1:])
+    code, found = checked("--logits-key", "probs", probs=softmax(h), labels=y)
+    assert (code, codes(found)) == (1, {"looks_like_probabilities": "warning"})
+    good(*found["next"].split()[1:])
+    code, found = checked(logits=h)
+    assert (code, codes(found)) == (0, {"no_labels": "note"})
+    assert found["next"] == "attemper apply MAP a.npz -o probabilities.npz"
+
+
+def test_numbers_that_are_none(checked):
+    h, y = draw(200, 4)
+    h[7, 2], h[9, 0], h[3, 1] = np.nan, np.inf, -np.inf
+    code, found = checked(logits=h, labels=np.where(y == 1, 0, y))
+    assert code == 2
+    assert codes(found)["not_finite"] == "error"
+    assert "row 7" in found["findings"][0]["message"]
+    assert (found["numbers"]["n_nan"], found["numbers"]["n_infinite"], found["numbers"]["n_masked"]) == (1, 1, 1)
+    assert found["next"] is None
+    code, found = checked(logits=np.full((5, 3), -np.inf), labels=[0, 1, 2, 0, 1])
+    assert {"empty_rows", "impossible_labels"} <= set(codes(found))
+
+
+def test_labels_that_are_off(checked):
+    h, y = draw(400, 5)
+    accuracy = np.mean(h.argmax(axis=1) == y)
+    code, found = checked(logits=h, labels=y + 1)
+    assert (code, codes(found)["off_by_one"]) == (2, "error")
+    assert f"{accuracy:.1%} with -1 added" in found["findings"][0]["message"]
+    shifted = np.roll(np.eye(5), 1, axis=0)[y].argmax(axis=1)  # a class too low, and none outside
+    code, found = checked(logits=10 * np.eye(5)[y] + h, labels=shifted)
+    assert (code, codes(found)["off_by_one"]) == (1, "warning")
+    code, found = checked(logits=h, labels=np.where(np.arange(400) == 11, -7, y))
+    assert (code, codes(found)) == (2, {"labels_outside": "error"})
+    assert "row 11" in found["findings"][0]["message"]
+    code, found = checked("--ignore-index", "-7", logits=h, labels=np.where(np.arange(400) == 11, -7, y))
+    assert (code, found["n_samples"]) == (0, 399)
+
+
+def test_labels_that_agree_by_chance(checked):
+    h, _ = draw(1000, 4)
+    code, found = checked(logits=h, labels=np.random.default_rng(1).integers(0, 4, 1000))
+    assert (code, set(codes(found))) == (1, {"chance_accuracy"})
+    order = np.array([2, 0, 3, 1])
+    code, found = checked(logits=8 * np.eye(4)[order[np.arange(1000) % 4]] + h, labels=np.arange(1000) % 4)
+    assert codes(found)["columns_permuted"] == "warning"
+    assert "0→2, 1→0, 2→3, 3→1" in " ".join(finding["message"] for finding in found["findings"])
+    code, found = checked(logits=h, labels=h.argmax(axis=1))
+    assert (code, codes(found)) == (1, {"all_correct": "warning"})
+
+
+def test_classes_without_samples_and_constant_columns(checked):
+    h, y = draw(300, 4)
+    h[:, 3] = 2.5
+    code, found = checked(logits=h, labels=np.where(y == 3, 0, y))
+    assert code == 1
+    assert codes(found) == {"constant_columns": "warning", "classes_without_samples": "note"}
+    assert (found["numbers"]["constant_columns"], found["labels"]["without_samples"]) == ([3], [3])
+
+
+def test_probabilities(checked):
+    h, y = draw(300, 4)
+    p = softmax(h)
+    p[5] = np.eye(4)[y[5]]
+    code, found = checked("--probs", probs=p, labels=y)
+    assert (code, codes(found)) == (1, {"zeros": "warning"})
+    assert found["numbers"]["n_zero"] == 3
+    p[6] = np.eye(4)[(y[6] + 1) % 4]
+    repeated = {"repeated_rows": "note"} if (p[5] == p[6]).all() else {}
+    code, found = checked("--probs", probs=p, labels=y)
+    assert codes(found) == {"impossible_labels": "error", "zeros": "warning"} | repeated
+    code, found = checked("--probs", "--zeros-as", "1e-8", probs=p, labels=y)
+    assert (code, set(codes(found).values())) == (0, {"note"})
+    code, found = checked("--probs", "--logits-key", "logits", logits=h, labels=y)
+    assert codes(found)["not_probabilities"] == "error"
+    code, found = checked(logits=1 / (1 + np.exp(-h)), labels=y)
+    assert (found["looks_like"], codes(found)) == ("shares", {"looks_like_shares": "warning"})
+    code, found = checked(logits=np.log(softmax(h)), labels=y)
+    assert (code, found["looks_like"]) == (0, "log-probabilities")
+
+
+def test_repeated_rows(checked):
+    h, y = draw(300, 4)
+    code, found = checked(logits=np.concatenate([h, h[:30]]), labels=np.concatenate([y, y[:30]]))
+    assert (code, codes(found)) == (1, {"repeated_rows": "warning"})
+    assert found["repeated_rows"] == {"n": 30, "exact": True}
+
+
+def test_names_of_classes(cli, good, tmp_path):
+    h, y = draw(200, 3)
+    names = np.array(["cat", "dog", "eel"])
+    save(tmp_path, "csv", h, names[y], stem="named")
+    code, out, _ = cli("check", "named.csv", "--json")
+    assert (code, codes(strict_json(out))) == (2, {"labels_unreadable": "error"})
+    assert "--classes" in out
+    text = good("check", "named.csv", "--classes", "cat,dog,eel")
+    assert f"cat {(y == 0).sum()} " in " ".join(text.split())
+    code, out, _ = cli("check", "named.csv", "--classes", "cat,dog,fox", "--json")
+    assert (code, codes(strict_json(out))["labels_outside"]) == (2, "error")
+
+
+def test_files_that_cannot_be_read(bad, tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"no")
+    assert "a.npz: cannot be read" in bad("check", "a.npz")
+    assert "none.npz: there is no such file" in bad("check", "none.npz")
+    np.savez("b.npz", z=draw(10, 3)[0])
+    assert "b.npz: holds no array 'logits'" in bad("check", "b.npz")
+
+
+@given(
+    arrays(
+        np.float32,
+        st.tuples(st.integers(1, 30), st.integers(2, 4)),
+        elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, 0.5, -3.0, 1e-8, float("nan"), float("-inf")]),
+    ),
+    st.integers(1, 7),
+)
+def test_rows_are_counted_as_a_dict_counts_them(values, pieces):
+    counter = RowCounter()
+    for part in np.array_split(values, pieces):
+        counter.add(part)
+    seen = Counter((row + 0.0).tobytes() for row in values)
+    assert counter.repeated() == sum(seen.values()) - len(seen)
+
+
+def test_beyond_a_number_of_rows_a_sample_of_the_hashes_is_kept():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(20_000, 3))
+    rows = np.concatenate([rows, rows[:5_000]])
+    counter = RowCounter(most=2_000)
+    for part in np.array_split(rows, 10):
+        counter.add(part)
+    assert not counter.exact
+    assert counter.kept <= 2_000
+    assert counter.repeated() == pytest.approx(5_000, rel=0.3)
+    assert len(np.unique(row_hashes(rows[:20_000]))) == 20_000
+    whole = row_hashes(np.eye(64)[:, ::-1])  # words that differ in their high bits alone
+    assert len(np.unique(whole)) == 64
+
+
+def test_pieces_are_counted_as_the_whole(cli, tmp_path, monkeypatch):
+    h, y = draw(500, 6)
+    np.savez("a.npz", logits=np.concatenate([h, h[:9]]), labels=np.concatenate([y, y[:9]]))
+    whole = cli("check", "a.npz", "--json").out
+    monkeypatch.setattr("attemper.io.reading.BLOCK_BYTES", 1000)
+    assert cli("check", "a.npz", "--json").out == whole
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("attemper.io.reading.BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr("attemper.io.sources.KEEP_BYTES", 0)
+    peaks = []
+    for n in (50_000, 200_000):
+        np.savez(tmp_path / f"{n}.npz", logits=np.zeros((n, 20), np.float32), labels=np.zeros(n, np.int64))
+        tracemalloc.start()
+        Survey.of(open_scores(tmp_path / f"{n}.npz"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 150_000 * 8 * 3  # the hashes, and what sorting them takes; the logits are 12 MB
+
+
+def test_images_soft_labels_and_one_column(checked):
+    h, y = draw(480, 3)
+    images, labels = np.moveaxis(h.reshape(5, 8, 12, 3), -1, 1), y.reshape(5, 8, 12)
+    code, found = checked("--axis", "1", logits=images, labels=labels)
+    assert (code, found["n_samples"], found["n_classes"]) == (0, 480, 3)
+    assert found["accuracy"] == np.mean(h.argmax(axis=1) == y)
+    assert found["labels"]["counts"] == np.bincount(y).tolist()
+    code, found = checked(logits=h, labels=np.eye(3)[y])
+    assert (code, found["labels"]["counts"]) == (0, np.bincount(y).tolist())
+    z, y = draw(300, 2)
+    z = z[:, 1] - z[:, 0]
+    for labels in (y, 2 * y - 1, y == 1):
+        code, found = checked(logits=z, labels=labels)
+        assert (code, found["n_classes"], found["accuracy"]) == (0, 2, np.mean((z > 0) == y))
