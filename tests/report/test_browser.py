@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from selenium.common.exceptions import WebDriverException
 
 from attemper.calibrators import METHODS
 from attemper.data.scores import Scores
@@ -109,6 +110,36 @@ def test_nothing_can_be_asked_for(browser, page):
     time.sleep(0.2)  # the log is written behind
     assert [url for url in requests(browser) if url.startswith("http")] == []
     assert all("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(browser, summary, tmp_path):
+    """As Jupyter does: the page is in the frame, works there, and neither sees the notebook nor leaves the frame."""
+    notebook = tmp_path / "notebook.html"
+    ready = "<script>document.documentElement.dataset.ready = 'yes'</script>"
+    notebook.write_text(f"<!doctype html><title>mine</title>{summary._repr_html_()}{ready}", encoding="utf-8")
+    opened(browser, notebook)
+    browser.switch_to.frame(0)
+    try:
+        for _ in range(100):
+            if browser.execute_script("return document.documentElement.dataset.ready") == "yes":
+                break
+            time.sleep(0.1)
+        values = summary["temperature"]["values"]
+        move(browser, "t", 7)
+        assert texts(browser, "data-t-out")["label"] == f"T = {summary['temperature']['labels'][7]}"
+        assert len(values) > 7
+        before = browser.execute_script("return scrollY")
+        browser.execute_script("document.querySelector('nav a[href=\"#classes\"]').click()")
+        time.sleep(0.5)
+        assert browser.execute_script("return scrollY") > before
+        assert browser.execute_script("return document.title") == summary["title"]
+        with pytest.raises(WebDriverException, match="Blocked a frame"):
+            browser.execute_script("return parent.document.title")
+    finally:
+        browser.switch_to.default_content()
+    assert browser.title == "mine"
+    assert browser.get_log("browser") == []
+    assert [url for url in requests(browser) if not url.startswith(("data:", "about:", notebook.as_uri()))] == []
 
 
 def expected_at(t, test):

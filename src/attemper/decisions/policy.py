@@ -162,10 +162,12 @@ class Policy(Table):
         return {"class": [self.name(k) for k in range(self.n_classes)], **shown}
 
     def _repr_html_(self) -> str:
+        by_class = isinstance(self.threshold, tuple)
+        rule = "decide when the confidence is above the threshold of the predicted class" if by_class else self.rule()
         promise = "" if self.promise() in self.rationale else self.promise()
-        sentences = [self.rule(), promise, self.rationale, *self.notes]
-        lines = as_list(text[:1].upper() + text[1:] for text in sentences if text)
-        return f"<div>{lines}{as_table(self._table_columns()) if isinstance(self.threshold, tuple) else ''}</div>"
+        sentences = [text[:1].upper() + text[1:] for text in (rule, promise, self.rationale) if text]
+        table = as_table(self._table_columns()) if by_class else ""
+        return f"<div>{as_list([*sentences, *self.notes])}{table}</div>"
 
     def name(self, k: int) -> str:
         """Return what class k is called."""

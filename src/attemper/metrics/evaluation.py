@@ -40,6 +40,10 @@ class Evaluation(Table, dict[str, Value]):
         found |= {name: [math.nan if v is None else v for v in values] for name, values in numbers.items()}
         return found | {"note": [getattr(value, "note", "") for value in self.values()]}
 
+    def _html_columns(self) -> Columns:
+        columns = self._table_columns()
+        return {name: values for name, values in columns.items() if any(v == v and v != "" for v in values)}
+
 
 @overload
 def evaluate(labels: Any, probs: Any = None, *, confidence_level: None = None, **options: Any) -> Evaluation[float]: ...

@@ -25,6 +25,16 @@
     return [centre - half, centre + half].map((v) => percent(Math.min(Math.max(v, 0), 1))).join(" to ");
   };
 
+  // In the frame of a notebook the address of a section would be one of the notebook.
+  if (location.href === "about:srcdoc") {
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest("a[href^='#']");
+      if (!link) return;
+      event.preventDefault();
+      document.getElementById(link.hash.slice(1))?.scrollIntoView();
+    });
+  }
+
   // Colours follow the theme; on paper they are always the light ones.
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
