@@ -14,9 +14,11 @@ from hypothesis.extra import numpy as hnp
 from sklearn.base import clone
 
 import attemper
-from attemper import AttemperWarning, InputError, Scores, TemperatureScaling, metrics
+from attemper import AttemperWarning, InputError, Scores, TemperatureScaling, compare, decisions, metrics
 from attemper.calibrators import METHODS
 from attemper.data.binary import as_columns, binary_names
+from attemper.drift import DriftTest
+from attemper.export import to_torch
 
 METRICS = ["accuracy", "aurc", "brier", "classwise_ece", "ece", "mce", "mmce", "nll", "smooth_ece"]
 
@@ -217,3 +219,61 @@ def test_names_stay_in_files(tmp_path):
         again = attemper.load(tmp_path / "map.json")
         np.testing.assert_array_equal(again.predict(Z), fitted.predict(Z))
         np.testing.assert_array_equal(again.predict_positive(Z), fitted.predict_positive(BOTH))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("method", ["ts", "platt", "isotonic"])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_a_module_of_one_column(method, kind):
+    x = Z if kind == "logits" else P
+    fitted = METHODS[method](input=kind).fit(x, Y)
+    module, tensor = to_torch(fitted, positive=True), torch.as_tensor(x)
+    for found in (module(tensor), module(tensor[:, None])[:, 0], torch.jit.script(module)(tensor)):
+        np.testing.assert_allclose(found.numpy(), fitted.predict_positive(x), rtol=1e-12)
+    with pytest.raises(InputError, match="expected a map of two classes, got one of 3"):
+        to_torch(METHODS["vector"](l2=1.0).fit(np.eye(3), [0, 1, 2]), positive=True)
+
+
+def test_policies():
+    two = np.column_stack([1 - P, P])
+    one = decisions.policy_for_miss(P, Y, 0.2)
+    assert one == decisions.policy_for_miss(two, Y, 0.2)
+    for found, expected in zip(one.refer_or_decide(P), one.refer_or_decide(two)):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(TypeError, match="swapped"):
+        decisions.policy_for_miss(Y, P, 0.2)
+    with pytest.raises(InputError, match="expected one label for each case, got soft labels"):
+        decisions.policy_for_miss(P, two, 0.2)
+
+
+def test_zeros_and_ones_of_votes():
+    votes = np.round(10 * P) / 10  # of ten trees
+    with pytest.raises(InputError, match=r"exactly 0.*zeros_as"):
+        TemperatureScaling(input="probs").fit(np.where(Y == 1, 0.0, votes), Y)
+    fitted = TemperatureScaling(input="probs", zeros_as=1 / 20)
+    one, two = clone(fitted).fit(votes, Y), clone(fitted).fit(np.column_stack([1 - votes, votes]), Y)
+    assert one.temperature_ == two.temperature_
+    low, high = one.predict_positive(np.array([0.0, 1.0]))
+    assert 0 < low == pytest.approx(1 - high)
+
+
+@pytest.mark.parametrize("alarm", [False, True])
+def test_drift(alarm):
+    z, y = draw_binary(600, t=2.0 if not alarm else 20.0, seed=4)
+    one, two = DriftTest(2.0), DriftTest(2.0)
+    one.update(z, 2 * y - 1)
+    two.update(np.column_stack([np.zeros_like(z), z]), y)
+    assert one.alarm_at == two.alarm_at
+    assert (one.alarm_at is not None) == alarm
+
+
+def test_comparison_and_plots():
+    val, test = (Scores.from_logits(z, y) for z, y in (draw_binary(300, seed=1), draw_binary(300, seed=2)))
+    two = [Scores.from_logits(s.logits, s.labels) for s in (val, test)]
+    found, expected = (compare(*pair, methods=["ts"], cv=2) for pair in ((val, test), two))
+    assert [row.metrics for row in found.rows] == [row.metrics for row in expected.rows]
+    one, both = (
+        metrics.reliability(Y, P, kind="binary"),
+        metrics.reliability(Y, np.column_stack([1 - P, P]), kind="binary"),
+    )
+    np.testing.assert_array_equal(one.accuracy, both.accuracy)

@@ -96,7 +96,7 @@ def test_what_is_written_is_read_again(tmp_path, form):
     files = open_scores(path, input="probs", need_labels=False)
     assert files.one_column
     np.testing.assert_array_equal(files.load().values[:, 1], p[:, 1])
-    with pytest.raises(InputError, match="expected probabilities of two classes, got 3"):
+    with pytest.raises(InputError, match="expected probabilities of two classes, got"):
         write_probs(path, [ProbRows(np.full((2, 3), 1 / 3))], positive=True)
 
 

@@ -14,11 +14,12 @@ from attemper._checks import renamed, same_classes
 from attemper._json import Formerly, from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
-from attemper.data.arrays import as_matrix, one_line
+from attemper.data.arrays import one_line
+from attemper.data.binary import as_columns
 from attemper.data.labels import as_names
 from attemper.data.layout import check_independent
 from attemper.data.scores import Scores
-from attemper.errors import FileError
+from attemper.errors import FileError, InputError
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_threshold
 
@@ -236,8 +237,14 @@ def as_predictions(
     if getattr(probs, "ndim", 2) > 2 or isinstance(probs, Scores):
         check_independent("probabilities", probs, probs.clusters if isinstance(probs, Scores) else None)
     if labels is None:
-        labels = np.zeros(as_matrix(probs, "probabilities").shape[0], dtype=np.int64)  # any will do: nobody reads them
-    return Predictions.of(labels, probs, sample_weight)
+        labels = np.zeros(as_columns(probs, "probabilities")[0].shape[0], dtype=np.int64)  # any: nobody reads them
+    p = Predictions.of(labels, probs, sample_weight)
+    if p.clusters is not None:
+        raise InputError(
+            "labels: expected one label for each case, got soft labels; a policy counts cases that are right or wrong. "
+            "Use labels.argmax(axis=1)."
+        )
+    return p
 
 
 def cost_of_deciding(p: Predictions, cost_miss: Floats, prediction: NDArray[np.int64]) -> Floats:

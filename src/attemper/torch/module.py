@@ -13,7 +13,7 @@ from typing import Any
 
 from attemper.calibrators.exportable import Exportable, Source, source_of
 from attemper.data.arrays import log_probs_above
-from attemper.errors import require
+from attemper.errors import InputError, require
 from attemper.maps import ScaleMap
 
 torch: Any = require("torch", extra="torch", why="to make torch modules")
@@ -22,7 +22,7 @@ xp: Any = importlib.import_module("array_api_compat.torch")
 __all__ = ["CalibrationModule", "to_torch"]
 
 
-def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1) -> Any:
+def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1, positive: bool = False) -> Any:
     """Return a module that turns logits into calibrated probabilities.
 
     It has no parameters to train and lets gradients through. Half precision is computed in single precision inside,
@@ -35,6 +35,8 @@ def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1) -> An
     calibration : fitted calibrator, map, or path of a saved map
     log : give log-probabilities, which do not underflow
     dim : where the classes are; 1 for images of logits, N×K×H×W
+    positive : for two classes: take one number for each sample, the log-odds of the second class (or its probability),
+        and give its calibrated probability, in the same shape
 
     Examples
     --------
@@ -42,15 +44,21 @@ def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1) -> An
     >>> from attemper import ScaleMap
     >>> to_torch(ScaleMap(0.5))(torch.tensor([[2.0, 0.0]]))
     tensor([[0.7311, 0.2689]])
+    >>> to_torch(ScaleMap(0.5), positive=True)(torch.tensor([-2.0]))
+    tensor([0.2689])
     """
-    return CalibrationModule(source_of(calibration), bool(log), int(dim))
+    source = source_of(calibration)
+    if positive and source.n_classes not in (None, 2):
+        raise InputError(f"positive=True: expected a map of two classes, got one of {source.n_classes}")
+    return CalibrationModule(source, bool(log), int(dim), bool(positive))
 
 
 class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
     """A map, with its arrays as buffers: what `to_torch` makes."""
 
-    def __init__(self, source: Source, log: bool, dim: int) -> None:
+    def __init__(self, source: Source, log: bool, dim: int, positive: bool = False) -> None:
         super().__init__()
+        self.positive = positive
         self.map, self.log, self.dim = source.map, log, dim
         self.takes_probs = source.takes_probs
         self.has_zeros_as = source.zeros_as is not None
@@ -65,6 +73,9 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         """Calibrated probabilities of logits, or their logarithms."""
+        if self.positive:
+            h = torch.stack([1 - x if self.takes_probs else torch.zeros_like(x), x], dim=-1)
+            return self.rows(h.reshape(-1, 2))[:, 1].reshape(x.shape)
         h = x.movedim(self.dim, -1)
         if self.n_classes > 0 and h.shape[-1] != self.n_classes:
             raise ValueError(f"{h.shape[-1]} classes along dim {self.dim}; the map is for {self.n_classes}")
@@ -133,8 +144,9 @@ class ScriptedModule(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, of: CalibrationModule) -> None:
         super().__init__()
-        self.dim, self.n_classes = of.dim, of.n_classes
-        example = torch.full((3, of.n_classes or 3), 1 / (of.n_classes or 3))
+        self.dim, self.n_classes, self.positive, self.takes_probs = of.dim, of.n_classes, of.positive, of.takes_probs
+        width = 2 if of.positive else of.n_classes or 3
+        example = torch.full((3, width), 1 / width)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the tracer, and of TorchScript's age
             for name, dtype in (
@@ -147,7 +159,10 @@ class ScriptedModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Calibrated probabilities of logits, or their logarithms."""
-        h = x.movedim(self.dim, -1)
+        if self.positive:
+            h = torch.stack([1 - x if self.takes_probs else torch.zeros_like(x), x], dim=-1)
+        else:
+            h = x.movedim(self.dim, -1)
         if self.n_classes > 0 and h.shape[-1] != self.n_classes:
             raise ValueError(f"{h.shape[-1]} classes along dim {self.dim}; the map is for {self.n_classes}")
         rows = h.reshape(-1, h.shape[-1])
@@ -159,7 +174,7 @@ class ScriptedModule(torch.nn.Module):  # type: ignore[misc]
             value = self.as_single(rows)
         else:
             value = self.as_wide(rows.to(torch.float64))
-        return value.reshape(h.shape).movedim(-1, self.dim)
+        return value[:, 1].reshape(x.shape) if self.positive else value.reshape(h.shape).movedim(-1, self.dim)
 
 
 def describe(source: Source) -> str:
