@@ -306,6 +306,31 @@ def test_votes_that_are_not_known(model):
     assert half_a_vote([model, KNeighborsClassifier().fit(X, Y)]) is None
 
 
+@pytest.mark.parametrize("weights", [None, [3, 1, 1]])
+@pytest.mark.parametrize("piped", [False, True])
+def test_votes_that_are_counted(weights, piped):
+    """A hard vote has no probabilities; the shares of the votes are calibrated."""
+    members = [("a", LogisticRegression()), ("b", KNeighborsClassifier()), ("c", DecisionTreeClassifier(max_depth=2))]
+    model = VotingClassifier(members, weights=weights)
+    model = make_pipeline(StandardScaler(), model) if piped else model
+    assert not hasattr(model, "predict_proba")
+    clf = CalibratedClassifier(model, "ts", cv=2).fit(X, NAMES[Y])
+    assert clf.response_method_ == "predict_proba"
+    total = 3 if weights is None else 5
+    assert clf.calibrator_.zeros_as == pytest.approx(0.5 / total)
+    voting = clf.estimator_[-1] if piped else clf.estimator_
+    x = clf.estimator_[0].transform(NEW) if piped else NEW
+    shares = np.zeros((240, 3))
+    for weight, member in zip(weights or [1, 1, 1], voting.estimators_):
+        shares[np.arange(240), member.predict(x)] += weight / total
+    np.testing.assert_allclose(clf.predict_proba(NEW), clf.calibrator_.predict_proba(shares), rtol=1e-12)
+    agreed = shares.max(axis=1) > 0.5
+    assert (clf.predict(NEW) == clf.estimator_.predict(NEW))[agreed].all()
+    for wrong in ("predict_log_proba", "decision_function"):
+        with pytest.raises(InputError, match="it can be 'predict_proba'"):
+            clone(clf).set_params(response_method=wrong).fit(X, Y)
+
+
 def test_a_forest_in_folds_takes_half_a_vote_by_itself():
     forest = RandomForestClassifier(20, random_state=0)
     for ensemble in (False, True):

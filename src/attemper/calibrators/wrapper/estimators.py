@@ -78,6 +78,8 @@ def choose_response(estimator: Any, response: str | None) -> Response:
     if isinstance(estimator, type):
         raise InputError(f"estimator: expected an instance, got a class. Use {estimator.__name__}(…).")
     has = [method for method in RESPONSES if hasattr(estimator, method)]
+    if not has and _counts_votes(estimator):
+        has = ["predict_proba"]  # as shares of the votes: `_vote_shares`
     listed = ", ".join(repr(method) for method in has)
     if not has:
         raise InputError(
@@ -142,7 +144,8 @@ def respond(estimator: Any, X: Any, response: Response, classes: NDArray[Any]) -
     """
     own = classes_of(estimator)
     with np.errstate(divide="ignore"):  # the logarithm of a probability of 0 is −inf, as it should be
-        values = getattr(estimator, response)(X)
+        shares = response == "predict_proba" and not hasattr(estimator, response) and _counts_votes(estimator)
+        values = _vote_shares(estimator, X, len(own)) if shares else getattr(estimator, response)(X)
     values = values if is_foreign(values) else to_numpy(np.asarray(values))
     values = _as_columns(values, estimator, response, len(own))
     if len(own) == len(classes):
@@ -187,6 +190,20 @@ def logits_of_seen(p: NDArray[Any], zeros_as: float | None) -> NDArray[Any]:
     unseen = p == UNSEEN
     h = np.asarray(Scores.from_probs(np.where(unseen, 0.0, p), zeros_as=zeros_as).logits)
     return np.where(unseen, -np.inf, h)
+
+
+def _counts_votes(estimator: Any) -> bool:
+    """Whether it is a ``VotingClassifier(voting="hard")``, which has no probabilities."""
+    voting = innermost(estimator)
+    return type(voting).__name__ == "VotingClassifier" and voting.voting == "hard"
+
+
+def _vote_shares(estimator: Any, X: Any, n_classes: int) -> NDArray[np.float64]:
+    """Return the share of the votes that each class gets; ``transform`` has what each member predicts."""
+    votes = np.asarray(estimator.transform(X))[:, :, None] == np.arange(n_classes)
+    voting = innermost(estimator)
+    weights = None if voting.weights is None else voting._weights_not_none  # of members that were not dropped
+    return np.asarray(np.average(votes, axis=1, weights=weights))
 
 
 def _as_columns(values: Any, estimator: Any, response: Response, n_classes: int) -> Any:

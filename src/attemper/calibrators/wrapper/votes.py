@@ -47,13 +47,14 @@ def _smallest_share(estimator: Any) -> float | None:
             return 1 / len(members)  # bagging counts what such members predict
         return _mean_of(members, None)
     if "VotingClassifier" in names:
-        return _mean_of(estimator.estimators_, estimator._weights_not_none)
+        weights = None if estimator.weights is None else estimator._weights_not_none
+        return _mean_of(estimator.estimators_, weights, hard=estimator.voting == "hard")
     return None
 
 
-def _mean_of(members: Sequence[Any], weights: Sequence[float] | None) -> float | None:
-    """Return the smallest share in a mean of the members' probabilities."""
-    shares = [_smallest_share(member) for member in members]
+def _mean_of(members: Sequence[Any], weights: Sequence[float] | None, *, hard: bool = False) -> float | None:
+    """Return the smallest share in a mean of the members' probabilities, or of their votes."""
+    shares = [1.0 if hard else _smallest_share(member) for member in members]
     if any(share is None for share in shares):
         return None
     w = np.ones(len(shares)) if weights is None else np.asarray(weights, dtype=np.float64)
