@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
 
-FORMATS = ["npz", "npz-packed", "npy", "csv", "safetensors", "parquet", "parquet-list", "parquet-fixed"]
+FORMATS = [
+    "npz",
+    "npz-packed",
+    "npy",
+    "csv",
+    "jsonl",
+    "jsonl-list",
+    "safetensors",
+    "parquet",
+    "parquet-list",
+    "parquet-fixed",
+]
 
 
 def draw(n=300, n_classes=5, scale=3.0, t=2.0, seed=0):
@@ -68,6 +80,12 @@ def save(folder: Path, form: str, logits, labels, weights=None, stem="val", key=
             writer.writerow(["label", *extra, *(f"logit_{k}" for k in range(logits.shape[1]))])
             for i, row in enumerate(logits.tolist()):
                 writer.writerow([labels[i], *([] if weights is None else [weights[i]]), *row])
+    elif ending == "jsonl":
+        rows = logits.tolist()
+        extra = [{} if weights is None else {"w": float(weights[i])} for i in range(len(rows))]
+        each = [{key: row} if variant else {f"logit_{k}": v for k, v in enumerate(row)} for row in rows]
+        lines = [{"label": y} | more | row for y, more, row in zip(np.asarray(labels).tolist(), extra, each)]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     else:
         columns = {"label": labels} | ({} if weights is None else {"w": weights})
         if variant:

@@ -338,7 +338,7 @@ def write(path, columns):
     return path
 
 
-@pytest.fixture(params=["csv", "parquet"])
+@pytest.fixture(params=["csv", "parquet", "jsonl"])
 def form(request):
     return request.param
 

@@ -300,7 +300,7 @@ def test_probabilities_are_told_and_zeros_given_a_floor(good, bad, val, tmp_path
 # apply, evaluate
 
 
-@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "safetensors", "parquet"])
+@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "jsonl", "safetensors", "parquet"])
 def test_apply_writes_every_format(good, val, fitted, ending):
     assert good("apply", "m.json", "val.npz", "-o", f"out.{ending}") == f"wrote 200 rows to out.{ending}\n"
     read = {
@@ -545,7 +545,7 @@ def damaged(tmp_path, val, fitted):
     [
         ("fit none.npz", "none.npz: there is no such file"),
         ("fit none*.npz", "none*.npz: no file matches this pattern"),
-        ("fit data.pkl", "data.pkl: unsupported extension '.pkl'; use one of .csv, .npy, .npz"),
+        ("fit data.pkl", "data.pkl: unsupported extension '.pkl'; use one of .csv, .jsonl, .ndjson, .npy, .npz"),
         ("fit val.npz --logits-key z", "val.npz: holds no array 'z'; it holds 'logits', 'labels'. Use --logits-key"),
         ("fit nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),
         ("evaluate nan.npz", "nan.npz: logits: row 17, column 2 is NaN"),

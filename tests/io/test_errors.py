@@ -43,7 +43,7 @@ def text(folder: Path, content: str | bytes) -> Path:
 # What is not there, or is something else
 
 
-@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "safetensors", "parquet"])
+@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "jsonl", "safetensors", "parquet"])
 def test_files_that_cannot_be_opened(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     fails(rf"a\.{ending}: there is no such file", path, kind=FileError, need_labels=False)
@@ -65,7 +65,11 @@ def test_paths(tmp_path, good):
     fails("given twice", [good, tmp_path / "*.npz"], kind=FileError)
     fails("cannot be read", str(tmp_path / "nul\0.npz"), kind=FileError)
     (tmp_path / "a.pkl").touch()
-    fails(r"use one of \.csv, \.npy, \.npz, \.parquet, \.safetensors", tmp_path / "a.pkl", kind=FileError)
+    fails(
+        r"use one of \.csv, \.jsonl, \.ndjson, \.npy, \.npz, \.parquet, \.safetensors",
+        tmp_path / "a.pkl",
+        kind=FileError,
+    )
 
 
 def test_permission(good, monkeypatch):

@@ -99,6 +99,34 @@ def test_csv_like_text(folder, content):
     read(path, None)
 
 
+@QUIET
+@given(st.text(alphabet='{}[]":,0123456789.eE+-naifNIltru \\\n\0é', max_size=200))
+def test_jsonl_like_text(folder, content):
+    path = folder / "text.jsonl"
+    path.write_bytes(b'{"label": 0, "a": 1.5, "b": 2}\n' + content.encode())
+    read(path, None)
+
+
+@QUIET
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["label", "a", "b", "logits", "c"]),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+                lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+                max_leaves=6,
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_rows_of_any_json(folder, rows):
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) or "\n")
+    read(path, None)
+
+
 # Small files that claim gigabytes. Each is read in a child process that may take 1 GB and 10 s of CPU.
 
 GIGA = 10**9
@@ -106,8 +134,7 @@ READERS = """if True:
     import json, os, resource, sys, traceback
     from attemper import load
     from attemper.cli.options import class_names
-    from attemper.data.columns import ColumnQuery, choose_columns
-from attemper.errors import AttemperError
+    from attemper.errors import AttemperError
     from attemper.io import open_scores
     from attemper.io.arrays import read_names
     from attemper.io.npz import NpzSource
@@ -248,6 +275,23 @@ BOMBS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "objects.safetensors": (lambda p: safetensors_of(p, b'{"a":[' + OBJECTS + b"]}"), "read", "ATTEMPER_MAX_BYTES"),
     "commas.csv": (lambda p: p.write_bytes(b"ab," * 10**7 + b"\n"), "read", "line 1 is longer"),
     "columns.csv": (lambda p: p.write_bytes(b"a," * (7 * 10**6) + b"\n1\n"), "read", "7000001 columns"),
+    "line.jsonl": (lambda p: p.write_bytes(b"[" * (20 * 10**6) + b"\n"), "read", "line 1 is longer"),
+    "deep.jsonl": (lambda p: p.write_bytes(b"[" * 10**6 + b"\n"), "read", "line 1 is not JSON"),
+    "objects.jsonl": (
+        lambda p: p.write_bytes(b'{"a":[' + OBJECTS[: 15 << 20] + b"{}]}\n"),
+        "read",
+        "ATTEMPER_MAX_BYTES",
+    ),
+    "keys.jsonl": (
+        lambda p: p.write_text("{" + ",".join(f'"{k:x}":1' for k in range(1_100_000)) + "}\n"),
+        "read",
+        "1100000 columns|ATTEMPER_MAX_BYTES",
+    ),
+    "digits.jsonl": (
+        lambda p: p.write_bytes(b'{"label":0,"logits":[' + b"1" * 10**6 + b",0]}\n"),
+        "read",
+        "line 1 is not JSON",
+    ),
     "names.txt": (lambda p: p.write_bytes(b"ab\n" * (12 * 10**6)), "classes", "more than"),
 }
 

@@ -35,7 +35,7 @@ def test_each_format_gives_what_was_saved(tmp_path, form, data, save):
     told = save(tmp_path, form, logits, labels, None if form == "npy" else weights)
     files = open_scores(**told, weights_key=None if form == "npy" else "w")
     assert files.n_classes == 4
-    assert files.n_rows == (None if form == "csv" else 101)
+    assert files.n_rows == (None if form in ("csv", "jsonl", "jsonl-list") else 101)
     scores = files.load()
     same(scores, logits, labels, None if form == "npy" else weights)
     whole = Scores.from_logits(logits, labels)
@@ -162,13 +162,13 @@ def test_labels_of_new_data_are_read_only_if_told(tmp_path, form, data, save):
     assert not isinstance(scores, LabelledScores)
     np.testing.assert_array_equal(scores.values, logits)
     told = save(tmp_path, form, logits, labels)
-    key = {"csv": "label", "parquet": "label", "npy": None}.get(form.partition("-")[0], "labels")
+    key = {"csv": "label", "jsonl": "label", "parquet": "label", "npy": None}.get(form.partition("-")[0], "labels")
     same(open_scores(**told, labels_key=key, need_labels=False).load(), logits, labels)
 
 
 def test_several_files_of_several_formats_are_one_data_set(tmp_path, data, save, monkeypatch):
     logits, labels, _ = data
-    forms = ["csv", "npz", "parquet", "safetensors", "parquet-list"]
+    forms = ["csv", "npz", "parquet", "safetensors", "parquet-list", "jsonl-list"]
     parts = np.array_split(np.arange(101), len(forms))
     paths = [
         save(tmp_path, form, logits[part], labels[part], stem=f"{i}-shard")["paths"]
@@ -179,7 +179,7 @@ def test_several_files_of_several_formats_are_one_data_set(tmp_path, data, save,
     same(open_scores([str(paths[0]), str(tmp_path / "[1-9]-shard.*")]).load(), logits, labels)
     monkeypatch.chdir(tmp_path)
     same(open_scores("*.*").load(), logits, labels)
-    assert open_scores(paths[1:]).n_rows == 101 - len(parts[0])
+    assert open_scores(paths[1:5]).n_rows == 101 - len(parts[0]) - len(parts[5])
 
 
 def test_pairs_of_npy_files_by_pattern(tmp_path, data):
@@ -191,6 +191,8 @@ def test_pairs_of_npy_files_by_pattern(tmp_path, data):
 
 
 def test_an_empty_shard_is_an_error_unless_it_is_to_be_passed_over(tmp_path, form, data, save):
+    if form.startswith("jsonl"):
+        pytest.skip("without rows it has no bytes, which is an error of its own")
     logits, labels, _ = data
     empty = save(tmp_path, form, logits[:0], labels[:0], stem="a")
     full = save(tmp_path, form, logits, labels, stem="b")

@@ -85,7 +85,7 @@ class Watched(MemoryFileSystem):
         return SimpleNamespace(read=read, seek=file.seek, tell=file.tell, close=file.close)
 
 
-@pytest.mark.parametrize("form", ["npy", "npz", "safetensors", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["npy", "npz", "safetensors", "csv", "jsonl", "parquet"])
 def test_no_file_is_read_whole(tmp_path, save, form, monkeypatch):
     fsspec.register_implementation("watched", Watched, clobber=True)
     monkeypatch.setattr(reading, "BLOCK_BYTES", 1 << 16)

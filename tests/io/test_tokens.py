@@ -132,7 +132,7 @@ def test_errors(tmp_path, told, message):
         open_scores(tmp_path / "a.npz", **told).load()
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("told", [{"mask_key": "m"}, {"next_token": True}])
 def test_tables_have_no_sequences(tmp_path, form, data, save, told):
     with pytest.raises(FileError, match="a table has no sequences"):

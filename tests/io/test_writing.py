@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from attemper.errors import FileError, InputError
 from attemper.io import ProbRows, open_scores, write_probs
 
-ENDINGS = ["npz", "npy", "csv", "safetensors", "parquet"]
+ENDINGS = ["npz", "npy", "csv", "jsonl", "safetensors", "parquet"]
 CLASSES = ["cat", 'd"o,g', "hündin"]
 
 
@@ -56,7 +56,7 @@ def test_no_cell_of_text_is_a_formula(tmp_path):
 def test_round_trip(tmp_path, rows, ending, classes):
     path = tmp_path / f"probs.{ending.upper()}"
     write_probs(path, in_pieces(rows), classes=classes)
-    named = classes if ending in ("csv", "parquet") else None
+    named = classes if ending in ("csv", "jsonl", "parquet") else None
     files = open_scores(path, input="probs", classes=named, need_labels=ending != "npy")
     scores = files.load()
     np.testing.assert_array_equal(scores.values.astype(rows.probs.dtype), rows.probs)
@@ -138,7 +138,7 @@ def test_what_cannot_be_written(tmp_path, rows):
             write_probs(tmp_path / name, *args, **kwargs)
         assert not list(tmp_path.iterdir())
 
-    fails(r"use one of \.csv, \.npy", [rows], kind=FileError, name="a.txt")
+    fails(r"use one of \.csv, \.jsonl, \.ndjson, \.npy", [rows], kind=FileError, name="a.txt")
     fails("cannot be written there", [rows], kind=FileError, name="no/folder/a.npz")
     fails("no rows to write", [])
     fails("got shape", [ProbRows(rows.probs[0])])

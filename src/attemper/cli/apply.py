@@ -23,7 +23,11 @@ from attemper.io import InputSpec, ProbRows, write_probs
 @map_argument
 @files_argument
 @click.option(
-    "-o", "--output", type=OUTPUT, required=True, help="Where to write: .npz, .npy, .csv, .safetensors or .parquet."
+    "-o",
+    "--output",
+    type=OUTPUT,
+    required=True,
+    help="Where to write: .npz, .npy, .csv, .jsonl, .safetensors or .parquet.",
 )
 @click.option(
     "--positive", is_flag=True, help="With two classes: write one column, the probability of the second class."

@@ -84,10 +84,10 @@ def fit(
     """Fit a calibration map on validation data.
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
-    .csv, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in chunks,
-    several at a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in memory.
-    Several workers find the same to the last bit. When a file fails, the work on the others is kept: fix it and use
-    --resume.
+    .csv, .jsonl, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in
+    chunks, several at a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in
+    memory. Several workers find the same to the last bit. When a file fails, the work on the others is kept: fix it
+    and use --resume.
 
     \b
     attemper fit val.npz

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from attemper._json import atomic
+from attemper._jsonl import MAX_LINE_BYTES
 from attemper._paths import InputFile
 from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns
 from attemper.data.numerals import check_digits, number_from
@@ -24,8 +25,6 @@ from attemper.io.writing import Layout, ProbRows
 
 __all__ = ["CsvReader", "text_cell", "write_csv"]
 
-# A line is read whole; even 500 000 classes with twenty digits each take less. Its cells take twenty times as much.
-MAX_LINE_BYTES = 16 << 20
 # Spreadsheets run a cell that begins so as a formula; an apostrophe before it makes it text (OWASP, "CSV injection").
 FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－−＠]")
 

@@ -9,6 +9,7 @@ from typing import Any
 from attemper._paths import local
 from attemper.errors import unsupported_extension
 from attemper.io.csv import write_csv
+from attemper.io.jsonl import write_jsonl
 from attemper.io.npy import write_npy
 from attemper.io.npz import write_npz
 from attemper.io.parquet import write_parquet
@@ -19,6 +20,8 @@ __all__ = ["ProbRows", "write_probs"]
 
 _WRITERS = {
     ".csv": write_csv,
+    ".jsonl": write_jsonl,
+    ".ndjson": write_jsonl,
     ".npy": write_npy,
     ".npz": write_npz,
     ".parquet": write_parquet,
@@ -38,13 +41,13 @@ def write_probs(
     Parameters
     ----------
     path
-        Ends in .npz, .npy, .csv, .safetensors or .parquet.
+        Ends in .npz, .npy, .csv, .jsonl, .safetensors or .parquet.
     rows
         Pieces that follow one another; only one at a time is held in memory.
         Beside the probabilities each may bring labels and predictions, as
         column numbers (an .npy file holds the probabilities alone).
     classes
-        Names in column order. Tables (csv, parquet) then hold names in place of
+        Names in column order. Tables (csv, jsonl, parquet) then hold names in place of
         column numbers; the other formats keep the numbers and add the names.
         In CSV a name that a spreadsheet would run as a formula, such as
         ``=1+1``, gets an apostrophe before it, which `open_scores` removes.

@@ -33,6 +33,7 @@ from attemper.errors import (
     warn,
 )
 from attemper.io.csv import CsvReader
+from attemper.io.jsonl import JsonlReader
 from attemper.io.npy import read_npy
 from attemper.io.npz import read_npz
 from attemper.io.parquet import ParquetReader
@@ -51,6 +52,8 @@ KEEP_BYTES = 32 << 20
 
 _READERS: dict[str, Callable[[InputFile, InputSpec, InputFile | None], Reader]] = {
     ".csv": CsvReader,
+    ".jsonl": JsonlReader,
+    ".ndjson": JsonlReader,
     ".npy": read_npy,
     ".npz": read_npz,
     ".parquet": ParquetReader,
@@ -347,8 +350,9 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     Parameters
     ----------
     paths
-        Files ending in .npz, .npy, .csv, .safetensors or .parquet, or patterns such as ``shards/*.parquet``, whose
-        files are taken in sorted order; on this machine, or at an address such as ``s3://bucket/*.npz`` (with fsspec).
+        Files ending in .npz, .npy, .csv, .jsonl, .safetensors or .parquet, or patterns such as ``shards/*.parquet``,
+        whose files are taken in sorted order; on this machine, or at an address such as ``s3://bucket/*.npz`` (with
+        fsspec).
     spec, **options
         How to read them: an `InputSpec`, or its fields as keywords.
 

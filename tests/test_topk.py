@@ -1,0 +1,334 @@
+"""Top-k log-probabilities in every form that servers give them; the tail against mpmath, and against whole logits."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attemper import AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
+from attemper.errors import FileError
+from attemper.tokens import read_topk, token_scores, topk_of, topk_option_scores, topk_scores
+from attemper.tokens.topk import log_of_rest
+
+V = 30
+
+
+def logits_and_tokens(n=12, seed=0):
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, V))
+    return h, np.array([rng.choice(V, p=np.exp(r / 1.5) / np.exp(r / 1.5).sum()) for r in h])
+
+
+def log_softmax(h):
+    z = h - h.max(axis=1, keepdims=True)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+
+
+def oracle(h, y, k):
+    """Slow and obvious: sort each row, sum what is left, look for the label."""
+    values, labels = [], []
+    for row, label in zip(log_softmax(h).tolist(), y):
+        order = sorted(range(len(row)), key=lambda j: -row[j])
+        rest = mpmath.fsum(mpmath.exp(row[j]) for j in order[k:])
+        values.append([row[j] for j in order[:k]] + [float(mpmath.log(rest))])
+        labels.append(order.index(label) if label in order[:k] else k)
+    return np.array(values), labels
+
+
+def dicts(h, k, key=int):
+    """Positions as plain dicts from token to log-probability, in no order."""
+    found = []
+    for row in log_softmax(h):
+        order = np.argsort(-row)[:k]
+        found.append({key(j): float(row[j]) for j in sorted(order.tolist())})
+    return found
+
+
+def text(j):
+    return f" t{j}"
+
+
+def vllm(h, k, sampled=None):
+    """What vLLM returns: Logprob objects with ranks, and the token that was sampled though it is far behind."""
+    found = []
+    for i, row in enumerate(log_softmax(h)):
+        order = np.argsort(-row).tolist()
+        ids = dict.fromkeys(order[:k] + ([] if sampled is None else [int(sampled[i])]))
+        found.append(
+            {j: SimpleNamespace(logprob=float(row[j]), rank=order.index(j) + 1, decoded_token=text(j)) for j in ids}
+        )
+    return found
+
+
+def chat(position):
+    top = [{"token": token, "logprob": p, "bytes": list(token.encode())} for token, p in position.items()]
+    return {"choices": [{"index": 0, "logprobs": {"content": [{**top[0], "top_logprobs": top}], "refusal": None}}]}
+
+
+def completion(positions):
+    return {"choices": [{"text": "…", "logprobs": {"tokens": ["…"], "top_logprobs": positions}}]}
+
+
+def same(scores, values, labels, atol=1e-9):
+    np.testing.assert_allclose(scores.values, values, atol=atol)
+    np.testing.assert_array_equal(scores.labels, labels)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_every_form_gives_the_oracle(tmp_path, k):
+    h, y = logits_and_tokens()
+    values, labels = oracle(h, y, k)
+    texts, ids = [text(j) for j in y], y
+    named = dicts(h, k, text)
+    forms = {
+        "dicts": (dicts(h, k), ids),
+        "vllm": (vllm(h, k), ids),
+        "vllm with the sampled token": (vllm(h, k, sampled=np.argmin(h, axis=1)), ids),
+        "vllm outputs": ([SimpleNamespace(outputs=[SimpleNamespace(logprobs=[p])]) for p in vllm(h, k)], ids),
+        "vllm in JSON": (json.loads(json.dumps(dicts(h, k))), ids),
+        "chat": ([chat(position) for position in named], texts),
+        "entries": (
+            [chat(position)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] for position in named],
+            texts,
+        ),
+        "objects": ([SimpleNamespace(model_dump=lambda p=p: chat(p)) for p in named], texts),
+        "completion": (completion(named), texts),
+        "completions": ([completion([position]) for position in named], texts),
+    }
+    for name, (responses, truth) in forms.items():
+        scores = topk_scores(responses, truth)
+        assert scores.columns == (*(f"rank {r}" for r in range(1, k + 1)), "tail"), name
+        same(scores, values, labels)
+        assert not isinstance(topk_scores(responses).columns, type(None))
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(chat(position)) + "\n" for position in named))
+    same(topk_scores(read_topk(path), texts), values, labels)
+    batch = [{"custom_id": f"q{i}", "response": {"status_code": 200, "body": chat(p)}} for i, p in enumerate(named)]
+    turned = np.random.default_rng(1).permutation(len(batch))
+    path.write_text("".join(json.dumps(batch[i]) + "\n" for i in turned))
+    by_id = topk_scores(read_topk(path), {f"q{i}": token for i, token in enumerate(texts)})
+    same(by_id, values[turned], np.array(labels)[turned])
+
+
+@pytest.mark.parametrize("array", [np.asarray, torch.tensor, lambda h: Scores.from_logits(h, logits_and_tokens()[1])])
+def test_whole_logits(array):
+    h, y = logits_and_tokens()
+    given_logits = array(h)
+    labels = {} if isinstance(given_logits, Scores) else {"labels": y}
+    for k in (1, 5, 20):
+        same(topk_scores(given_logits, k=k, **labels), *oracle(h, y, k), atol=1e-12)
+
+
+def test_sequences_of_logits():
+    h, y = logits_and_tokens()
+    labels = y.reshape(3, 4).copy()
+    labels[0, 1] = -100
+    scores = topk_scores(h.reshape(3, 4, V), labels, k=5)
+    expected = token_scores(h.reshape(3, 4, V), labels)
+    same(scores, *oracle(h[expected.values.index], expected.labels, 5), atol=1e-12)
+    assert len(topk_scores(h.reshape(3, 4, V), k=5)) == 12
+
+
+@given(st.integers(2, 8), st.integers(1, 7), st.floats(0.1, 30), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_mass_is_one_and_ranks_descend(n, k, scale, seed):
+    h = scale * np.random.default_rng(seed).normal(size=(n, 10))
+    scores = topk_scores(dicts(h, k), h.argmax(axis=1), zeros_as=1e-12)
+    assert (np.diff(scores.values[:, :k], axis=1) <= 0).all()
+    np.testing.assert_allclose(np.exp(scores.values).sum(axis=1), 1, atol=1e-9)
+    assert (scores.labels == 0).all()
+    whole = topk_scores(h, h.argmax(axis=1), k=k)
+    np.testing.assert_allclose(np.exp(scores.values), np.exp(whole.values), atol=1e-9)
+
+
+@given(st.lists(st.floats(-40, -1e-12), min_size=1, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_what_is_left_against_mpmath(log_probs):
+    row = sorted(log_probs, reverse=True)
+    with mpmath.workdps(60):
+        rest = 1 - mpmath.fsum(mpmath.exp(p) for p in row)
+        found = float(log_of_rest(np.array([row]))[0])
+        if rest <= 0:
+            assert found < np.log(1e-14)
+        else:
+            # One rounding of each probability.
+            assert abs(mpmath.exp(found) - rest) <= 1e-15 * len(row) + 1e-14 * rest
+
+
+def test_k_is_what_every_position_has():
+    h, y = logits_and_tokens()
+    ragged = [position for i, row in enumerate(h) for position in dicts(row[None], 5 + i % 3)]
+    same(topk_scores(ragged, y), *oracle(h, y, 5))
+    same(topk_scores(ragged, y, k=3), *oracle(h, y, 3))
+    with pytest.raises(InputError, match=r"k=6: position 0 has 5 tokens"):
+        topk_scores(ragged, y, k=6)
+
+
+def test_positions_that_do_not_count():
+    h, y = logits_and_tokens()
+    responses = [None, *dicts(h, 4)]  # vLLM has nothing for the first token of a prompt
+    weights = np.arange(1.0, 14)
+    scores = topk_scores(responses, [int(y[0]), *y.tolist()], sample_weight=weights)
+    same(scores, *oracle(h, y, 4))
+    np.testing.assert_array_equal(scores.weights, weights[1:])
+    labels = [None, -100, *y[1:].tolist()]
+    same(topk_scores(responses, labels), *oracle(h[1:], y[1:], 4))
+    same(topk_scores([responses[:5], responses[5:]], [labels[:5], labels[5:]]), *oracle(h[1:], y[1:], 4))
+
+
+def test_without_a_tail_temperature_means_the_same():
+    """Given that the label is among the k, the softmax of the k at T is that over all tokens at T."""
+    rng = np.random.default_rng(0)
+    h = 3 * rng.normal(size=(40_000, 12))
+    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    whole = TemperatureScaling().fit(h, y).temperature_
+    kept = TemperatureScaling().fit(topk_scores(h, y, k=4, tail="drop")).temperature_
+    assert kept == pytest.approx(whole, rel=0.03)
+    assert kept == pytest.approx(2, rel=0.03)
+    dropped = topk_scores(dicts(h[:50], 4), y[:50], tail="drop")
+    values, labels = oracle(h[:50], y[:50], 4)
+    keep = np.array(labels) < 4
+    same(dropped, values[keep, :4], np.array(labels)[keep])
+
+
+def test_a_tail_of_zero_is_never_silent():
+    sure = [{"a": 0.0, "b": -40.0}, {"a": -0.5, "b": -1.0}]
+    with pytest.raises(InputError, match=r"position 0: the 2 most likely tokens have the probability 1.*zeros_as=1e-6"):
+        topk_scores(sure, ["a", "b"])
+    scores = topk_scores(sure, ["a", "b"], zeros_as=1e-6)
+    assert scores.values[0, 2] == pytest.approx(np.log(1e-6))
+    assert scores.values[1, 2] == pytest.approx(np.log(1 - np.exp(-0.5) - np.exp(-1.0)))
+    # Where decoding allows few tokens, the others are impossible.
+    guided = topk_scores([{"a": -0.1, "b": np.log(-np.expm1(-0.1)), "c": -np.inf}] * 2, ["a", "b"])
+    np.testing.assert_array_equal(np.isneginf(guided.values), [[False, False, True, True]] * 2)
+    openai = topk_scores([{"a": -0.1, "b": np.log(-np.expm1(-0.1)), "c": -9999.0}], ["a"])
+    assert np.isneginf(openai.values[0, 2:]).all()
+
+
+@pytest.mark.parametrize(
+    "responses, labels, match",
+    [
+        ([{"a": -0.1, "b": -0.2}], ["a"], r"position 0: the probabilities of the 2 most likely tokens sum to 1\.72"),
+        ([{"a": -0.7}, {"a": 2.5}], ["a", "a"], r"position 1: token 'a' has 2\.5; expected at most 0"),
+        ([{"a": float("nan")}], ["a"], "token 'a' has nan"),
+        ([{"a": -0.7}], ["a", "b"], "2 labels for 1 positions"),
+        ([{"a": -0.7}], [None], "none of the 1 positions counts"),
+        ([{"a": -0.7}], {"q": "a"}, "there is none for position 0, whose id is None"),
+        ([{"choices": [{"logprobs": None}]}], ["a"], "response 0, has no log-probabilities.*top_logprobs=20"),
+        ([{"error": {"code": 429}}], ["a"], "expected choices with logprobs, got the keys"),
+        (completion([{"a": -1.0}, 3.0]), ["a", "a"], "position 1: expected a dict from token"),
+        (np.zeros((3, 4)), [0, 1, 2], "k=None"),
+        ([[{"token": "a", "logprob": -1.0}, {"token": "a", "logprob": -1.5}]], ["a"], "is the text of 2 tokens"),
+    ],
+)
+def test_errors_name_the_position(responses, labels, match):
+    with pytest.raises(InputError, match=match):
+        topk_scores(responses, labels)
+
+
+def test_labels_of_another_kind():
+    with pytest.raises(InputTypeError, match=r"position 0: got 3, but the tokens are text, such as 'a'"):
+        topk_scores([{"a": -0.7}], [3])
+    with pytest.raises(InputTypeError, match="the tokens are ids, such as 5"):
+        topk_scores([{5: -0.7}], ["a"])
+    with pytest.warns(AttemperWarning, match=r"none of the 2 labels is among the 1 most likely.*' A'.*'A'"):
+        topk_scores([{" A": -0.7}, {" A": -0.2}], ["A", "A"])
+    with pytest.raises(InputTypeError, match="expected a response"):
+        topk_scores(3, [0])
+    for wrong in ({"k": 0}, {"k": V}, {"tail": "x"}, {"zeros_as": 2}):
+        with pytest.raises(InputError):
+            topk_scores(logits_and_tokens()[0], logits_and_tokens()[1], **({"k": 3} | wrong))
+
+
+def test_files_are_read_without_trust(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"choices": [\n')
+    with pytest.raises(FileError, match="line 1 is not JSON"):
+        read_topk(path)
+    path.write_text(json.dumps(chat({"a": -0.5})) + "\n" + json.dumps({"error": "busy"}) + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl: line 2: responses: expected choices"):
+        read_topk(path)
+    path.write_text(json.dumps(chat({"a": -0.5, "b": -0.6})) + "\n")
+    with pytest.raises(InputError, match=r"a\.jsonl: line 1, position 0: the probabilities"):
+        topk_scores(read_topk(path), ["a"])
+    path.write_text(json.dumps(completion([{"a": -0.5}, {"b": -0.6}])) + "\n")
+    assert [p.tokens for p in read_topk(path, position=-1).positions] == [("b",)]
+    with pytest.raises(InputError, match="position=2: the response has 2 positions"):
+        read_topk(path, position=2)
+
+
+# Answer options
+
+
+def test_options_are_those_of_the_whole():
+    h, y = logits_and_tokens(40)
+    letters = [3, 7, 11]
+    answers = h[:, letters].argmax(axis=1)
+    scores = topk_option_scores(dicts(h, V), letters, answers)
+    np.testing.assert_allclose(scores.values, log_softmax(h)[:, letters], atol=1e-12)
+    whole = TemperatureScaling().fit(h[:, letters], (answers + (y > 20)) % 3).temperature_
+    found = TemperatureScaling().fit(topk_option_scores(dicts(h, V), letters, (answers + (y > 20)) % 3)).temperature_
+    assert found == pytest.approx(whole, rel=1e-6)
+    json_ids = json.loads(json.dumps(dicts(h, V)))
+    np.testing.assert_array_equal(topk_option_scores(json_ids, letters).values, scores.values)
+
+
+def test_options_by_text_and_with_spaces():
+    responses = [{"A": -0.5, " A": -2.0, "B": -3.0, "x": -4.0}, {" B": -0.4, "A": -1.5, "B": -3.5, "x": -4.0}]
+    scores = topk_option_scores(responses, [["A", " A"], ["B", " B"]], ["A", "B"])
+    expected = [[np.logaddexp(-0.5, -2.0), -3.0], [-1.5, np.logaddexp(-0.4, -3.5)]]
+    np.testing.assert_allclose(scores.values, expected)
+    assert scores.classes == ("A", "B")
+    np.testing.assert_array_equal(scores.labels, [0, 1])
+    fitted = TemperatureScaling().fit(topk_option_scores(responses * 3, [["A", " A"], ["B", " B"]], [0, 1, 0, 1, 1, 0]))
+    assert fitted.predict(scores).tolist() == ["A", "B"]
+
+
+def test_missing_options():
+    responses = [{"A": -0.3, "x": -2.0, "y": -3.0}, {"A": -0.7, "B": -0.8, "x": -4.0}]
+    with pytest.raises(InputError, match=r"position 0: 'B' is not among the 3 most likely tokens.*missing='bound'"):
+        topk_option_scores(responses, ["A", "B"], [0, 1])
+    bound = topk_option_scores(responses, ["A", "B"], [0, 1], missing="bound").values[0, 1]
+    tail = np.log(1 - np.exp([-0.3, -2.0, -3.0]).sum())
+    assert bound == pytest.approx(min(-3.0, tail), abs=1e-3)
+    assert topk_option_scores(responses, ["A", "B"], [0, 1], missing=-20.0).values[0, 1] == -20
+    with pytest.raises(InputError, match="position 0: none of them is among"):
+        topk_option_scores(responses, ["C", "D"], [0, 1], missing="bound")
+    for options in (["A"], ["A", "A"], [["A", "B"], "B"]):
+        with pytest.raises(InputError, match="options: expected two or more"):
+            topk_option_scores(responses, options)
+    for label in ("C", 2, True, 0.5):
+        with pytest.raises(InputError, match="labels: position 0: got"):
+            topk_option_scores(responses, ["A", "B"], [label, 1], missing="bound")
+    with pytest.raises(InputError, match="missing=3"):
+        topk_option_scores(responses, ["A", "B"], [0, 1], missing=3)
+
+
+@given(st.integers(2, 29), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_the_bound_is_a_bound(k, seed):
+    """What a missing option is given is never less than what it has."""
+    h, _ = logits_and_tokens(6, seed)
+    h[:, 0] += 40  # one option is always there
+    options = [0, 5, 9]
+    scores = topk_option_scores(dicts(h, k), options, missing="bound")
+    true = log_softmax(h)[:, options]
+    assert (scores.values >= true - 1e-9).all()
+
+
+def test_positions_of_responses():
+    response = completion([{"a": -0.5, "b": -1.5}, {"b": -0.6, "c": -1.0}])
+    assert topk_of(response).positions[1].tokens == ("b", "c")
+    assert len(topk_of([response, response])) == 4
+    assert [p.name for p in topk_of([response, response], position=0).positions] == [
+        "response 0, position 0",
+        "response 1, position 0",
+    ]
+    assert topk_of(topk_of(response)).k == 2
