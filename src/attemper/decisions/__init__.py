@@ -1,6 +1,7 @@
 """Who is decided by the network, and who is referred: rules, how they are chosen, and how they fare."""
 
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
+from attemper.decisions.labels import LabelDecisions, LabelPolicies, LabelThresholds, label_policies, label_thresholds
 from attemper.decisions.outcomes import ClassOutcome, Outcome, outcome_of
 from attemper.decisions.policy import Decisions, Guarantee, Policy, refer_or_decide
 
@@ -8,8 +9,13 @@ __all__ = [
     "ClassOutcome",
     "Decisions",
     "Guarantee",
+    "LabelDecisions",
+    "LabelPolicies",
+    "LabelThresholds",
     "Outcome",
     "Policy",
+    "label_policies",
+    "label_thresholds",
     "outcome_of",
     "policy_for_budget",
     "policy_for_cost",

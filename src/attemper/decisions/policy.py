@@ -186,12 +186,12 @@ class Policy(Table):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; a clear `FileError` for anything else."""
         policy = from_fields(cls, read_document(path, "policy"))
-        wrong = policy._contradiction()
+        wrong = policy.contradiction()
         if wrong:
             raise FileError(f"{path}: {wrong}")
         return policy
 
-    def _contradiction(self) -> str:
+    def contradiction(self) -> str:
         """Return what keeps a policy of a file from being one; empty if nothing does."""
         g, k = self.guarantee, self.n_classes
         if not 2 <= k <= 10**7 or self.n_samples < 0:

@@ -16,6 +16,7 @@ from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
 from attemper.metrics.intervals import Estimate
+from attemper.metrics.labels import LabelMetrics, LabelRow, label_metrics
 from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
@@ -33,6 +34,8 @@ __all__ = [
     "Decomposition",
     "Estimate",
     "Evaluation",
+    "LabelMetrics",
+    "LabelRow",
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",
@@ -49,6 +52,7 @@ __all__ = [
     "expected_cost",
     "get_scorer",
     "huggingface_module",
+    "label_metrics",
     "mce",
     "mmce",
     "nll",
