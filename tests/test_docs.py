@@ -83,6 +83,11 @@ def write_what_pages_speak_of(data):
     np.savez("questions.npz", logits=h, labels=right, answer_ids=tokens[right])
     np.savez("new.npz", logits=h)
     np.savez("part0.npz", logits=h, labels=np.where(right == 0, -100, right))
+    for name in ("screening", "screening-new"):
+        scores = 3 * rng.normal(size=300)
+        answers = np.where(rng.random(300) < 1 / (1 + np.exp(-scores / 2)), "yes", "no")
+        lines = "\n".join(f"{score!r},{answer}" for score, answer in zip(scores.tolist(), answers))
+        Path(f"{name}.csv").write_text(f"score,label\n{lines}\n")
 
 
 @pytest.mark.slow

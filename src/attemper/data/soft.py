@@ -37,7 +37,7 @@ def spread_labels(laid: Laid) -> tuple[Laid, Labels | None, bool]:
     shares = _checked_shares(y, n, n_classes, laid.name)
     if (np.count_nonzero(shares, axis=1) == 1).all() and (shares.max(axis=1) == 1).all():
         return laid._replace(labels=shares.argmax(axis=1)), None, True
-    index, column = np.nonzero(shares)
+    index, column = (np.ascontiguousarray(part) for part in np.nonzero(shares))
     weights = shares[index, column]
     if laid.weights is not None:
         weights = weights * as_weights(laid.weights, n, laid.name)[index]

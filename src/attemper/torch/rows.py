@@ -54,7 +54,8 @@ class DeviceRows:
         n = h.shape[0] if index is None else len(index)
 
         def there(array: Any) -> Any:
-            return None if array is None else torch.as_tensor(array).to(h.device)
+            # Side by side, as the kernels of Triton take them.
+            return None if array is None else torch.as_tensor(array).to(h.device).contiguous()
 
         labels, picked = there(y), there(index)
         some = torch.zeros(n, dtype=torch.int64, device=h.device) if labels is None else labels
