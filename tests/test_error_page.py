@@ -31,6 +31,7 @@ from attemper.comparison import compare
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.io import open_scores
 from attemper.report import summarise
+from attemper.torch.metrics import CalibrationError
 
 import onnx_models as models
 
@@ -167,6 +168,7 @@ PROVOKED = {
     "Labels that do not belong to the logits": lambda: fit(np.tile(np.eye(3), (20, 1)) * 3, np.tile([1, 2, 0], 20)),
     "Probabilities passed as logits": lambda: fit(PROBS),
     "Logits where probabilities were expected": lambda: fit(LOGITS, input="probs"),
+    "Logits in a metric of torchmetrics": lambda: CalibrationError().update(torch.tensor(LOGITS), torch.tensor(LABELS)),
     "Rows that do not sum to one": lambda: fit(0.5 * PROBS, input="probs"),
     "A probability of zero for the label": lambda: fit(PROBS, [0, 0, 2], input="probs"),
     "zeros_as for logits": lambda: fit(LOGITS, zeros_as=1e-8),
@@ -199,6 +201,7 @@ PROVOKED = {
     "Sketches that do not add": lambda: Sketch.of(LOGITS, LABELS) + Sketch.of(LOGITS, LABELS, thetas=[0.01]),
     "A sketch of few samples": few_to_sketch,
     "A module whose output is unknown": lambda: CalibratedClassifier(torch.nn.Linear(3, 3)).fit(LOGITS, LABELS),
+    "A scorer by the name of its metric": lambda: attemper.metrics.scorers["ece"],
     "A classifier that is fitted already": fitted_already,
     "A classifier that gives zeros": neighbours_that_are_sure,
     "Groups, and folds that know none": folds_without_groups,

@@ -252,11 +252,16 @@ def test_settings_that_cannot_be(options, message):
 @pytest.mark.parametrize(
     "options, preds, target, message",
     [
-        ({}, [[0.9, 0.1], [2.0, -1.0]], [0, 1], r"row 1 is no probabilities.*input=\"logits\".*\[2\.0, -1\.0\]"),
-        ({}, [[0.9, 0.3]], [0], "row 0 is no probabilities"),
-        ({}, [[0.9, float("nan")]], [0], "row 0 is no probabilities"),
-        ({"input": "log_probs"}, [[0.0, 0.0]], [0], "row 0 is no log-probabilities"),
-        ({"input": "logits"}, [[0.0, float("inf")]], [0], "row 0 has no softmax"),
+        (
+            {},
+            [[0.9, 0.1], [2.0, -1.0]],
+            [0, 1],
+            r"row 1: expected probabilities.*, got \[2, -1\]\. Use input=\"logits\"",
+        ),
+        ({}, [[0.9, 0.3]], [0], r"row 0: expected probabilities that sum to 1, got \[0.9, 0.3\]"),
+        ({}, [[0.9, float("nan")]], [0], "row 0: expected probabilities that sum to 1"),
+        ({"input": "log_probs"}, [[0.0, 0.0]], [0], "row 0: expected logarithms of probabilities"),
+        ({"input": "logits"}, [[0.0, float("inf")]], [0], r"row 0: expected finite logits.*got \[0, inf\]"),
         ({}, [[0.9, 0.1]] * 2, [0, 2], "row 1 has label 2, expected 0 to 1. Use ignore_index=2"),
         ({}, [[0.9, 0.1]] * 2, [0, -100], "Use ignore_index=-100"),
         ({}, [0, 1], [[0.9, 0.1]] * 2, r"Use update\(preds, target\)"),
@@ -290,7 +295,7 @@ def test_what_a_gpu_found_is_raised_at_the_end():
     with pytest.raises(InputError, match="2 labels since the last reset are no column numbers"):
         metric.compute()
     metric.refused = torch.tensor([0, 3])
-    with pytest.raises(InputError, match=r"3 rows since the last reset.*input=\"logits\""):
+    with pytest.raises(InputError, match=r"in 3 rows since the last reset.*input=\"logits\""):
         metric._computed = None
         metric.compute()
 
@@ -361,6 +366,40 @@ def test_two_processes_add_up(tmp_path):
         for rank in range(2)
     ]
     assert [process.communicate(timeout=300)[0].strip() for process in running] == ["agreed"] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::Warning:lightning", "ignore:.*LeafSpec")
+def test_lightning_logs_the_metric_of_an_epoch(tmp_path):
+    import lightning
+
+    logits, y, _ = sample(n=100)
+
+    class Classifier(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.val_ece = CalibrationError(input="logits")
+            self.val_nll = NLL(input="logits")
+
+        def validation_step(self, batch, _):
+            for name in ("val_ece", "val_nll"):
+                metric = getattr(self, name)
+                metric.update(*batch)
+                self.log(name, metric)
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(logits, y), batch_size=30)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, default_root_dir=tmp_path, **quiet)
+    module = Classifier()
+    for _ in range(2):  # the second epoch begins anew
+        [found] = trainer.validate(module, loader, verbose=False)
+        assert found["val_ece"] == pytest.approx(metrics.ece(y, logits, input="logits"), abs=1e-6)
+        assert found["val_nll"] == pytest.approx(metrics.nll(y, logits, input="logits"), abs=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from attemper.data.arrays import as_numbers
-from attemper.data.plausibility import SUMS, room_of_sums
+from attemper.data.plausibility import room_of_sums
 from attemper.errors import InputError, InputTypeError, require
 from attemper.metrics.predictions import ROOM, Input
 
@@ -52,6 +52,7 @@ class Batch(NamedTuple):
         counted = torch.ones_like(y, dtype=torch.bool) if ignore_index is None else y != ignore_index
         is_label = ~counted | ((y >= 0) & (y < n_classes))
         y = y.long().clamp(0, n_classes - 1)
+        given = values
         if input == "logits":
             values = values.log_softmax(dim)
         logs = input != "probs"
@@ -60,7 +61,7 @@ class Batch(NamedTuple):
         own = values.gather(dim, y.unsqueeze(dim)).squeeze(dim)
         is_row = ~counted | _are_rows(values, top, input, dim)
         if top.device.type == "cpu":
-            _refuse(is_label, target, is_row, values, input, dim)
+            _refuse(is_label, target, is_row, given, input, dim)
         weight = _weights(sample_weight, y, dtype) * (counted & is_label & is_row)
         top, own = (torch.where(weight > 0, part.to(dtype), 0.0 if logs else 1.0) for part in (top, own))
         confidence, log_likelihood = (top.exp(), own) if logs else (top, own.log())
@@ -182,15 +183,16 @@ def _refuse(is_label: Any, target: Any, is_row: Any, values: Any, input: Input, 
     if not is_row.all():
         row = int((~is_row).flatten().int().argmax())
         got = values.movedim(dim, -1).reshape(-1, values.shape[dim])[row]
-        raise InputError(f"preds: row {row} {_advice(input)} Got {[round(float(v), 6) for v in got[:6]]}.")
+        shown = ", ".join(f"{float(v):.4g}" for v in got[:6]) + (", …" if len(got) > 6 else "")
+        expected, advice = EXPECTED[input]
+        raise InputError(f"preds: row {row}: expected {expected}, got [{shown}].{advice}")
 
 
-def _advice(input: Input) -> str:
-    if input == "logits":
-        return "has no softmax: expected finite numbers, or -inf for a mask."
-    if input == "log_probs":
-        return "is no log-probabilities: expected numbers up to 0 whose exp sums to 1."
-    return f'is no probabilities: expected numbers from 0 to 1 that sum to 1. {SUMS} Use input="logits" for logits.'
+EXPECTED: dict[Input, tuple[str, str]] = {
+    "logits": ("finite logits, or -inf for a mask", ""),
+    "log_probs": ("logarithms of probabilities that sum to 1", ' Use input="logits" for logits.'),
+    "probs": ("probabilities that sum to 1", ' Use input="logits" for logits.'),
+}
 
 
 def refused_at_last(refused: Any, input: Input) -> None:
@@ -202,4 +204,5 @@ def refused_at_last(refused: Any, input: Input) -> None:
             "does not count; with the tensors on the CPU, the error names the row."
         )
     if rows:
-        raise InputError(f"preds: in {rows} rows since the last reset, a row {_advice(input)}")
+        expected, advice = EXPECTED[input]
+        raise InputError(f"preds: expected {expected}, got others in {rows} rows since the last reset.{advice}")
