@@ -38,7 +38,7 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
 
     \b
     attemper apply attemper.json new.npz -o probabilities.npz
-    attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key target
+    attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key y
     attemper apply attemper.json images.npz -o probabilities.npz --axis 1
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)

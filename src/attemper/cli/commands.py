@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import click
@@ -61,7 +62,9 @@ class CheckedCommand(click.Command):
         for line in taken_from_config(ctx):
             detail(line)
         check_outputs(ctx)
+        start = time.monotonic()
         result = super().invoke(ctx)
+        detail(f"finished after {time.monotonic() - start:.1f} s")
         if not ctx.params.get("as_json"):  # which has them in the JSON
             for path, columns in ctx.meta.get(COLUMNS, {}).items():
                 note(f"{path}: logits are the columns {listed(columns)}")

@@ -73,8 +73,8 @@ def compare_(
     \b
     attemper compare val.npz test.npz
     attemper compare val.npz test.npz --clusters patient_id
-    attemper compare val.npz test.npz --fail-if 'ece.low>0.02' --junit results.xml
-    attemper compare net.npz net.npz --val-logits-key val_logits --val-labels-key val_labels
+    attemper compare val.npz test.npz --fail-if 'ece.low>0.02' --junit out.xml
+    attemper compare all.npz all.npz --val-logits-key val --val-labels-key val_y
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
     pair = load_pair(val, test, val_spec, spec)

@@ -82,7 +82,7 @@ def drift(
     attemper drift net.attemper.json new.npz
     attemper drift net.attemper.json today.parquet --state drift.json
     attemper drift net.attemper.json 'march/*.npz' --alpha 0.01 --json
-    attemper drift net.attemper.json today.npz --reference march.npz --state like-march.json
+    attemper drift map.json today.npz --reference march.npz --state march.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
     if reference_labels is not None and reference is None:

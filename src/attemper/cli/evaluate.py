@@ -60,8 +60,8 @@ def evaluate_(
 
     \b
     attemper evaluate test.npz
-    attemper evaluate test.npz --map attemper.json
-    attemper evaluate test.npz --map attemper.json --fail-if 'ece.low>0.02' --junit results.xml
+    attemper evaluate test.npz --map map.json
+    attemper evaluate test.npz --map map.json --fail-if 'ece>0.05' --junit out.xml
     """  # noqa: D301 (click wants the control character)
     fitted = None if map_file is None else Fitted.load(map_file)
     with shown_progress("reading") as progress:

@@ -88,9 +88,9 @@ def export(
     as a step of a pipeline.
 
     \b
-    attemper export net.attemper.json model.onnx -o calibrated.onnx
-    attemper export net.attemper.json model.onnx -o calibrated.onnx --logits logits
-    attemper export net.attemper.json -o map.onnx
+    attemper export map.json model.onnx -o calibrated.onnx
+    attemper export map.json model.onnx -o calibrated.onnx --logits logits
+    attemper export map.json -o map.onnx
     """  # noqa: D301 (click wants the control character)
     from attemper.onnx.calibrate import map_to_onnx, onnx_calibrate
 

@@ -15,6 +15,7 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
 from attemper.cli.output import COLUMNS
+from attemper.cli.verbosity import detail
 from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
@@ -60,6 +61,9 @@ def read_files(inputs: str | Sequence[str], spec: InputSpec, fitted: Fitted | No
     """Open files of logits as the options ask for, or the map that they are for; report which columns were taken."""
     files = open_scores(inputs, spec) if fitted is None else open_for(fitted.calibrator, inputs, spec, fitted.path)
     record_columns(files)
+    for reader in files.readers:
+        rows = "" if reader.n_rows is None else f"{reader.n_rows} rows, "
+        detail(f"reading {reader.path}: {rows}{files.n_classes} classes, as {files.spec.input}")
     return files
 
 

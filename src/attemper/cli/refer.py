@@ -150,8 +150,8 @@ def refer(
     attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
     attemper refer val.npz test.npz --budget 0.2
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
-    attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1 --predict-least-cost --classes mel,nv
-    attemper refer val.npz test.npz --max-miss 0.1 -o policy.json --save-map map.json
+    attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1
+    attemper refer val.npz test.npz --max-miss 0.1 -o rule.json --save-map map.json
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
     check_options(map_file, max_miss)
