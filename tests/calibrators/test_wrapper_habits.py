@@ -56,6 +56,7 @@ from attemper import (
 )
 from attemper.calibrators.wrapper.methods import ALIASES
 from attemper.calibrators.wrapper.votes import half_a_vote
+from attemper.errors import naming_flags
 
 pytestmark = pytest.mark.filterwarnings("ignore::attemper.EdgeWarning")
 
@@ -509,6 +510,8 @@ def test_a_file_and_another_estimator(tmp_path):
             CalibratedClassifier.load(path, estimator)
     with pytest.raises(AttemperError, match=r"without the classifier.*CalibratedClassifier.load\(path, estimator=…\)"):
         attemper.load(path)
+    with naming_flags(), pytest.raises(AttemperError, match=r"Use clf\.calibrator_\.save\(path\) in Python"):
+        attemper.load(path)
     clf = CalibratedClassifier(LogisticRegression(), "ts", cv=2, ensemble=True).fit(X, Y)
     clf.save(path)
     for estimator, got in ((clf.estimators_[0], "LogisticRegression"), (clf.estimators_[:1], "1")):
@@ -517,7 +520,7 @@ def test_a_file_and_another_estimator(tmp_path):
     clf.calibrators_[0].save(path)
     with pytest.raises(FileError, match=r"holds a calibrator without a classifier. Use attemper.load\(path\)"):
         CalibratedClassifier.load(path, model)
-    with pytest.raises(InputError, match="holds a calibrator, which takes logits"):
+    with pytest.raises(InputError, match=r"holds a calibrator alone.*Leave estimator out"):
         attemper.load(path, estimator=model)
     with pytest.raises(attemper.NotFittedError):
         CalibratedClassifier(model).save(path)

@@ -85,8 +85,5 @@ def load(
     if content.text("attemper") == "multilabel":
         return MultiLabelCalibrator.from_fields(content)
     if estimator is not None:
-        raise InputError(
-            f"estimator: {path} holds a calibrator, which takes logits. Use "
-            "CalibratedClassifier.load(path, estimator) to put it behind a classifier, or leave estimator out."
-        )
+        raise InputError(f"estimator: {path} holds a calibrator alone, which needs no estimator. Leave estimator out.")
     return calibrator_of(content)
