@@ -34,6 +34,7 @@ def results():
     policy = policy_for_miss(p, y, 0.5, per_class=True, classes=["a", HOSTILE, "c"])
     found = metrics.evaluate(y, p, confidence_level=0.95, n_resamples=20)
     compared = compare(scores, test, ["ts", "vector"])
+    noisy = attemper.BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(scores)
     best = metrics.compare_with_best({row.method: row.losses for row in compared.rows})
     return {
         "reliability": (metrics.reliability(y, p, n_bins=7), 7),
@@ -51,13 +52,16 @@ def results():
         "decisions": (policy.refer_or_decide(p), 300),
         "outcome": (outcome_of(policy, p, y), 7),
         "theta": (attemper.AttendedTemperatureScaling().fit(scores).path_, 100),
+        "posterior": (noisy.posterior_, None),
+        "confusions": (noisy.confusions_, 9),
+        "ensemble": (attemper.torch.average([h, 2 * h], labels=y), 300),
         "drift": (attemper.drift.DriftTest(2.0).update(scores), 1),
     }
 
 
 NAMES = (
     *("reliability", "classwise", "corp", "referral", "risk", "parts", "evaluation", "plain", "running", "best"),
-    *("comparison", "policy", "decisions", "outcome", "theta", "drift"),
+    *("comparison", "policy", "decisions", "outcome", "theta", "posterior", "confusions", "ensemble", "drift"),
 )
 every = pytest.mark.parametrize("name", NAMES)
 

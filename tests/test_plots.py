@@ -405,6 +405,35 @@ def test_one_call_draws_what_the_table_draws(fitted):
         plots.plot_reliability(fitted["table"], p)
 
 
+def test_plots_take_what_metrics_take():
+    """One column with the name of its class, images with the classes along an axis, soft labels."""
+    rng = np.random.default_rng(0)
+    p = rng.random(200)
+    y = np.where(rng.random(200) < p, "yes", "no")
+    two, numbers = np.column_stack([1 - p, p]), (y == "yes").astype(int)
+    for draw_it in (plots.plot_reliability, plots.plot_confidence, plots.plot_referral, plots.plot_risk_coverage):
+        same(draw_it(y, p, pos_label="yes"), draw_it(numbers, two))
+    same(plots.plot_temperature(np.log(p / (1 - p)), y, pos_label="yes"), plots.plot_temperature(np.log(two), numbers))
+    images = rng.dirichlet(np.ones(3), (4, 5, 6))
+    truth = rng.integers(0, 3, (4, 5, 6))
+    truth[:, 0] = 255
+    counted = truth != 255
+    drawn = plots.plot_reliability(truth, np.moveaxis(images, -1, 1), axis=1, ignore_index=255)
+    assert len(bars_of(drawn, styles.RIGHT)) == len(
+        bars_of(plots.plot_reliability(truth[counted], images[counted]), styles.RIGHT)
+    )
+    soft = np.eye(3)[truth[counted]]
+    same(plots.plot_reliability(soft, images[counted]), plots.plot_reliability(truth[counted], images[counted]))
+
+
+def same(one, other):
+    """Assert that two pictures show the same numbers."""
+    for a, b in zip(one.lines, other.lines, strict=True):
+        np.testing.assert_allclose(a.get_xydata(), b.get_xydata(), atol=1e-9)
+    for a, b in zip(one.patches, other.patches, strict=True):
+        np.testing.assert_allclose(a.get_bbox().get_points(), b.get_bbox().get_points(), atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("draw_it", "compute"),
     [

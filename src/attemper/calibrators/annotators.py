@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, log_softmax, logsumexp
 
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.kernels import transition
@@ -30,7 +31,14 @@ SHOWN = 20  # destinations kept for each class, where there are more than DENSE 
 DENSE = 100
 
 
-class Confusions(NamedTuple):
+class _Confusions(NamedTuple):
+    columns: NDArray[np.int64]  # K×m
+    mean: Floats  # K×m, posterior means
+    low: Floats  # K×m, credible intervals
+    high: Floats
+
+
+class Confusions(_Confusions, Table):
     """The transition matrix: row k is how samples of true class k are labelled.
 
     `BayesianTemperatureScaling` and `StructuredScaling` with ``labels="noisy"`` have it as ``confusions_``, with
@@ -39,13 +47,13 @@ class Confusions(NamedTuple):
     others.
     """
 
-    columns: NDArray[np.int64]  # K×m
-    mean: Floats  # K×m, posterior means
-    low: Floats  # K×m, credible intervals
-    high: Floats
+    __slots__ = ()
+    __repr__ = one_line
 
-    def __repr__(self) -> str:
-        return one_line(self)
+    def _table_columns(self) -> Columns:
+        k, m = self.columns.shape
+        found = {"label": self.columns, "share": self.mean, "low": self.low, "high": self.high}
+        return {"true_class": np.repeat(np.arange(k), m)} | {name: values.ravel() for name, values in found.items()}
 
     @property
     def matrix(self) -> Floats:

@@ -41,6 +41,7 @@ from scipy.special import betainc, betaincc, betaln, expit, logit
 
 from attemper._checks import fraction, number, positive
 from attemper._json import Dims
+from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import InputError
@@ -70,16 +71,24 @@ class NoiseHypothesis(NamedTuple):
 Column = Annotated[Floats, Dims(1)]
 
 
-class Posterior(NamedTuple):
-    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
-
+class _Posterior(NamedTuple):
     temperature: Column
     temperature_weight: Column  # probability of each
     noise: Column  # rates: e_a for noisy labels, e_m for clean ones
     noise_weight: Column  # probability of each
 
-    def __repr__(self) -> str:
-        return one_line(self)
+
+class Posterior(_Posterior, Table):
+    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
+
+    __slots__ = ()
+    __repr__ = one_line
+
+    def _table_columns(self) -> Columns:
+        names = ["temperature"] * len(self.temperature) + ["noise"] * len(self.noise)
+        values = np.concatenate([self.temperature, self.noise])
+        weights = np.concatenate([self.temperature_weight, self.noise_weight])
+        return {"parameter": names, "value": values, "probability": weights}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 import array_api_compat
@@ -261,11 +261,14 @@ def to_numpy(array: Any) -> NDArray[Any]:
 
 
 def one_line(thing: Any) -> str:
-    """Show a dataclass or named tuple in one line: of arrays and long lists the shape alone.
+    """Show a dataclass or named tuple in one line: of arrays and long lists the shape alone, and no defaults.
 
     Use it as ``__repr__``.
     """
-    names = [f.name for f in fields(thing)] if is_dataclass(thing) else thing._fields
+    if is_dataclass(thing):
+        names = [f.name for f in fields(thing) if f.default is MISSING or getattr(thing, f.name) is not f.default]
+    else:
+        names = thing._fields
     shown = (f"{name}={_brief_value(getattr(thing, name))}" for name in names)
     return f"{type(thing).__name__}({', '.join(shown)})"
 

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.special
 
 from attemper._checks import one_of, renamed
+from attemper._table import Columns, Table
 from attemper._typing import InputKind
 from attemper.data.arrays import as_matrix, one_line, to_numpy
 from attemper.errors import InputError
@@ -29,7 +30,7 @@ BOTTOM = -1e30  # stands for −inf where −inf − −inf would be NaN; within
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EnsemblePrediction:
+class EnsemblePrediction(Table):
     """What several passes say together, in the array type of the input, in single precision or better.
 
     `average`, `MCDropout` and `DeepEnsemble` give it.
@@ -58,6 +59,12 @@ class EnsemblePrediction:
     mutual_information: Any
     passes: int
     labels: Any = None
+
+    def _table_columns(self) -> Columns:
+        probs = to_numpy(self.probs)
+        found = {"prediction": probs.argmax(axis=1), "confidence": probs.max(axis=1)}
+        found |= {name: to_numpy(getattr(self, name)) for name in ("entropy", "mutual_information")}
+        return found if self.labels is None else found | {"label": to_numpy(self.labels)}
 
     def like(self, array: Any) -> EnsemblePrediction:
         """Bring tensors to NumPy if that is an array of NumPy, else to its device."""
