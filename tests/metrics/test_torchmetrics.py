@@ -266,6 +266,7 @@ def test_settings_that_cannot_be(options, message):
         ({}, [[0.9, 0.1]] * 2, [0, -100], "Use ignore_index=-100"),
         ({}, [0, 1], [[0.9, 0.1]] * 2, r"Use update\(preds, target\)"),
         ({}, [[0.9, 0.1]] * 2, [0, 1, 1], r"expected shape \(2,\)"),
+        ({}, [[0.9, 0.1]] * 2, [[0.5, 0.5]] * 2, r"got soft labels of shape \(2, 2\). Use the functions"),
         ({}, [[[0.9, 0.1]]], [[0]], r"Use axis=1 .* or axis=-1"),
         ({"axis": 3}, [[[0.9, 0.1]]], [[0]], "axis=3"),
         ({"kind": "binary"}, [[0.2, 0.3, 0.5]], [0], "kind='binary': expected two classes, got 3"),
@@ -423,6 +424,19 @@ def test_on_a_gpu_without_waiting():
     metric.update(logits.cuda(), (y + 1).cuda())
     with pytest.raises(InputError, match="labels since the last reset"):
         metric.compute()
+
+
+def test_a_table_that_is_kept_several_times_has_the_same_sums(monkeypatch):
+    """As on a GPU."""
+    from attemper.torch import metrics as classes
+
+    logits, y, _ = sample()
+    for kind in KINDS:
+        made = [CalibrationError(kind=kind, n_classes=4, input="logits") for _ in range(2)]
+        plain = fed(made[0], logits, y).sums
+        monkeypatch.setattr(classes, "_copies", lambda device, size: 7)
+        torch.testing.assert_close(fed(made[1], logits, y).sums, plain, rtol=1e-13, atol=0)
+        monkeypatch.undo()
 
 
 def test_an_update_looks_at_no_number():

@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         """
         values, dim = _with_classes(_tensor(preds, "preds"), input, axis)
         n_classes = values.shape[dim]
-        y = _labels(target, values, dim)
+        y = _labels(target, preds, values, dim)
         counted = torch.ones_like(y, dtype=torch.bool) if ignore_index is None else y != ignore_index
         is_label = ~counted | ((y >= 0) & (y < n_classes))
         y = y.long().clamp(0, n_classes - 1)
@@ -137,9 +137,14 @@ def _with_classes(preds: Any, input: Input, axis: int | None) -> tuple[Any, int]
     return values, dim
 
 
-def _labels(target: Any, values: Any, dim: int) -> Any:
+def _labels(target: Any, preds: Any, values: Any, dim: int) -> Any:
     y = _tensor(target, "target")
     expected = (*values.shape[:dim], *values.shape[dim + 1 :])
+    if y.shape == values.shape == preds.shape and y.is_floating_point():
+        raise InputError(
+            f"target: expected one label for each row, got soft labels of shape {tuple(y.shape)}. Use the functions of "
+            "attemper.metrics, such as attemper.metrics.nll(labels, probs), which take them."
+        )
     if tuple(y.shape) == (*expected, 1) and values.ndim == 2:
         y = y.squeeze(-1)
     if tuple(y.shape) != expected:
