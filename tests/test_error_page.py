@@ -31,6 +31,7 @@ from attemper.comparison import compare
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.io import open_scores
 from attemper.report import summarise
+from attemper.tokens import topk_scores
 from attemper.torch.metrics import CalibrationError
 
 import onnx_models as models
@@ -55,6 +56,11 @@ def changed(array, place, value):
 def read(classes=None, **arrays):
     np.savez("val.npz", **arrays)
     return open_scores("val.npz", classes=classes)
+
+
+def bird():
+    Path("val.csv").write_text("label,cat,dog\nbird,0.5,1.5\nbird,1.5,0.5\n")
+    return open_scores("val.csv").load()
 
 
 def table(names, rows, **told):
@@ -174,6 +180,9 @@ PROVOKED = {
     "zeros_as for logits": lambda: fit(LOGITS, zeros_as=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
+    "A column that does not exist": lambda: table(["cat", "dog"], LOGITS[:, :2], columns=["cat", "dogs"]),
+    "A label that is not among the columns": lambda: bird(),
+    "Log-probabilities that leave nothing for other tokens": lambda: topk_scores([{"a": 0.0, "b": -50.0}], ["a"]),
     "Columns that have the names of some classes": lambda: table(
         ["logit_cat", "logit_emu"], LOGITS[:, :2], classes=["cat", "dog"]
     ),

@@ -267,7 +267,7 @@ def test_text_is_never_a_class(library, data):
 def test_errors_name_the_column_that_was_meant(library, data):
     frame = library(table_of(*data))
     refused(r"no column 'anwser'; there are 'id'.* Did you mean 'answer'\? Use labels", frame, "anwser")
-    refused(r"columns: table: there is no column 'dogs'.*Did you mean 'dog'\?", frame, columns=["cat", "dogs"])
+    refused(r"table: columns: there is no column 'dogs'.*Did you mean 'dog'\?", frame, columns=["cat", "dogs"])
     refused(r"no column 'w'; .*sample_weight", frame, columns=NAMES, sample_weight="w")
     refused(r"no column that begins with 'p_'", frame, columns="p_")
     refused(r"'answer' holds the labels", frame, columns=["cat", "answer"])

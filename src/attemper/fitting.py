@@ -134,7 +134,7 @@ def _fit(
         return source if isinstance(source, Scores | Sketch) else None
     files = None
     if isinstance(source, ScoreFiles):
-        if given not in (InputSpec(), source.spec):
+        if given not in (InputSpec(), source.spec, source.spec.updated(classes=None)):  # headers may name the classes
             raise InputError(f"{next(iter(given.non_defaults()))}: these files are open; pass it to open_scores")
         spec = spec_for(calibrator, source.spec)
         files = source if spec == source.spec else open_scores([reader.path for reader in source.readers], spec)

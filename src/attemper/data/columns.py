@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "header_classes",
     "label_and_weight",
     "not_numbers",
+    "without_ids",
 ]
 
 LABEL, PREDICTION, PROB = "label", "prediction", "prob_"
@@ -128,7 +129,7 @@ def _named(where: object, names: Sequence[str], apart: set[str | None], query: C
         if len(missing) == len(wanted) and all(isinstance(column, int) for column in query.columns):
             return None  # numbers, and no column is called by one
         if missing:
-            raise InputError(f"{option('columns', '--columns')}: {_no_column(where, missing[0], names)}")
+            raise InputError(_no_column(f"{where}: {option('columns', '--columns')}", missing[0], names))
         taken = next((name for name in wanted if name in (query.label, query.weight)), None)
         if taken is not None:
             holds = "labels" if taken == query.label else "weights"
@@ -259,6 +260,21 @@ class RowNumbers:
 
 
 ASCENDING = "whole numbers that only ascend, as row numbers and ids do"
+
+
+def without_ids(columns: Mapping[str, NDArray[Any]]) -> list[str]:
+    """Names of those columns of numbers that may hold logits.
+
+    >>> without_ids({"id": np.arange(20), "cat": np.linspace(-1, 1, 20)})
+    ['cat']
+    """
+
+    def whole(column: NDArray[Any]) -> bool:
+        with np.errstate(invalid="ignore"):
+            return bool((np.isfinite(column) & (column == np.floor(column))).all())
+
+    fractions = not all(map(whole, columns.values()))
+    return [name for name, c in columns.items() if not (whole(c) and _why_no_logits(name, c, fractions))]
 
 
 def _why_no_logits(name: str, column: NDArray[Any], fractions: bool) -> str | None:

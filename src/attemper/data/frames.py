@@ -21,6 +21,7 @@ from attemper.data.columns import (
     header_classes,
     label_and_weight,
     not_numbers,
+    without_ids,
 )
 from attemper.data.named_labels import names_or_numbers, reject_numbers
 from attemper.errors import InputError, InputTypeError, require
@@ -190,11 +191,12 @@ def _array(column: Any) -> NDArray[Any]:
 def _numbers(arrays: dict[str, NDArray[Any]], query: ColumnQuery) -> list[NDArray[Any]]:
     """Columns of numbers; an error names the first that is none, and those that are."""
     found = {name: _as_numbers(array) for name, array in arrays.items()}
-    good = [name for name, array in found.items() if array is not None]
+    numbers = {name: array for name, array in found.items() if array is not None}
+    good = list(numbers)
     for name, array in found.items():
         if array is None:
             held = "lists" if _is_nested(arrays[name]) else "text" if _has_text(arrays[name]) else arrays[name].dtype
-            raise not_numbers(WHERE, name, f"holds {held}", good, query)
+            raise not_numbers(WHERE, name, f"holds {held}", without_ids(numbers), query)
     lengths = {name: len(array) for name, array in arrays.items()}
     odd = next((name for name, n in lengths.items() if n != lengths[good[0]]), None)
     if odd is not None:

@@ -23,7 +23,7 @@ MAX_LOG_PROB = 1e-3
 
 @dataclass(frozen=True)
 class Position:
-    """The most likely tokens at one position, in order; none where the server gave none."""
+    """The most likely tokens at one position, in order, as `topk_of` finds them; none where the server gave none."""
 
     tokens: tuple[Any, ...]
     log_probs: tuple[float, ...]
