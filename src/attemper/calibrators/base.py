@@ -37,6 +37,7 @@ from attemper.errors import (
     InputTypeError,
     NotFittedError,
     listed,
+    names_flags,
     option,
     setting,
 )
@@ -421,6 +422,8 @@ class Calibrator(ShownEstimator):
         self._column_names(X, reset=True)
 
     def _warn_of_order(self) -> None:
+        if names_flags():  # scikit-learn's scorers are not used on the command line
+            return
         if self.class_names is not None and not _ascends(self.classes_.tolist()):
             warnings.warn(
                 "classes: the names are not in sorted order. They are used in the order given, one per column, but "

@@ -59,7 +59,7 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     names = list(files.spec.class_names or files.columns or map(str, range(survey.n_classes)))
     findings = sorted(findings_of(survey, files.spec), key=lambda found: -CODES[found.level])
     code = max((CODES[found.level] for found in findings), default=0)
-    following = next_command(inputs, survey, files.spec, code)
+    following = next_command(inputs, survey, files, code)
     if as_json:
         print_json(as_dict(inputs, survey, files.spec, findings) | {"next": following, "exit_code": code})
     else:
@@ -189,7 +189,7 @@ def of_agreement(s: Survey, inside: int) -> Iterator[Finding]:
         yield Finding("warning", "chance_accuracy", str(warning))
 
 
-def next_command(inputs: Sequence[str], s: Survey, spec: InputSpec, code: int) -> str | None:
+def next_command(inputs: Sequence[str], s: Survey, files: ScoreFiles, code: int) -> str | None:
     """Recommend what to run next, with the options of reading that were given; None where something is to be fixed."""
     if code == CODES["error"]:
         return None
@@ -202,12 +202,14 @@ def next_command(inputs: Sequence[str], s: Survey, spec: InputSpec, code: int) -
             flag = next(name for name in parameter.opts if name.startswith("--"))
             values = value if isinstance(value, tuple) else (value,)
             given += [flag] if value is True else [part for each in values for part in (flag, quoted(str(each)))]
-    if not spec.probs and s.kind == "probabilities":
+    if not files.spec.probs and s.kind == "probabilities":
         given.append("--probs")
-    files = " ".join(map(quoted, inputs))
+        if files.columns is None and files.spec.logits_key is None and files.readers[0].path.suffix != ".npy":
+            given += ["--logits-key", files.spec.values_key]  # the array keeps its name
+    paths = " ".join(map(quoted, inputs))
     if not s.labelled:
-        return " ".join(["attemper apply MAP", files, *given, "-o probabilities.npz"])
-    return " ".join(["attemper fit", files, *given])
+        return " ".join(["attemper apply MAP", paths, *given, "-o probabilities.npz"])
+    return " ".join(["attemper fit", paths, *given])
 
 
 def quoted(text: str) -> str:

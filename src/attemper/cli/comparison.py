@@ -10,6 +10,7 @@ import numpy as np
 from attemper.cli.output import alone, by_chance, compact, for_readers, number, out, plain, print_reasons, with_p
 from attemper.cli.verbosity import warning
 from attemper.comparison import Comparison, CrossValidated
+from attemper.metrics import Estimate
 
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
@@ -19,9 +20,10 @@ WIDE = 178  # columns that the table with every interval takes
 def print_comparison(result: Comparison, interval: float) -> None:
     """Print the table of methods and the recommendation; what a narrow terminal has no room for is left out."""
     wide = out.width >= WIDE
-    titles = ["accuracy", "NLL", "Brier", "ECE", "chance"] if wide else ["accuracy", "NLL", "ECE (p)"]
+    ece = "ECE (p)" if has_p(result) else "ECE"
+    titles = ["accuracy", "NLL", "Brier", "ECE", "chance"] if wide else ["accuracy", "NLL", ece]
     titles = [*(["CV NLL"] if result.n_folds else []), *titles, "area", "changed", "T"]
-    table = compact("method", *titles, caption="\n".join(legend(result, interval, wide)))
+    table = compact("method", *titles)
     table.padding = (0, 2 if wide else 1, 0, 0)
     for row in result.rows:
         if row.metrics is None:
@@ -39,6 +41,8 @@ def print_comparison(result: Comparison, interval: float) -> None:
         area = "" if row.referral_area is None else alone(row.referral_area)
         table.add_row(for_readers(row.method), *held_out, *figures, area, changed, t)
     out.print(table)
+    for line in legend(result, interval, wide):
+        out.print(line, style="dim")
     print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
     for row in result.rows:
         if row.metrics is None:
@@ -48,6 +52,12 @@ def print_comparison(result: Comparison, interval: float) -> None:
             warning(text)
     out.print()
     out.print(result.reason)
+
+
+def has_p(result: Comparison) -> bool:
+    """Whether there is a p-value of the ECE; with clusters there is none."""
+    found = [row.metrics["ece"] for row in result.rows if row.metrics is not None]
+    return any(isinstance(ece, Estimate) and ece.p_value is not None for ece in found)
 
 
 def legend(result: Comparison, interval: float, wide: bool) -> Iterator[str]:
@@ -60,9 +70,9 @@ def legend(result: Comparison, interval: float, wide: bool) -> Iterator[str]:
     yield f"{which} are of the test set, which evaluates only{with_intervals}."
     if result.confidence_set is not None:
         yield f"*: with {interval:.0%} confidence, one of these has the lowest NLL, to within 0.001."
-    if wide:
+    if has_p(result) and wide:
         yield "chance: mean ECE of a perfectly calibrated network; p: share of its draws that reach the ECE."
-    else:
+    elif has_p(result):
         yield "p: share of draws of a perfectly calibrated network that reach the ECE."
     yield "area: how well confidence ranks errors, for referral."
     yield "changed: share of predictions that differ from the network's."

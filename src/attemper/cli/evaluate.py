@@ -117,5 +117,5 @@ def print_figures(found: Mapping[str, Mapping[str, Estimate]], names: Sequence[s
         table.add_row(measure, *(text for f in found.values() for text in (number(f[measure]), write(f[measure]))))
     out.print(table)
     if not wide:
-        out.print("p: share of draws of a perfectly calibrated network that reach the value.")
+        out.print("p: share of draws of a perfectly calibrated network that reach the value.", style="dim")
     print_reasons(found.values())

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import click
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -50,11 +51,16 @@ class PlainConsole(Console):
         """Print; text is one line."""
         with unwritable(self.stderr):
             try:
-                super().print(*(visible(o) if isinstance(o, str) else o for o in objects), **options)
+                super().print(*(self._indented(visible(o)) if isinstance(o, str) else o for o in objects), **options)
             except OSError:
                 with contextlib.suppress(OSError), self.capture():  # rich would print the rest the next time
                     pass
                 raise
+
+    def _indented(self, text: str) -> RenderableType:
+        """Indent all lines that a text wraps into as the first one."""
+        start = len(text) - len(text.lstrip(" "))
+        return Padding(Text(text[start:]), (0, 0, 0, start), expand=False) if start and not self.soft_wrap else text
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render; also what stands in the cells of a table."""
@@ -102,11 +108,10 @@ COLUMNS = "attemper.columns"  # where a command's context keeps which columns we
 NON_FINITE = "non_finite"  # where JSON has the numbers that it cannot hold, by their places
 
 
-def compact(*titles: str, caption: str = "", title: str = "") -> Table:
+def compact(*titles: str, title: str = "") -> Table:
     """Make a table that is narrow: no lines but one under the head; the first column is text, the others figures."""
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     made.title, made.title_justify = Text(title) if title else None, "left"
-    made.caption, made.caption_justify = Text(caption) if caption else None, "left"
     for column, name in enumerate(titles):
         made.add_column(Text(name), justify="right" if column else "left", overflow="fold")
     return made

@@ -151,7 +151,7 @@ def refer(
     attemper refer val.npz test.npz --budget 0.2
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1
-    attemper refer val.npz test.npz --max-miss 0.1 -o rule.json --save-map map.json
+    attemper refer val.npz test.npz --budget 0.1 -o rule.json --save-map map.json
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
     check_options(map_file, max_miss)
@@ -353,15 +353,18 @@ def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) 
     if found.cost is not None:
         c = found.cost
         say(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
-    out.print(table(found.by_class, "true class", "missed of all", interval))
+    out.print()
+    out.print(table(found.by_class, "true class", "missed of all"))
     if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
-        out.print(table(found.by_predicted, "predicted as", f"missed of {found.miss_rate_of}", interval))
+        out.print()
+        out.print(table(found.by_predicted, "predicted as", f"missed of {found.miss_rate_of}"))
+    legend = f"caught, missed: errors that are referred, and that are not; rates have {interval:.0%} intervals."
+    out.print(legend, style="dim")
 
 
-def table(rows: Sequence[ClassOutcome], first: str, rate: str, interval: float) -> Table:
+def table(rows: Sequence[ClassOutcome], first: str, rate: str) -> Table:
     """Show what became of each class."""
-    caption = f"caught, missed: errors that are referred, and that are not; {rate}: with {interval:.0%} intervals."
-    made = compact(first, "samples", "referred", "caught", "missed", rate, caption=caption)
+    made = compact(first, "samples", "referred", "caught", "missed", rate)
     for row in rows:
         if row.n == 0:
             made.add_row(Text(row.name), "0", "", "", "", "no samples")

@@ -189,7 +189,7 @@ def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) ->
         "metrics": {name: triple(value) for name, value in found.items() if name != "area"} or None,
         "area": triple(found["area"]) if "area" in found else None,
         # ECE of perfect calibration, and the share of draws that reach the ECE.
-        "chance": [ece.chance, ece.p_value] if isinstance(ece, Estimate) else None,
+        "chance": [ece.chance, ece.p_value] if isinstance(ece, Estimate) and ece.chance is not None else None,
         "reasons": {name: value.note for name, value in found.items() if isinstance(value, Estimate) and value.note},
         "notes": list(row.notes),
         "failure": row.failure,
