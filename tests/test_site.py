@@ -20,6 +20,7 @@ import attemper
 from attemper.cli.commands import cli
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOK = "outside/examples/notebooks/tabular"
 
 # What the reference shows in full. The names of attemper itself are on the pages of their modules.
 MODULES = [
@@ -114,6 +115,15 @@ def test_what_is_outside_docs_is_part_of_the_site(site):
     assert 'href="experiments/zoo.html"' in (site / "outside/data.html").read_text(encoding="utf-8")
 
 
+def test_notebooks_are_pages_with_their_outputs(site):
+    for name, cells in (("tabular", 15), ("language_model", 12)):
+        page = (site / f"outside/examples/notebooks/{name}.html").read_text(encoding="utf-8")
+        assert page.count('class="language-python') >= cells
+        assert page.count("data:image/png;base64,") >= 3
+        assert page.count("<table") >= 5
+        assert f'href="outside/examples/notebooks/{name}.html"' in (site / "notebooks.html").read_text(encoding="utf-8")
+
+
 def test_every_command_is_told(site):
     text = html.unescape(re.sub(r"<[^>]+>", "", (site / "reference/commands.html").read_text(encoding="utf-8")))
     assert len(cli.commands) >= 12
@@ -174,7 +184,7 @@ def test_a_browser_shows_pages_without_complaint(browser, address, width, scheme
     browser.get("about:blank")
     for kind in ("browser", "performance"):
         browser.get_log(kind)
-    for page in ("index", "tutorial", "errors", "benchmarks", "reference/metrics", "reference/commands"):
+    for page in ("index", "tutorial", "errors", "benchmarks", "reference/metrics", "reference/commands", NOTEBOOK):
         browser.get(f"{address}{page}.html")
         assert browser.execute_script("return document.body.dataset.mdColorScheme") == (
             "slate" if scheme == "dark" else "default"

@@ -1,19 +1,23 @@
 """Files outside docs/ that pages link to are part of the site, and the links lead there.
 
 The README is the home page. Whatever else a page links to, ``../data/README.md`` or a file of examples/, is taken
-into the site as ``outside/…``; a link to a folder leads to a list of its files. On GitHub the same links lead to the
-files where they are.
+into the site as ``outside/…``. A link to a folder leads to a list of its files, one to a notebook to a page of it. On
+GitHub the same links lead to the files where they are.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from notebooks import as_markdown
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
@@ -55,6 +59,8 @@ def _taken_in(path: str, config: MkDocsConfig) -> File:
         names = sorted(p.name for p in (ROOT / path).iterdir() if p.is_file() and not p.name.startswith("__"))
         listed = "\n".join(f"- `{name}`" for name in names)
         return File.generated(config, _uri(path), content=f"# {path}/\n\nIn the repository:\n\n{listed}\n")
+    if path.endswith(".ipynb"):
+        return File.generated(config, _uri(path), content=as_markdown(ROOT / path))
     return File.generated(config, _uri(path), abs_src_path=str(ROOT / path))
 
 
@@ -71,4 +77,4 @@ def _uri(path: str) -> str:
         return path.removeprefix("docs/")
     if (ROOT / path).is_dir():
         return f"outside/{path}/index.md"
-    return f"outside/{path.replace('/README.md', '.md')}"
+    return f"outside/{path.replace('/README.md', '.md').replace('.ipynb', '.md')}"
