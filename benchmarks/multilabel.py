@@ -26,6 +26,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from attemper import MultiLabelCalibrator, datasets
 from attemper.calibrators import label_fits, multilabel
 from attemper.kernels import pooled
+from attemper.maps.odds import log_odds
 
 COUNTS = (5, 20, 100, 1000)
 N, N_TEST = 4000, 4000
@@ -147,6 +148,10 @@ def real(methods: dict[str, Method]) -> None:
         print(f"{name:34}" + "".join(f"{nll(truth, method(s, y, new)):18.5f}" for method in methods.values()))
 
 
+def one_hot(h: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return np.eye(h.shape[1])[labels]
+
+
 def real_data() -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
     for name in (
         "lenet5-fashion_mnist-s0",
@@ -156,11 +161,9 @@ def real_data() -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
     ):
         data = datasets.load(name)
         for rows in (300, len(data.val_labels)):
-            halves = []
-            for h, labels in ((data.val_logits[:rows], data.val_labels[:rows]), (data.test_logits, data.test_labels)):
-                h = h.astype(np.float64)
-                others = np.logaddexp.reduce(np.where(np.eye(h.shape[1], dtype=bool), -np.inf, h[:, None]), axis=2)
-                halves += [h - others, np.eye(h.shape[1])[labels]]
+            some = np.random.default_rng(0).permutation(len(data.val_labels))[:rows]  # files may be sorted by class
+            pairs = ((data.val_logits[some], data.val_labels[some]), (data.test_logits, data.test_labels))
+            halves = [part for h, labels in pairs for part in (log_odds(h.astype(np.float64), np), one_hot(h, labels))]
             yield f"{name}, {rows}", tuple(halves)
     for n_labels, size in ((10, 400), (10, 4000), (30, 1000)):
         x, y = make_multilabel_classification(

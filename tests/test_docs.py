@@ -88,6 +88,11 @@ def write_what_pages_speak_of(data):
         answers = np.where(rng.random(300) < 1 / (1 + np.exp(-scores / 2)), "yes", "no")
         lines = "\n".join(f"{score!r},{answer}" for score, answer in zip(scores.tolist(), answers))
         Path(f"{name}.csv").write_text(f"score,label\n{lines}\n")
+    for name in ("findings", "findings_2", "findings_test", "findings_new"):
+        s = 3 * rng.normal(size=(400, 2))
+        y = np.where(rng.random(s.shape) < 0.1, "", (s + rng.logistic(size=s.shape) > 0).astype(int).astype(str))
+        lines = [",".join([*map(str, row), *own]) for row, own in zip(s, y)]
+        Path(f"{name}.csv").write_text("\n".join(["logit_Edema,logit_Hernia,label_Edema,label_Hernia", *lines]))
 
 
 @pytest.mark.slow

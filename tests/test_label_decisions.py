@@ -108,7 +108,8 @@ def test_policies_are_those_of_two_classes(simultaneous):
     assert decisions.refer.shape == p.shape
     np.testing.assert_array_equal(decisions.prediction, p > 0.5)
     np.testing.assert_allclose(decisions.confidence, np.maximum(p, 1 - p))
-    assert ("all labels at once with confidence 0.9" in found.promise()) == simultaneous
+    assert found.promise().startswith("with confidence 0.9 at most 0.1 of")
+    assert ("all labels at once" in found.promise()) == simultaneous
     outcomes = found.outcomes(*draw(seed=5))
     assert list(outcomes) == ["0", "1", "2"]
     assert all(outcome.all.miss_rate.value < 0.12 for outcome in outcomes.values())

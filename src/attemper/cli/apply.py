@@ -8,6 +8,7 @@ import click
 
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.multilabel import apply_labels, label_map
 from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import print_json
 from attemper.cli.paths import OUTPUT
@@ -41,6 +42,10 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key y
     attemper apply attemper.json images.npz -o probabilities.npz --axis 1
     """  # noqa: D301 (click wants the control character)
+    labels = label_map(map_file)
+    if labels is not None:
+        apply_labels(labels, map_file, inputs, output, spec, as_json)
+        return
     fitted = Fitted.load(map_file)
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")

@@ -10,6 +10,13 @@ import click
 from attemper.cli.commands import cli
 from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import Fitted, in_double, read_files
+from attemper.cli.multilabel import (
+    check_uncertain,
+    evaluate_labels,
+    label_map,
+    multi_label_option,
+    uncertain_option,
+)
 from attemper.cli.options import confidence_level_option, files_argument, reading, seed_option
 from attemper.cli.output import by_chance, compact, number, out, p_of, plain, print_json, print_reasons
 from attemper.cli.paths import INPUT
@@ -36,6 +43,8 @@ WIDE = 110  # columns that two sets of figures with the mean by chance take
 )
 @confidence_level_option
 @seed_option
+@multi_label_option
+@uncertain_option
 @reading()
 @gating
 def evaluate_(
@@ -45,6 +54,8 @@ def evaluate_(
     n_bins: str,
     confidence_level: float,
     seed: int,
+    multi_label: bool,
+    uncertain: str | None,
     spec: InputSpec,
     gate: Gate,
     as_json: bool,
@@ -61,8 +72,15 @@ def evaluate_(
     \b
     attemper evaluate test.npz
     attemper evaluate test.npz --map map.json
+    attemper evaluate findings.csv --multi-label
     attemper evaluate test.npz --map map.json --fail-if 'ece>0.05' --junit out.xml
     """  # noqa: D301 (click wants the control character)
+    labels = label_map(map_file)
+    if labels is not None or multi_label:
+        bins = int(n_bins) if n_bins.isdecimal() else n_bins
+        settings = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
+        return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **settings)
+    check_uncertain(uncertain)
     fitted = None if map_file is None else Fitted.load(map_file)
     with shown_progress("reading") as progress:
         scores = in_double(read_files(inputs, spec, fitted).load(progress))

@@ -11,6 +11,7 @@ from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Provenance
 from attemper.cli.commands import cli
 from attemper.cli.inputs import in_double, open_first
+from attemper.cli.multilabel import check_uncertain, fit_labels, multi_label_option, uncertain_option
 from attemper.cli.options import (
     METHOD,
     Option,
@@ -65,6 +66,8 @@ from attemper.sketch import Sketch
     help="ats: Eq. 8, or the authors' code.",
 )
 @t_range_option
+@multi_label_option
+@uncertain_option
 @reading()
 @spreading
 def fit(
@@ -77,6 +80,8 @@ def fit(
     theta: float | None,
     loss: str | None,
     t_range: tuple[float, float] | None,
+    multi_label: bool,
+    uncertain: str | None,
     spec: InputSpec,
     spread: dict[str, Any],
     as_json: bool,
@@ -96,11 +101,18 @@ def fit(
     attemper fit val.npz --method vector -p l2=0.01
     attemper fit logits.npy --labels labels.npy --method ts
     attemper fit masks.npz --axis 1 --ignore-index 255
+    attemper fit findings.csv --multi-label --uncertain unknown
     attemper fit 'shards/*.parquet' --labels-key target
     attemper fit 'shards/*.parquet' --method ats --workers 4 --retries 2
     attemper fit 'shards/*.parquet' --resume
     attemper fit 'shards/*.parquet' --engine dask --scheduler tcp://127.0.0.1:8786
     """  # noqa: D301 (click wants the control character)
+    if multi_label:
+        if noisy or noise or theta is not None or loss or t_range or spread:
+            raise InputError("--multi-label: takes --method, -p and options of reading files alone")
+        fit_labels(inputs, method, output, params, spec, uncertain, as_json)
+        return
+    check_uncertain(uncertain)
     if (theta is not None or loss is not None) and method != "ats":
         raise InputError("--theta and --loss belong to --method ats")
     cls = METHODS[method]

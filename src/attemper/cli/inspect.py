@@ -16,11 +16,13 @@ from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.output import number, out, plain, print_json
 from attemper.cli.paths import INPUT
-from attemper.decisions import Policy
+from attemper.decisions import LabelPolicies, Policy
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
 from attemper.errors import InputError
 from attemper.metrics import RunningMetrics
 from attemper.sketch import Sketch
+
+MOST_LABELS = 20  # that are listed
 
 Found = tuple[dict[str, Any], list[str]]  # plain numbers, and a readable summary
 
@@ -66,9 +68,9 @@ def inspect(file: str, as_json: bool) -> None:
 def of_document(path: PathOrURL) -> Found:
     """Look at a document of attemper."""
     tests = (DriftTest.document, ExchangeabilityTest.document)
-    kind = read_document(path, "calibrator", "multilabel", "sketch", "policy", *tests, "running metrics").text(
-        "attemper"
-    )
+    kind = read_document(
+        path, "calibrator", "multilabel", "sketch", "policy", "label policies", *tests, "running metrics"
+    ).text("attemper")
     if kind in tests:
         test = load_test(path)
         state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
@@ -110,6 +112,14 @@ def of_document(path: PathOrURL) -> Found:
                 f"accuracy {accuracy:.4f}" + ("" if nll is None else f", NLL {nll:.4f} before calibration"),
                 "a sketch does not record when it was made",
             ],
+        )
+    if kind == "label policies":
+        of_labels = LabelPolicies.load(path)
+        rules = [f"{name}: {one.rule()}" for name, one in zip(of_labels.label_names, of_labels.policies)]
+        rules = rules if len(rules) <= MOST_LABELS else [*rules[:MOST_LABELS], f"… {len(rules)} labels in all"]
+        return (
+            {"kind": kind, **to_fields(of_labels), "promise": of_labels.promise()},
+            [f"referral policies of {len(of_labels.policies)} labels", of_labels.promise(), *rules],
         )
     if kind == "policy":
         p = Policy.load(path)

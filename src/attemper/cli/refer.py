@@ -15,6 +15,7 @@ from attemper._checks import fraction
 from attemper.calibrators import METHODS, Calibrator, Provenance
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, load_pair
+from attemper.cli.multilabel import check_uncertain, label_map, one_number, refer_labels, uncertain_option
 from attemper.cli.options import (
     METHOD,
     confidence_level_option,
@@ -108,6 +109,7 @@ FIT_SHARE, FIT_SHARE_FEW = 0.5, 0.2
     show_default=True,
     help="Seed of the division of VAL and of the bootstrap.",
 )
+@uncertain_option
 @reading()
 @with_val
 def refer(
@@ -130,6 +132,7 @@ def refer(
     save_map: str | None,
     confidence_level: float,
     seed: int,
+    uncertain: str | None,
     spec: InputSpec,
     val_spec: InputSpec,
     as_json: bool,
@@ -152,9 +155,24 @@ def refer(
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1
     attemper refer val.npz test.npz --budget 0.1 -o rule.json --save-map map.json
+    attemper refer val.csv test.csv --map labels.json --max-miss 0.05
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
     check_options(map_file, max_miss)
+    labels = label_map(map_file)
+    if labels is not None:
+        assert map_file is not None
+        asked: dict[str, Any] = {
+            "miss_rate_of": miss_rate_of or "decided",
+            "confidence_level": guarantee_level,
+            "max_miss": one_number("--max-miss", max_miss),
+            "budget": budget,
+            "cost_refer": cost_refer,
+            "cost_miss": one_number("--cost-miss", cost_miss),
+        }
+        refer_labels(labels, map_file, (val, val_spec), (test, spec), output, uncertain, as_json, **asked)
+        return
+    check_uncertain(uncertain)
     if predict_least_cost and cost_miss is None:
         raise InputError("--predict-least-cost belongs to --cost-refer and --cost-miss")
     check_noise(noisy, noise)

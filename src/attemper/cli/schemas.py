@@ -143,6 +143,21 @@ POLICY = {
     "cost_miss": either({"anyOf": [NUMBER, listed(NUMBER)]}),
     "predict": {"enum": ["most_probable", "least_cost"]},
 }
+TESTED = record(
+    **OUTCOME,
+    referred_share=ESTIMATE,
+    miss_rate_of={"enum": ["decided", "all"]},
+    by_class=listed(record(**OUTCOME)),
+    by_predicted=listed(record(**OUTCOME)),
+    cost=either(ESTIMATE),
+)
+# Of labels that do not exclude each other.
+LABEL = record(
+    label=TEXT,
+    n_known=NUMBER,
+    prevalence=either(SHARE),
+    **{name: {"anyOf": [ESTIMATE, {"type": "null"}]} for name in ("nll", "brier", "ece")},
+)
 FILES = listed(record(name=TEXT, bytes=either(COUNT), sha256=either(TEXT), optional={"role": TEXT}))
 SKETCH = {**SIZES, "bytes": COUNT, "output": TEXT}
 DRIFT = {
@@ -219,7 +234,9 @@ SCHEMAS: dict[str, Schema] = {
     "evaluate": record(
         **SIZES,
         confidence_level=SHARE,
-        rows=listed(record(method=METHOD, map=either(TEXT), metrics=METRICS)),
+        rows=listed(
+            record(method=METHOD, map=either(TEXT), metrics=METRICS, optional={"labels": listed(LABEL)}),
+        ),
         optional={"fail_if": FAIL_IF},
     ),
     "export": record(
@@ -251,17 +268,16 @@ SCHEMAS: dict[str, Schema] = {
         method=METHOD,
         n_fitted=COUNT,
         n_chosen=COUNT,
-        policy=record(**POLICY),
-        test=record(
-            **OUTCOME,
-            referred_share=ESTIMATE,
-            miss_rate_of={"enum": ["decided", "all"]},
-            by_class=listed(record(**OUTCOME)),
-            by_predicted=listed(record(**OUTCOME)),
-            cost=either(ESTIMATE),
-        ),
         output=either(TEXT),
         map=either(TEXT),
+        optional={
+            "policy": record(**POLICY),
+            "test": TESTED,
+            "labels": described(
+                listed(record(label=TEXT, policy=record(**POLICY), test=either(TESTED))),
+                "instead of policy and test, for labels that do not exclude each other",
+            ),
+        },
     ),
     "report": record(
         output=TEXT,

@@ -123,10 +123,10 @@ def _checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> F
 
 def _advice_on_counts(labels: Floats, of_votes: str) -> str:
     """Advise on a matrix of whole numbers with one column per class that is not one-hot."""
-    if np.isin(labels, (0, 1)).all():
+    if (np.isin(labels, (-1, 0, 1)) | np.isnan(labels)).all():
         return (
-            "Some rows have several classes or none. If classes do not exclude each other, calibrate each class k by "
-            "itself: its column of scores with labels[:, k]. " + of_votes
+            "Some rows have several classes or none. If classes do not exclude each other, use "
+            f"{option('MultiLabelCalibrator', '--multi-label')}. {of_votes}"
         )
     counts = "" if (labels < 0).any() or np.isnan(labels).any() else (
         " For counts of votes use labels / labels.sum(axis=1, keepdims=True)."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -192,10 +192,10 @@ class LabelPolicies(Table):
         guarantee = next((policy.guarantee for policy in self.policies if policy.guarantee), None)
         if guarantee is None:
             return "nothing is guaranteed"
-        if not self.simultaneous:
-            return f"of each label by itself, {self.policies[0].promise()}"
-        level = 1 - (1 - guarantee.confidence_level) * len(self.policies)
-        return f"for all labels at once with confidence {level:.4g}: {self.policies[0].promise()}, of each label"
+        count = len(self.policies) if self.simultaneous else 1
+        level = round(1 - (1 - guarantee.confidence_level) * count, 12)
+        of_one = replace(self.policies[0], guarantee=replace(guarantee, confidence_level=level)).promise()
+        return f"{of_one}, {'for all labels at once' if self.simultaneous else 'for each label by itself'}"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policies as JSON, atomically; read them with `LabelPolicies.load`."""
@@ -272,8 +272,8 @@ def label_policies(
     >>> policies = label_policies(probs, labels, max_miss=0.05)
     >>> [policy.reached for policy in policies.policies]
     [True, True]
-    >>> policies.promise().partition(":")[0]
-    'for all labels at once with confidence 0.95'
+    >>> policies.promise()
+    'with confidence 0.95 at most 0.05 of the decided samples are decided wrongly, for all labels at once'
     """
     asked = [
         name

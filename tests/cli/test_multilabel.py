@@ -1,0 +1,184 @@
+"""Files of labels that do not exclude each other: fit, apply, evaluate, refer, inspect, export."""
+
+import csv
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+
+from attemper import MultiLabelCalibrator, load
+from attemper.cli.schemas import schema_of
+from attemper.decisions import LabelPolicies
+from attemper.metrics import label_metrics
+
+from commands import strict_json
+
+NAMES = ["Edema", "Fracture", "Hernia"]
+
+
+def draw(n, seed):
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(n, 3)) - [0, 1, 3]
+    y = (truth + rng.logistic(size=truth.shape) > 0).astype(float)
+    y[rng.random(y.shape) < 0.2] = np.nan
+    return 2 * truth + 1, y
+
+
+def columns_of(s, y):
+    found = {"Path": [f"p{i}.jpg" for i in range(len(s))]}
+    found |= {f"logit_{name}": s[:, k].tolist() for k, name in enumerate(NAMES)}
+    return found | {f"label_{name}": [None if v != v else v for v in y[:, k]] for k, name in enumerate(NAMES)}
+
+
+def write_csv(path, columns):
+    with Path(path).open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(columns)
+        writer.writerows(["" if v is None else v for v in row] for row in zip(*columns.values()))
+
+
+@pytest.fixture
+def files(cli):
+    """Write the same data in every format, into the folder that commands run in."""
+    data = {name: draw(300, seed) for seed, name in enumerate(("val", "test", "more"))}
+    for name, (s, y) in data.items():
+        np.savez(f"{name}.npz", logits=s, labels=y, label_names=np.array(NAMES))
+        save_file({"logits": s, "labels": y}, f"{name}.safetensors")
+        columns = columns_of(s, y)
+        write_csv(f"{name}.csv", columns)
+        pq.write_table(pa.table(columns), f"{name}.parquet")
+    return data
+
+
+def test_every_format_gives_the_same_map(good, files):
+    expected = MultiLabelCalibrator(label_names=NAMES).fit(*files["val"])
+    for suffix in ("npz", "csv", "parquet", "safetensors"):
+        good("fit", f"val.{suffix}", "--multi-label", "-o", "m.json")
+        found = load("m.json")
+        assert found.label_names_.tolist() == (NAMES if suffix != "safetensors" else ["0", "1", "2"])
+        np.testing.assert_allclose(found.map_.a, expected.map_.a, rtol=1e-9)
+    good("fit", "val.csv", "more.csv", "--multi-label", "-o", "m.json")
+    assert load("m.json").fit_report_.n_samples > 500
+    good("fit", "val.safetensors", "--multi-label", "--classes", ",".join(NAMES), "--method", "platt", "-o", "m.json")
+    assert load("m.json").label_names_.tolist() == NAMES
+    assert load("m.json").method == "platt"
+
+
+def test_labels_in_a_file_of_their_own(good, files):
+    """As CheXpert has them: one column for each finding, without a prefix, in any order."""
+    s, y = files["val"]
+    good("fit", "val.npz", "--multi-label", "-o", "expected.json")
+    named = {name: ["" if v != v else v for v in y[:, k]] for k, name in enumerate(NAMES)}
+    write_csv("labels.csv", {"Path": range(len(s)), **{name: named[name] for name in NAMES[::-1]}})
+    np.savez("scores.npz", logits=s, label_names=np.array(NAMES))
+    np.save("labels.npy", y)
+    for labels in ("labels.csv", "labels.npy"):
+        good("fit", "scores.npz", "--labels", labels, "--multi-label", "-o", "m.json")
+        np.testing.assert_array_equal(load("m.json").map_.a, load("expected.json").map_.a)
+
+
+def test_apply(good, files):
+    good("fit", "val.npz", "--multi-label", "-o", "m.json")
+    s, _ = files["test"]
+    expected = load("m.json").predict_proba(s)
+    for suffix in ("npz", "csv"):
+        good("apply", "m.json", f"test.{suffix}", "-o", "p.npz")
+        np.testing.assert_allclose(np.load("p.npz")["probs"], expected, rtol=1e-6)
+    good("apply", "m.json", "test.csv", "-o", "p.csv")
+    with Path("p.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(rows[0]) == [f"prob_{name}" for name in NAMES]
+    assert float(rows[5]["prob_Hernia"]) == pytest.approx(expected[5, 2], rel=1e-9)
+
+
+def test_evaluate(cli, good, files):
+    good("fit", "val.npz", "--multi-label", "-o", "m.json")
+    s, y = files["test"]
+    text = good("evaluate", "test.npz", "--map", "m.json")
+    assert "uncalibrated: 300 samples, 3 labels" in text
+    assert "micro" in text
+    found = strict_json(good("evaluate", "test.csv", "--map", "m.json", "--json"))
+    jsonschema.Draft202012Validator(schema_of("evaluate")).validate(found)
+    expected = label_metrics(y, load("m.json").predict_proba(s), label_names=NAMES)
+    assert found["rows"][1]["metrics"]["micro_nll"]["value"] == pytest.approx(expected.micro.nll)
+    assert [row["label"] for row in found["rows"][1]["labels"]] == NAMES
+    assert found["rows"][0]["method"] == "none"
+    good("evaluate", "test.npz", "--multi-label")
+    assert cli("evaluate", "test.npz", "--map", "m.json", "--fail-if", "macro_nll>0").code == 3
+
+
+def test_refer(good, bad, files):
+    good("fit", "val.npz", "--multi-label", "-o", "m.json")
+    text = good("refer", "more.npz", "test.npz", "--map", "m.json", "--max-miss", "0.1", "-o", "p.json")
+    assert "for all labels at once" in text
+    assert LabelPolicies.load("p.json").label_names == tuple(NAMES)
+    assert "referral policies of 3 labels" in good("inspect", "p.json")
+    found = strict_json(good("refer", "more.npz", "test.npz", "--map", "m.json", "--budget", "0.2", "--json"))
+    jsonschema.Draft202012Validator(schema_of("refer")).validate(found)
+    assert [row["label"] for row in found["labels"]] == NAMES
+    good("refer", "more.npz", "test.npz", "--map", "m.json", "--cost-refer", "1", "--cost-miss", "10")
+    assert "one number for all labels" in bad(
+        "refer", "more.npz", "test.npz", "--map", "m.json", "--max-miss", "Edema=0.1"
+    )
+
+
+def test_json_and_inspect(good, files):
+    found = strict_json(good("fit", "val.npz", "--multi-label", "-o", "m.json", "--json"))
+    jsonschema.Draft202012Validator(schema_of("fit")).validate(found)
+    assert [row["name"] for row in found["labels"]] == NAMES
+    assert found["method"] == "multilabel pooled"
+    assert found["nll"] < found["nll_none"]
+    text = good("inspect", "m.json")
+    assert "multilabel pooled" in text
+    assert "labels: Edema, Fracture, Hernia" in text
+    shown = strict_json(good("apply", "m.json", "test.npz", "-o", "p.npz", "--json"))
+    jsonschema.Draft202012Validator(schema_of("apply")).validate(shown)
+
+
+def test_uncertain_entries(good, bad, files):
+    s, y = files["val"]
+    y[0, 0] = -1
+    write_csv("chexpert.csv", columns_of(s, y))
+    assert "--uncertain unknown" in bad("fit", "chexpert.csv", "--multi-label")
+    known = {}
+    for how in ("unknown", "positive", "0.5"):
+        good("fit", "chexpert.csv", "--multi-label", "--uncertain", how, "-o", "m.json")
+        known[how] = load("m.json").labels_[0].n_known
+        good("evaluate", "chexpert.csv", "--multi-label", "--uncertain", how)
+    assert known["unknown"] == known["positive"] - 1 == known["0.5"] - 1
+    assert "belongs to --multi-label" in bad("evaluate", "val.npz", "--uncertain", "unknown")
+
+
+def test_probabilities(good, files):
+    s, y = files["val"]
+    p = 1 / (1 + np.exp(-s))
+    np.savez("probs.npz", probs=p, labels=y)
+    good("fit", "probs.npz", "--multi-label", "--probs", "-o", "m.json")
+    np.testing.assert_allclose(
+        load("m.json").predict_proba(p), MultiLabelCalibrator().fit(s, y).predict_proba(s), rtol=1e-6
+    )
+    good("apply", "m.json", "probs.npz", "-o", "out.npz")
+
+
+def test_what_is_refused(bad, good, files):
+    good("fit", "val.npz", "--multi-label", "-o", "m.json")
+    assert "--multi-label" in bad("fit", "val.npz", "-o", "x.json")
+    assert "which this command does not take" in bad("drift", "m.json", "test.npz")
+    np.savez("other.npz", x=[1])
+    assert "no array 'logits'" in bad("fit", "other.npz", "--multi-label")
+    write_csv("plain.csv", {"a": [1.0], "b": [2.0]})
+    assert "no column begins with 'logit_'" in bad("fit", "plain.csv", "--multi-label")
+    write_csv("half.csv", {"logit_a": [1.0, 2.0], "logit_b": [2.0, 1.0], "label_a": [1, 0]})
+    assert "no column 'label_b' or 'b'" in bad("fit", "half.csv", "--multi-label")
+    assert "no column 'logit_Edema'" in bad("apply", "m.json", "half.csv", "-o", "p.csv")
+    write_csv("text.csv", {"logit_a": ["x", 2.0], "label_a": [1, 0]})
+    assert "row 0, column 'logit_a': expected a number, got 'x'" in bad("fit", "text.csv", "--multi-label")
+    assert "takes --method, -p" in bad("fit", "val.npz", "--multi-label", "--noisy")
+    assert "has no parameters" in bad("fit", "val.npz", "--multi-label", "-p", "l2=1")
+    assert "unsupported extension" in bad("fit", "m.json", "--multi-label")
+    np.savez("two.npz", logits=np.zeros((3, 2)), labels=np.zeros((3, 2)))
+    assert "expected 3 labels" in bad("apply", "m.json", "two.npz", "-o", "p.npz")
