@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import attemper
+import attemper.cli
 from attemper import InputError, Scores, Sketch, TemperatureScaling, compare, label_shares, metrics
 from attemper.calibrators import METHODS
 from attemper.fitting import fit_source
@@ -185,3 +186,43 @@ def test_loaded_from_a_file(tmp_path):
     fitted = TemperatureScaling().fit(H, SHARES)
     fitted.save(tmp_path / "map.json")
     np.testing.assert_array_equal(attemper.load(tmp_path / "map.json").predict_proba(H), fitted.predict_proba(H))
+
+
+def test_what_counts_cases_refuses_soft_labels():
+    val, test = Scores.from_logits(H[:120], SHARES[:120]), Scores.from_logits(H[120:], SHARES[120:])
+    for function in (
+        lambda: attemper.report.write_report("report.html", val, test),
+        lambda: attemper.drift.DriftTest(2.0).update(test),
+        lambda: attemper.decisions.policy_for_miss(PROBS, SHARES, 0.2),
+    ):
+        with pytest.raises(InputError, match=r"soft labels.*labels.argmax\(axis=1\)"):
+            function()
+
+
+def test_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("val.npz", logits=H[:120], labels=SHARES[:120])
+    np.savez("test.npz", logits=H[120:], labels=SHARES[120:])
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["attemper", *words])
+        with pytest.raises(SystemExit) as end:
+            attemper.cli.main()
+        out, err = capsys.readouterr()
+        return end.value.code, out + err
+
+    assert run("fit", "val.npz", "--method", "ts", "-o", "map.json")[0] == 0
+    fitted = attemper.load("map.json")
+    assert fitted.temperature_ == TemperatureScaling().fit(H[:120], SHARES[:120]).temperature_
+    code, text = run("evaluate", "test.npz", "--map", "map.json")
+    assert code == 0
+    assert "120 samples" in text
+    for words in (
+        ("drift", "map.json", "test.npz"),
+        ("apply", "map.json", "test.npz", "-o", "p.npz", "--labels-key", "labels"),
+    ):
+        code, text = run(*words)
+        assert code == 2
+        assert "soft" in text
+    assert run("apply", "map.json", "test.npz", "-o", "p.npz")[0] == 0
+    np.testing.assert_array_equal(np.load("p.npz")["probs"], fitted.predict_proba(H[120:]))

@@ -62,8 +62,8 @@ class TemperatureCalibrator(Calibrator):
         standard error of log T (the sandwich of Huber 1967, by cluster). The interval is as much wider as that is
         larger than what independent pixels would leave.
         """
-        if self.temperature_interval_ is None or self.fit_report_.edge is not None:
-            return
+        if self.temperature_interval_ is None or self.fit_report_.edge is not None or scores.repeated is not None:
+            return  # rows of a soft label are one sample, and their weights add up to one
         beta = 1 / self.temperature_
         slopes = scores.slopes_by_image(beta)
         if slopes is None:

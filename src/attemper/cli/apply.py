@@ -55,6 +55,10 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
     def rows() -> Iterator[ProbRows]:
         nonlocal count
         for piece in files.watched(progress):
+            if piece.repeated is not None:
+                raise InputError(
+                    f"{inputs[0]}: labels are soft, and there is no column for them in {output}; leave --labels-key out"
+                )
             count += len(piece)
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None

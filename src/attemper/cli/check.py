@@ -56,7 +56,9 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     files = opened(inputs, spec)
     with shown_progress("checking") as progress:
         survey = Survey.of(files, progress)
-    names = list(files.spec.class_names or files.columns or map(str, range(survey.n_classes)))
+    names = list(
+        files.spec.class_names or (None if files.one_column else files.columns) or map(str, range(survey.n_classes))
+    )
     findings = sorted(findings_of(survey, files.spec), key=lambda found: -CODES[found.level])
     code = max((CODES[found.level] for found in findings), default=0)
     following = next_command(inputs, survey, files, code)

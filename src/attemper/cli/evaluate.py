@@ -105,12 +105,12 @@ def evaluate_(
     rows = {method: plain(figures) for method, figures in found.items()}
     gated = gate.check(rows, default=list(rows)[-1])
     if as_json:
-        sizes = {"n_samples": len(scores), "n_classes": scores.n_classes, "confidence_level": confidence_level}
+        sizes = {"n_samples": scores.n_samples, "n_classes": scores.n_classes, "confidence_level": confidence_level}
         maps = {method: None if method == "none" else map_file for method in rows}
         listed = [{"method": method, "map": maps[method], "metrics": figures} for method, figures in rows.items()]
         print_json({**sizes, "rows": listed, **gated})
     else:
-        title = f"{len(scores)} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals"
+        title = f"{scores.n_samples} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals"
         names = ["uncalibrated", *([Path(fitted.path).name] if fitted else [])]
         print_figures(found, names, title)
     return gate.end(",".join(inputs))

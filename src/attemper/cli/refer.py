@@ -188,8 +188,8 @@ def refer(
             check_unseen(fitted, val)
         fitted.warn_of(test)
     scores, test_scores, names, *_ = load_pair(val, test, val_spec, spec, fitted)
-    check_independent(val, None, scores.clusters)
-    check_independent(test, None, test_scores.clusters)
+    check_independent(val, None, scores.clusters, soft=scores.repeated is not None)
+    check_independent(test, None, test_scores.clusters, soft=test_scores.repeated is not None)
     warn_of_shared_rows(scores, test_scores)
     fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
     if fitted is not None:

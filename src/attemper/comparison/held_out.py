@@ -107,4 +107,5 @@ def effective_errors(scores: LabelledScores, clusters: NDArray[Any] | None) -> f
 
 def _rows_of(scores: LabelledScores, rows: Any) -> LabelledScores:
     weights = None if scores.weights is None else scores.weights[rows]
-    return replace(scores, values=scores.values[rows], y=scores.y[rows], weights=weights)
+    image = None if scores.image is None else scores.image[rows]
+    return replace(scores, values=scores.values[rows], y=scores.y[rows], weights=weights, image=image)

@@ -24,14 +24,21 @@ from attemper.errors import InputError, option, setting
 __all__ = ["Laid", "as_rows", "check_independent", "pixel_rows"]
 
 
-def check_independent(what: str, values: Any, image: Any = None) -> None:
+def check_independent(what: str, values: Any, image: Any = None, *, soft: bool = False) -> None:
     """Refuse pixels, in an array of more than two dimensions or by their ``image``, unless each is of its own image.
+
+    Rows of ``soft`` labels are refused too: what counts cases needs one label for each.
 
     What counts independent samples, such as a guarantee, would be far too certain.
     """
     ndim = getattr(values, "ndim", 2)
     if ndim <= 2 and (image is None or len(np.unique(image)) == len(image)):
         return
+    if soft:
+        raise InputError(
+            f"{what}: expected one label for each sample, got soft labels: this counts cases that are right or wrong. "
+            f"Use labels.argmax(axis=1){option('', ' and save them again')}."
+        )
     one = option("Scores.from_logits(logits, labels, axis=1, max_pixels=1)", "--max-pixels 1")
     got = f"an array of {ndim} dimensions" if ndim > 2 else f"{len(image)} pixels of {len(np.unique(image))} images"
     raise InputError(

@@ -226,7 +226,8 @@ class SequentialTest(Table):
     def _read(self, X: Any, y: Any) -> tuple[Scores, Labels]:
         """Check a batch against what the map was made for."""
         if getattr(X, "ndim", 2) > 2 or isinstance(X, Scores):
-            check_independent("scores", X, X.clusters if isinstance(X, Scores) else None)
+            own = X if isinstance(X, Scores) else None
+            check_independent("scores", X, own and own.clusters, soft=own is not None and own.repeated is not None)
         if isinstance(X, Scores):
             if X.input != self.input:
                 raise InputError(f"these Scores hold {X.input}, but the map takes {self.input}")

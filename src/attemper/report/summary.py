@@ -88,8 +88,13 @@ def summarise(
     level = fraction("confidence_level", confidence_level)
     share = "a share of the errors, above 0 and at most 1, such as 0.8"
     number("catch", catch, 0, 1, expected=share, closed=(False, True))
-    labelled(val, "validation data")
-    labelled(test, "test data")
+    for scores, name in ((val, "validation data"), (test, "test data")):
+        labelled(scores, name)
+        if scores.repeated is not None:
+            raise InputError(
+                f"{name}: expected one label for each sample, got soft labels; the report counts samples by class. "
+                "Use labels.argmax(axis=1) for it. compare and metrics take soft labels."
+            )
     if same_samples(val, test):
         raise InputError(
             "validation and test are the same samples. A method looks better than it is on the samples of its fit. Use "
