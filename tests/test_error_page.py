@@ -79,6 +79,18 @@ def few_to_sketch():
     cli.cli.main(["sketch", "val.npz", "-o", "a.sketch.json"], standalone_mode=False)
 
 
+def key_that_is_unknown():
+    np.savez("val.npz", logits=LOGITS, labels=LABELS)
+    Path("attemper.toml").write_text('[fit]\nmetod = "ts"\n')
+    cli.cli.main(["fit", "val.npz"], standalone_mode=False)
+
+
+def condition_without_interval():
+    data = attemper.datasets.load()
+    np.savez("test.npz", logits=data.val_logits, labels=data.val_labels)
+    cli.cli.main(["evaluate", "test.npz", "-qq", "--fail-if", "mce.low>0.5"], standalone_mode=False)
+
+
 def sketch_loaded_as_map():
     Sketch.of(LOGITS, LABELS).save("a.sketch.json")
     attemper.load("a.sketch.json")
@@ -224,6 +236,8 @@ PROVOKED = {
     "A map that no layer can absorb": lambda: fold_into_linear(
         torch.nn.Linear(3, 3), BayesianTemperatureScaling().fit(LOGITS, LABELS)
     ),
+    "An unknown key of attemper.toml": key_that_is_unknown,
+    "A condition about a figure that has no interval": condition_without_interval,
 }
 
 

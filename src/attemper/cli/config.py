@@ -72,6 +72,7 @@ def _configure(ctx: click.Context, _: click.Parameter, given: str | None) -> Non
     asked = ctx.meta.get(CONFIG)
     path = find_config(Path.cwd()) if asked is None else Path(asked)
     if path is not None:
+        path = Path(os.path.relpath(path)) if asked is None else path
         ctx.meta[CONFIG] = str(path)
         assert isinstance(ctx.parent.command, click.Group)
         ctx.default_map = defaults_of(ctx, path, read_config(path), ctx.parent.command.commands)
