@@ -52,6 +52,21 @@ def test_a_very_accurate_network():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["top", "binary"])
+def test_calibration_errors_of_two_classes(kind):
+    rng = np.random.default_rng(7)
+    h = 2 * rng.normal(size=(5000, 2))
+    y = (h / 1.3 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
+    truth, found = ece(y, p, kind=kind), []
+    for _ in range(120):
+        rows = rng.integers(len(y), size=300)
+        estimate = ece(y[rows], p[rows], kind=kind, confidence_level=0.95, n_resamples=100)
+        found.append(estimate.low <= truth <= estimate.high)
+    assert np.mean(found) >= 0.89
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sharpness, n", [(3.0, 150), (8.0, 400)])
 def test_networks_that_err(sharpness, n):
     p, y = population(sharpness)

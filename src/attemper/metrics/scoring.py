@@ -96,3 +96,4 @@ class _Scorers(dict[str, ProbabilityScorer]):
 
 
 scorers: dict[str, ProbabilityScorer] = _Scorers({name: get_scorer(name) for name in MEASURES})
+"""Scorers with the defaults of their metrics, by the names that `get_scorer` takes: ``scorers["neg_ece"]``."""
