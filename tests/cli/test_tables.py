@@ -59,3 +59,17 @@ def test_several_files_are_named_alike(good, answers, tmp_path):
     told = ("--columns", "A,B,C,D", "--labels-column", "answer")
     good("fit", "val.csv", "val.jsonl", *told, "--method", "ts", "-o", "m.json")
     assert json.loads((tmp_path / "m.json").read_text())["classes"] == NAMES
+
+
+def test_val_and_test_may_have_another_order(good, tmp_path):
+    rng = np.random.default_rng(0)
+    for stem, order in (("val", NAMES), ("test", NAMES), ("turned", NAMES[::-1])):
+        if stem != "turned":
+            h = 2 * rng.normal(size=(150, 4))
+            y = (h + rng.gumbel(size=h.shape)).argmax(axis=1)
+        rows = [",".join([*(str(h[i, NAMES.index(name)]) for name in order), NAMES[y[i]]]) for i in range(150)]
+        (tmp_path / f"{stem}.csv").write_text("\n".join([",".join([*order, "answer"]), *rows]) + "\n")
+    told = ("--labels-column", "answer", "--methods", "ts,vector", "--cv", "0", "--json")
+    one, other = (json.loads(good("compare", "val.csv", name, *told)) for name in ("test.csv", "turned.csv"))
+    for first, second in zip(one["rows"], other["rows"]):
+        assert first["metrics"]["nll"]["value"] == pytest.approx(second["metrics"]["nll"]["value"])

@@ -22,8 +22,8 @@ from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
+from attemper.io.classes import CLASS_NAMES
 from attemper.io.reading import listed, read_lines
-from attemper.io.sources import CLASS_NAMES
 
 
 class Fitted(NamedTuple):
@@ -95,6 +95,9 @@ def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted:
         raise _same(f"both are {test}")
     pair = [read_files(path, of, fitted) for path, of in ((val, val_spec), (test, spec))]
     names: Sequence[str] | None = pair[1].spec.class_names
+    own_order = pair[0].spec.class_names
+    if names is not None and own_order != names and sorted(own_order or ()) == sorted(names):  # headers name classes
+        pair[0] = pair[0].with_classes(names)
     if names is None and (own := pair[1].names(CLASS_NAMES)) is not None:
         names = list(map(str, own))
         _check_numeric(test, names, spec.labels_are)

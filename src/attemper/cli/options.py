@@ -197,7 +197,11 @@ def with_val(command: Command) -> Command:
         _options(
             "Reading",
             val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
-            val_labels_key=("NAME", "Name of the labels in VAL, if it is another than in TEST."),
+            val_labels_key=(
+                "NAME",
+                "Name of the labels in VAL, if it is another than in TEST.",
+                {"also": "--val-labels-column"},
+            ),
             val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
         ),
     )(wrapped)

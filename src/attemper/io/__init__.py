@@ -5,8 +5,9 @@ The road of the data: a format module (`npy`, `npz`, `safetensors`, `csv`,
 them; `results` writes what comes out.
 """
 
+from attemper.io.classes import check_alike
 from attemper.io.results import ProbRows, write_probs
-from attemper.io.sources import ScoreFiles, check_alike, open_scores, paired
+from attemper.io.sources import ScoreFiles, open_scores, paired
 from attemper.io.spec import InputSpec
 
 __all__ = ["InputSpec", "ProbRows", "ScoreFiles", "check_alike", "open_scores", "paired", "write_probs"]

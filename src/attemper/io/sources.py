@@ -11,12 +11,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import same_classes
 from attemper._limits import check_classes
 from attemper._paths import InputFile, PathOrURL, expand_paths
 from attemper._typing import Labels
 from attemper.data.arrays import RowName, RowView
-from attemper.data.columns import RowNumbers, column_order, header_classes
+from attemper.data.columns import RowNumbers, column_order
 from attemper.data.labels import as_names
 from attemper.data.named_labels import by_positive, names_or_numbers, reject_numbers
 from attemper.data.numerals import is_number
@@ -32,6 +31,7 @@ from attemper.errors import (
     unsupported_extension,
     warn,
 )
+from attemper.io.classes import check_alike, check_numbers, check_own_names, classes_of_headers, n_taken
 from attemper.io.csv import CsvReader
 from attemper.io.jsonl import JsonlReader
 from attemper.io.npy import read_npy
@@ -42,10 +42,9 @@ from attemper.io.safetensors import read_safetensors
 from attemper.io.spec import InputSpec
 from attemper.tokens import option_labels
 
-__all__ = ["ScoreFiles", "check_alike", "open_scores", "paired"]
+__all__ = ["ScoreFiles", "open_scores", "paired"]
 
 PathLike = str | os.PathLike[str]
-CLASS_NAMES = "class_names"  # an array that names the columns
 
 # Files that take no more together, about one block, are opened once, and kept in memory as long as their readers are.
 KEEP_BYTES = 32 << 20
@@ -85,7 +84,7 @@ class ScoreFiles:
     @property
     def n_classes(self) -> int:
         """K, the number of classes; one column of scores has two."""
-        return max(2, _n_taken(self.readers[0], self.spec))
+        return max(2, n_taken(self.readers[0], self.spec))
 
     @property
     def one_column(self) -> bool:
@@ -209,7 +208,7 @@ class ScoreFiles:
             as_names(names, self.n_classes)
             if self.columns is not None and not self.one_column:
                 order = column_order(self.columns, names)
-            _check_own_names(self, names)
+            check_own_names(self.readers, names)
             if order is not None and spec.columns is not None:
                 if order != sorted(order):
                     raise InputError(
@@ -386,55 +385,10 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     readers = [reader for reader in readers if reader.n_rows != 0] or empty[:1]
     check_alike(readers, spec)
     for reader in readers if spec.columns is not None else ():
-        _check_numbers(reader, spec)
+        check_numbers(reader, spec)
     found = ScoreFiles(tuple(readers), spec, tuple(files))
-    classes = _header_classes(readers[0], spec) if spec.classes is None else spec.classes
+    classes = classes_of_headers(readers[0], spec) if spec.classes is None else spec.classes
     return found if classes is None else found.with_classes(classes)
-
-
-def _header_classes(reader: Reader, spec: InputSpec) -> tuple[str, ...] | None:
-    """Names of the classes: the headers of a table whose labels are such names."""
-    unread = reader.columns is None or len(reader.columns) < 2 or reader.first_label is None
-    if unread or spec.pos_label is not None or spec.labels_are not in (None, "names"):
-        return None
-    return header_classes(reader.columns or (), reader.first_label)
-
-
-def _check_numbers(reader: Reader, spec: InputSpec) -> None:
-    """Check the columns that are taken out of an array, which has numbers for them; a table has chosen by itself."""
-    names = [column for column in spec.columns or () if isinstance(column, str)]
-    if reader.columns is None and names:
-        raise InputError(
-            f"{reader.path}: {option('columns', '--columns')}: there is no column {names[0]!r}: the columns of an "
-            f"array have numbers, 0 to {reader.n_classes - 1}. Use these."
-        )
-    if reader.columns is None:
-        try:
-            spec.checked_columns(reader.n_classes)
-        except InputError as error:
-            raise InputError(f"{reader.path}: {error}") from None
-
-
-def _n_taken(reader: Any, spec: InputSpec | None) -> int:
-    """K: how many columns of a reader are classes."""
-    chosen = None if spec is None or reader.columns is not None else spec.columns
-    return int(reader.n_classes) if chosen is None else len(chosen)
-
-
-def _check_own_names(files: ScoreFiles, classes: tuple[str, ...]) -> None:
-    """Refuse files whose own names of the classes stand in another order."""
-    for reader in files.readers:
-        names = list(map(str, reader.names(CLASS_NAMES) or ()))
-        if len(names) == len(classes):
-            try:
-                order = column_order(names, classes)
-            except InputError:
-                order = None
-            if order is not None and order != sorted(order):
-                raise InputError(
-                    f"its class_names are {listed(names)}, but the classes are {listed(classes)}; expected the same "
-                    "order"
-                )
 
 
 def _empty(path: PathOrURL) -> InputError:
@@ -474,22 +428,6 @@ def _reader(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Reade
         raise InputError(f"{path}: 0 columns of {what}; expected one per class, or one of the second of two classes")
     check_classes(reader.n_classes, path)
     return reader
-
-
-def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:
-    """Refuse files, with path, n_classes and columns, that cannot be parts of one data set."""
-    first = readers[0]
-    for reader in readers[1:]:
-        same_classes(_n_taken(first, spec), _n_taken(reader, spec), of=str(first.path), where=str(reader.path))
-    tables = [reader for reader in readers if reader.columns is not None]
-    for reader in tables[1:]:
-        pairs = zip(tables[0].columns or (), reader.columns or ())
-        for k, (expected, got) in enumerate(pairs):
-            if expected != got:
-                raise InputError(
-                    f"{reader.path}: class {k} is column {got!r}, but in {tables[0].path} it is "
-                    f"{expected!r}; the files of one data set must have the same columns in the same order"
-                )
 
 
 def _matrix(piece: Scores) -> NDArray[Any]:

@@ -1,0 +1,77 @@
+"""Which columns of files are classes, and what they are called; files of one data set must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attemper._checks import same_classes
+from attemper.data.columns import column_order, header_classes
+from attemper.errors import InputError, listed, option
+from attemper.io.reading import Reader
+from attemper.io.spec import InputSpec
+
+__all__ = ["CLASS_NAMES", "check_alike", "check_numbers", "check_own_names", "classes_of_headers", "n_taken"]
+
+CLASS_NAMES = "class_names"  # an array that names the columns
+
+
+def classes_of_headers(reader: Reader, spec: InputSpec) -> tuple[str, ...] | None:
+    """Names of the classes: the headers of a table whose labels are such names."""
+    unread = reader.columns is None or len(reader.columns) < 2 or reader.first_label is None
+    if unread or spec.pos_label is not None or spec.labels_are not in (None, "names"):
+        return None
+    return header_classes(reader.columns or (), reader.first_label)
+
+
+def check_numbers(reader: Reader, spec: InputSpec) -> None:
+    """Check the columns that are taken out of an array, which has numbers for them; a table has chosen by itself."""
+    names = [column for column in spec.columns or () if isinstance(column, str)]
+    if reader.columns is None and names:
+        raise InputError(
+            f"{reader.path}: {option('columns', '--columns')}: there is no column {names[0]!r}: the columns of an "
+            f"array have numbers, 0 to {reader.n_classes - 1}. Use these."
+        )
+    if reader.columns is None:
+        try:
+            spec.checked_columns(reader.n_classes)
+        except InputError as error:
+            raise InputError(f"{reader.path}: {error}") from None
+
+
+def n_taken(reader: Any, spec: InputSpec | None) -> int:
+    """K: how many columns of a reader are classes."""
+    chosen = None if spec is None or reader.columns is not None else spec.columns
+    return int(reader.n_classes) if chosen is None else len(chosen)
+
+
+def check_own_names(readers: Sequence[Reader], classes: tuple[str, ...]) -> None:
+    """Refuse files whose own names of the classes stand in another order."""
+    for reader in readers:
+        names = list(map(str, reader.names(CLASS_NAMES) or ()))
+        if len(names) == len(classes):
+            try:
+                order = column_order(names, classes)
+            except InputError:
+                order = None
+            if order is not None and order != sorted(order):
+                raise InputError(
+                    f"its class_names are {listed(names)}, but the classes are {listed(classes)}; expected the same "
+                    "order"
+                )
+
+
+def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:
+    """Refuse files, with path, n_classes and columns, that cannot be parts of one data set."""
+    first = readers[0]
+    for reader in readers[1:]:
+        same_classes(n_taken(first, spec), n_taken(reader, spec), of=str(first.path), where=str(reader.path))
+    tables = [reader for reader in readers if reader.columns is not None]
+    for reader in tables[1:]:
+        pairs = zip(tables[0].columns or (), reader.columns or ())
+        for k, (expected, got) in enumerate(pairs):
+            if expected != got:
+                raise InputError(
+                    f"{reader.path}: class {k} is column {got!r}, but in {tables[0].path} it is "
+                    f"{expected!r}; the files of one data set must have the same columns in the same order"
+                )
