@@ -8,6 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from attemper import InputError, InputTypeError, Scores, TemperatureScaling, metrics
+from attemper.io import open_scores
 from attemper.metrics import RunningMetrics, aurc, brier, decompose, ece, evaluate, nll, referral_area, reliability
 
 MEASURES = [nll, brier, ece, aurc, referral_area]
@@ -54,6 +55,37 @@ def test_every_function_takes_scores():
     assert metrics.referral_area_difference(scores, scores, calibrated) == metrics.referral_area_difference(
         y, logits, np.log(calibrated), input="logits"
     )
+
+
+def test_files(tmp_path):
+    """All at once, or piece by piece in bounded memory."""
+    logits, _, y = sample()
+    np.savez(tmp_path / "test.npz", logits=logits, labels=y)
+    files = open_scores(tmp_path / "test.npz")
+    assert evaluate(files.load()) == evaluate(y, logits, input="logits")
+    running = RunningMetrics(confidence_level=None)
+    for piece in files:
+        running = running.partial_fit(piece)
+    assert running.result()["ece"] == pytest.approx(ece(y, logits, input="logits"), abs=1e-12)
+    with pytest.raises(InputTypeError, match=r"got ScoreFiles alone. Use scores.load\(\)"):
+        nll(files)
+
+
+def test_images_and_columns_of_scores():
+    rng = np.random.default_rng(0)
+    images, labels = rng.normal(size=(4, 3, 5, 6)), rng.integers(3, size=(4, 5, 6))
+    labels[0, 0] = 255
+    options = {"axis": 1, "ignore_index": 255}
+    z, y = rng.normal(size=60), rng.integers(2, size=60)
+    for kind in ("top", "classwise", "full", "top_label"):
+        scores = Scores.from_logits(images, labels, **options)
+        assert ece(scores, kind=kind) == pytest.approx(ece(labels, images, kind=kind, input="logits", **options))
+    for scores in (Scores.from_logits(z, y), Scores.from_logits(z[:, None], y)):
+        assert ece(scores, kind="binary") == ece(y, z, kind="binary", input="logits")
+    names = np.where(y == 1, "sick", "well")
+    expected = ece(y, z, kind="binary", input="logits")
+    assert ece(names, z, kind="binary", input="logits", pos_label="sick") == expected
+    assert ece(names, z, kind="binary", input="logits", classes=["well", "sick"]) == expected
 
 
 def test_zeros_and_masks_are_those_of_the_scores():

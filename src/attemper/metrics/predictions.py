@@ -297,9 +297,10 @@ def _of_scores(
         probs = labels if probs is None else probs
         labels, classes = labels.labels, None  # column numbers
     if probs is None:
+        name = type(labels).__name__
+        advice = "scores.load(), or RunningMetrics piece by piece" if name == "ScoreFiles" else "(labels, probs)"
         raise InputTypeError(
-            f"probs: expected an N×K array after labels, or one LabelledScores for both, got {type(labels).__name__} "
-            "alone. Use (labels, probs)."
+            f"probs: expected an N×K array after labels, or a LabelledScores for both, got {name} alone. Use {advice}."
         )
     if isinstance(probs, Scores):
         if input not in ("probs", probs.input):
