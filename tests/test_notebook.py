@@ -2,6 +2,7 @@
 
 import html
 import json
+import pickle
 import re
 import sys
 from html.parser import HTMLParser
@@ -130,6 +131,26 @@ def test_intervals_have_columns_of_their_own():
     assert frame.loc["none", ["nll", "nll_low", "nll_high"]].tolist() == [0.5, 0.4, 0.6]
     assert np.isnan(frame.loc["x", "nll"])
     assert frame.loc["x", "failure"] == "too few"
+
+
+@pytest.mark.parametrize("name", ["referral", "risk", "theta", "decisions"])
+def test_columns_are_the_arrays_themselves(name, results):
+    result, _ = results[name]
+    frame = result.to_pandas()
+    assert len(frame.columns) == len(getattr(result, "_fields", ()) or vars(result))
+    for column in frame.columns:
+        np.testing.assert_array_equal(frame[column].to_numpy(), getattr(result, column))
+
+
+@every
+def test_a_result_survives_a_process_and_its_frame_a_file(name, results, tmp_path):
+    result, _ = results[name]
+    frame = result.to_pandas()
+    again = pickle.loads(pickle.dumps(result))
+    assert type(again) is type(result)
+    pd.testing.assert_frame_equal(again.to_pandas(), frame)
+    frame.to_parquet(tmp_path / "frame.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "frame.parquet"), frame)
 
 
 def test_an_evaluation_is_a_dict():
