@@ -282,3 +282,12 @@ def test_a_sample_meets_every_class_where_labels_go_round():
     y = np.arange(100_000) % 40
     scores = Scores.from_logits(3 * np.eye(40)[y], y)
     assert len(np.unique(scores.sample(256).labels)) == 40
+
+
+def test_zeros_as_of_scores_is_that_of_the_calibrator():
+    p, y = np.array([[0.0, 1.0], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]]), [1, 0, 0, 1]
+    scores = Scores.from_probs(p, y, zeros_as=1e-3)
+    with pytest.raises(InputError, match=r"Use TemperatureScaling\(input='probs', zeros_as=0\.001\)"):
+        TemperatureScaling(input="probs").fit(scores)
+    fitted = TemperatureScaling(input="probs", zeros_as=1e-3)
+    assert fitted.fit(scores).temperature_ == fitted.fit(p, y).temperature_

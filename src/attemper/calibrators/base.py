@@ -391,6 +391,12 @@ class Calibrator(ShownEstimator):
                 raise InputError("a Scores brings its own labels and weights; give no others as well")
             if X.input != self.input:
                 raise InputError(f"these Scores hold {X.input}, but input={self.input!r}")
+            if X.zeros_as != self.zeros_as:  # predictions would take zeros for something else
+                made = f"{type(self).__name__}(input='probs', zeros_as={X.zeros_as!r})"
+                raise InputError(
+                    f"zeros_as: these Scores have {X.zeros_as!r}, but the calibrator has {self.zeros_as!r}, for "
+                    f"predictions. Use {made}."
+                )
             return X
         if y is None:
             raise InputError(

@@ -66,9 +66,9 @@ class BBQ(BinCalibrator):
     >>> from attemper import BBQ
     >>> rng = np.random.default_rng(0)
     >>> p = rng.random(3000)
-    >>> bbq = BBQ(input="probs").fit(np.column_stack([1 - p, p]), (rng.random(3000) < p**2).astype(int))
-    >>> bbq.predict_proba(np.array([[0.2, 0.8]])).round(1)
-    array([[0.4, 0.6]])
+    >>> bbq = BBQ(input="probs").fit(p, (rng.random(3000) < p**2).astype(int))
+    >>> bbq.predict_positive([0.8]).round(1)
+    array([0.6])
     """
 
     method = "bbq"

@@ -91,7 +91,7 @@ class HistogramBinning(BinCalibrator):
     >>> import numpy as np
     >>> from attemper import HistogramBinning
     >>> p = np.array([0.1, 0.2, 0.3, 0.7, 0.8, 0.9])
-    >>> fitted = HistogramBinning(n_bins=2, input="probs").fit(np.column_stack([1 - p, p]), [0, 1, 0, 1, 1, 1])
+    >>> fitted = HistogramBinning(n_bins=2, input="probs").fit(p, [0, 1, 0, 1, 1, 1])
     >>> fitted.map_.knots, fitted.map_.values.round(3)
     (array([0. , 0.5]), array([0.333, 1.   ]))
     """
@@ -169,7 +169,7 @@ class IsotonicCalibration(BinCalibrator):
     >>> import numpy as np
     >>> from attemper import IsotonicCalibration
     >>> p = np.array([0.1, 0.2, 0.3, 0.7, 0.8, 0.9])
-    >>> fitted = IsotonicCalibration(input="probs").fit(np.column_stack([1 - p, p]), [0, 1, 0, 1, 1, 1])
+    >>> fitted = IsotonicCalibration(input="probs").fit(p, [0, 1, 0, 1, 1, 1])
     >>> fitted.map_.knots, fitted.map_.values
     (array([0.1, 0.2, 0.3, 0.7, 0.9]), array([0. , 0.5, 0.5, 1. , 1. ]))
     """

@@ -121,7 +121,7 @@ class PlattScaling(OddsCalibrator):
     >>> rng = np.random.default_rng(0)
     >>> s = 6 * rng.normal(size=2000)
     >>> labels = (s / 2 - 1 + rng.logistic(size=2000) > 0).astype(int)  # a slope of 1/2, an intercept of −1
-    >>> platt = PlattScaling().fit(np.column_stack([0 * s, s]), labels)
+    >>> platt = PlattScaling().fit(s, labels)
     >>> platt.map_.a.round(1), platt.map_.c.round(1)
     (array([0.5, 0.5]), array([ 1.1, -1.1]))
     """
@@ -177,7 +177,7 @@ class BetaCalibration(OddsCalibrator):
     >>> rng = np.random.default_rng(0)
     >>> p = rng.beta(0.5, 0.5, size=5000)
     >>> labels = (np.log(p) - 0.3 * np.log1p(-p) + rng.logistic(size=5000) > 0).astype(int)  # a = 1, b = 0.3
-    >>> beta = BetaCalibration(input="probs").fit(np.column_stack([1 - p, p]), labels)
+    >>> beta = BetaCalibration(input="probs").fit(p, labels)
     >>> beta.map_.a[1].round(1), beta.map_.b[1].round(1)
     (np.float64(1.0), np.float64(0.3))
     """

@@ -73,10 +73,10 @@ class VennAbers(BinCalibrator):
     >>> import numpy as np
     >>> from attemper import VennAbers
     >>> p = np.array([0.1, 0.2, 0.3, 0.7, 0.8, 0.9])
-    >>> fitted = VennAbers(input="probs").fit(np.column_stack([1 - p, p]), [0, 1, 0, 1, 1, 1])
-    >>> low, high = fitted.predict_interval(np.array([[0.25, 0.75]]))
-    >>> low[:, 1].round(3), high[:, 1].round(3), fitted.predict_proba(np.array([[0.25, 0.75]])).round(3)
-    (array([0.5]), array([1.]), array([[0.333, 0.667]]))
+    >>> fitted = VennAbers(input="probs").fit(p, [0, 1, 0, 1, 1, 1])
+    >>> low, high = fitted.predict_interval([0.75])
+    >>> low[:, 1].round(3), high[:, 1].round(3), fitted.predict_positive([0.75]).round(3)
+    (array([0.5]), array([1.]), array([0.667]))
     """
 
     method = "venn_abers"
