@@ -219,6 +219,18 @@ def test_tensors():
     np.testing.assert_allclose(p.numpy(), found.predict_proba(s), atol=1e-6)
 
 
+def test_half_precision():
+    s, y, _ = draw()
+    found = MultiLabelCalibrator().fit(s.astype(np.float16), y)
+    assert found.predict_proba(s.astype(np.float16)).dtype == np.float16
+    brain = found.predict_proba(torch.from_numpy(s).bfloat16())
+    np.testing.assert_allclose(brain.float().numpy(), found.predict_proba(s), atol=0.02)
+    bad = s.astype(np.float16)
+    bad[2, 1] = -np.inf
+    with pytest.raises(InputError, match="row 2, label 1: expected a finite number, got -inf"):
+        found.predict_proba(bad)
+
+
 def test_thresholds_decide():
     s, y, _ = draw()
     found = MultiLabelCalibrator().fit(s, y)

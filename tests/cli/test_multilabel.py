@@ -182,3 +182,7 @@ def test_what_is_refused(bad, good, files):
     assert "unsupported extension" in bad("fit", "m.json", "--multi-label")
     np.savez("two.npz", logits=np.zeros((3, 2)), labels=np.zeros((3, 2)))
     assert "expected 3 labels" in bad("apply", "m.json", "two.npz", "-o", "p.npz")
+
+
+def test_check_names_the_option(cli, files):
+    assert "--multi-label" in cli("check", "val.npz").out

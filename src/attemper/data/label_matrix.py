@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ __all__ = ["MAX_SCORE", "Uncertain", "as_label_probs", "as_label_scores", "label
 
 Uncertain = Literal["unknown", "positive", "negative"] | float | None
 STANDS_FOR = {"unknown": np.nan, "positive": 1.0, "negative": 0.0}
-MAX_SCORE = 1e30
+MAX_SCORE, MAX_HALF = 1e30, 65504.0
 
 
 def label_matrix(
@@ -139,7 +140,8 @@ def label_names(given: Sequence[Any] | None, n_labels: int, *tables: Any) -> lis
 def as_label_scores(scores: Any, names: Sequence[Any] | None = None) -> Any:
     """Check N×L log-odds, of any array library: finite numbers."""
     values = _matrix(scores, "logits")
-    _reject(values, names, "logits", "a finite number", np.abs(to_numpy(values).astype(np.float64)) <= MAX_SCORE)
+    most = MAX_HALF if str(values.dtype).endswith("float16") and "bfloat16" not in str(values.dtype) else MAX_SCORE
+    _check_range(values, -most, most, names, "logits", "a finite number")
     return values
 
 
@@ -148,19 +150,17 @@ def as_label_probs(
 ) -> Any:
     """Check N×L probabilities; return their logarithms, or what they are where no ``logs`` are wanted."""
     values = _matrix(probs, "probabilities")
-    p = to_numpy(values)
-    _reject(values, names, "probabilities", "a number from 0 to 1", (p >= 0) & (p <= 1))
+    _check_range(values, 0.0, 1.0, names, "probabilities", "a number from 0 to 1")
     if not logs:
         return values
-    if zeros_as is None:
-        bad = np.argwhere((p == 0) | (p == 1))
-        if len(bad):
-            row, column = bad[0]
-            raise InputError(
-                f"probabilities: row {row}, {_named(names, column)} is {p[row, column]:g}: its log-odds are infinite. "
-                f"Pass logits, or use {option('zeros_as=1e-8', '--zeros-as 1e-8')} if it comes from rounding: 0 is "
-                "then read as that, and 1 as 1 minus that."
-            )
+    if zeros_as is None and bool(array_api_compat.array_namespace(values).any((values == 0) | (values == 1))):
+        p = to_numpy(values)
+        row, column = np.argwhere((p == 0) | (p == 1))[0]
+        raise InputError(
+            f"probabilities: row {row}, {_named(names, column)} is {p[row, column]:g}: its log-odds are infinite. "
+            f"Pass logits, or use {option('zeros_as=1e-8', '--zeros-as 1e-8')} if it comes from rounding: 0 is "
+            "then read as that, and 1 as 1 minus that."
+        )
     return log_probs(values, zeros_as)
 
 
@@ -175,11 +175,14 @@ def _matrix(values: Any, what: str) -> Any:
     return values
 
 
-def _reject(values: Any, names: Sequence[Any] | None, what: str, expected: str, good: NDArray[np.bool_]) -> None:
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
-        got = to_numpy(values)[row, column]
-        raise InputError(f"{what}: row {row}, {_named(names, column)}: expected {expected}, got {got}.")
+def _check_range(values: Any, low: float, high: float, names: Sequence[Any] | None, what: str, expected: str) -> None:
+    """Refuse numbers outside a range, and NaN; a tensor is looked at on its device."""
+    xp = array_api_compat.array_namespace(values)
+    if bool(xp.all((values >= low) & (values <= high))):
+        return
+    found = to_numpy(values).astype(np.float64)
+    row, column = np.argwhere(~((found >= low) & (found <= high)))[0]
+    raise InputError(f"{what}: row {row}, {_named(names, column)}: expected {expected}, got {found[row, column]:g}.")
 
 
 def _named(names: Sequence[Any] | None, column: int) -> str:

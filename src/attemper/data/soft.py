@@ -20,7 +20,7 @@ from attemper.data.layout import Laid
 from attemper.data.plausibility import room_of_sums
 from attemper.errors import InputError, option
 
-__all__ = ["label_shares", "spread_labels"]
+__all__ = ["checked_shares", "label_shares", "spread_labels"]
 
 
 def spread_labels(laid: Laid) -> tuple[Laid, Labels | None, bool]:
@@ -34,7 +34,7 @@ def spread_labels(laid: Laid) -> tuple[Laid, Labels | None, bool]:
         return laid, None, False
     n, n_classes = laid.values.shape
     y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
-    shares = _checked_shares(y, n, n_classes, laid.name)
+    shares = checked_shares(y, n, n_classes, laid.name)
     if (np.count_nonzero(shares, axis=1) == 1).all() and (shares.max(axis=1) == 1).all():
         return laid._replace(labels=shares.argmax(axis=1)), None, True
     index, column = (np.ascontiguousarray(part) for part in np.nonzero(shares))
@@ -90,7 +90,7 @@ def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[
     return np.asarray(shares / total)
 
 
-def _checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> Floats:
+def checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> Floats:
     """Refuse a matrix that is no distribution over the classes, and name what it may be."""
     shapes = f"expected one per row, shape ({n},), or soft labels of shape ({n}, {n_classes})"
     got = f"labels: {shapes}; got shape {y.shape}."

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import row_slices
+from attemper.data.arrays import numbered, row_slices
 from attemper.data.columns import RowNumbers
 from attemper.data.plausibility import room_of_sums
+from attemper.data.soft import checked_shares
 from attemper.errors import InputError
 from attemper.io.reading import Block
 from attemper.io.sources import ScoreFiles, Taken
@@ -60,12 +61,16 @@ def pixels(block: Block, axis: int) -> Block:
     return Block(values.reshape(-1, values.shape[-1]), labels, None)
 
 
-def column_numbers(taken: Taken, one_column: bool) -> NDArray[Any] | None:
+def column_numbers(taken: Taken, one_column: bool) -> NDArray[Any] | InputError | None:
     """Return labels as numbers of columns; with one column of scores -1 and 1 are those of the two classes."""
     labels = taken.labels
     if labels is None:
         return None
     if labels.ndim == 2:  # soft: the class with the largest share
+        try:
+            checked_shares(labels, len(labels), labels.shape[1], numbered())
+        except InputError as error:
+            return error
         return np.asarray(labels.argmax(axis=1), np.int64)
     if taken.classes is not None:
         numbers = {str(name): k for k, name in enumerate(taken.classes)}

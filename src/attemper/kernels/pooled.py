@@ -28,6 +28,7 @@ MAX_ROUNDS = 500  # of expectation and maximisation between two passes, over L 2
 SETTLED = 1e-7  # relative change of Σ at which its rounds end
 ARRIVED = 1e-13  # nats a known entry that a further step can gain
 ROUNDING = 1e-13  # relative; below, the objective cannot show whether a step helps
+ENOUGH = 1 << 17  # entries to find a start
 LEAST_SLOPE = 0.05  # to start with, of standardised scores
 LARGEST = 20.0  # magnitude of α for standardised scores: beyond, a curve is flat or a step
 LONGEST = np.array([1.0, 3.0])  # step of α and b: likelihoods are nearly normal only so far
@@ -163,7 +164,9 @@ def _standardised(data: Problems) -> tuple[Problems, float]:
 
 def _one_curve(data: Problems) -> Floats:
     """(α, b) of one curve for all labels, to start from; Platt's targets keep it finite."""
-    x, t, w = (np.ascontiguousarray(a[data.w > 0]) for a in data)
+    known = np.flatnonzero(data.w > 0)
+    some = known[:: max(1, len(known) // ENOUGH)]
+    x, t, w = (np.ascontiguousarray(a.reshape(-1)[some]) for a in data)
     plus, minus = float(w @ t), float(w @ (1 - t))
     smooth = t * (plus + 1) / (plus + 2) + (1 - t) / (minus + 2)
     [(slope, bias)] = logistic.minimise(x[None, None], smooth[None], (w / w.sum())[None], bounded=True).at
