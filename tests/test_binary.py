@@ -5,6 +5,7 @@ import warnings
 import array_api_strict
 import jax.numpy as jnp
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -18,7 +19,7 @@ from attemper import AttemperWarning, InputError, Scores, TemperatureScaling, co
 from attemper.calibrators import METHODS
 from attemper.data.binary import as_columns, binary_names
 from attemper.drift import DriftTest
-from attemper.export import to_torch
+from attemper.export import map_to_onnx, to_torch
 
 METRICS = ["accuracy", "aurc", "brier", "classwise_ece", "ece", "mce", "mmce", "nll", "smooth_ece"]
 
@@ -232,6 +233,20 @@ def test_a_module_of_one_column(method, kind):
         np.testing.assert_allclose(found.numpy(), fitted.predict_positive(x), rtol=1e-12)
     with pytest.raises(InputError, match="expected a map of two classes, got one of 3"):
         to_torch(METHODS["vector"](l2=1.0).fit(np.eye(3), [0, 1, 2]), positive=True)
+
+
+@pytest.mark.parametrize("method", ["ts", "platt", "isotonic"])
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_an_onnx_model_of_one_column(method, kind, tmp_path):
+    x = (Z if kind == "logits" else P).astype(np.float32)
+    fitted = METHODS[method](input=kind).fit(x, Y)
+    model = map_to_onnx(fitted, tmp_path / "map.onnx", positive=True)
+    session = onnxruntime.InferenceSession(tmp_path / "map.onnx")
+    [found] = session.run([model.tensor], {model.logits: x})
+    assert found.shape == x.shape
+    np.testing.assert_allclose(found, fitted.predict_positive(x), rtol=1e-5, atol=1e-7)
+    with pytest.raises(InputError, match="expected two classes, got n_classes=3"):
+        map_to_onnx(attemper.ScaleMap(0.5), n_classes=3, positive=True)
 
 
 def test_policies():

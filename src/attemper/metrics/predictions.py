@@ -130,11 +130,19 @@ class Predictions:
             confidence = np.minimum(_entries(values, best), 0.0)
             result = replace(result, log_confidence=confidence)
             result.__dict__["prediction"] = best
-        return result if (w > 0).all() else result.rows(w > 0)
+        result = result if (w > 0).all() else result.rows(w > 0)
+        if sample is not None:
+            result.__dict__["n_samples"] = n_samples
+        return result
 
     def __len__(self) -> int:
         """Return N, the number of samples."""
         return len(self.probs)
+
+    @cached_property
+    def n_samples(self) -> int:
+        """How many samples there are: the rows, unless soft labels made several of one."""
+        return len(self)
 
     @property
     def n_classes(self) -> int:

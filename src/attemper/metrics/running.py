@@ -177,7 +177,7 @@ class RunningMetrics(Table):
         added = self._sums_of(p)
         self._sums = added if sums is None else sums + added
         self._drawn += _n_cases(p)
-        self.n_samples += len(p)
+        self.n_samples += p.n_samples
         self.n_classes = p.n_classes
         return self
 

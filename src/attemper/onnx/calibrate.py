@@ -169,11 +169,13 @@ def map_to_onnx(
     n_classes: int | None = None,
     output_kind: OutputKind = "probs",
     opset: int = 17,
+    positive: bool = False,
 ) -> Export:
     """Return a model that is the map alone, from logits to probabilities: a step of a pipeline, such as Triton's.
 
     Its input is ``logits``, N×K in single precision (``probs`` for a map of probabilities), its output
-    ``probabilities`` (``calibrated_logits``, ``log_probabilities``).
+    ``probabilities`` (``calibrated_logits``, ``log_probabilities``). With ``positive``, for two classes, both hold one
+    number for each sample, (N,): the log-odds of the second class (or its probability), and the calibrated one.
 
     Examples
     --------
@@ -183,8 +185,11 @@ def map_to_onnx(
     ('logits', 'probabilities')
     """
     source = source_of(calibration)
+    n_classes = 2 if positive and n_classes is None else n_classes
     if n_classes is not None:
         same_classes(source.n_classes, n_classes, of="the map", where="n_classes")
+    if positive and n_classes != 2:
+        raise InputError(f"positive=True: expected two classes, got n_classes={n_classes}")
     if not MIN_OPSET <= opset <= onnx.defs.onnx_opset_version():
         raise InputError(f"opset={opset}: expected {MIN_OPSET} to {onnx.defs.onnx_opset_version()}")
     reads = "probs" if source.takes_probs else "logits"
@@ -207,10 +212,35 @@ def map_to_onnx(
     p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
     feeds = {reads: np.asarray(p if source.takes_probs else h, dtype=np.float32)}
     ran = compare_with_numpy(_echo(model, reads), model, None, source, place, (name, output_kind), feeds=feeds)
+    if positive:
+        _take_one_column(model, source.takes_probs)
+        checked(model, "the model of the map")
     target = None if output is None else _in_folder(output)
     if target is not None:
         write_model(model, target, None, None)
     return Export(model, target, "inserted", reads, name, output_kind, ran)
+
+
+def _take_one_column(model: Any, probs: bool) -> None:
+    """Make a map of two columns one of vectors, of the second class."""
+    graph, make = model.graph, onnx.helper.make_node
+    (given,), (found,) = graph.input, graph.output
+    reads, name = given.name, found.name
+    for node in graph.node:
+        node.input[:] = ["both_columns" if part == reads else part for part in node.input]
+        node.output[:] = ["of_both" if part == name else part for part in node.output]
+    constants = {"column_shape": np.array([-1, 1]), "second": np.array(1), "one": np.array(1, dtype=np.float32)}
+    graph.initializer.extend(onnx.numpy_helper.from_array(value, key) for key, value in constants.items())
+    first = [
+        make("Reshape", [reads, "column_shape"], ["column"]),
+        make("Sub", ["one" if probs else "column", "column"], ["other_column"]),
+        make("Concat", ["other_column", "column"], ["both_columns"], axis=1),
+    ]
+    nodes = [*first, *graph.node, make("Gather", ["of_both", "second"], [name], axis=1)]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for info in (given, found):
+        del info.type.tensor_type.shape.dim[1:]
 
 
 def provenance_of(model: Any) -> dict[str, str]:
