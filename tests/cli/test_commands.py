@@ -309,6 +309,7 @@ def test_apply_writes_every_format(good, val, fitted, ending):
         "csv": lambda: np.genfromtxt("out.csv", delimiter=",", skip_header=1)[:, 1:],
         "safetensors": lambda: load_file("out.safetensors")["probs"],
         "parquet": lambda: np.array(pq.read_table("out.parquet")["probs"].to_pylist()),
+        "jsonl": lambda: np.array([json.loads(line)["probs"] for line in Path("out.jsonl").read_text().splitlines()]),
     }
     np.testing.assert_array_equal(read[ending](), fitted.predict_proba(val[0]))
 
