@@ -54,7 +54,7 @@ class Batch(NamedTuple):
         y = y.long().clamp(0, n_classes - 1)
         given = values
         if input == "logits":
-            values = values.log_softmax(dim)
+            values = values.log_softmax(dim, dtype=torch.promote_types(values.dtype, torch.float32))
         logs = input != "probs"
         best = values.argmax(dim, keepdim=True)  # the first, when tied
         top = values.gather(dim, best).squeeze(dim)
@@ -113,7 +113,10 @@ def _tensor(values: Any, name: str) -> Any:
 
 
 def _with_classes(preds: Any, input: Input, axis: int | None) -> tuple[Any, int]:
-    """Return predictions in single precision or better, and where their classes are; one column becomes two."""
+    """Return predictions, and where their classes are; one column becomes two.
+
+    Logits in half precision stay so: log-softmax reads them without a copy in single.
+    """
     as_numbers(preds, "preds")
     if axis is None and preds.ndim > 2:
         raise InputError(
@@ -122,7 +125,8 @@ def _with_classes(preds: Any, input: Input, axis: int | None) -> tuple[Any, int]
         )
     if axis is not None and not -preds.ndim <= axis < preds.ndim:
         raise InputError(f"axis={axis}: expected a dimension of preds, which have shape {tuple(preds.shape)}")
-    values = preds if preds.dtype in (torch.float32, torch.float64) else preds.float()
+    wide = preds.dtype in (torch.float32, torch.float64) or (input == "logits" and preds.is_floating_point())
+    values = preds if wide else preds.float()
     if axis is None and values.ndim < 2:
         values = values.reshape(-1, 1)
     dim = -1 if axis is None else axis
