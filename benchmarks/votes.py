@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification
 from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier
@@ -51,6 +52,29 @@ def nll(p, y):
     return float(-np.log(np.clip(p[np.arange(len(y)), y], 1e-15, 1)).mean())
 
 
+class Once(ClassifierMixin, BaseEstimator):
+    """Fits a classifier once to the same rows, however many calibrators ask for it: folds are the same for all."""
+
+    found: ClassVar = {}
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+
+    def fit(self, X, y):
+        key = repr(self.estimator), X.tobytes(), y.tobytes()
+        if key not in self.found:
+            self.found[key] = clone(self.estimator).fit(X, y)
+        self.best_estimator_ = self.found[key]  # as a search has it
+        self.classes_ = self.best_estimator_.classes_
+        return self
+
+    def predict(self, X):
+        return self.best_estimator_.predict(X)
+
+    def predict_proba(self, X):
+        return self.best_estimator_.predict_proba(X)
+
+
 def ways(model):
     """Return every way to calibrate the model, by name."""
     found, probs = {"as it is": model}, {"response_method": "predict_proba", "cv": 5}
@@ -71,7 +95,8 @@ def run(seeds):
         for seed in range(seeds):
             parts = train_test_split(X, y, test_size=0.5, stratify=y, random_state=seed)
             for name, model in MODELS.items():
-                for way, classifier in ways(model).items():
+                Once.found.clear()
+                for way, classifier in ways(Once(model)).items():
                     p = clone(classifier).fit(parts[0], parts[2]).predict_proba(parts[1])
                     rows.append({"data": data, "seed": seed, "model": name, "way": way, "nll": nll(p, parts[3])})
     return rows
