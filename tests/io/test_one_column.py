@@ -120,6 +120,8 @@ def test_commands(tmp_path, run):
     assert float(first.split(",")[2]) == fitted.predict_positive(Z[40:41])[0]
     run("apply", where, test, "-o", tmp_path / "two.csv", "--labels-key", "label")
     assert (tmp_path / "two.csv").read_text().startswith("label,prediction,prob_no,prob_yes\n")
+    assert "yes" in run("refer", val, test, "--pos-label", "yes", "--budget", "0.2").partition("true class")[2]
+    run("export", where, "-o", tmp_path / "map.onnx", "--positive")
     (tmp_path / "new.csv").write_text("score\n1.5\n-2.0\n")
     run("apply", where, tmp_path / "new.csv", "-o", tmp_path / "new.npz", "--positive")
     np.testing.assert_array_equal(np.load(tmp_path / "new.npz")["probs"], fitted.predict_positive([1.5, -2.0]))

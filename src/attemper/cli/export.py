@@ -39,6 +39,7 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     help="What the calibrated output holds; same: what it held before, or log_probs instead of logits if the map "
     "cannot give logits.",
 )
+@click.option("--positive", is_flag=True, help="Without a model, two classes: one number for each sample, in and out.")
 @click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
 @click.option(
     "--external",
@@ -72,6 +73,7 @@ def export(
     axis: int | None,
     fold: bool | None,
     output_kind: Any,
+    positive: bool,
     add: bool,
     external: Any,
     in_place: bool,
@@ -106,10 +108,13 @@ def export(
         raise InputError(f"-o {output} and --in-place: use one of them")
     if model is None:
         if in_place or logits or axis is not None or fold is not None or add or external:
-            raise InputError("without MODEL.onnx the map alone is written: use -o and --output-kind only")
+            raise InputError("without MODEL.onnx the map alone is written: use -o, --output-kind and --positive only")
         assert output is not None
-        made = map_to_onnx(map_file, output, output_kind="probs" if output_kind == "same" else output_kind)
+        kind = "probs" if output_kind == "same" else output_kind
+        made = map_to_onnx(map_file, output, output_kind=kind, positive=positive)
     else:
+        if positive:
+            raise InputError("--positive: a model has its own outputs; leave it out, or leave out MODEL.onnx")
         made = onnx_calibrate(
             model,
             map_file,

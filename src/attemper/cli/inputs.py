@@ -113,6 +113,13 @@ def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted:
     scores, test_scores = (labelled(files.load()) for files in pair)
     if same_samples(scores, test_scores):
         raise _same("nearly all rows of TEST are rows of VAL too, in the same or another order")
+    if names is None and test_scores.classes is not None:  # of two classes, by --pos-label
+        if scores.classes not in (None, test_scores.classes):
+            raise InputError(
+                f"{test}: its labels are {listed(map(str, test_scores.classes))}, but in {val} they are "
+                f"{listed(map(str, scores.classes or ()))}"
+            )
+        names = list(map(str, test_scores.classes))
     return Pair(scores, test_scores, names, *pair)
 
 
