@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attemper import AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
+from attemper import AttemperError, AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
 from attemper.errors import FileError
 from attemper.tokens import read_topk, token_scores, topk_of, topk_option_scores, topk_scores
 from attemper.tokens.topk import log_of_rest
@@ -332,3 +332,56 @@ def test_positions_of_responses():
         "response 1, position 0",
     ]
     assert topk_of(topk_of(response)).k == 2
+
+
+KEYS = [
+    "choices",
+    "logprobs",
+    "content",
+    "top_logprobs",
+    "token",
+    "logprob",
+    "rank",
+    "response",
+    "body",
+    "id",
+    "a",
+    "7",
+]
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.sampled_from(["a", "b", "7", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+ENTRY = st.fixed_dictionaries({"token": ANY_JSON, "logprob": st.floats(-9, 0) | ANY_JSON}, optional={"rank": ANY_JSON})
+POSITION = st.none() | st.dictionaries(st.sampled_from(["a", "b", "c"]), st.floats(-9, 0) | ANY_JSON, max_size=3)
+RESPONSE = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "logprobs": st.fixed_dictionaries({"top_logprobs": st.lists(POSITION, max_size=3) | ANY_JSON})
+                    | st.fixed_dictionaries(
+                        {"content": st.lists(st.fixed_dictionaries({"top_logprobs": st.lists(ENTRY, max_size=3)}))}
+                    )
+                    | ANY_JSON
+                }
+            )
+            | ANY_JSON,
+            max_size=2,
+        )
+    }
+)
+
+
+@given(ANY_JSON | RESPONSE | st.lists(RESPONSE | POSITION, max_size=3), st.sampled_from([None, 0, -1]))
+@settings(max_examples=300, deadline=None)
+@pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
+def test_no_response_makes_anything_else_escape(response, position):
+    try:
+        topk = topk_of(response, position=position)
+        topk_scores(topk, zeros_as=1e-6)
+        topk_option_scores(topk, ["a", "b"], missing="bound")
+        topk_scores(topk, ["a"] * len(topk), zeros_as=1e-6)
+    except AttemperError as error:
+        assert str(error)

@@ -110,8 +110,7 @@ def read_topk(path: str | os.PathLike[str], *, position: int | None = None) -> T
 
 def positions_of(responses: Any, position: int | None = None) -> Iterator[Position]:
     """Go through the positions of one response or several."""
-    several = isinstance(responses, Sequence) and not isinstance(responses, str) and not _is_entries(responses)
-    if isinstance(responses, Mapping) or not several:
+    if not _is_list(responses) or _is_entries(responses):
         yield from _of_response(responses, "", position)
         return
     if all(item is None or _is_position(item) for item in responses):
@@ -127,7 +126,7 @@ def _of_response(response: Any, name: str, position: int | None) -> Iterator[Pos
         response = response.model_dump()
     if _is_position(response):
         yield from _of_positions([response], name, None, position)
-    elif isinstance(response, Sequence) and not isinstance(response, str):
+    elif _is_list(response):
         yield from _of_positions(response, name, None, position)
     elif hasattr(response, "outputs"):  # vLLM
         for output in response.outputs:
@@ -139,11 +138,14 @@ def _of_response(response: Any, name: str, position: int | None) -> Iterator[Pos
         body = response
         for key in ("response", "body"):
             body = body[key] if isinstance(body.get(key), Mapping) else body
-        for choice in body.get("choices") or ():
-            logprobs = _given(choice.get("logprobs"), name)
+        choices: Sequence[Any] = body["choices"] if _is_list(body.get("choices")) else ()
+        for choice in choices:
+            logprobs = _given(choice.get("logprobs") if isinstance(choice, Mapping) else None, name)
+            if not isinstance(logprobs, Mapping):
+                raise InputTypeError(f"responses: {name}expected logprobs as an object, got {logprobs!r:.80}")
             positions = logprobs.get("content") or logprobs.get("top_logprobs")
             yield from _of_positions(_given(positions, name), name, own, position)
-        if not body.get("choices"):
+        if not choices:
             raise InputError(
                 f"responses: {name}expected choices with logprobs, got the keys {sorted(map(str, body))!r:.120}. A "
                 "response that failed has none; leave it out."
@@ -153,6 +155,8 @@ def _of_response(response: Any, name: str, position: int | None) -> Iterator[Pos
 
 
 def _of_positions(positions: Sequence[Any], name: str, own: Any, position: int | None) -> Iterator[Position]:
+    if not _is_list(positions):
+        raise InputTypeError(f"responses: {name}expected a list of positions, got {positions!r:.80}")
     if position is not None and not -len(positions) <= position < len(positions):
         raise InputError(f"position={position}: {name or 'the response '}has {len(positions)} positions")
     numbers = range(len(positions)) if position is None else [range(len(positions))[position]]
@@ -169,6 +173,10 @@ def _given(value: Any, name: str) -> Any:
     return value
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _is_entries(value: Any) -> bool:
     """Whether this is a list of tokens with their log-probabilities: one position."""
     return (
@@ -180,7 +188,7 @@ def _is_entries(value: Any) -> bool:
 
 def _is_position(value: Any) -> bool:
     if isinstance(value, Mapping):
-        if isinstance(value.get("top_logprobs"), Sequence):
+        if _is_list(value.get("top_logprobs")):
             return True
         return bool(value) and all(_log_prob(entry) is not None for entry in value.values())
     return _is_entries(value)
@@ -194,8 +202,14 @@ def _log_prob(entry: Any) -> Any:
     return entry if isinstance(entry, int | float | np.number) and not isinstance(entry, bool) else None
 
 
+def _is_pair(pair: Any) -> bool:
+    known = isinstance(pair, tuple) and isinstance(pair[0], str | int) and not isinstance(pair[0], bool)
+    return known and _log_prob(pair[1]) is not None
+
+
 def _rank(entry: Any) -> Any:
-    return entry.get("rank") if isinstance(entry, Mapping) else getattr(entry, "rank", None)
+    rank = entry.get("rank") if isinstance(entry, Mapping) else getattr(entry, "rank", None)
+    return rank if isinstance(rank, int) else None
 
 
 def _as_position(value: Any, name: str, own: Any) -> Position:
@@ -207,12 +221,13 @@ def _as_position(value: Any, name: str, own: Any) -> Position:
             f"responses: {name}: expected a dict from token to log-probability, or a list of tokens with logprob, got "
             f"{value!r:.80}"
         )
+    entries = value
     if isinstance(value, Mapping):
-        listed = value.get("top_logprobs")
-        entries = listed if isinstance(listed, Sequence) else list(value.items())
-    else:
-        entries = value
-    pairs = [(e["token"], e) if isinstance(e, Mapping) else e for e in entries]
+        entries = value["top_logprobs"] if _is_list(value.get("top_logprobs")) else list(value.items())
+    pairs = [(e.get("token"), e) if isinstance(e, Mapping) else e for e in entries]
+    odd = [pair for pair in pairs if not _is_pair(pair)]
+    if odd:
+        raise InputTypeError(f"responses: {name}: expected a token, text or id, with its logprob, got {odd[0]!r:.80}")
     # The token that was sampled comes along even where it is far behind the k most likely.
     pairs = [(token, e) for token, e in pairs if _rank(e) is None or _rank(e) <= len(pairs)]
     found = sorted(((token, float(_log_prob(e))) for token, e in pairs), key=lambda pair: -pair[1])
