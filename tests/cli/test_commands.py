@@ -307,7 +307,6 @@ def test_apply_writes_every_format(good, val, fitted, ending):
         "npz": lambda: np.load("out.npz")["probs"],
         "npy": lambda: np.load("out.npy"),
         "csv": lambda: np.genfromtxt("out.csv", delimiter=",", skip_header=1)[:, 1:],
-        "jsonl": lambda: np.array([json.loads(line)["probs"] for line in Path("out.jsonl").read_text().splitlines()]),
         "safetensors": lambda: load_file("out.safetensors")["probs"],
         "parquet": lambda: np.array(pq.read_table("out.parquet")["probs"].to_pylist()),
         "jsonl": lambda: np.array([json.loads(line)["probs"] for line in Path("out.jsonl").read_text().splitlines()]),
