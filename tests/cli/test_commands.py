@@ -367,6 +367,14 @@ def test_evaluate_takes_a_number_of_bins(good, bad, val):
         assert "--n-bins" in bad("evaluate", "val.npz", "--n-bins", wrong)
 
 
+def test_evaluate_shows_the_metrics_that_are_named(good, bad, val):
+    whole = strict_json(good("evaluate", "val.npz", "--json"))["rows"][0]["metrics"]
+    found = strict_json(good("evaluate", "val.npz", "--metrics", "smooth_ece, nll", "--json"))["rows"][0]["metrics"]
+    assert found == {name: whole[name] for name in ("smooth_ece", "nll")}
+    assert "brier" not in good("evaluate", "val.npz", "--metrics", "nll")
+    assert "there is no 'luck'; use some of accuracy, nll" in bad("evaluate", "val.npz", "--metrics", "nll,luck")
+
+
 def test_evaluate_prints_a_table(good, fitted, tmp_path):
     (tmp_path / "m.json").rename(tmp_path / "[red].json")  # what rich would take for markup
     text = good("evaluate", "val.npz", "--map", "[red].json")

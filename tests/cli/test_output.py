@@ -64,6 +64,7 @@ def test_quiet_prints_no_summary_of_a_file(cli, val, before):
     assert run("-q", line=fit) == (0, "", "")
     assert run("--quiet", line=("apply", "m.json", "val.npz", "-o", "p.npz")) == (0, "", "")
     assert run("-q", line=("sketch", "val.npz", "-o", "s.json")) == (0, "", "")
+    assert "wrote state.json" not in run("-q", line=("drift", "m.json", "val.npz", "--state", "state.json")).out
     assert strict_json(run("-q", line=(*fit, "--json")).out)["method"] == "ts"
     assert "ece" in run("-q", line=("evaluate", "val.npz")).out  # which is the result
 

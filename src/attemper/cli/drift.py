@@ -16,6 +16,7 @@ from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import progress
+from attemper.cli.verbosity import say
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
 from attemper.errors import InputError
 from attemper.io import InputSpec
@@ -119,7 +120,7 @@ def drift(
         for line in test.describe():
             out.print(line)
         if state is not None:
-            out.print(f"wrote {state}")
+            say(f"wrote {state}")
     code = gate.end(",".join(inputs), also=[("no alarm", content["message"] if test.alarm else None)])
     return int(test.alarm) or code
 

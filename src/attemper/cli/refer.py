@@ -29,6 +29,7 @@ from attemper.cli.options import (
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.values import check_noise
+from attemper.cli.verbosity import say
 from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.scores import LabelledScores
@@ -244,7 +245,7 @@ def refer(
     print_outcome(policy, found, confidence_level, noisy)
     for path in (output, save_map):
         if path is not None:
-            out.print(f"wrote {path}")
+            say(f"wrote {path}")
 
 
 def default_share(method: str) -> float:
@@ -345,32 +346,28 @@ def rates(text: str, names: Sequence[str] | None, n_classes: int, *, rest: float
 
 def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) -> None:
     """Print the rule and how it fares."""
-
-    def say(text: str) -> None:
-        out.print(text)
-
-    say(f"Rule: {policy.rule()}; refer otherwise." if policy.reached else f"Rule: {policy.rule()}.")
-    say(f"  {policy.rationale}.")
+    out.print(f"Rule: {policy.rule()}; refer otherwise." if policy.reached else f"Rule: {policy.rule()}.")
+    out.print(f"  {policy.rationale}.")
     for note in policy.notes:
-        say(f"  {note}.")
+        out.print(f"  {note}.")
     if noisy and policy.guarantee is not None:
-        say(
+        out.print(
             "  The guarantee takes the labels of VAL for the truth; where they are wrong, it is of agreement with them."
         )
     everybody = found.all
-    say(f"On the {count(everybody.n)} test samples:")
-    say(f"  {count(everybody.referred)} are referred: {share(found.referred_share)}.")
+    out.print(f"On the {count(everybody.n)} test samples:")
+    out.print(f"  {count(everybody.referred)} are referred: {share(found.referred_share)}.")
     whose = "decided" if found.miss_rate_of == "decided" else "samples"
     rate = "nobody is decided" if everybody.miss_rate is None else f"{share(everybody.miss_rate)} of the {whose}"
     g = policy.guarantee
     asked = f"; asked: at most {g.bound:.1%}" if g is not None and isinstance(g.bound, float) else ""
-    say(
+    out.print(
         f"  Of {count(everybody.errors)} wrong predictions {count(everybody.caught)} are caught, "
         f"{count(everybody.missed)} are missed: {rate}{asked}."
     )
     if found.cost is not None:
         c = found.cost
-        say(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
+        out.print(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
     out.print()
     out.print(table(found.by_class, "true class", "missed of all"))
     if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
