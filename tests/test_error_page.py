@@ -171,6 +171,9 @@ PROVOKED = {
     "Names of classes that are numbers": lambda: read(logits=LOGITS, labels=LABELS, classes=["1", "2", "3"]).load(),
     "A matrix of labels": lambda: fit(LOGITS, [[5, 1, 0], [0, 3, 2], [1, 4, 0]]),
     "Soft labels that do not sum to 1": lambda: fit(LOGITS, np.full((3, 3), 0.3)),
+    "Uncertain entries of many labels": lambda: attemper.MultiLabelCalibrator().fit(
+        LOGITS, [[1, 0, -1], [0, 1, 0], [1, 0, 0]]
+    ),
     "Fewer labels than logits": lambda: fit(LOGITS, [0, 1]),
     "No labels at all": lambda: TemperatureScaling().fit(LOGITS),
     "A logit that is NaN": lambda: fit(changed(LOGITS, (1, 2), np.nan)),

@@ -213,10 +213,11 @@ def test_data_frames_bring_names():
 
 def test_tensors():
     s, y, _ = draw()
-    found = MultiLabelCalibrator().fit(torch.from_numpy(s).float(), torch.from_numpy(y))
-    p = found.predict_proba(torch.from_numpy(s).float())
-    assert p.dtype == torch.float32
-    np.testing.assert_allclose(p.numpy(), found.predict_proba(s), atol=1e-6)
+    x = torch.from_numpy(s).float().to("cuda" if torch.cuda.is_available() else "cpu")
+    found = MultiLabelCalibrator().fit(x, torch.from_numpy(y).to(x.device))
+    p = found.predict_proba(x)
+    assert (p.dtype, p.device) == (torch.float32, x.device)
+    np.testing.assert_allclose(p.cpu().numpy(), found.predict_proba(s), atol=1e-6)
 
 
 def test_half_precision():
