@@ -110,7 +110,7 @@ def export(
         if in_place or logits or axis is not None or fold is not None or add or external:
             raise InputError("without MODEL.onnx the map alone is written: use -o, --output-kind and --positive only")
         assert output is not None
-        kind = "probs" if output_kind == "same" else output_kind
+        kind: Any = "probs" if output_kind == "same" else output_kind
         made = map_to_onnx(map_file, output, output_kind=kind, positive=positive)
     else:
         if positive:
