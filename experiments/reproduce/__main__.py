@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from attemper._paths import local
 from attemper.cli import main
-from attemper.cli.options import CheckedCommand
+from attemper.cli.commands import CheckedCommand
 from attemper.cli.output import err, out, print_json
 from attemper.errors import InputError
 
