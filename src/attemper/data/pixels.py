@@ -25,7 +25,7 @@ __all__ = ["Chosen", "Entries", "PixelRows", "entries_in_numpy"]
 
 # Positions whose number of those that count is kept: so few that a search among the others is short.
 BLOCK = 1 << 16
-PART = 1 << 22  # entries that are looked at at once
+PART = 1 << 24  # entries that are looked at at once
 
 
 def entries_in_numpy(y: Any) -> Labels:
@@ -45,7 +45,8 @@ class Chosen:
     def of(cls, mask: Any) -> Chosen:
         """Count what counts, block by block."""
         n = int(mask.shape[0])
-        counts = [int(mask[first : first + BLOCK].sum()) for first in range(0, n, BLOCK)]
+        whole = n - n % BLOCK
+        counts = to_numpy(mask[:whole].reshape(-1, BLOCK).sum(1)).tolist() + [int(mask[whole:].sum())] * (whole < n)
         ends = np.cumsum(counts, dtype=np.int64)
         return cls(n) if int(ends[-1]) == n else cls(n, mask, ends)
 
@@ -99,8 +100,14 @@ class Entries:
         torch = array_api_compat.is_torch_array(self.flat)
         if (self.flat.is_floating_point() or self.flat.is_complex()) if torch else self.flat.dtype.kind not in "iu":
             return False
-        parts = (self[first : first + PART].raw() for first in range(0, len(self), PART))
-        return all(int(part.min()) >= 0 and int(part.max()) < n_classes for part in parts)
+        for first in range(0, self.chosen.n, PART):
+            part, mask = self.flat[first : first + PART], self.chosen.mask
+            if mask is not None:
+                counts = mask[first : first + PART]
+                part = part.where(counts, part.new_zeros(())) if torch else part[counts]
+            if len(part) and not (int(part.min()) >= 0 and int(part.max()) < n_classes):
+                return False
+        return True
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,7 @@ from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
 
 if TYPE_CHECKING:
+    from attemper.torch.pixels import DevicePixels
     from attemper.torch.rows import DeviceRows
 
 __all__ = ["Chunk", "LabelledScores", "Scores", "labelled"]
@@ -347,7 +348,7 @@ class LabelledScores(Scores):
 
     # Column numbers: NumPy, a tensor where labels came on the GPU that holds the logits, or `Entries` of pixels.
     y: Any
-    device: DeviceRows | None = None  # logits on a GPU
+    device: DeviceRows | DevicePixels | None = None  # logits on a GPU
 
     @property
     def labels(self) -> Labels:
@@ -393,6 +394,10 @@ class LabelledScores(Scores):
 
     def slopes_by_image(self, beta: float) -> Floats | None:
         """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""
+        by_device = getattr(self.device, "slopes_by_image", None)
+        found: Floats | None = None if by_device is None else by_device(beta)
+        if found is not None:
+            return found
         parts = self.image_rows()
         return None if parts is None else np.array([self._some(part).backend.nll(beta)[1] for part in parts])
 
@@ -413,7 +418,8 @@ class LabelledScores(Scores):
 
     def sample(self, rows: int) -> Self:
         """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
-        step = -(-len(self) // rows)
+        most: int | None = getattr(self.device, "most_sampled", None)
+        step = -(-len(self) // (rows if most is None else min(rows, most)))
         if step <= 1:
             return self
         # A prime step meets every class also where labels repeat in a cycle.

@@ -1,0 +1,265 @@
+"""Segmentation: N×K×H×W logits in bounded memory on the CPU, at the speed of the memory on a GPU, intervals by image.
+
+PYTHONPATH=src python benchmarks/pixels.py cpu [--gigabytes 2] [--parts attended]
+PYTHONPATH=src python benchmarks/pixels.py gpu [--gigabytes 2] [--tune]
+PYTHONPATH=src python benchmarks/pixels.py coverage [--sets 400]
+PYTHONPATH=src python benchmarks/pixels.py subsample
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from attemper import Scores, Sketch, TemperatureScaling
+from attemper.metrics import accuracy, ece, nll
+
+K, H, W, TRUE_T, IGNORE = 19, 512, 1024, 1.6, 255
+
+
+def correlated(rng, n, k, size, images_differ=1.0, noise_shared=0.5):
+    """Logits of small images whose pixels are alike, and labels of which neighbours err together.
+
+    The logits vary from image to image; the noise that turns logits into labels is one draw for each patch of 4×4
+    pixels in a share of them. Each label has the probabilities softmax(logits).
+    """
+    h = 1.5 * rng.normal(size=(n, k, size, size)) + images_differ * rng.normal(size=(n, k, 1, 1))
+    own = rng.gumbel(size=h.shape)
+    patch = rng.gumbel(size=(n, k, size // 4, size // 4)).repeat(4, axis=2).repeat(4, axis=3)
+    shared = rng.random((n, 1, size // 4, size // 4)).repeat(4, axis=2).repeat(4, axis=3) < noise_shared
+    return h, (h + np.where(shared, patch, own)).argmax(axis=1)
+
+
+class Peak(threading.Thread):
+    """Watch the memory of this process that no file backs."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.start_bytes, self.most, self.on = self.now(), 0, True
+        self.start()
+
+    @staticmethod
+    def now():
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+    def run(self):
+        while self.on:
+            self.most = max(self.most, self.now() - self.start_bytes)
+            time.sleep(0.005)
+
+    def stop(self):
+        self.on = False
+        self.join()
+        return self.most
+
+
+def cpu(told):
+    """Sketch float16 logits in a file that is mapped into memory; what is taken beyond them."""
+    n = max(1, round(told.gigabytes * 1e9 / (2 * K * H * W)))
+    with tempfile.TemporaryDirectory(dir=told.folder) as folder:
+        x = np.lib.format.open_memmap(f"{folder}/x.npy", "w+", np.float16, (n, K, H, W))
+        y = np.lib.format.open_memmap(f"{folder}/y.npy", "w+", np.uint8, (n, H, W))
+        rng = np.random.default_rng(0)
+        for i in range(n):
+            h = (3 * rng.standard_normal((K, H, W), dtype=np.float32)).astype(np.float16)
+            x[i] = h
+            u = rng.random((K, H, W), dtype=np.float32)
+            y[i] = (h / np.float32(TRUE_T) - np.log(-np.log(np.maximum(u, 1e-12)))).argmax(axis=0)
+            y[i, :20] = IGNORE
+        x.flush()
+        y.flush()
+        x, y = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in "xy")
+        print(f"{n}×{K}×{H}×{W} float16: {x.nbytes / 1e9:.2f} GB, labels uint8 {y.nbytes / 1e6:.0f} MB", flush=True)
+        parts = told.parts.split(",") if told.parts else []
+        warm = Scores.from_logits(x[:1], y[:1], axis=1, ignore_index=IGNORE)
+        TemperatureScaling().fit_sketch(Sketch.of(warm, parts=parts))
+        for name, work in {
+            f"Sketch.of, parts {parts}": lambda: TemperatureScaling().fit_sketch(
+                Sketch.of(x, y, axis=1, ignore_index=IGNORE, parts=parts)
+            ),
+            "TemperatureScaling.fit": lambda: TemperatureScaling(axis=1, ignore_index=IGNORE).fit(x, y),
+        }.items():
+            peak, start = Peak(), time.perf_counter()
+            fitted = work()
+            took = time.perf_counter() - start
+            print(f"{name}: T = {fitted.temperature_:.4f}, {took:.0f} s, {peak.stop() / 1e6:.0f} MB beyond the data",
+                  flush=True)  # fmt: skip
+
+
+def make(n):
+    """Return images of logits, float16, and labels, uint8, on the GPU."""
+    import torch
+
+    g = torch.Generator("cuda").manual_seed(0)
+    x = torch.empty((n, K, H, W), dtype=torch.float16, device="cuda")
+    y = torch.empty((n, H, W), dtype=torch.uint8, device="cuda")
+    for i in range(n):
+        x[i] = 3 * torch.randn((K, H, W), generator=g, device="cuda")
+        u = torch.rand((K, H, W), generator=g, device="cuda").clamp_(1e-20)
+        y[i] = (x[i].float() / TRUE_T - torch.log(-torch.log(u))).argmax(0).to(torch.uint8)
+        y[i, :20] = IGNORE
+    return x, y
+
+
+def gpu(told):
+    """Passes over pixels that lie on a GPU, beside the time that a copy of their bytes takes."""
+    import torch
+
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing was measured")
+        return
+    from attemper.torch import fused_pixels
+    from gpu import ceilings, peak_of, seconds
+
+    small = np.random.default_rng(0)
+    h, labels = correlated(small, 4, K, 32)
+    labels[:, :3] = IGNORE
+    kw = {"axis": 1, "ignore_index": IGNORE}
+    cpu_fit = TemperatureScaling(**kw).fit(h, labels)
+    gpu_fit = TemperatureScaling(**kw).fit(torch.tensor(h, device="cuda"), torch.tensor(labels, device="cuda"))
+    one, two = (Sketch.of(a, b, **kw) for a, b in ((h, labels), (torch.tensor(h).cuda(), torch.tensor(labels).cuda())))
+    off = max(np.abs(one.tables[p] - two.tables[p]).max() / np.abs(one.tables[p]).max() for p in one.tables)
+    print(f"against NumPy, double precision: T off by {gpu_fit.temperature_ / cpu_fit.temperature_ - 1:.0e}, NLL by "
+          f"{np.abs(one.nll / two.nll - 1).max():.0e}, tables by {off:.0e}", flush=True)  # fmt: skip
+
+    n = max(1, round(told.gigabytes * 1e9 / (2 * K * H * W)))
+    x, y = make(n)
+    bandwidth, exponentials = ceilings(x)
+    one_pass = (x.nbytes + y.nbytes) / bandwidth
+    print(f"{torch.cuda.get_device_name()}, {n}×{K}×{H}×{W} float16, {x.nbytes / 1e9:.2f} GB; a copy: "
+          f"{bandwidth / 1e12:.2f} TB/s, so one pass {1e3 * one_pass:.3f} ms; {exponentials / 1e12:.2f}e12 exponentials/s",
+          flush=True)  # fmt: skip
+    device = Scores.from_logits(x, y, **kw).device
+    betas = np.exp(-np.linspace(-3, 3, 65))
+    many_floor = x.numel() * len(betas) / exponentials
+
+    def passes():
+        return {
+            "NLL, slope, curvature": seconds(lambda: device._sums(betas[:1], many=False)),
+            "65 temperatures": seconds(lambda: device._sums(betas, many=True)),
+        }
+
+    if told.tune:
+        kept = fused_pixels.ELEMENTS, fused_pixels.WARPS
+        for elements in (1024, 2048, 4096, 8192):
+            for warps in (2, 4, 8):
+                fused_pixels.ELEMENTS, fused_pixels.WARPS = elements, warps
+                found = passes()
+                print(elements, warps, {k: f"{1e3 * v:.3f} ms" for k, v in found.items()}, flush=True)
+        fused_pixels.ELEMENTS, fused_pixels.WARPS = kept
+    one, many = passes().values()
+    print(f"one pass for NLL, slope and curvature: {1e3 * one:.3f} ms, {one / one_pass:.2f} × a copy's time for its bytes; "
+          f"one pass for 65 temperatures: {1e3 * many:.2f} ms, {many / many_floor:.2f} × its exponentials "
+          f"({1e3 * many_floor:.2f} ms)", flush=True)  # fmt: skip
+
+    launches = {"reads": 0.0, "exponentials": 0.0}
+    kept_launch = fused_pixels.launch
+
+    def counted(h, labels, mask, b, out, tile, **more):
+        launches["reads"] += h.numel() / x.numel()
+        launches["exponentials"] += h.numel() * len(b)
+        kept_launch(h, labels, mask, b, out, tile, **more)
+
+    work = {
+        "TemperatureScaling.fit": lambda: TemperatureScaling(**kw).fit(x, y),
+        "Sketch.of, for ts": lambda: Sketch.of(x, y, parts=[], **kw),
+        "Sketch.of, for ts, not addable": lambda: Sketch.of(x, y, parts=[], addable=False, **kw),
+    }
+    for name, call in work.items():
+        launches.update(reads=1.0, exponentials=0.0)  # the scan for the smallest and largest logit
+        fused_pixels.launch = counted
+        peak = peak_of(call)
+        fused_pixels.launch = kept_launch
+        took = seconds(call, 5, 1)
+        reading, computing = launches["reads"] * one_pass, launches["exponentials"] / exponentials
+        print(f"{name}: {1e3 * took:.2f} ms; {launches['reads']:.2f} passes take {1e3 * reading:.2f} ms at copy bandwidth, "
+              f"exponentials {1e3 * computing:.2f} ms: {took / max(reading, computing):.2f} × the larger; "
+              f"{peak / 1e6:.0f} MB beyond the data", flush=True)  # fmt: skip
+
+    def moved():
+        rows, labels = x.movedim(1, -1).reshape(-1, K), y.reshape(-1)
+        keep = labels != IGNORE
+        return TemperatureScaling().fit(rows[keep], labels[keep].long())
+
+    peak = peak_of(moved)
+    t, own = moved().temperature_, TemperatureScaling(**kw).fit(x, y).temperature_
+    print(f"moved into rows first: {1e3 * seconds(moved, 3, 1):.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs by "
+          f"{own / t - 1:.0e}", flush=True)  # fmt: skip
+
+
+def coverage(told):
+    """How often intervals of 95 % hold the true value, by pixel and by image."""
+    rng = np.random.default_rng(0)
+    warnings.simplefilter("ignore")
+    print("| images | metric | by pixel: coverage | mean width | by image: coverage | mean width |")
+    print("|---|---|---|---|---|---|")
+    metrics = {"accuracy": accuracy, "nll": nll, "ece": ece}
+    big_h, big_y = correlated(rng, 4000, 4, 16)
+    truth = {name: m(big_y, big_h, axis=1, input="logits") for name, m in metrics.items()} | {"ece": 0.0}
+    for n in (5, 10, 20, 50):
+        held = {name: np.zeros((told.sets, 2, 3)) for name in metrics}
+        for i in range(told.sets):
+            h, y = correlated(rng, n, 4, 16)
+            rows, flat = np.moveaxis(h, 1, -1).reshape(-1, 4), y.ravel()
+            for name, m in metrics.items():
+                settings = {"input": "logits", "confidence_level": 0.95, "n_resamples": 200, "seed": i}
+                for j, found in enumerate((m(flat, rows, **settings), m(y, h, axis=1, **settings))):
+                    inside = found.low <= truth[name] <= found.high
+                    held[name][i, j] = inside, found.high - found.low, found.has_interval
+        for name, found in held.items():
+            shown = []
+            for j in (0, 1):
+                some = found[found[:, j, 2] > 0, j]
+                shown += [f"{some[:, 0].mean():.1%}", f"{some[:, 1].mean():.4f}"] if len(some) else ["no interval", ""]
+            print(f"| {n} | {name} | {' | '.join(shown)} |", flush=True)
+    intervals = np.zeros((told.sets, 2))
+    for i in range(told.sets):
+        h, y = correlated(rng, 20, 4, 16)
+        for j, fitted in enumerate(
+            (
+                TemperatureScaling().fit(np.moveaxis(h, 1, -1).reshape(-1, 4), y.ravel()),
+                TemperatureScaling(axis=1).fit(h, y),
+            )
+        ):
+            low, high = fitted.temperature_interval_
+            intervals[i, j] = low <= 1 <= high
+    by_pixel, by_image = intervals.mean(axis=0)
+    print(f"the interval of T, 20 images: by pixel {by_pixel:.1%}, by image {by_image:.1%} hold T = 1")
+
+
+def subsample(told):
+    """How far T from some pixels of each image lies from that of all, beside what other images would give."""
+    rng = np.random.default_rng(0)
+    h, y = correlated(rng, 50, 4, 64)
+    fits = {None: TemperatureScaling(axis=1).fit(h, y)}
+    low, high = fits[None].temperature_interval_
+    print(f"all {y.size} pixels of 50 images: T = {fits[None].temperature_:.4f}, 95 % interval {low:.3f} to {high:.3f}")
+    for m in (10, 100, 1000):
+        found = [TemperatureScaling().fit(Scores.from_logits(h, y, axis=1, max_pixels=m, seed=s)) for s in range(20)]
+        t = np.array([f.temperature_ for f in found])
+        print(f"max_pixels={m}: T within {np.abs(t / fits[None].temperature_ - 1).mean():.2%} of that on average")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["cpu", "gpu", "coverage", "subsample"])
+    parser.add_argument("--gigabytes", type=float, default=2.0)
+    parser.add_argument("--parts", default="", help="tables of the sketch, such as attended,uniform; the NLL always")
+    parser.add_argument("--folder", help="where the file of logits is written")
+    parser.add_argument("--sets", type=int, default=400)
+    parser.add_argument("--tune", action="store_true", help="time other tiles of the kernel")
+    told = parser.parse_args()
+    {"cpu": cpu, "gpu": gpu, "coverage": coverage, "subsample": subsample}[told.what](told)
+
+
+if __name__ == "__main__":
+    main()
