@@ -9,6 +9,8 @@ PYTHONPATH=src python benchmarks/pixels.py subsample
 from __future__ import annotations
 
 import argparse
+import cProfile
+import pstats
 import tempfile
 import threading
 import time
@@ -111,7 +113,7 @@ def make(n):
 
 
 def gpu(told):
-    """Passes over pixels that lie on a GPU, beside the time that a copy of their bytes takes."""
+    """Time passes over pixels that lie on a GPU, beside a copy of their bytes."""
     import torch
 
     if not torch.cuda.is_available():
@@ -136,28 +138,44 @@ def gpu(told):
     bandwidth, exponentials = ceilings(x)
     one_pass = (x.nbytes + y.nbytes) / bandwidth
     print(f"{torch.cuda.get_device_name()}, {n}×{K}×{H}×{W} float16, {x.nbytes / 1e9:.2f} GB; a copy: "
-          f"{bandwidth / 1e12:.2f} TB/s, so one pass {1e3 * one_pass:.3f} ms; {exponentials / 1e12:.2f}e12 exponentials/s",
-          flush=True)  # fmt: skip
+          f"{bandwidth / 1e12:.2f} TB/s, so one pass {1e3 * one_pass:.3f} ms; {exponentials / 1e12:.2f}e12 "
+          "exponentials/s", flush=True)  # fmt: skip
     device = Scores.from_logits(x, y, **kw).device
-    betas = np.exp(-np.linspace(-3, 3, 65))
+    betas = np.exp(-np.linspace(-3, 3, 65))  # a sketch's, and the one of the confidence
     many_floor = x.numel() * len(betas) / exponentials
 
     def passes():
-        return {
-            "NLL, slope, curvature": seconds(lambda: device._sums(betas[:1], many=False)),
-            "65 temperatures": seconds(lambda: device._sums(betas, many=True)),
-        }
+        """Time the kernels themselves, on the device."""
+        found = {}
+        for name, at, many in (("one", np.array([1 / TRUE_T]), False), ("many", betas, True)):
+            calls, kept = [], fused_pixels.launch
+            fused_pixels.launch = lambda *a, calls=calls, kept=kept, **k: (calls.append((a, k)), kept(*a, **k))
+            device._sums(at, many=many)
+            fused_pixels.launch = kept
+            times = []
+            for _ in range(12):
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                for a, k in calls:
+                    fused_pixels.launch(*a, **k)
+                end.record()
+                torch.cuda.synchronize()
+                times.append(start.elapsed_time(end) / 1e3)
+            found[name] = float(np.median(times[2:]))
+        return found
 
+    if told.profile:
+        profile(lambda: TemperatureScaling(**kw).fit(x, y))
     if told.tune:
-        kept = fused_pixels.ELEMENTS, fused_pixels.WARPS
-        for elements in (1024, 2048, 4096, 8192):
+        kept = fused_pixels.ONE, fused_pixels.MANY
+        for pixels in (128, 256, 512, 1024, 2048):
             for warps in (2, 4, 8):
-                fused_pixels.ELEMENTS, fused_pixels.WARPS = elements, warps
+                fused_pixels.ONE = fused_pixels.MANY = fused_pixels.Tile(pixels, warps)
                 found = passes()
-                print(elements, warps, {k: f"{1e3 * v:.3f} ms" for k, v in found.items()}, flush=True)
-        fused_pixels.ELEMENTS, fused_pixels.WARPS = kept
+                print(pixels, warps, {k: f"{1e3 * v:.3f} ms" for k, v in found.items()}, flush=True)
+        fused_pixels.ONE, fused_pixels.MANY = kept
     one, many = passes().values()
-    print(f"one pass for NLL, slope and curvature: {1e3 * one:.3f} ms, {one / one_pass:.2f} × a copy's time for its bytes; "
+    print(f"one pass for NLL, slope and curvature: {1e3 * one:.3f} ms, {one / one_pass:.2f} × a copy of its bytes; "
           f"one pass for 65 temperatures: {1e3 * many:.2f} ms, {many / many_floor:.2f} × its exponentials "
           f"({1e3 * many_floor:.2f} ms)", flush=True)  # fmt: skip
 
@@ -181,8 +199,8 @@ def gpu(told):
         fused_pixels.launch = kept_launch
         took = seconds(call, 5, 1)
         reading, computing = launches["reads"] * one_pass, launches["exponentials"] / exponentials
-        print(f"{name}: {1e3 * took:.2f} ms; {launches['reads']:.2f} passes take {1e3 * reading:.2f} ms at copy bandwidth, "
-              f"exponentials {1e3 * computing:.2f} ms: {took / max(reading, computing):.2f} × the larger; "
+        print(f"{name}: {1e3 * took:.2f} ms; {launches['reads']:.2f} passes take {1e3 * reading:.2f} ms at copy "
+              f"bandwidth, exponentials {1e3 * computing:.2f} ms: {took / max(reading, computing):.2f} × the larger; "
               f"{peak / 1e6:.0f} MB beyond the data", flush=True)  # fmt: skip
 
     def moved():
@@ -192,8 +210,26 @@ def gpu(told):
 
     peak = peak_of(moved)
     t, own = moved().temperature_, TemperatureScaling(**kw).fit(x, y).temperature_
-    print(f"moved into rows first: {1e3 * seconds(moved, 3, 1):.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs by "
-          f"{own / t - 1:.0e}", flush=True)  # fmt: skip
+    print(f"moved into rows first: {1e3 * seconds(moved, 3, 1):.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs "
+          f"by {own / t - 1:.0e}", flush=True)  # fmt: skip
+
+
+def profile(call):
+    """Print where the host and the device spend their time."""
+    import torch
+
+    call()
+    with torch.profiler.profile() as watch:
+        call()
+        torch.cuda.synchronize()
+    print(watch.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=60))
+    host = cProfile.Profile()
+    host.enable()
+    for _ in range(10):
+        call()
+    torch.cuda.synchronize()
+    host.disable()
+    pstats.Stats(host).sort_stats("tottime").print_stats(25)
 
 
 def coverage(told):
@@ -257,6 +293,7 @@ def main():
     parser.add_argument("--folder", help="where the file of logits is written")
     parser.add_argument("--sets", type=int, default=400)
     parser.add_argument("--tune", action="store_true", help="time other tiles of the kernel")
+    parser.add_argument("--profile", action="store_true", help="where a fit on the GPU spends its time")
     told = parser.parse_args()
     {"cpu": cpu, "gpu": gpu, "coverage": coverage, "subsample": subsample}[told.what](told)
 

@@ -25,6 +25,7 @@ __all__ = ["Chosen", "Entries", "PixelRows", "entries_in_numpy"]
 
 # Positions whose number of those that count is kept: so few that a search among the others is short.
 BLOCK = 1 << 16
+BLOCKS = 64  # that are searched at once
 PART = 1 << 24  # entries that are looked at at once
 
 
@@ -45,8 +46,12 @@ class Chosen:
     def of(cls, mask: Any) -> Chosen:
         """Count what counts, block by block."""
         n = int(mask.shape[0])
-        whole = n - n % BLOCK
-        counts = to_numpy(mask[:whole].reshape(-1, BLOCK).sum(1)).tolist() + [int(mask[whole:].sum())] * (whole < n)
+        counts: list[int] = []
+        for first in range(0, n, BLOCK * BLOCKS):  # as libraries count in copies of eight bytes each
+            part = mask[first : first + BLOCK * BLOCKS]
+            whole = len(part) - len(part) % BLOCK
+            counts += to_numpy(part[:whole].reshape(-1, BLOCK).sum(1)).tolist()
+            counts += [int(part[whole:].sum())] if whole < len(part) else []
         ends = np.cumsum(counts, dtype=np.int64)
         return cls(n) if int(ends[-1]) == n else cls(n, mask, ends)
 
@@ -58,6 +63,10 @@ class Chosen:
         if self.ends is None or not len(rows):
             return np.arange(rows.start, rows.stop, rows.step, dtype=np.int64)
         first, last = np.searchsorted(self.ends, (rows[0], rows[-1]), side="right")
+        if last - first > BLOCKS and len(rows) > 1:  # some at a time, as a number for each position takes memory
+            middle = len(rows) // 2
+            parts = [self.positions(rows[:middle]), self.positions(rows[middle:])]
+            return array_api_compat.array_namespace(parts[0]).concat(parts)
         before = int(self.ends[first - 1]) if first else 0
         part = self.mask[int(first) * BLOCK : (int(last) + 1) * BLOCK]
         found = part.nonzero()[:, 0] if array_api_compat.is_torch_array(part) else np.flatnonzero(part)
@@ -132,7 +141,7 @@ class PixelRows(RowView):
     @classmethod
     def of(cls, base: Any, axis: int, chosen: Chosen | None = None) -> PixelRows:
         """See an array as rows, all of them or those that are chosen."""
-        chosen = chosen or Chosen(math.prod(_without(base.shape, axis)))
+        chosen = Chosen(math.prod(_without(base.shape, axis))) if chosen is None else chosen
         return cls(base, axis, _as_three(base, axis), chosen, range(len(chosen)))
 
     @property

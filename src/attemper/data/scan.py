@@ -115,7 +115,7 @@ def _scan_pixels(values: PixelRows, y: Any, w: Floats | None, name: RowName) -> 
     bound = max(-low, high)
     if not (low > MASKS_FROM and high <= LARGEST and (bound == 0 or bound >= 1 / LARGEST)):
         return scan(values, "logits", y, None, name), values, None
-    return Limits(bound, False), values, None if y is None else DevicePixels.of(values, y, w, bound)
+    return Limits(bound, False), values, None if y is None else DevicePixels.of(values, y, w, low, high)
 
 
 def _has_finite_masks(values: Any) -> bool:

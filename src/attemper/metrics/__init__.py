@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from attemper.data.boundaries import boundary_mask
 from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.corp import CorpReliability, corp_reliability
@@ -42,6 +43,7 @@ __all__ = [
     "RunningMetrics",
     "accuracy",
     "aurc",
+    "boundary_mask",
     "brier",
     "classwise_ece",
     "compare_with_best",

@@ -36,6 +36,12 @@ def nll(p: Predictions) -> Statistic:
         Names of the classes in column order, if labels are names.
     sample_weight : array of shape (N,), optional
         Weight 2 counts as the sample twice.
+    axis, ignore_index : int, optional
+        Where the classes are in an array of three dimensions or more, 1 for (N, K, H, W), with labels of shape
+        (N, H, W); and the label of samples that do not count.
+    clusters : array of shape (N,), optional
+        Which case (patient, document, image) each sample is of: intervals then draw whole cases. Pixels are of their
+        image by default, and one entry for each image is enough.
     confidence_level : float, optional
         Such as 0.95: return an `Estimate` with an interval of that level. It allows for the
         skewness of the losses (Hall 1992) and needs 20 errors: with fewer, its ``note`` has the reason

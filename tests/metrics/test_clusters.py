@@ -1,0 +1,117 @@
+"""Metrics of images: the values of N×K rows, and intervals that resample whole images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from attemper import InputError, Scores, metrics
+from attemper.metrics.bootstrap import LEAST_CLUSTERS
+
+IGNORE = 255
+
+
+def draw_images(n=60, k=4, size=8, seed=0):
+    rng = np.random.default_rng(seed)
+    h = 1.5 * rng.normal(size=(n, k, size, size)) + rng.normal(size=(n, k, 1, 1))
+    shared = rng.random((n, 1, 1, 1)) < 0.5
+    y = (h + np.where(shared, rng.gumbel(size=(n, k, 1, 1)), rng.gumbel(size=h.shape))).argmax(axis=1)
+    y[:, 0] = IGNORE
+    return softmax(h, axis=1), y
+
+
+P, Y = draw_images()
+KEEP = Y.ravel() != IGNORE
+ROWS, LABELS = np.moveaxis(P, 1, -1).reshape(-1, 4)[KEEP], Y.ravel()[KEEP]
+IMAGES = np.repeat(np.arange(60), 64)[KEEP]
+NAMES = ("accuracy", "nll", "brier", "ece", "mmce", "smooth_ece", "classwise_ece", "mce", "referral_area")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_those_of_rows_and_intervals_those_of_clusters(name):
+    metric = getattr(metrics, name)
+    assert metric(Y, P, axis=1, ignore_index=IGNORE) == metric(LABELS, ROWS)
+    settings = {"confidence_level": 0.9, "n_resamples": 50}
+    one = metric(Y, P, axis=1, ignore_index=IGNORE, **settings)
+    two = metric(LABELS, ROWS, clusters=IMAGES, **settings)
+    np.testing.assert_array_equal(one, two)
+    assert one.chance is None  # labels of one image are not drawn independently
+    plain = metric(LABELS, ROWS, **settings)
+    if plain.has_interval and name in ("accuracy", "nll", "brier"):
+        assert one.high - one.low > 1.5 * (plain.high - plain.low)
+
+
+def test_an_interval_is_that_of_resampled_images_slowly():
+    rng, values = np.random.default_rng(0), []
+    wrong = ROWS.argmax(axis=1) != LABELS
+    for _ in range(50):
+        drawn = np.bincount(rng.integers(60, size=60), minlength=60)[IMAGES]
+        values.append(1 - (drawn * wrong).sum() / drawn.sum())
+    found = metrics.accuracy(LABELS, ROWS, clusters=IMAGES, confidence_level=0.9, n_resamples=50, seed=0)
+    assert {round(found.low, 12), round(found.high, 12)} <= {round(v, 12) for v in values}
+    assert found.low <= np.quantile(values, 0.06)
+    assert found.high >= np.quantile(values, 0.94)
+
+
+def test_clusters_may_be_of_pixels_of_images_or_names():
+    settings = {"axis": 1, "ignore_index": IGNORE, "confidence_level": 0.9, "n_resamples": 20}
+    patients = np.arange(60) // 2
+    one = metrics.nll(Y, P, clusters=patients, **settings)
+    two = metrics.nll(Y, P, clusters=np.broadcast_to(patients[:, None, None], Y.shape), **settings)
+    three = metrics.nll(
+        LABELS, ROWS, clusters=[f"{i:02d}" for i in patients[IMAGES]], confidence_level=0.9, n_resamples=20
+    )
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(one, three)
+    with pytest.raises(InputError, match="clusters: expected one per row"):
+        metrics.nll(LABELS, ROWS, clusters=[1, 2])
+
+
+def test_each_sample_its_own_cluster_is_the_plain_bootstrap():
+    few = slice(0, 400)
+    one = metrics.mmce(LABELS[few], ROWS[few], clusters=np.arange(400), confidence_level=0.9, n_resamples=100)
+    two = metrics.mmce(LABELS[few], ROWS[few], confidence_level=0.9, n_resamples=100)
+    np.testing.assert_allclose(one, two, atol=0.02)
+
+
+def test_few_clusters_have_no_interval():
+    few = IMAGES < LEAST_CLUSTERS - 1
+    found = metrics.accuracy(LABELS[few], ROWS[few], clusters=IMAGES[few], confidence_level=0.9)
+    assert not found.has_interval
+    assert "clusters" in found.note
+
+
+def test_scores_bring_their_images():
+    scores = Scores.from_probs(P, Y, axis=1, ignore_index=IGNORE)
+    one = metrics.nll(scores, confidence_level=0.9, n_resamples=20)
+    two = metrics.nll(Y, P, axis=1, ignore_index=IGNORE, confidence_level=0.9, n_resamples=20)
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_reliability_counts_an_image_once_in_a_bin():
+    one = metrics.reliability(Y, P, axis=1, ignore_index=IGNORE)
+    two = metrics.reliability(LABELS, ROWS)
+    np.testing.assert_array_equal(one.accuracy, two.accuracy)
+    used = two.weight > 0
+    assert (one.high[used] - one.low[used] >= two.high[used] - two.low[used]).all()
+    cells = np.unique(np.stack([IMAGES, np.ceil(ROWS.max(axis=1) * 15).astype(int) - 1]), axis=1, return_counts=True)
+    last = cells[1][cells[0][1] == 14]
+    share, n = one.accuracy[14], last.sum() ** 2 / (last**2).sum()
+    z = 1.959964
+    low = (share + z * z / (2 * n) - z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))) / (1 + z * z / n)
+    assert one.low[14] == pytest.approx(low, rel=1e-6)
+
+
+def test_running_metrics_draw_images():
+    one = metrics.RunningMetrics().partial_fit(Y, P, axis=1, ignore_index=IGNORE).result()
+    two = metrics.RunningMetrics().partial_fit(LABELS, ROWS).result()
+    assert one["nll"].value == pytest.approx(two["nll"].value)
+    assert one["nll"].high - one["nll"].low > 1.5 * (two["nll"].high - two["nll"].low)
+
+
+def test_an_error_names_the_pixel():
+    p = P.copy()
+    p[3, 1, 2, 2] = -0.5
+    with pytest.raises(InputError, match=r"image 3, pixel \(2, 2\), column 1"):
+        metrics.nll(Y, p, axis=1, ignore_index=IGNORE)
