@@ -17,8 +17,8 @@ __all__ = ["Table", "as_list", "as_table"]
 
 SHOWN_ROWS = 20  # a longer table shows its first and last rows
 EACH_END = 5
-TEXT = "text-align: left; padding: 0.2em 0.6em"
-NUMBER = "text-align: right; white-space: nowrap; padding: 0.2em 0.6em"
+TEXT = "text-align: left; padding: 0.2em 0.4em"
+NUMBER = "text-align: right; white-space: nowrap; padding: 0.2em 0.4em"
 HEAD = {TEXT: TEXT, NUMBER: NUMBER.replace("white-space: nowrap; ", "")}
 
 Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]

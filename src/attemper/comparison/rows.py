@@ -90,7 +90,7 @@ class Comparison(Table):
         columns = self._table_columns()
         names = ["uncalibrated" if row.method == "none" else row.method for row in self.rows]
         marked = [f"{name}\u00a0✓" if row.method == self.recommended else name for name, row in zip(names, self.rows)]
-        shown = {"method": marked, "T": columns["temperature"], "NLL, cross-validated": columns["cv_nll"]}
+        shown = {"method": marked, "T": columns["temperature"], "NLL (CV)": columns["cv_nll"]}
         shown |= {title: columns[name] for name, title in SHOWN.items() if name in columns}
         return shown | ({"failure": columns["failure"]} if any(columns["failure"]) else {})
 
