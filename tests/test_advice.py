@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, log_softmax, softmax
 
 import attemper
-from attemper import Scores, Sketch, TemperatureScaling, metrics
+from attemper import MultiLabelCalibrator, Scores, Sketch, TemperatureScaling, metrics
 from attemper.cli import main
 from attemper.io import open_scores
 
@@ -87,7 +87,8 @@ def test_several_labels_for_a_row_are_not_one_hot():
     for rows in (labels, np.zeros((N, K)), labels.astype(bool)):
         message = error_of(TemperatureScaling().fit, H, rows)
         assert "argmax" not in message
-        assert "MultiLabelCalibrator" in message
+        assert "use MultiLabelCalibrator" in message
+    assert MultiLabelCalibrator().fit(H, labels).predict_proba(H).shape == (N, K)
 
 
 def test_soft_labels_are_not_one_hot():
@@ -118,7 +119,7 @@ def test_rows_that_do_not_sum_to_one_are_not_to_be_divided_in_general():
     for bad in (lambda p: Scores.from_probs(p, [0, 1]), lambda p: metrics.ece([0, 1], p)):
         message = error_of(bad, [[0.0, 0.3], [0.0, 0.6]])
         assert "row 0 sums to 0.3" in message
-        assert "MultiLabelCalibrator" in message
+        assert "use MultiLabelCalibrator and label_metrics" in message
         assert "Divide each row" not in message
 
 

@@ -24,8 +24,9 @@ SKILL = 0.1  # below this share of the agreement that is possible a classifier i
 
 # What to do about other sums: to divide by them would hide the mistakes that lead here.
 SUMS = (
-    "Take softmax over the classes. Where classes do not exclude each other, use MultiLabelCalibrator (command "
-    "line: --multi-label). Only counts, such as votes, are to be divided by the sum of their row."
+    "Take softmax over the classes. Where classes do not exclude each other, use MultiLabelCalibrator and "
+    "label_metrics (command line: --multi-label). Only counts, such as votes, are to be divided by the "
+    "sum of their row."
 )
 
 

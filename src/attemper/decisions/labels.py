@@ -148,7 +148,7 @@ def _for_sensitivity(truth: NDArray[np.bool_], p: Floats, wanted: float, delta: 
 
 
 class LabelDecisions(NamedTuple):
-    """What happens to each label of each sample, N×L: `LabelPolicies.refer_or_decide` returns it."""
+    """What happens to each label of each sample, N×L: `refer_or_decide` of `label_policies` returns it."""
 
     refer: NDArray[np.bool_]  # to a specialist; the others are decided as predicted
     prediction: NDArray[np.int64]  # 1 where the label is more probable than not

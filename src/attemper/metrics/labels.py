@@ -30,7 +30,7 @@ NO_ENTRIES = "no entry is known"
 
 
 class LabelRow(NamedTuple):
-    """Metrics of one label, or of all (micro, macro): a row of `LabelMetrics`."""
+    """Metrics of one label, or of all (micro, macro): a row of what `label_metrics` returns."""
 
     label: str
     n_known: float  # entries; sums of weights
