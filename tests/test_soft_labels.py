@@ -1,5 +1,7 @@
 """Soft labels: expectations over the label, exactly as rows that are repeated and weighted."""
 
+import array_api_strict
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -134,6 +136,22 @@ def test_tensors_and_names():
     named = TemperatureScaling(classes=list("abcd")).fit(H, SHARES)
     assert named.temperature_ == expected
     assert set(named.predict(H)) <= set("abcd")
+
+
+@pytest.mark.parametrize("convert", [jnp.asarray, array_api_strict.asarray], ids=["jax", "strict"])
+def test_other_libraries(convert):
+    expected = TemperatureScaling().fit(H, SHARES).temperature_
+    assert TemperatureScaling().fit(convert(H), convert(SHARES)).temperature_ == pytest.approx(expected, rel=1e-5)
+    assert metrics.nll(convert(SHARES), convert(PROBS)) == pytest.approx(metrics.nll(SHARES, PROBS), rel=1e-5)
+
+
+def test_no_label_to_ignore():
+    for function in (
+        lambda: Scores.from_logits(H, SHARES, ignore_index=255),
+        lambda: metrics.nll(SHARES, PROBS, ignore_index=255),
+    ):
+        with pytest.raises(InputError, match="ignore_index=255: soft labels"):
+            function()
 
 
 def test_comparing_divides_by_samples():

@@ -98,6 +98,11 @@ def as_rows(
         )
     if ignore_index is None:
         return Laid(values, labels, sample_weight, name, one_column)
+    if is_matrix(labels):
+        raise InputError(
+            f"{setting('ignore_index', ignore_index)}: soft labels, of shape (N, K), have no such label. Give samples "
+            f"that do not count the weight 0, {option('sample_weight=', '--weights-key NAME')}."
+        )
     y = labels if on_gpu(labels) else _numpy(labels)
     if tuple(y.shape) != (values.shape[0],):
         return Laid(values, labels, sample_weight, name, one_column)  # an error that names the shape follows
