@@ -27,7 +27,6 @@ __all__ = ["RowCounter", "Survey"]
 
 MOST_HASHES = 1 << 22  # rows whose hashes are kept, 32 MB; of more rows, those that a hash selects
 MOST_CONFUSED = 256  # classes up to which predictions are counted by label
-KINDS = ("probabilities", "log-probabilities", "shares", "logits")
 
 
 def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None]]:
