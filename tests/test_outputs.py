@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attemper.cli import cli
-from attemper.cli.options import InputPath, OutputPath
+from attemper.cli.paths import InputPath, OutputPath
 from attemper.errors import FileError, InputError
 
 from data import draw
@@ -18,6 +18,7 @@ NO_FILES = {
     "n_bins",
     *("columns", "labels_key", "logits_key", "mask_key", "weights_key", "val_labels_key", "val_logits_key"),
     *("params", "methods", "scheduler", "title", "max_miss", "cost_miss", "logits"),
+    *("pos_label", "fail_if", "uncertain", "metrics"),
 }
 FOLDERS = {("demo", "output")}  # reads no files
 
