@@ -72,6 +72,9 @@ def cpu(told):
         y = np.lib.format.open_memmap(f"{folder}/y.npy", "w+", np.uint8, (n, H, W))
         rng = np.random.default_rng(0)
         for i in range(n):
+            if i >= 8:  # the same again, as drawing takes longer than all else
+                x[i], y[i] = x[i - 8], y[i - 8]
+                continue
             h = (3 * rng.standard_normal((K, H, W), dtype=np.float32)).astype(np.float16)
             x[i] = h
             u = rng.random((K, H, W), dtype=np.float32)

@@ -93,6 +93,13 @@ def write_what_pages_speak_of(data):
         y = np.where(rng.random(s.shape) < 0.1, "", (s + rng.logistic(size=s.shape) > 0).astype(int).astype(str))
         lines = [",".join([*map(str, row), *own]) for row, own in zip(s, y)]
         Path(f"{name}.csv").write_text("\n".join(["logit_Edema,logit_Hernia,label_Edema,label_Hernia", *lines]))
+    Path("images").mkdir()
+    for name in ("val_images", "test_images"):
+        h = 3 * rng.normal(size=(24, 4, 8, 8))
+        y = (h / 1.6 + rng.gumbel(size=h.shape)).argmax(axis=1)
+        y[:, 0] = 255
+        np.savez(f"{name}.npz", logits=h, labels=y)
+        np.savez(f"images/{name}.npz", logits=h[0], labels=y[0])
 
 
 @pytest.mark.slow
