@@ -1,6 +1,6 @@
 """Segmentation: N×K×H×W logits in bounded memory on the CPU, at the speed of the memory on a GPU, intervals by image.
 
-PYTHONPATH=src python benchmarks/pixels.py cpu [--gigabytes 2] [--parts attended]
+PYTHONPATH=src python benchmarks/pixels.py cpu [--gigabytes 2] [--parts attended] [--nodes 64]
 PYTHONPATH=src python benchmarks/pixels.py gpu [--gigabytes 2] [--tune]
 PYTHONPATH=src python benchmarks/pixels.py coverage [--sets 400]
 PYTHONPATH=src python benchmarks/pixels.py subsample
@@ -88,8 +88,8 @@ def cpu(told):
         warm = Scores.from_logits(x[:1], y[:1], axis=1, ignore_index=IGNORE)
         TemperatureScaling().fit_sketch(Sketch.of(warm, parts=parts))
         for name, work in {
-            f"Sketch.of, parts {parts}": lambda: TemperatureScaling().fit_sketch(
-                Sketch.of(x, y, axis=1, ignore_index=IGNORE, parts=parts)
+            f"Sketch.of, parts {parts}, {told.nodes} nodes": lambda: TemperatureScaling().fit_sketch(
+                Sketch.of(x, y, axis=1, ignore_index=IGNORE, parts=parts, n_nodes=told.nodes)
             ),
             "TemperatureScaling.fit": lambda: TemperatureScaling(axis=1, ignore_index=IGNORE).fit(x, y),
         }.items():
@@ -293,6 +293,7 @@ def main():
     parser.add_argument("what", choices=["cpu", "gpu", "coverage", "subsample"])
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--parts", default="", help="tables of the sketch, such as attended,uniform; the NLL always")
+    parser.add_argument("--nodes", type=int, default=64, help="temperatures of the sketch; memory is the same for all")
     parser.add_argument("--folder", help="where the file of logits is written")
     parser.add_argument("--sets", type=int, default=400)
     parser.add_argument("--tune", action="store_true", help="time other tiles of the kernel")
