@@ -202,9 +202,9 @@ def test_data_frames_bring_names():
     found = MultiLabelCalibrator().fit(pd.DataFrame(s, columns=NAMES), pd.DataFrame(y, columns=NAMES))
     assert found.label_names_.tolist() == NAMES
     assert found.predict_proba(pd.DataFrame(s, columns=NAMES)).shape == s.shape
-    with pytest.raises(InputError, match=r"Use X\[calibrator.label_names_\]"):
+    with pytest.raises(InputError, match=r"Use X\[\['edema', 'fracture', 'hernia'\]\]"):
         found.predict_proba(pd.DataFrame(s, columns=NAMES[::-1]))
-    with pytest.raises(InputError, match=r"Use Y\[X.columns\]"):
+    with pytest.raises(InputError, match=r"Use Y\[\['edema', 'fracture', 'hernia'\]\]"):
         MultiLabelCalibrator().fit(pd.DataFrame(s, columns=NAMES), pd.DataFrame(y, columns=NAMES[::-1]))
     nullable = pd.DataFrame(y, columns=NAMES).astype("Int64")
     nullable.iloc[0, 0] = pd.NA

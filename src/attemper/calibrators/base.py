@@ -397,6 +397,12 @@ class Calibrator(ShownEstimator):
                     f"zeros_as: these Scores have {X.zeros_as!r}, but the calibrator has {self.zeros_as!r}, for "
                     f"predictions. Use {made}."
                 )
+            self._check_classes(X, self.classes)
+            if self.pos_label is not None and X.classes is not None and X.classes[-1] != self.pos_label:
+                raise InputError(
+                    f"{setting('pos_label', self.pos_label)}: expected {X.classes[-1]!r}, the second of the classes of "
+                    "these Scores"
+                )
             return X
         if y is None:
             raise InputError(
@@ -465,7 +471,18 @@ class Calibrator(ShownEstimator):
             scores = self._make_scores(X)
         if scores.n_classes != self.n_features_in_:
             self._reject_columns(scores.n_classes)
+        self._check_classes(scores, self.class_names)
         return scores
+
+    @staticmethod
+    def _check_classes(scores: Scores, names: Sequence[Any] | None) -> None:
+        """Refuse scores whose classes are the same in another order."""
+        found = scores.classes
+        if names is not None and found is not None and list(names) != list(found) and set(names) == set(found):
+            raise InputError(
+                f"classes: expected columns in the order {listed(map(str, names))}, that of the calibrator, got "
+                f"{listed(map(str, found))}. Put them in this order."
+            )
 
     def _column_names(self, X: Any, *, reset: bool) -> None:
         """Remember the column names of a table, or compare them with those of the fit."""

@@ -29,8 +29,16 @@ from attemper.calibrators.label_fits import EXPECTED, fit_label, held_out_gain
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.data.arrays import to_numpy
-from attemper.data.label_matrix import Uncertain, as_label_probs, as_label_scores, label_matrix, label_names
+from attemper.data.label_matrix import (
+    Uncertain,
+    as_label_probs,
+    as_label_scores,
+    check_columns,
+    label_matrix,
+    label_names,
+)
 from attemper.data.labels import as_weights
+from attemper.data.plausibility import warn_of_single_probs
 from attemper.errors import (
     ConvergenceWarning,
     InputError,
@@ -141,7 +149,7 @@ class MultiLabelCalibrator(ShownEstimator):
         base = self._base()
         s = self._log_odds(X, self.label_names)
         names = label_names(self.label_names, s.shape[1], Y, X)
-        _check_columns(X, Y)
+        check_columns(Y, X, "Y", "X")
         y = label_matrix(Y, mask=mask, uncertain=self.uncertain, names=names, shape=s.shape)
         weight = np.ones(len(s)) if sample_weight is None else as_weights(sample_weight, len(s))
         known = ~np.isnan(y)
@@ -149,6 +157,8 @@ class MultiLabelCalibrator(ShownEstimator):
         if not w.any():
             raise InputError("labels: no entry is known, so there is nothing to fit")
         self._reset(names)
+        if hasattr(X, "columns"):
+            self.feature_names_in_ = np.array([str(name) for name in X.columns], dtype=object)
         some = w.any(axis=1)
         data = pooled.Problems(*(np.ascontiguousarray(a[some].T) for a in (s, np.where(known, y, 0.0), w)))
         with one_blas_thread():
@@ -352,7 +362,7 @@ class MultiLabelCalibrator(ShownEstimator):
         return found
 
     def _reset(self, names: list[str]) -> None:
-        for name in [field.name for field in fields(type(self)) if not field.init]:
+        for name in ["feature_names_in_", *(field.name for field in fields(type(self)) if not field.init)]:
             self.__dict__.pop(name, None)
         self.label_names_, self.n_features_in_ = np.array(names), len(names)
         self.thresholds_ = np.full(len(names), 0.5)
@@ -370,18 +380,15 @@ class MultiLabelCalibrator(ShownEstimator):
         if self.zeros_as is not None:
             probs = option("input='probs'", "--probs")
             raise InputError(f"{setting('zeros_as', self.zeros_as)}: only probabilities take zeros_as; use {probs}")
-        return as_label_scores(X, names)
+        taken = as_label_scores(X, names)
+        warn_of_single_probs(taken, "all numbers")
+        return taken
 
     def _checked(self, X: Any) -> Any:
         self._check_is_fitted()
         own = getattr(X, "columns", None)
-        if own is not None and list(map(str, own)) != self.label_names_.tolist():
-            order = sorted(map(str, own)) == sorted(self.label_names_.tolist())
-            if order:
-                raise InputError(
-                    f"X: the columns are {list(own)}, but the labels were {self.label_names_.tolist()} in the fit. Use "
-                    "X[calibrator.label_names_]."
-                )
+        check_columns(X, tuple(self.label_names_.tolist()), "X", "the labels in the fit")
+        check_columns(X, tuple(getattr(self, "feature_names_in_", ())), "X", "the fit")
         x = np.asarray(X) if own is not None or isinstance(X, list | tuple) else X
         shape = tuple(getattr(x, "shape", ()))
         if len(shape) == 2 and shape[1] != self.n_features_in_:
@@ -398,13 +405,6 @@ class MultiLabelCalibrator(ShownEstimator):
 
     def _fitted_facts(self) -> list[str]:
         return [*self.describe(), self.fit_report_.message] if hasattr(self, "map_") else []
-
-
-def _check_columns(X: Any, Y: Any) -> None:
-    """Refuse data frames that have the same columns in another order."""
-    own, other = getattr(X, "columns", None), getattr(Y, "columns", None)
-    if own is not None and other is not None and list(own) != list(other) and set(own) == set(other):
-        raise InputError(f"Y: the columns are {list(other)}, those of X {list(own)}. Use Y[X.columns].")
 
 
 def _float_type(x: Any) -> Any:

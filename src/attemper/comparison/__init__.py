@@ -96,6 +96,11 @@ def compare(
             )
     if val.n_classes != test.n_classes:
         raise InputError(f"validation has {val.n_classes} classes, test has {test.n_classes}; they must agree")
+    if val.classes is not None and val.classes != test.classes and set(val.classes) == set(test.classes or ()):
+        raise InputError(
+            f"classes: the columns of validation are {val.classes}, those of test {test.classes}. Put them in the same "
+            "order."
+        )
     named = _named(METHODS if methods is None else methods, {"noisy": noisy, "noise": noise}, val)
     cases = [
         scores.clusters if given is None else as_clusters(given, len(scores), name)

@@ -112,6 +112,8 @@ def _signs(labels: Any) -> list[Any] | None:
         array = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError:  # of several lengths, refused later
         return None
+    if array.dtype == object and all(type(label) in (int, float) for label in array.ravel().tolist()):
+        array = array.astype(np.float64)
     if array.dtype.kind not in "if" or array.size == 0 or not np.isin(array, (-1, 1)).all() or (array == 1).all():
         return None
     return [-1, 1]

@@ -17,7 +17,16 @@ from attemper._typing import Floats
 from attemper.data.arrays import as_numbers, is_foreign, log_probs, to_numpy
 from attemper.errors import InputError, InputTypeError, option
 
-__all__ = ["MAX_SCORE", "Uncertain", "as_label_probs", "as_label_scores", "label_matrix", "label_names", "unit_target"]
+__all__ = [
+    "MAX_SCORE",
+    "Uncertain",
+    "as_label_probs",
+    "as_label_scores",
+    "check_columns",
+    "label_matrix",
+    "label_names",
+    "unit_target",
+]
 
 Uncertain = Literal["unknown", "positive", "negative"] | float | None
 STANDS_FOR = {"unknown": np.nan, "positive": 1.0, "negative": 0.0}
@@ -135,6 +144,38 @@ def label_names(given: Sequence[Any] | None, n_labels: int, *tables: Any) -> lis
         what = f"{twice!r} twice" if len(names) == n_labels else f"{len(names)} names"
         raise InputError(f"label_names: expected {n_labels} names, each once, got {what}")
     return names
+
+
+def check_columns(table: Any, other: Any, name: str, other_name: str) -> None:
+    """Refuse data frames, or lists of names, with the same columns in another order.
+
+    What all columns of one begin with, such as "prob_", makes no difference.
+    """
+    own, theirs = (_columns(part) for part in (table, other))
+    if own is None or theirs is None or own == theirs or len(own) != len(theirs):
+        return
+    for a, b in ((own, theirs), (_without_prefix(own), _without_prefix(theirs))):
+        if a != b and sorted(a) == sorted(b) and len(set(a)) == len(a):
+            order = [own[a.index(text)] for text in b]
+            raise InputError(
+                f"{name}: the columns are {list(own)}, those of {other_name} {list(theirs)}. Use {name}[{order}]."
+            )
+
+
+def _columns(table: Any) -> tuple[str, ...] | None:
+    columns = table if isinstance(table, tuple) else getattr(table, "columns", None)
+    return None if columns is None else tuple(map(str, columns))
+
+
+def _without_prefix(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out what all names begin with.
+
+    >>> _without_prefix(("p_edema", "p_hernia"))
+    ('edema', 'hernia')
+    """
+    pairs = enumerate(zip(min(names), max(names)))
+    start = next((i for i, (a, b) in pairs if a != b), len(min(names)))
+    return tuple(name[start:] for name in names)
 
 
 def as_label_scores(scores: Any, names: Sequence[Any] | None = None) -> Any:

@@ -15,10 +15,11 @@ from attemper._typing import Floats
 from attemper.data.arrays import CHUNK_ELEMENTS, RowView, on_gpu, to_numpy
 from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
 
-__all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_sketched_chance"]
+__all__ = ["room_of_sums", "warn_of_chance", "warn_of_probs", "warn_of_single_probs", "warn_of_sketched_chance"]
 
 FIRST_ROWS = 64  # hardly any logits look like probabilities for so long, so that a fit does not wait for the rest
 FIRST_ELEMENTS = 1 << 14  # one row of a large vocabulary is enough to see a negative logit
+FEWEST_ODDS = 20  # rows; fewer log-odds may all lie from 0 to 1 by chance
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 
 
@@ -63,6 +64,30 @@ def warn_of_probs(logits: Any) -> None:
     )
 
 
+def warn_of_single_probs(odds: Any, what: str) -> None:
+    """Warn where all log-odds, N×L, lie from 0 to 1, as probabilities do: ``what`` names them."""
+    n, width = odds.shape
+    if n < FEWEST_ODDS:
+        return
+    rows, first, between = max(1, FIRST_ROWS // width), 0, False
+    while first < n:
+        part = odds[first : min(first + rows, n), :]
+        if on_gpu(odds) and not bool(((_tensor(part) >= 0) & (_tensor(part) <= 1)).all()):
+            return
+        h = to_numpy(part)
+        if not (h.min() >= 0 and h.max() <= 1):
+            return
+        between = between or bool(((h > 0) & (h < 1)).any())
+        first += rows
+        rows = max(1, CHUNK_ELEMENTS // width)
+    if between:
+        warn(
+            f"logits: {what} lie from 0 to 1, so these look like probabilities. They are used as log-odds, as asked. "
+            f"If they are probabilities, {option(SINGLE_PROBS, SINGLE_PROBS_FLAG)}.",
+            ProbabilitiesAsLogitsWarning,
+        )
+
+
 def _tensor(rows: Any) -> Any:
     return rows.gathered() if isinstance(rows, RowView) else rows
 
@@ -72,6 +97,9 @@ PROBS = (
     'use input="probs" or Scores.from_probs; for a calibrator that was fitted on logits pass their logarithms, '
     "np.log(probs)"
 )
+
+SINGLE_PROBS_FLAG = "use --probs; for a map that was fitted on log-odds write np.log(p / (1 - p))"
+SINGLE_PROBS = 'use input="probs"; for a calibrator that was fitted on log-odds pass np.log(p / (1 - p))'
 
 
 def warn_of_chance(correct: float, labels: Floats, predictions: Floats, n: float) -> None:

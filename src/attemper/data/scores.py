@@ -39,7 +39,7 @@ from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import warn_of_chance, warn_of_probs
+from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_single_probs
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
@@ -488,7 +488,9 @@ def _checked(
         limits = scan(values, kind, y, zeros_as, name)
     names = None if classes is None else tuple(as_names(classes, n_classes))
     more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
-    if kind == "logits":
+    if kind == "logits" and one_column:
+        warn_of_single_probs(values, "all numbers")  # beside zeros
+    elif kind == "logits":
         warn_of_probs(values)
     if y is None:
         return Scores(values=values, **more)

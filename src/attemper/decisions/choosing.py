@@ -133,7 +133,7 @@ def policy_for_miss(
         raise InputError("per_class='true' is about all patients who have a class. Use miss_rate_of='all' with it.")
     if sample_weight is not None:
         _check_whole(sample_weight)
-    p = as_predictions(probs, labels, sample_weight)
+    p = as_predictions(probs, labels, sample_weight, classes)
     bounds = _check_bounds(max_miss, p.n_classes, by_class is not None)
     bound = float(bounds[0]) if np.ndim(max_miss) == 0 else tuple(bounds.tolist())
     guarantee, n = Guarantee(bound, float(confidence_level), miss_rate_of, by_class), int(p.weights.sum())
@@ -227,7 +227,7 @@ def policy_for_cost(
     array([0, 0, 0])
     """
     one_of("predict", predict, get_args(Predict))
-    p = as_predictions(probs, labels, sample_weight)
+    p = as_predictions(probs, labels, sample_weight, classes)
     r, m = check_costs(cost_refer, cost_miss, p.n_classes)
     policy = Policy(None, "", p.n_classes, len(p), classes=names_of(classes, p.n_classes))
     policy = replace(policy, cost_refer=r, cost_miss=tuple(m.tolist()))

@@ -14,7 +14,7 @@ from attemper._checks import fraction, one_of, positive
 from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table
 from attemper._typing import Floats
-from attemper.data.label_matrix import Uncertain
+from attemper.data.label_matrix import Uncertain, check_columns
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
 from attemper.decisions.outcomes import Outcome, outcome_of
@@ -178,6 +178,8 @@ class LabelPolicies(Table):
 
     def outcomes(self, labels: Any, probs: Any, *, mask: Any = None, uncertain: Uncertain = None) -> dict[str, Outcome]:
         """Apply the policies to labelled samples that they were not chosen on; labels without entries are left out."""
+        check_columns(labels, self.label_names, "labels", "the policies")
+        check_columns(probs, self.label_names, "probs", "the policies")
         _, y, p = checked_labels(labels, probs, self.label_names, mask=mask, uncertain=uncertain)
         self._probs(p)
         result = {}
@@ -214,6 +216,7 @@ class LabelPolicies(Table):
         return found
 
     def _probs(self, probs: Any) -> Floats:
+        check_columns(probs, self.label_names, "probs", "the policies")
         names, _, p = checked_labels(np.zeros(np.shape(probs)), probs, None)
         if len(names) != len(self.policies):
             raise InputError(

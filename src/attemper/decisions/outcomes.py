@@ -99,7 +99,7 @@ def outcome_of(
     """
     fraction("confidence_level", confidence_level)
     whole: MissRateOf = miss_rate_of or (policy.guarantee.miss_rate_of if policy.guarantee else "decided")
-    p = as_predictions(probs, labels, sample_weight)
+    p = as_predictions(probs, labels, sample_weight, policy.classes)
     refer, prediction, _ = policy.refer_or_decide(p.probs)
     wrong = prediction != p.labels
 

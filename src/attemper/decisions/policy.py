@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -20,7 +21,7 @@ from attemper.data.labels import as_names
 from attemper.data.layout import check_independent
 from attemper.data.scores import Scores
 from attemper.errors import FileError, InputError
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.predictions import Predictions, names_of_labels
 from attemper.metrics.risk import check_threshold
 
 __all__ = [
@@ -231,14 +232,20 @@ def refer_or_decide(probs: ArrayLike | Any, policy: Policy | float | ArrayLike) 
 
 
 def as_predictions(
-    probs: ArrayLike | Any, labels: ArrayLike | Any = None, sample_weight: ArrayLike | None = None
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any = None,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Predictions:
-    """Check probabilities, with labels or without."""
+    """Check probabilities, with labels or without; labels that are text are names among the classes."""
     if getattr(probs, "ndim", 2) > 2 or isinstance(probs, Scores):
         check_independent("probabilities", probs, probs.clusters if isinstance(probs, Scores) else None)
     if labels is None:
         labels = np.zeros(as_columns(probs, "probabilities")[0].shape[0], dtype=np.int64)  # any: nobody reads them
-    p = Predictions.of(labels, probs, sample_weight)
+    classes = (
+        None if isinstance(labels, Scores) or classes is None else names_of_labels(labels, list(map(str, classes)))
+    )
+    p = Predictions.of(labels, probs, sample_weight, classes=classes)
     if p.clusters is not None:
         raise InputError(
             "labels: expected one label for each case, got soft labels; a policy counts cases that are right or wrong. "

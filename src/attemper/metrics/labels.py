@@ -14,7 +14,14 @@ from attemper._checks import one_of
 from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import to_numpy
-from attemper.data.label_matrix import Uncertain, as_label_probs, as_label_scores, label_matrix, label_names
+from attemper.data.label_matrix import (
+    Uncertain,
+    as_label_probs,
+    as_label_scores,
+    check_columns,
+    label_matrix,
+    label_names,
+)
 from attemper.data.labels import as_weights
 from attemper.errors import InputError
 from attemper.metrics.bins import Bins
@@ -170,6 +177,7 @@ def checked_labels(
     uncertain: Uncertain = None,
 ) -> tuple[list[str], Floats, Floats]:
     """Return names, labels and probabilities of labels that do not exclude each other."""
+    check_columns(probs, labels, "probs", "labels")
     own = names if names is not None else getattr(labels, "columns", getattr(probs, "columns", None))
     values = np.asarray(probs) if hasattr(probs, "columns") else probs
     if input == "logits":

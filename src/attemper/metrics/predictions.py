@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -24,7 +25,7 @@ from attemper.errors import InputError, InputTypeError
 from attemper.kernels.softmax import SHORT
 from attemper.metrics.intervals import effective
 
-__all__ = ["Input", "Predictions", "Reading", "check_order"]
+__all__ = ["Input", "Predictions", "Reading", "check_order", "names_of_labels"]
 
 Input = Literal["probs", "log_probs", "logits"]
 
@@ -83,7 +84,16 @@ class Predictions:
         labels, N×K, make a row for each class with a share, weighted by it: a metric is the expectation over them.
         """
         one_of("input", input, WHAT)
-        image = next((part.clusters for part in (probs, labels) if isinstance(part, Scores)), None)
+        given = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
+        image = None if given is None else given.clusters
+        if given is not None and given.repeated is not None:
+            if sample_weight is not None:
+                raise InputError(
+                    "sample_weight: these Scores have soft labels, whose shares are weights already. Use "
+                    "Scores.from_logits(logits, labels, sample_weight=…), or Scores.from_probs."
+                )
+            if clusters is not None and len(clusters) == given.repeated:
+                clusters = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)[image]
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
             pos_label = None if isinstance(labels, Scores) else pos_label  # its labels are column numbers
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
@@ -296,6 +306,7 @@ def _of_scores(
     if sample_weight is None:
         given = (part.weights for part in (labels, probs) if isinstance(part, Scores))
         sample_weight = next((weights for weights in given if weights is not None), None)
+    of_scores = isinstance(labels, Scores)
     if isinstance(labels, Scores):
         if not isinstance(labels, LabelledScores):
             raise InputTypeError(
@@ -311,11 +322,29 @@ def _of_scores(
             f"probs: expected an N×K array after labels, or a LabelledScores for both, got {name} alone. Use {advice}."
         )
     if isinstance(probs, Scores):
+        if classes is None and not of_scores:
+            classes = names_of_labels(labels, probs.classes)
         if input not in ("probs", probs.input):
             raise InputError(f"input={input!r}: expected input={probs.input!r}, as the Scores has. Leave it out.")
         as_they_are = probs.input == "probs" and probs.zeros_as is None
         probs, input = (probs.values, "probs") if as_they_are else (probs.logits, "logits")
     return labels, probs, sample_weight, input, classes
+
+
+def names_of_labels(labels: Any, classes: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Return the classes that labels are named by; None for column numbers, which no class is called by.
+
+    >>> names_of_labels(["b", "a"], ["a", "b"]), names_of_labels([1, 0], ["a", "b"]), names_of_labels([1, 0], [1, 0])
+    (['a', 'b'], None, [1, 0])
+    """
+    if classes is None or any(isinstance(name, Real) for name in classes):
+        return classes
+    try:
+        array = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
+    except (RuntimeError, TypeError, ValueError):  # refused later
+        return None
+    items = array.tolist() if array.ndim == 1 and array.dtype.kind not in "biuf" else []
+    return classes if any(isinstance(item, str) for item in items) else None
 
 
 def _shape(values: Any) -> tuple[int, ...]:

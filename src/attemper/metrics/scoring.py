@@ -20,6 +20,8 @@ MEASURES: dict[str, Metric] = {
     f"neg_{metric.__name__}": metric for metric in (nll, brier, ece, smooth_ece, classwise_ece, mce, mmce, aurc)
 }
 
+BOTH = "attemper: predict_proba"  # in scikit-learn's cache of predictions
+
 
 class ProbabilityScorer(_BaseScorer):  # type: ignore[misc]
     """A metric of ``predict_proba`` and of labels as the estimator names them: `get_scorer` makes it."""
@@ -40,10 +42,22 @@ class ProbabilityScorer(_BaseScorer):  # type: ignore[misc]
                 f"{self!r}: expected a fitted classifier with predict_proba and classes_, got "
                 f"{type(estimator).__name__}. Use CalibratedClassifier(…) for one that has decision_function alone."
             )
-        probs = method_caller(estimator, "predict_proba", X, pos_label=classes[-1] if len(classes) == 2 else None)
-        # Two classes come as one column.
-        probs = np.column_stack([1 - probs, probs]) if np.ndim(probs) == 1 else probs
+        probs = _all_columns(method_caller, estimator, X)
         return -float(self._score_func(y_true, probs, classes=list(classes), **{**self._kwargs, **kwargs}))
+
+
+def _all_columns(method_caller: Any, estimator: Any, X: Any) -> Any:
+    """Predict once for all scorers of these rows.
+
+    ``method_caller`` itself would return the second of two columns alone, and 1 - p has lost the digits of a small
+    first one; so its cache keeps both under a name of their own.
+    """
+    cache = next(iter(getattr(method_caller, "args", ())), None)
+    if cache is None:
+        return estimator.predict_proba(X)
+    if BOTH not in cache:
+        cache[BOTH] = estimator.predict_proba(X)
+    return cache[BOTH]
 
 
 def get_scorer(name: str, **options: Any) -> ProbabilityScorer:

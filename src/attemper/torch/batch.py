@@ -167,6 +167,9 @@ def _weights(sample_weight: Any, y: Any, dtype: Any) -> Any:
     weight = torch.as_tensor(sample_weight, dtype=dtype, device=y.device)
     if weight.shape != y.shape:
         raise InputError(f"sample_weight: expected shape {tuple(y.shape)}, got {tuple(weight.shape)}")
+    if weight.device.type == "cpu" and not (weight >= 0).all():
+        row = int((~(weight >= 0)).flatten().int().argmax())
+        raise InputError(f"sample_weight: row {row}: expected 0 or more, got {float(weight.flatten()[row]):g}")
     return weight
 
 
@@ -185,6 +188,11 @@ def _refuse(is_label: Any, target: Any, is_row: Any, values: Any, input: Input, 
     if not is_label.all():
         row = int((~is_label).flatten().int().argmax())
         label = int(target.flatten()[row])
+        if set(torch.unique(target).tolist()) <= {-1, 1} and values.shape[dim] == 2:
+            raise InputError(
+                f"target: row {row} has label -1, expected 0 or 1. Use (target + 1) // 2 if labels are -1 and 1, or "
+                "ignore_index=-1 if -1 does not count."
+            )
         raise InputError(
             f"target: row {row} has label {label}, expected 0 to {values.shape[dim] - 1}. "
             f"Use ignore_index={label} if it does not count."

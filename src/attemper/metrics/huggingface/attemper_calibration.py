@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from attemper import metrics
 from attemper.errors import InputError, require
 from attemper.metrics.intervals import Estimate
@@ -44,6 +46,16 @@ class AttemperCalibration(evaluate.Metric):  # type: ignore[misc]
         ]
         return evaluate.MetricInfo(description=DESCRIPTION, citation="", inputs_description=INPUTS, features=forms)
 
+    def add_batch(self, *, predictions: Any = None, references: Any = None, **kwargs: Any) -> None:
+        """Add a batch; references that are no labels are refused, as `datasets` would round them."""
+        _refuse_fractions(references)
+        super().add_batch(predictions=predictions, references=references, **kwargs)
+
+    def add(self, *, prediction: Any = None, reference: Any = None, **kwargs: Any) -> None:
+        """Add one sample."""
+        _refuse_fractions([reference])
+        super().add(prediction=prediction, reference=reference, **kwargs)
+
     def _compute(self, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
         measure: Any = metrics.evaluate if self.config_name == ALL else getattr(metrics, self.config_name)
         found = measure(references, predictions, **options)
@@ -54,3 +66,12 @@ class AttemperCalibration(evaluate.Metric):  # type: ignore[misc]
             if isinstance(value, Estimate):
                 flat |= {f"{name}_low": value.low, f"{name}_high": value.high}
         return flat
+
+
+def _refuse_fractions(references: Any) -> None:
+    array = np.asarray(references)
+    if array.ndim == 1 and array.dtype.kind == "f" and bool((array != np.floor(array)).any()):
+        raise InputError(
+            f"references: expected labels, got {array[array != np.floor(array)][0]:g}. Use "
+            "compute(predictions=probs, references=labels)."
+        )
