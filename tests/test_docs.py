@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -93,6 +94,13 @@ def write_what_pages_speak_of(data):
         y = np.where(rng.random(s.shape) < 0.1, "", (s + rng.logistic(size=s.shape) > 0).astype(int).astype(str))
         lines = [",".join([*map(str, row), *own]) for row, own in zip(s, y)]
         Path(f"{name}.csv").write_text("\n".join(["logit_Edema,logit_Hernia,label_Edema,label_Hernia", *lines]))
+    logits = 2 * rng.normal(size=(120, 4))
+    answers = np.array(list("ABCD"))[(logits + rng.gumbel(size=logits.shape)).argmax(axis=1)]
+    table = pd.DataFrame(logits, columns=list("ABCD")).assign(answer=answers)
+    table.to_csv("answers.csv", index=False)
+    table.to_json("answers.jsonl", orient="records", lines=True)
+    table.to_parquet("new.parquet")
+    table.rename(columns={letter: f"logit_{letter}" for letter in "ABCD"}).to_csv("table.csv", index=False)
     Path("images").mkdir()
     for name in ("val_images", "test_images"):
         h = 3 * rng.normal(size=(24, 4, 8, 8))
