@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attemper import MultiLabelCalibrator, Scores, TemperatureScaling, compare, metrics
+from attemper import MultiLabelCalibrator, Scores, TemperatureScaling, compare, label_shares, metrics
 from attemper.decisions import label_policies, outcome_of, policy_for_miss
 from attemper.errors import InputError, InputTypeError, ProbabilitiesAsLogitsWarning
 
@@ -157,3 +157,29 @@ def test_the_huggingface_module_refuses_probabilities_as_references():
     with pytest.raises((InputError, InputTypeError), match="references: expected labels"):
         module.compute(predictions=Y, references=P)
     assert module.compute(predictions=P, references=Y.astype(float))["nll"] == metrics.nll(Y, P)
+
+
+def test_soft_labels_in_a_table_whose_columns_are_in_another_order():
+    soft = pd.DataFrame(np.column_stack([1 - P**2, P**2]), columns=["no", "yes"])
+    scores = pd.DataFrame({"no": 0 * Z, "yes": Z})
+    expected = TemperatureScaling().fit(Z, soft.to_numpy()).temperature_
+    assert TemperatureScaling(classes=["no", "yes"]).fit(Z, soft).temperature_ == expected
+    assert TemperatureScaling().fit(scores, soft).temperature_ == expected
+    assert TemperatureScaling().fit(Z, soft.astype(object)).temperature_ == expected
+    with pytest.raises(InputError, match=r"Use labels\[\['no', 'yes'\]\]"):
+        TemperatureScaling().fit(scores, soft[["yes", "no"]])
+    with pytest.raises(InputError, match=r"Use labels\[\['no', 'yes'\]\]"):
+        TemperatureScaling(classes=["no", "yes"]).fit(Z, soft[["yes", "no"]])
+    with pytest.raises(InputError, match=r"Use labels\[\['no', 'yes'\]\]"):
+        metrics.nll(soft[["yes", "no"]], scores, input="logits")
+
+
+@pytest.mark.parametrize("dtype", ["string", "object", "category"])
+def test_votes_of_a_table_with_missing_entries(dtype):
+    names = pd.DataFrame({"first": ["x", "y"], "second": ["y", None]}, dtype=dtype)
+    np.testing.assert_array_equal(label_shares(names, classes=["x", "y"]), [[0.5, 0.5], [0, 1]])
+    numbers = pd.DataFrame({"first": [0, 1], "second": [1, None]}, dtype="Int64")
+    np.testing.assert_array_equal(label_shares(numbers, 2), [[0.5, 0.5], [0, 1]])
+    np.testing.assert_array_equal(label_shares([["x", "y"], ["y", np.nan]], classes=["x", "y"]), [[0.5, 0.5], [0, 1]])
+    with pytest.raises(InputError, match="one row per sample"):
+        label_shares([[0, 1], [1]], 2)

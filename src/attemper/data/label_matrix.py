@@ -83,7 +83,7 @@ def label_matrix(
         raise InputError(f"{wrong} Use {option('mask=…', 'an empty cell')} for entries that do not count.")
     if not np.isin(y[~np.isnan(y)], (0, 1)).any() and not np.isnan(y).all() and not isinstance(uncertain, float):
         raise InputError(
-            "labels: no entry is 0 or 1, so these are no labels. Metrics take (labels, probs) in this order."
+            "labels: no entry is 0 or 1, so these are no labels. Check that labels and probabilities are not swapped."
         )
     return y
 

@@ -7,6 +7,7 @@ label. The scores stay where they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[
     array([[0.5, 0.5],
            [0. , 1. ]])
     """
-    given = to_numpy(votes) if is_foreign(votes) else np.asarray(votes)
+    given = _array_of(votes)
     if given.ndim != 2 or 0 in given.shape:
         raise InputError(
             f"votes: expected one row per sample and one column per annotator, (N, M); got shape {given.shape}"
@@ -95,6 +96,9 @@ def checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> Fl
     shapes = f"expected one per row, shape ({n},), or soft labels of shape ({n}, {n_classes})"
     got = f"labels: {shapes}; got shape {y.shape}."
     of_votes = f"For the votes of annotators use label_shares(labels, n_classes={n_classes})."
+    if y.dtype == object:
+        with suppress(TypeError, ValueError):
+            y = y.astype(np.float64)
     if y.dtype.kind not in "biuf":
         raise InputError(f"{got} For the votes of annotators use label_shares(labels, classes=[…]).")
     if len(y) != n:
@@ -132,6 +136,18 @@ def _advice_on_counts(labels: Floats, of_votes: str) -> str:
         " For counts of votes use labels / labels.sum(axis=1, keepdims=True)."
     )  # fmt: skip
     return of_votes + counts
+
+
+def _array_of(votes: Any) -> NDArray[Any]:
+    """Votes as an array; what is missing in a data frame is None, whatever its types."""
+    if is_foreign(votes):
+        return to_numpy(votes)
+    if hasattr(votes, "isna") and hasattr(votes, "to_numpy"):
+        array: NDArray[Any] = votes.to_numpy(dtype=object, copy=True)
+        array[votes.isna().to_numpy()] = None
+        return array
+    # NumPy would make text of all entries of a list, of NaN too.
+    return np.asarray(votes, dtype=object) if isinstance(votes, list | tuple) else np.asarray(votes)
 
 
 def _looked_up(votes: NDArray[Any], names: list[Any]) -> NDArray[np.int64]:
