@@ -64,10 +64,10 @@ class Peak(threading.Thread):
         return self.most
 
 
-def cpu(told):
+def cpu(options):
     """Sketch float16 logits in a file that is mapped into memory; what is taken beyond them."""
-    n = max(1, round(told.gigabytes * 1e9 / (2 * K * H * W)))
-    with tempfile.TemporaryDirectory(dir=told.folder) as folder:
+    n = max(1, round(options.gigabytes * 1e9 / (2 * K * H * W)))
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         x = np.lib.format.open_memmap(f"{folder}/x.npy", "w+", np.float16, (n, K, H, W))
         y = np.lib.format.open_memmap(f"{folder}/y.npy", "w+", np.uint8, (n, H, W))
         rng = np.random.default_rng(0)
@@ -84,12 +84,12 @@ def cpu(told):
         y.flush()
         x, y = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in "xy")
         print(f"{n}×{K}×{H}×{W} float16: {x.nbytes / 1e9:.2f} GB, labels uint8 {y.nbytes / 1e6:.0f} MB", flush=True)
-        parts = told.parts.split(",") if told.parts else []
+        parts = options.parts.split(",") if options.parts else []
         warm = Scores.from_logits(x[:1], y[:1], axis=1, ignore_index=IGNORE)
         TemperatureScaling().fit_sketch(Sketch.of(warm, parts=parts))
         for name, work in {
-            f"Sketch.of, parts {parts}, {told.nodes} nodes": lambda: TemperatureScaling().fit_sketch(
-                Sketch.of(x, y, axis=1, ignore_index=IGNORE, parts=parts, n_nodes=told.nodes)
+            f"Sketch.of, parts {parts}, {options.nodes} nodes": lambda: TemperatureScaling().fit_sketch(
+                Sketch.of(x, y, axis=1, ignore_index=IGNORE, parts=parts, n_nodes=options.nodes)
             ),
             "TemperatureScaling.fit": lambda: TemperatureScaling(axis=1, ignore_index=IGNORE).fit(x, y),
         }.items():
@@ -115,7 +115,7 @@ def make(n):
     return x, y
 
 
-def gpu(told):
+def gpu(options):
     """Time passes over pixels that lie on a GPU, beside a copy of their bytes."""
     import torch
 
@@ -136,7 +136,7 @@ def gpu(told):
     print(f"against NumPy, double precision: T off by {gpu_fit.temperature_ / cpu_fit.temperature_ - 1:.0e}, NLL by "
           f"{np.abs(one.nll / two.nll - 1).max():.0e}, tables by {off:.0e}", flush=True)  # fmt: skip
 
-    n = max(1, round(told.gigabytes * 1e9 / (2 * K * H * W)))
+    n = max(1, round(options.gigabytes * 1e9 / (2 * K * H * W)))
     x, y = make(n)
     bandwidth, exponentials = ceilings(x)
     one_pass = (x.nbytes + y.nbytes) / bandwidth
@@ -167,9 +167,9 @@ def gpu(told):
             found[name] = float(np.median(times[2:]))
         return found
 
-    if told.profile:
+    if options.profile:
         profile(lambda: TemperatureScaling(**kw).fit(x, y))
-    if told.tune:
+    if options.tune:
         kept = fused_pixels.ONE, fused_pixels.MANY
         for pixels in (128, 256, 512, 1024, 2048):
             for warps in (2, 4, 8):
@@ -235,7 +235,7 @@ def profile(call):
     pstats.Stats(host).sort_stats("tottime").print_stats(25)
 
 
-def coverage(told):
+def coverage(options):
     """How often intervals of 95 % hold the true value, by pixel and by image."""
     rng = np.random.default_rng(0)
     warnings.simplefilter("ignore")
@@ -245,8 +245,8 @@ def coverage(told):
     big_h, big_y = correlated(rng, 4000, 4, 16)
     truth = {name: m(big_y, big_h, axis=1, input="logits") for name, m in metrics.items()} | {"ece": 0.0}
     for n in (5, 10, 20, 50):
-        held = {name: np.zeros((told.sets, 2, 3)) for name in metrics}
-        for i in range(told.sets):
+        held = {name: np.zeros((options.sets, 2, 3)) for name in metrics}
+        for i in range(options.sets):
             h, y = correlated(rng, n, 4, 16)
             rows, flat = np.moveaxis(h, 1, -1).reshape(-1, 4), y.ravel()
             for name, m in metrics.items():
@@ -260,8 +260,8 @@ def coverage(told):
                 some = found[found[:, j, 2] > 0, j]
                 shown += [f"{some[:, 0].mean():.1%}", f"{some[:, 1].mean():.4f}"] if len(some) else ["no interval", ""]
             print(f"| {n} | {name} | {' | '.join(shown)} |", flush=True)
-    intervals = np.zeros((told.sets, 2))
-    for i in range(told.sets):
+    intervals = np.zeros((options.sets, 2))
+    for i in range(options.sets):
         h, y = correlated(rng, 20, 4, 16)
         for j, fitted in enumerate(
             (
@@ -275,7 +275,7 @@ def coverage(told):
     print(f"the interval of T, 20 images: by pixel {by_pixel:.1%}, by image {by_image:.1%} hold T = 1")
 
 
-def subsample(told):
+def subsample(options):
     """How far T from some pixels of each image lies from that of all, beside what other images would give."""
     rng = np.random.default_rng(0)
     h, y = correlated(rng, 50, 4, 64)
@@ -298,8 +298,8 @@ def main():
     parser.add_argument("--sets", type=int, default=400)
     parser.add_argument("--tune", action="store_true", help="time other tiles of the kernel")
     parser.add_argument("--profile", action="store_true", help="where a fit on the GPU spends its time")
-    told = parser.parse_args()
-    {"cpu": cpu, "gpu": gpu, "coverage": coverage, "subsample": subsample}[told.what](told)
+    options = parser.parse_args()
+    {"cpu": cpu, "gpu": gpu, "coverage": coverage, "subsample": subsample}[options.what](options)
 
 
 if __name__ == "__main__":
