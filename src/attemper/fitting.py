@@ -155,16 +155,31 @@ def _fit(
     elif paths is None or len(paths) > 1 or sharding:
         shards = source if paths is None else paths
         fit_sharded(calibrator, shards, spec, progress=progress, cache_dir=cache_dir, **sharding)
+        if paths is not None and spec.axis is not None and spec.max_pixels != 1:
+            first = open_scores(paths[0], spec.updated(labels=spec.labels and spec.labels[:1]))
+            _note_pixels(calibrator, first)
         return calibrator.sketch_
     else:
         files = files or open_scores(paths, spec)
         if files.n_bytes > IN_MEMORY_BYTES:
             assert isinstance(calibrator, StreamingCalibrator)
             calibrator.fit_passes(lambda **settings: _sketch(files, progress, **settings))
+            _note_pixels(calibrator, files)
             return calibrator.sketch_
     scores = files.load(progress)
     calibrator.fit(scores)
     return scores
+
+
+def _note_pixels(calibrator: Calibrator, files: ScoreFiles) -> None:
+    """Add to the report of a fit that a sketch does not know the images."""
+    if (
+        isinstance(calibrator, StreamingCalibrator)
+        and files.readers[0].axis is not None
+        and files.spec.max_pixels != 1
+        and calibrator.temperature_interval_ is not None
+    ):
+        calibrator.note_independent_pixels()
 
 
 def sketch_source(

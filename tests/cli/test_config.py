@@ -143,3 +143,26 @@ def test_every_option_can_be_a_key():
         assert all(len(key) > 1 and "_" not in key and not key.startswith("-") for key in keys), name
         assert {"quiet", "verbose"} <= set(keys)
         assert not set(keys) & set(ONE_RUN)
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("seed = 1.5", "seed = 1.5: expected a whole number"),
+        ("seed = true", "seed = True: expected a whole number"),
+        ("confidence-level = true", "confidence-level = True: expected a number"),
+        ("[sketch]\nt-range = [true, 5]\n[evaluate]\nevaluate = 3", "evaluate: there is no such option"),
+        ("evaluate = 3", "evaluate = 3: expected a table, [evaluate]"),
+        ("[seed]\nvalue = 3", "[seed]: tables have the names of commands; write seed = …"),
+        ("[tool.attemper]\nseed = 3", "[tool.attemper] is for pyproject.toml"),
+    ],
+)
+def test_values_that_would_be_taken_for_others(bad, val, text, match):
+    write(text + "\n")
+    assert match in bad("evaluate", "val.npz")
+
+
+def test_an_option_may_be_called_like_a_command(good, val, unseen):
+    write('methods = "ts"\n')
+    found = strict_json(good("compare", "val.npz", "test.npz", "--json"))
+    assert [row["method"] for row in found["rows"]] == ["none", "ts"]

@@ -143,3 +143,8 @@ def test_conditions_of_a_project(cli, good, val, tmp_path):
     (tmp_path / "attemper.toml").write_text('[evaluate]\nfail-if = ["nll>9", "accuracy<0.99"]\njunit = "r.xml"\n')
     assert cli("evaluate", "val.npz", "-qq").code == 3
     assert (tmp_path / "r.xml").exists()
+
+
+def test_nan_does_not_pass():
+    found = Condition.parse("ece>0.05").check({"ece": {"value": float("nan"), "low": None, "high": None}})
+    assert found.passed is None

@@ -73,3 +73,33 @@ def test_val_and_test_may_have_another_order(good, tmp_path):
     one, other = (json.loads(good("compare", "val.csv", name, *told)) for name in ("test.csv", "turned.csv"))
     for first, second in zip(one["rows"], other["rows"]):
         assert first["metrics"]["nll"]["value"] == pytest.approx(second["metrics"]["nll"]["value"])
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_ids_are_no_class_where_headers_name_the_classes(bad, answers, tmp_path, form):
+    """That headers are the names of labels does not show that each header is one."""
+    lines = (tmp_path / f"val.{form}").read_text()
+    text = [line for line in lines.splitlines() if line]
+    if form == "csv":
+        rows = [line.split(",") for line in text]
+        drop = lambda row: ",".join([row[0], *row[-5:]])  # noqa: E731 (the text of a question has a comma)
+        (tmp_path / "a.csv").write_text("\n".join(map(drop, rows)) + "\n")
+    else:
+        rows = [{k: v for k, v in json.loads(line).items() if k != "question"} for line in text]
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for command in ("fit", "check", "evaluate"):
+        found = bad(command, f"a.{form}", "--labels-column", "answer")
+        assert "column 'id' holds whole numbers that only ascend" in found
+        assert "--columns A,B,C,D" in found
+
+
+def test_labels_that_pandas_wrote_as_decimals(good, tmp_path):
+    """Headers 1, 2, 3 are names; 2.0 is the second of them."""
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(60, 3))
+    y = (h + rng.gumbel(size=h.shape)).argmax(axis=1) + 1
+    for stem, form in (("whole", "{}"), ("decimal", "{}.0")):
+        rows = [",".join([form.format(k), *map(str, row)]) for k, row in zip(y, h)]
+        (tmp_path / f"{stem}.csv").write_text("\n".join(["label,1,2,3", *rows]) + "\n")
+    one, other = (good("evaluate", f"{stem}.csv", "--json") for stem in ("whole", "decimal"))
+    assert json.loads(one)["rows"] == json.loads(other)["rows"]

@@ -132,3 +132,23 @@ def test_labels_of_another_shape_are_refused(files, images):
 def test_options_of_tokens_are_refused():
     with pytest.raises(InputError, match="ignore_index"):
         InputSpec(axis=1, mask_key="mask")
+
+
+def test_intervals_that_do_not_know_the_images_say_so(files):
+    told = {"axis": 1, "ignore_index": IGNORE}
+    halves = ["half0.npz", "half1.npz"]
+    assert "(24 images)" in fit_source(TemperatureScaling(), "all.npz", **told).fit_report_.message
+    assert "is that of independent pixels" in fit_source(TemperatureScaling(), halves, **told).fit_report_.message
+    one_each = fit_source(TemperatureScaling(), halves, **told, max_pixels=1)
+    assert "pixels" not in one_each.fit_report_.message
+
+
+def test_an_error_names_the_axis_that_fits(files, images):
+    h, y = images
+    np.savez("last.npz", logits=np.moveaxis(h, 1, -1), labels=y)
+    with pytest.raises(InputError, match=r"If the classes are along axis 3, use axis=3"):
+        open_scores("last.npz", axis=1, ignore_index=IGNORE).load()
+    with pytest.raises(InputError, match=r"If the classes are along axis 3, use axis=3"):
+        Scores.from_logits(np.moveaxis(h, 1, -1), y, axis=1, ignore_index=IGNORE)
+    with pytest.raises(InputError, match=r"along axis 0, use axis=0"):
+        open_scores("one0.npz", axis=1, ignore_index=IGNORE).load()

@@ -102,11 +102,11 @@ def test_what_is_no_table(tmp_path):
 @settings(max_examples=40, deadline=None)
 def test_blocks_make_the_whole(tmp_path_factory, rows, size):
     folder = tmp_path_factory.mktemp("jsonl")
-    path = lines(folder, *({"a": a, "b": b + 0.5, "label": y} for a, b, y in rows))
+    path = lines(folder, *({"a": a, "b": b + 1.5, "label": y} for a, b, y in rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "BLOCK_BYTES", 16 * size)
         files = open_scores(path, columns=["b", "a"])
         assert max(map(len, files)) <= size
         scores = files.load()
-    np.testing.assert_array_equal(scores.values, [[b + 0.5, a] for a, b, _ in rows])
+    np.testing.assert_array_equal(scores.values, [[b + 1.5, a] for a, b, _ in rows])
     np.testing.assert_array_equal(scores.labels, [y for *_, y in rows])

@@ -115,3 +115,8 @@ def test_an_error_names_the_pixel():
     p[3, 1, 2, 2] = -0.5
     with pytest.raises(InputError, match=r"image 3, pixel \(2, 2\), column 1"):
         metrics.nll(Y, p, axis=1, ignore_index=IGNORE)
+
+
+def test_too_few_images_with_errors_are_not_called_errors():
+    found = metrics.nll(Y[:10], P[:10], axis=1, ignore_index=IGNORE, confidence_level=0.9)
+    assert "too few cases with errors for an interval" in found.note

@@ -84,6 +84,13 @@ class TemperatureCalibrator(Calibrator):
         )
         self._note(f"the interval of T is {wider:.3g} times as wide as that of independent pixels ({n} images)")
 
+    def note_independent_pixels(self) -> None:
+        """Report that the interval of T is too narrow: a sketch, which it was fitted from, does not know the images."""
+        self._note(
+            "the interval of T is that of independent pixels, which is too narrow: a fit from several files, or from a "
+            "large one, does not know which pixels are of one image"
+        )
+
     def _note(self, text: str) -> None:
         report = self.fit_report_
         self.fit_report_ = replace(report, message=f"{report.message}; {text}")

@@ -117,14 +117,21 @@ def defaults_of(
 ) -> dict[str, Any]:
     """Check the whole file, and return what it sets for the command of this context."""
     by_command = {name: dict(_keys(command)) for name, command in commands.items()}
+    options = {key for keys in by_command.values() for key in keys}
     own: Mapping[str, Any] = {}
     for key, value in content.items():
         if key in by_command and isinstance(value, dict):
             for option in value:
                 _check_known(path, f"[{key}] {option}", option, by_command[key])
             own = value if key == ctx.info_name else own
+        elif key in by_command and key not in options:
+            raise FileError(f"{path}: {key} = {value!r}: expected a table, [{key}], with options of that command")
+        elif key == "tool" and isinstance(value, dict) and "attemper" in value:
+            raise FileError(f"{path}: [tool.attemper] is for {PYPROJECT}; here write the options without that line")
         else:
-            _check_known(path, key, key, {*by_command, *(k for keys in by_command.values() for k in keys)})
+            _check_known(path, key, key, {*by_command, *options})
+            if isinstance(value, dict):
+                raise FileError(f"{path}: [{key}]: tables have the names of commands; write {key} = … for the option")
     known = by_command[ctx.info_name or ""]
     common = {key: value for key, value in content.items() if not isinstance(value, dict) and key in known}
     return {
@@ -167,11 +174,26 @@ def _value(ctx: click.Context, path: Path, key: str, value: Any, parameter: clic
         )
     if parameter.is_flag and not isinstance(value, bool):
         raise FileError(f"{path}: {key} = {value!r}: expected true or false")
+    _check_numbers(path, key, value, parameter)
     try:
         parameter.type_cast_value(ctx, value)
     except click.ClickException as error:
         raise FileError(f"{path}: {key} = {value!r}: {error.message}") from None
     return value
+
+
+def _check_numbers(path: Path, key: str, value: Any, parameter: click.Option) -> None:
+    """Refuse true and 1.5 for a whole number, which click would make 1."""
+    if (
+        parameter.count
+        or parameter.is_flag
+        or not isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType)
+    ):
+        return
+    whole = isinstance(parameter.type, click.types.IntParamType)
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, bool) or (whole and isinstance(part, float)):
+            raise FileError(f"{path}: {key} = {value!r}: expected a {'whole ' if whole else ''}number")
 
 
 def _is_list(parameter: click.Parameter) -> bool:

@@ -73,7 +73,7 @@ class Condition(NamedTuple):
         found = figures[self.name]
         parts = found if isinstance(found, dict) else {"value": found}
         value = parts.get(self.part)
-        if value is None:
+        if value is None or value != value:  # NaN is on neither side of a bound
             why = parts.get("note") or f"{self.name} has no {self.part} here"
             return Checked(self, None, None, why)
         return Checked(self, float(value), not OPERATORS[self.operator](float(value), self.bound))

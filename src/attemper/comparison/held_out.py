@@ -41,7 +41,8 @@ class HeldOut:
         elif n_folds == 0:
             self.reason = "no cross-validation was asked for"
         elif too_few(errors):
-            self.reason = f"VAL has too few errors to select by: {errors:.4g}, and {LEAST_ERRORS} are needed"
+            what = "errors" if clusters is None else "cases with errors"
+            self.reason = f"VAL has too few {what} to select by: {errors:.4g}, and {LEAST_ERRORS} are needed"
         cases = len(self.weights) if self.clusters is None else len(np.unique(self.clusters))
         self.n_folds = 0 if self.reason else min(n_folds, cases)
         self.losses: dict[str, Floats] = {}

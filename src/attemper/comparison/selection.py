@@ -54,7 +54,7 @@ def conclude(
     cv = _cross_validated(held_out, chosen.method)
     best = _on_test(rows, test, clusters, confidence_level, seed)
     above = {} if best is None else best.above
-    reasons = [chosen.reason, _evaluation(rows, chosen.method, best, test, confidence_level)]
+    reasons = [chosen.reason, _evaluation(rows, chosen.method, best, test, clusters is not None, confidence_level)]
     if best is not None and chosen.method not in best.members:
         reasons.append(
             "A method that you take for that needs other samples to evaluate it."
@@ -185,7 +185,12 @@ def _on_test(
 
 
 def _evaluation(
-    rows: Sequence[Row], recommended: str, best: BestSet | None, test: LabelledScores, confidence_level: float
+    rows: Sequence[Row],
+    recommended: str,
+    best: BestSet | None,
+    test: LabelledScores,
+    by_case: bool,
+    confidence_level: float,
 ) -> str:
     """Describe what the test set shows of the method that was selected without it."""
     only = f"TEST (n = {len(test)}) evaluates only"
@@ -193,7 +198,8 @@ def _evaluation(
     assert metrics is not None
     nll = f"the NLL there is {_value(metrics['nll']):.4f}"
     if best is None:
-        return f"{only}: {nll}; it has fewer than {LEAST_ERRORS} errors, too few to distinguish the methods."
+        what = "cases with errors" if by_case else "errors"
+        return f"{only}: {nll}; it has fewer than {LEAST_ERRORS} {what}, too few to distinguish the methods."
     level = f"with {100 * confidence_level:g} % confidence"
     if recommended in best.members:
         rest = [m for m in best.members if m != recommended]

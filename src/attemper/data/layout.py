@@ -22,7 +22,7 @@ from attemper.data.labels import is_matrix
 from attemper.data.pixels import Chosen, Entries, PixelRows
 from attemper.errors import InputError, option, setting
 
-__all__ = ["Laid", "as_rows", "check_independent", "pixel_rows"]
+__all__ = ["Laid", "as_rows", "axis_that_fits", "check_independent", "pixel_rows"]
 
 
 def check_independent(what: str, values: Any, image: Any = None, *, soft: bool = False) -> None:
@@ -195,11 +195,23 @@ def _one_for_each(values: Any, what: str, rows: PixelRows) -> Any:
             hint = f" If they are one-hot, use labels.argmax({rows.axis if tuple(values.shape) == full else -1})."
         elif tuple(values.shape) == (*full[: rows.axis], 1, *full[rows.axis + 1 :]):
             hint = f" Use {what}.squeeze({rows.axis})."
+        else:
+            axis = axis_that_fits(full, tuple(values.shape))
+            hint = "" if axis is None else f" If the classes are along axis {axis}, use {setting('axis', axis)}."
         raise InputError(
             f"{what}: expected shape {expected}, that of the logits {full} without axis {rows.axis}; got shape "
             f"{tuple(values.shape)}.{hint}"
         )
     return values.reshape(-1)
+
+
+def axis_that_fits(full: tuple[int, ...], labels: tuple[int, ...]) -> int | None:
+    """Return the axis of the classes with which labels of this shape belong to an array of that one; else None.
+
+    >>> axis_that_fits((10, 8, 9, 4), (10, 8, 9)), axis_that_fits((10, 8, 9, 4), (10, 7, 9))
+    (3, None)
+    """
+    return next((k for k in range(len(full)) if labels == (*full[:k], *full[k + 1 :])), None)
 
 
 def _check_some(count: int, n: int, ignore_index: int | None) -> None:

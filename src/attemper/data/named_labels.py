@@ -40,7 +40,8 @@ def names_or_numbers(
             f"{option('classes=[…]', '--classes')}"
         )
     if classes is not None and labels_are not in ("tokens", "numbers"):
-        names = [as_text(label) for label in labels.tolist()]
+        known = set(classes)
+        names = [_as_name(label, known) for label in labels.tolist()]
         # Where no class is called by a number, a number can only be that of a column.
         either = labels_are != "names" and not any(map(is_number, classes))
         if not (either and all(map(is_number, names))):
@@ -104,6 +105,14 @@ def as_text(label: Any) -> str:
         return str(label)
 
 
+def _as_name(label: Any, known: set[str]) -> str:
+    """Return a label as the classes have it: pandas writes 3 as 3.0 if another label is missing."""
+    text = as_text(label)
+    if text not in known and is_number(text) and (number := number_from(text)).is_integer():
+        text = whole if (whole := str(int(number))) in known else text
+    return text
+
+
 def _naming(one_column: bool) -> str:
     """Name the option for labels that are names."""
     if one_column:
@@ -114,4 +123,5 @@ def _naming(one_column: bool) -> str:
 def _nor_a_name(label: str, columns: Sequence[str] | None) -> str:
     if columns is None:
         return ""
-    return f" nor the name of one of the columns {listed(columns)}{nearest(label, columns).rstrip('?')}"
+    meant = nearest(label, columns).strip()
+    return f" nor the name of one of the columns {listed(columns)}{f' ({meant})' if meant else ''}"

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from attemper._limits import check_memory
 from attemper._paths import InputFile, PathOrURL
 from attemper.data.arrays import reshaping
+from attemper.data.layout import axis_that_fits
 from attemper.data.sequences import position_name, zeros_and_ones
 from attemper.errors import FileError, InputError, option, setting
 from attemper.io.reading import Block, Reader, listed, parsing, rows_per_block
@@ -230,9 +231,11 @@ class ArrayReader(Reader):
         expected = tuple(n for k, n in enumerate(full) if k != self.axis)
         if part.header.shape != expected:
             drop = slice(1 if self.one_image else 0, None)
+            axis = axis_that_fits(full[drop], part.header.shape[drop])
+            hint = "" if axis is None else f". If the classes are along axis {axis}, use {setting('axis', axis)}"
             raise InputError(
                 f"{part} has shape {part.header.shape[drop]}; expected {expected[drop]}, that of the logits "
-                f"{full[drop]} without the classes"
+                f"{full[drop]} without the classes{hint}"
             )
         return part
 

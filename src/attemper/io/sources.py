@@ -387,8 +387,11 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     for reader in readers if spec.columns is not None else ():
         check_numbers(reader, spec)
     found = ScoreFiles(tuple(readers), spec, tuple(files))
-    classes = classes_of_headers(readers[0], spec) if spec.classes is None else spec.classes
-    return found if classes is None else found.with_classes(classes)
+    if spec.classes is not None:
+        return found.with_classes(spec.classes)
+    classes = classes_of_headers(readers[0], spec)
+    # Headers agree with themselves, which does not show that each is a class: one may number the rows.
+    return found if classes is None else replace(found.with_classes(classes), named=False)
 
 
 def _empty(path: PathOrURL) -> InputError:

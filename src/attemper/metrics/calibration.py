@@ -12,7 +12,7 @@ from attemper._typing import Floats
 from attemper.errors import InputError
 from attemper.metrics.bins import BY_CLASS, Binned, Bins, Kind, Norm, Strategy, bins_of, check_norm, error_of
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
-from attemper.metrics.intervals import Estimate, quantile, too_few
+from attemper.metrics.intervals import Estimate, quantile
 from attemper.metrics.metric import metric
 from attemper.metrics.predictions import Predictions
 
@@ -108,7 +108,7 @@ def ece(
     elif debiased and p.clusters is not None:
         reason = NO_DEBIASED
     else:
-        reason = too_few(p.errors)
+        reason = p.few_errors()
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         sizes = _batches(count, max(len(w), binned.edges.size))
@@ -198,7 +198,7 @@ def mmce(p: Predictions) -> Statistic:
         return np.concatenate([value_of((r > rng.random((size, len(r))).T) - r, w[:, None]) for size in sizes])
 
     gap = right[order, None] - r
-    return Statistic(partial(value_of, gap), None, too_few(p.errors), drawn)
+    return Statistic(partial(value_of, gap), None, p.few_errors(), drawn)
 
 
 def _around_debiased(binned: Binned, value: float, w: Floats, confidence_level: float) -> Estimate:

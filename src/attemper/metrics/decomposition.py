@@ -130,7 +130,7 @@ def decomposition_statistics(p: Predictions, score: Score, kind: Kind) -> dict[s
     if p.clusters is not None:
         reason = reason if infinite else BY_CLUSTER
     elif not infinite:
-        reason = too_few(p.errors) or too_few(
+        reason = p.few_errors() or too_few(
             effective(p.weights) / len(problems), "samples for each class", LEAST_SAMPLES
         )
 

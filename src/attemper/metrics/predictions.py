@@ -23,7 +23,7 @@ from attemper.data.scores import LabelledScores, Scores
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
 from attemper.kernels.softmax import SHORT
-from attemper.metrics.intervals import effective
+from attemper.metrics.intervals import effective, too_few
 
 __all__ = ["Input", "Predictions", "Reading", "check_order", "names_of_labels"]
 
@@ -205,6 +205,10 @@ class Predictions:
         if (self.weights == 1).all():
             return float(len(self) - np.count_nonzero(self.right))
         return effective(self.weights[~self.right])
+
+    def few_errors(self) -> str:
+        """Give the reason for no interval; empty where there are enough errors."""
+        return too_few(self.errors, "errors" if self.clusters is None else "cases with errors")
 
     def of_cases(self, values: Floats, rows: NDArray[np.bool_] | None = None) -> Floats:
         """Sum over the samples of each case, or over some of them; cases without any are left out."""

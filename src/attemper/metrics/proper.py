@@ -6,7 +6,7 @@ import numpy as np
 
 from attemper._typing import Floats
 from attemper.metrics.bootstrap import Statistic
-from attemper.metrics.intervals import around_mean, around_share, effective, too_few
+from attemper.metrics.intervals import around_mean, around_share, effective
 from attemper.metrics.metric import metric
 from attemper.metrics.predictions import Predictions
 
@@ -60,7 +60,7 @@ def nll(p: Predictions) -> Statistic:
     >>> round(nll(["cat", "dog"], [[0.5, 0.5], [0.2, 0.8]], classes=["cat", "dog"]), 4)
     0.4581
     """
-    return mean_of(-p.log_likelihood, too_few(p.errors))
+    return mean_of(-p.log_likelihood, p.few_errors())
 
 
 @metric
@@ -81,7 +81,7 @@ def brier(p: Predictions) -> Statistic:
     >>> round(brier([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4)
     0.29
     """
-    return mean_of(p.squared_errors, too_few(p.errors))
+    return mean_of(p.squared_errors, p.few_errors())
 
 
 @metric

@@ -128,7 +128,7 @@ def aurc(p: Predictions) -> Statistic:
         at = p.rank
         return around_mean(value, risk[at] + ~p.right * up_to[at] - risk_up_to[at], w, confidence_level)
 
-    return Statistic(value, limits, too_few(p.errors))
+    return Statistic(value, limits, p.few_errors())
 
 
 @metric

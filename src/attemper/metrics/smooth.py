@@ -15,7 +15,6 @@ from attemper._checks import one_of
 from attemper._typing import Floats
 from attemper.metrics.bins import check_kind
 from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
-from attemper.metrics.intervals import too_few
 from attemper.metrics.metric import metric
 from attemper.metrics.predictions import Predictions
 
@@ -88,7 +87,7 @@ def smooth_ece(p: Predictions, *, kind: Kind = "top") -> Statistic:
             found.append(np.mean(each, axis=0))
         return np.concatenate(found)
 
-    return Statistic(value, None, too_few(p.errors), drawn)
+    return Statistic(value, None, p.few_errors(), drawn)
 
 
 class _Blur(NamedTuple):
