@@ -183,3 +183,15 @@ def test_votes_of_a_table_with_missing_entries(dtype):
     np.testing.assert_array_equal(label_shares([["x", "y"], ["y", np.nan]], classes=["x", "y"]), [[0.5, 0.5], [0, 1]])
     with pytest.raises(InputError, match="one row per sample"):
         label_shares([[0, 1], [1]], 2)
+
+
+def test_a_table_whose_columns_are_the_classes_in_another_order():
+    table, classes = pd.DataFrame({"yes": Z, "no": 0 * Z}), ["no", "yes"]
+    expected = TemperatureScaling().fit(Z, Y).temperature_
+    assert TemperatureScaling(classes=classes).fit(table[classes], NAMES).temperature_ == expected
+    with pytest.raises(InputError, match=r"Use logits\[\['no', 'yes'\]\]"):
+        TemperatureScaling(classes=classes).fit(table, NAMES)
+    with pytest.raises(InputError, match=r"Use probs\[\['no', 'yes'\]\]"):
+        metrics.nll(NAMES, table, input="logits", classes=classes)
+    with pytest.raises(InputError, match=r"Use probs\[\['no', 'yes'\]\]"):
+        Scores.from_probs(pd.DataFrame({"yes": P, "no": 1 - P}), NAMES, classes=classes)

@@ -162,6 +162,12 @@ def check_columns(table: Any, other: Any, name: str, other_name: str) -> None:
             )
 
 
+def check_classes(table: Any, classes: Any, name: str) -> None:
+    """Refuse a data frame whose columns are the classes in another order."""
+    if hasattr(table, "columns") and isinstance(classes, list | tuple | np.ndarray):
+        check_columns(table, tuple(map(str, classes)), name, "the classes")
+
+
 def _columns(table: Any) -> tuple[str, ...] | None:
     columns = table if isinstance(table, tuple) else getattr(table, "columns", None)
     return None if columns is None else tuple(map(str, columns))

@@ -51,7 +51,10 @@ def as_labels(
         "use --classes A,B,…, their names in column order (a map has those of its fit)",
     )
     if one_column:
-        by_name = f"use {option('pos_label=', '--pos-label ')}, the label of the second class"
+        by_name = option(
+            "pass pos_label=…, the label of the second class, to the calibrator, the metric or Scores.from_logits",
+            "use --pos-label NAME, the label of the second class",
+        )
     try:
         y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError as error:

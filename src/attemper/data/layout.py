@@ -17,7 +17,7 @@ from attemper._checks import whole
 from attemper._typing import Floats
 from attemper.data.arrays import RowName, SelectedRows, as_numbers, is_foreign, on_gpu, to_numpy
 from attemper.data.binary import as_columns, binary_names
-from attemper.data.label_matrix import check_columns
+from attemper.data.label_matrix import check_classes, check_columns
 from attemper.data.labels import is_matrix
 from attemper.data.pixels import Chosen, Entries, PixelRows
 from attemper.errors import InputError, option, setting
@@ -61,7 +61,7 @@ class Laid(NamedTuple):
     def names(self, classes: Sequence[Any] | None, pos_label: Any) -> Sequence[Any] | None:
         """Return the names of the classes, as `attemper.data.binary.binary_names` finds them."""
         if is_matrix(self.labels):  # labels of a matrix are its columns
-            check_columns(self.labels, None if classes is None else tuple(map(str, classes)), "labels", "the classes")
+            check_classes(self.labels, classes, "labels")
             return binary_names(None, classes, pos_label, self.values.shape[1], one_column=self.one_column)
         labels = self.labels.raw() if isinstance(self.labels, Entries) and pos_label is not None else self.labels
         return binary_names(labels, classes, pos_label, self.values.shape[1], one_column=self.one_column)

@@ -35,6 +35,7 @@ from attemper.data.arrays import (
 )
 from attemper.data.backend import Backend, NumpyRows
 from attemper.data.frames import arrays_of
+from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
@@ -166,6 +167,7 @@ class Scores:
         >>> len(Scores.from_logits(images, [[[2, 2], [2, 255]], [[2, 1], [2, 2]]], axis=1, ignore_index=255))
         7
         """
+        check_classes(logits, classes, "logits")
         laid = as_rows(
             logits, "logits", labels, sample_weight, name or numbered(first_row),
             axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
@@ -208,6 +210,7 @@ class Scores:
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
+        check_classes(probs, classes, "probs")
         laid = as_rows(
             probs, "probabilities", labels, sample_weight, name or numbered(first_row),
             axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,

@@ -15,6 +15,7 @@ from scipy.special import log_softmax
 from attemper._checks import one_of
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, SelectedRows, is_foreign, numbered, one_line, row_slices, to_numpy
+from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_clusters, as_labels, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.pixels import PixelRows, entries_in_numpy
@@ -99,6 +100,7 @@ class Predictions:
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
+        check_classes(probs, classes, "probs")
         laid = as_rows(probs, what, labels, sample_weight, numbered(), axis=axis, ignore_index=ignore_index)
         if isinstance(laid.values, PixelRows):
             image = laid.values.images()
