@@ -195,3 +195,20 @@ def test_a_table_whose_columns_are_the_classes_in_another_order():
         metrics.nll(NAMES, table, input="logits", classes=classes)
     with pytest.raises(InputError, match=r"Use probs\[\['no', 'yes'\]\]"):
         Scores.from_probs(pd.DataFrame({"yes": P, "no": 1 - P}), NAMES, classes=classes)
+
+
+def test_the_advice_on_columns_has_them_as_they_are():
+    table = pd.DataFrame({1: P, 0: 1 - P})
+    with pytest.raises(InputError, match=r"Use probs\[\[0, 1\]\]"):
+        metrics.nll(Y, table, classes=[0, 1])
+    assert metrics.nll(Y, table[[0, 1]], classes=[0, 1]) == pytest.approx(metrics.nll(Y, P))
+
+
+def test_one_probability_may_exceed_one_by_rounding():
+    above = np.array([1 + 1e-7, 0.75], dtype=np.float32)
+    assert above[0] > 1
+    assert metrics.nll([1, 0], above) == pytest.approx(-np.log(0.25) / 2)
+    assert metrics.nll([1, 0], np.array([1e-9, np.log(0.75)]), input="log_probs") == pytest.approx(-np.log(0.25) / 2)
+    assert Scores.from_probs(above).values.tolist() == [[0, 1], [0.25, 0.75]]
+    with pytest.raises(InputError, match=r"row 0 is 1.001; expected .* from 0 to 1"):
+        metrics.nll([1, 0], [1.001, 0.5])

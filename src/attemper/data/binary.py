@@ -13,6 +13,8 @@ from attemper.errors import InputError, option, setting
 
 __all__ = ["as_columns", "binary_names", "is_one_column"]
 
+ROOM = 1e-6  # what rounding in single precision may add to 1
+
 
 def as_columns(values: Any, what: str, name: RowName | None = None) -> tuple[Any, bool]:
     """Check that ``values`` is N×K; one column of two classes, N or N×1, becomes N×2.
@@ -39,6 +41,8 @@ def as_columns(values: Any, what: str, name: RowName | None = None) -> tuple[Any
         other = xp.zeros_like(column)
     else:
         _check_range(column, what, name or numbered(), xp)
+        most = 1.0 if what == "probabilities" else 0.0
+        column = xp.where(column > most, xp.full_like(column, most), column)  # by rounding
         with np.errstate(divide="ignore"):
             other = 1 - column if what == "probabilities" else xp.log(-xp.expm1(column))
     return xp.stack([other, column], axis=1), True
@@ -121,7 +125,7 @@ def _signs(labels: Any) -> list[Any] | None:
 
 def _check_range(column: Any, what: str, name: RowName, xp: Any) -> None:
     """Refuse what is no probability: the other column would only hide which number it was."""
-    low, high = (0.0, 1.0) if what == "probabilities" else (-float("inf"), 0.0)
+    low, high = (0.0, 1 + ROOM) if what == "probabilities" else (-float("inf"), ROOM)
     fine = (column >= low) & (column <= high)  # false for NaN too
     if bool(xp.all(fine)):
         return

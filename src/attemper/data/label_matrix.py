@@ -156,7 +156,8 @@ def check_columns(table: Any, other: Any, name: str, other_name: str) -> None:
         return
     for a, b in ((own, theirs), (_without_prefix(own), _without_prefix(theirs))):
         if a != b and sorted(a) == sorted(b) and len(set(a)) == len(a):
-            order = [own[a.index(text)] for text in b]
+            names = list(table.columns) if hasattr(table, "columns") else own
+            order = [names[a.index(text)] for text in b]
             raise InputError(
                 f"{name}: the columns are {list(own)}, those of {other_name} {list(theirs)}. Use {name}[{order}]."
             )
