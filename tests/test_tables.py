@@ -467,3 +467,18 @@ def test_choosing():
     assert header_classes(["0", "1"], 1) is None
     assert header_classes(["cat", "dog"], "fox") is None
     assert header_classes(["a1", "a2"], "2") is None
+
+
+@pytest.mark.parametrize("name", ["weight", "sample_weight", "Weights"])
+def test_weights_are_no_class_though_they_have_decimals(data, name, tmp_path):
+    h, y = data
+    table = {NAMES[k]: h[:, k] for k in range(3)} | {name: np.linspace(0.5, 1.5, 60), "answer": [NAMES[k] for k in y]}
+    with pytest.raises(InputError, match=rf"column '{name}' holds weights.*columns=\['cat', 'dog', 'eel'\]"):
+        Scores.from_table(table, labels="answer")
+    found = Scores.from_table(table, labels="answer", sample_weight=name)
+    assert found.columns == tuple(NAMES)
+    pd.DataFrame(table).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match=f"column '{name}' holds weights"):
+        open_scores(tmp_path / "a.csv", labels_key="answer").load()
+    named = open_scores(tmp_path / "a.csv", labels_key="answer", classes=[*NAMES, name])  # all are classes
+    assert named.load().n_classes == 4

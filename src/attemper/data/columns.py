@@ -39,6 +39,8 @@ BESIDE = re.compile(
     r"(.*[_ .-])?(id|ids|idx|index)|(row|sample|image|img|patient|case)id|unnamed: 0|uuid|fold|split|target|targets|"
     r"y_true|labels|predictions|weight|weights|sample_weight"
 )
+# Weights have decimals, and no class is called so.
+WEIGHTS = re.compile(r"weights?|sample[_ ]?weights?")
 # So many different numbers that only ascend do so by accident in less than one column of a million.
 ENOUGH_ROWS = 10
 # A list of columns in an error is there to be copied; longer ones are not.
@@ -239,7 +241,7 @@ class RowNumbers:
         self._open, self._last, self._steps = self._open[columns], self._last[:, columns], self._steps[columns]
 
     def _check_first(self, values: NDArray[Any], columns: NDArray[np.int64], *, fractions: bool) -> None:
-        found = {}
+        found = {k: WEIGHING for k, name in enumerate(self._names) if _weighs(name)}
         for k in columns.tolist():
             why = _why_no_logits(self._names[k], values[:, k], fractions)
             if why is not None:
@@ -259,6 +261,7 @@ class RowNumbers:
         )
 
 
+WEIGHING = "weights, by its name"
 ASCENDING = "whole numbers that only ascend, as row numbers and ids do"
 
 
@@ -274,7 +277,13 @@ def without_ids(columns: Mapping[str, NDArray[Any]]) -> list[str]:
             return bool((np.isfinite(column) & (column == np.floor(column))).all())
 
     fractions = not all(map(whole, columns.values()))
-    return [name for name, c in columns.items() if not (whole(c) and _why_no_logits(name, c, fractions))]
+    return [
+        name for name, c in columns.items() if not (_weighs(name) or (whole(c) and _why_no_logits(name, c, fractions)))
+    ]
+
+
+def _weighs(name: str) -> bool:
+    return WEIGHTS.fullmatch(name.strip().lower()) is not None
 
 
 def _why_no_logits(name: str, column: NDArray[Any], fractions: bool) -> str | None:
