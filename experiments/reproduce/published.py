@@ -220,7 +220,7 @@ def _inverse(temperature: float) -> float:
 
 def _check(logits: Any, labels: Any) -> tuple[Floats, Labels]:
     h = to_numpy(as_matrix(logits, "logits")).astype(np.float64)
-    y = as_labels(labels, *h.shape, takes_classes=False)
+    y = as_labels(labels, *h.shape)
     if Scores.from_logits(h, y).masked:
         row, column = np.argwhere(np.isinf(h))[0]
         raise InputError(
