@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torchmetrics.classification import MulticlassCalibrationError
 
+from attemper import metrics
 from attemper.torch import metrics as classes
 from attemper.torch.metrics import NLL, Accuracy, Brier, CalibrationError
 
@@ -30,7 +31,25 @@ def milliseconds(work: Callable[[], Any]) -> float:
     return (time.perf_counter() - start) / REPEATS * 1e3
 
 
+def check_that_nothing_waits() -> None:
+    """Update metrics of every kind where a wait for the GPU is an error, and compare them with the functions."""
+    logits, y, w = torch.randn(10_000, 5, dtype=torch.float64), torch.randint(5, (10_000,)), torch.rand(10_000)
+    for kind in ("top", "classwise", "full", "top_label"):
+        metric = CalibrationError(kind=kind, n_classes=5, input="logits").to("cuda")
+        batches = [[part.cuda() for part in parts] for parts in zip(*(each.chunk(4) for each in (logits, y, w)))]
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for batch in batches:
+                metric.update(*batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        expected = metrics.ece(y, logits, kind=kind, input="logits", sample_weight=w)
+        assert abs(metric.compute().item() - expected) < 1e-12, kind
+
+
 def main() -> None:
+    check_that_nothing_waits()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}\n")
     inputs = [
         ("rows", (1_000_000, 10), torch.float32, None),

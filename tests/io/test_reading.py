@@ -191,10 +191,12 @@ def test_pairs_of_npy_files_by_pattern(tmp_path, data):
 
 
 def test_an_empty_shard_is_an_error_unless_it_is_to_be_passed_over(tmp_path, form, data, save):
-    if form.startswith("jsonl"):
-        pytest.skip("without rows it has no bytes, which is an error of its own")
     logits, labels, _ = data
     empty = save(tmp_path, form, logits[:0], labels[:0], stem="a")
+    if form.startswith("jsonl"):  # without rows it has no bytes, which is an error of its own
+        with pytest.raises(ValueError, match=r"a\.jsonl: .*empty"):
+            open_scores(**empty).load()
+        return
     full = save(tmp_path, form, logits, labels, stem="b")
     told = {name: [empty[name], full[name]] for name in full}
     for given in (told, empty):

@@ -403,29 +403,6 @@ def test_lightning_logs_the_metric_of_an_epoch(tmp_path):
         assert found["val_nll"] == pytest.approx(metrics.nll(y, logits, input="logits"), abs=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_without_waiting():
-    logits, y, w = sample(n=10_000, k=5)
-    for kind in KINDS:
-        metric = CalibrationError(kind=kind, n_classes=5, input="logits").to("cuda")
-        batches = [[part.cuda() for part in parts] for parts in zip(*(each.chunk(4) for each in (logits, y, w)))]
-        torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            for batch in batches:
-                metric.update(*batch)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-        value = metric.compute()
-        assert value.device.type == "cuda"
-        expected = metrics.ece(y, logits, kind=kind, input="logits", sample_weight=w)
-        assert value.item() == pytest.approx(expected, abs=1e-12)
-    metric = NLL(input="logits").to("cuda")
-    metric.update(logits.cuda(), (y + 1).cuda())
-    with pytest.raises(InputError, match="labels since the last reset"):
-        metric.compute()
-
-
 def test_a_table_that_is_kept_several_times_has_the_same_sums(monkeypatch):
     """As on a GPU."""
     from attemper.torch import metrics as classes
