@@ -385,3 +385,9 @@ def test_no_response_makes_anything_else_escape(response, position):
         topk_scores(topk, ["a"] * len(topk), zeros_as=1e-6)
     except AttemperError as error:
         assert str(error)
+
+
+def test_a_small_tail_has_all_its_digits():
+    for exponent in (3, 8, 12, 15):
+        [found] = log_of_rest(np.array([[-(10.0**-exponent)]]))
+        assert found == pytest.approx(float(mpmath.log(-mpmath.expm1(-(10.0**-exponent)))), rel=1e-14)

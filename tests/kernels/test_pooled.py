@@ -183,3 +183,37 @@ def test_a_fixed_covariance_stays():
     law = CommonLaw(np.zeros(2), np.diag([0.02, 0.3]))
     found = pooled.fit(data, EXPECTED, law)
     np.testing.assert_array_equal(found.law.covariance, law.covariance)
+
+
+def test_the_common_covariance_maximises_the_marginal_likelihood():
+    """Of labels whose likelihoods are normal, with the common mean integrated out, and the expected covariance."""
+    rng = np.random.default_rng(3)
+    roots = rng.normal(size=(7, 2, 2))
+    information = 4 * roots @ roots.transpose(0, 2, 1) + np.eye(2)
+    mode = rng.normal(size=(7, 2)) * [0.6, 1.0]
+    at = pooled._Point(mode, np.zeros(7), np.zeros((7, 2)), information)
+    law, _ = pooled.common_law(at, EXPECTED, CommonLaw(np.zeros(2), np.eye(2)))
+    of_prior, centre = EXPECTED.pull(law.mean)
+
+    def minus_log_marginal(root):
+        lower = np.array([[root[0], 0.0], [root[1], root[2]]])
+        covariance = lower @ lower.T
+        v = covariance + np.linalg.inv(information)
+        weights = np.linalg.inv(v)
+        total = weights.sum(axis=0) + np.diag(of_prior)
+        mean = np.linalg.solve(total, (weights @ mode[..., None])[..., 0].sum(axis=0) + of_prior * centre)
+        gap = mode - mean
+        fit = np.einsum("li,lij,lj->", gap, weights, gap) + of_prior @ (mean - centre) ** 2
+        spread = np.linalg.slogdet(v)[1].sum() + np.linalg.slogdet(total)[1]
+        inverse = np.linalg.inv(covariance)
+        prior = np.linalg.slogdet(covariance)[1] + np.trace(inverse @ EXPECTED.covariance)
+        return fit + spread + EXPECTED.worth * prior
+
+    best = minimize(
+        minus_log_marginal,
+        [0.5, 0.1, 0.5],
+        method="Nelder-Mead",
+        options={"xatol": 1e-9, "fatol": 1e-13, "maxiter": 5000, "maxfev": 5000},
+    )
+    lower = np.array([[best.x[0], 0.0], [best.x[1], best.x[2]]])
+    np.testing.assert_allclose(law.covariance, lower @ lower.T, rtol=1e-4, atol=1e-6)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import softmax
 
 from attemper import InputError, Scores, metrics
+from attemper.metrics import bootstrap
 from attemper.metrics.bootstrap import LEAST_CLUSTERS
 
 IGNORE = 255
@@ -120,3 +122,17 @@ def test_an_error_names_the_pixel():
 def test_too_few_images_with_errors_are_not_called_errors():
     found = metrics.nll(Y[:10], P[:10], axis=1, ignore_index=IGNORE, confidence_level=0.9)
     assert "too few cases with errors for an interval" in found.note
+
+
+def test_few_clusters_have_wider_intervals(monkeypatch):
+    few = IMAGES < 12
+    settings = {"clusters": IMAGES[few], "confidence_level": 0.9, "n_resamples": 400}
+    wide = metrics.accuracy(LABELS[few], ROWS[few], **settings)
+    monkeypatch.setattr(bootstrap, "_student_level", lambda level, n: level)
+    narrow = metrics.accuracy(LABELS[few], ROWS[few], **settings)
+    assert wide.high - wide.low > 1.05 * (narrow.high - narrow.low)
+
+
+def test_the_level_of_few_clusters_is_that_of_student():
+    level = bootstrap._student_level(0.95, 6)
+    assert stats.norm.ppf((1 + level) / 2) == pytest.approx(np.sqrt(6 / 5) * stats.t.ppf(0.975, 5))

@@ -173,8 +173,8 @@ def _by_class(policy: Policy, p: Predictions, bounds: Floats, other: Predictions
     notes += tuple(f"{policy.name(k)}: {means}{why}" for k, why in failed.items())
     thresholds = tuple(found[k].threshold if k in found else 0.0 for k in range(p.n_classes))
     if len(failed) == len(asked) or (failed and not predicted):
-        whom = "any class" if len(failed) == len(asked) else "every class asked"
-        why = f"{policy.rationale}. That cannot be guaranteed for {whom}, so everybody is referred"
+        which = "any class" if len(failed) == len(asked) else "every class asked"
+        why = f"{policy.rationale}. That cannot be guaranteed for {which}, so everybody is referred"
         return replace(policy, rationale=why, reached=False, notes=notes)
     return replace(policy, threshold=thresholds if predicted else max(thresholds), notes=notes)
 

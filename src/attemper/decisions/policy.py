@@ -144,14 +144,14 @@ class Policy(Table):
         g = self.guarantee
         if g is None:
             return "nothing is guaranteed"
-        whom = "of the decided samples" if g.miss_rate_of == "decided" else "of all samples"
+        which = "of the decided samples" if g.miss_rate_of == "decided" else "of all samples"
         each = {None: "", "predicted": " of each predicted class", "true": " of each true class"}[g.by_class]
         if isinstance(g.bound, tuple):
             those = "predicted as" if g.by_class == "predicted" else "that are"
-            told = [f"{b:.4g} {whom} {those} {self.name(k)}" for k, b in enumerate(g.bound) if b < 1]
+            bounds = [f"{b:.4g} {which} {those} {self.name(k)}" for k, b in enumerate(g.bound) if b < 1]
         else:
-            told = [f"{g.bound:.4g} {whom}{each}"]
-        return f"with confidence {g.confidence_level:.4g} at most {', '.join(told)} are decided wrongly"
+            bounds = [f"{g.bound:.4g} {which}{each}"]
+        return f"with confidence {g.confidence_level:.4g} at most {', '.join(bounds)} are decided wrongly"
 
     def _table_columns(self) -> Columns:
         bound = None if self.guarantee is None else self.guarantee.bound

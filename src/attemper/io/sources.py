@@ -235,15 +235,13 @@ class ScoreFiles:
                 return None
             # One piece may have weights that are all zero, though a data set may not.
             weightless = taken.weights is not None and not taken.weights.any()
-            more: dict[str, Any] = {
-                "sample_weight": None if weightless else taken.weights,
-                "classes": taken.classes,
-                "name": taken.name,
-            }
-            if spec.probs:
-                scores = Scores.from_probs(taken.values, taken.labels, zeros_as=spec.zeros_as, **more)
-            else:
-                scores = Scores.from_logits(taken.values, taken.labels, **more)
+            scores = spec.scores(
+                taken.values,
+                taken.labels,
+                sample_weight=None if weightless else taken.weights,
+                classes=taken.classes,
+                name=taken.name,
+            )
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
         named = scores.classes if spec.classes is None else spec.classes
@@ -306,19 +304,17 @@ class ScoreFiles:
                     )
                     labels = flat.reshape(labels.shape)
             weightless = block.weights is not None and not block.weights.any()
-            more: dict[str, Any] = {
-                "sample_weight": None if weightless else block.weights,
-                "classes": classes,
-                "axis": reader.axis,
-                "ignore_index": None if labels is None else spec.ignore_index,
-                "max_pixels": spec.max_pixels,
-                "seed": spec.pixel_seed,
-                "first_row": first_image,
-            }
-            if spec.probs:
-                scores = Scores.from_probs(block.values, labels, zeros_as=spec.zeros_as, **more)
-            else:
-                scores = Scores.from_logits(block.values, labels, **more)
+            scores = spec.scores(
+                block.values,
+                labels,
+                sample_weight=None if weightless else block.weights,
+                classes=classes,
+                axis=reader.axis,
+                ignore_index=None if labels is None else spec.ignore_index,
+                max_pixels=spec.max_pixels,
+                seed=spec.pixel_seed,
+                first_row=first_image,
+            )
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
         scores = scores if spec.classes is None else replace(scores, classes=spec.classes)

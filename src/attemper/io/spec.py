@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from attemper._checks import one_of, whole
 from attemper.data.columns import LABEL, ColumnQuery
+from attemper.data.scores import Scores
 from attemper.errors import InputError, InputTypeError, option, setting
 from attemper.tokens import check_options
 
@@ -182,6 +183,14 @@ class InputSpec:
     def probs(self) -> bool:
         """Whether the numbers are probabilities."""
         return self.input == "probs"
+
+    def scores(self, values: Any, labels: Any = None, **settings: Any) -> Scores:
+        """Make scores of arrays that hold what ``input`` names."""
+        if self.probs:
+            settings["zeros_as"] = self.zeros_as
+        make: Any = Scores.from_probs if self.probs else Scores.from_logits
+        scores: Scores = make(values, labels, **settings)
+        return scores
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

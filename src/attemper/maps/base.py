@@ -102,7 +102,7 @@ class Map:
         return keep_first(value, xp.argmax(h, axis=-1, keepdims=True), xp) if self.keeps_arg_max else value
 
     def _applied(self, logits: Any, dtype: Any, output: OutputKind) -> Any:
-        # In half precision a log-probability may be too small to be told from −inf.
+        # In half precision a log-probability may be too small to differ from −inf.
         with np.errstate(over="ignore", divide="ignore"):
             return self._on_device(logits, dtype, output)
 

@@ -133,14 +133,17 @@ def _sketch_item(shard: Shard) -> Sketched | None:
                 if spec.skip_empty:
                     return None
                 raise InputError("no rows; leave it out, or pass over empty ones with skip_empty=True")
-            told: dict[str, Any] = {"sample_weight": weights[0] if weights else None, "classes": spec.classes}
-            told["pos_label"] = spec.pos_label
-            told |= {"axis": spec.axis, "ignore_index": spec.ignore_index}
-            told |= {"max_pixels": spec.max_pixels, "seed": spec.pixel_seed}
-            if spec.probs:
-                scores = Scores.from_probs(logits, labels, zeros_as=spec.zeros_as, **told)
-            else:
-                scores = Scores.from_logits(logits, labels, **told)
+            scores = spec.scores(
+                logits,
+                labels,
+                sample_weight=weights[0] if weights else None,
+                classes=spec.classes,
+                pos_label=spec.pos_label,
+                axis=spec.axis,
+                ignore_index=spec.ignore_index,
+                max_pixels=spec.max_pixels,
+                seed=spec.pixel_seed,
+            )
         return Sketched(shard.path, None, Sketch.of(scores, **shard.settings))
     except AttemperError as error:
         raise type(error)(f"{shard.path}: {error}") from None
