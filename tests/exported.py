@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attemper import VennAbers
-from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
+from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap, TiltedMap
 
 K = 5
 _rng = np.random.default_rng(5)
@@ -34,6 +34,8 @@ MAPS = {
         np.r_[0.3, 0.0, 1.0, np.linspace(0, 1, 6), 0.0, 0.4, 1.0, 0.0, 0.1, 0.7, 0.7],
         linear=True,
     ),
+    "tilted": TiltedMap(MixtureMap((0.5, 0.3), (0.4, 1.7), 0.2), 1.3),
+    "tilted biases": TiltedMap(OddsMap(np.full(K, 0.6), np.full(K, 0.6), _B), 0.8, 0.5 * _B),
 }
 FOLDABLE = ["scale", "sharp", "vector", "matrix", "no bias", "scaled matrix"]
 CURVES = {  # for two classes

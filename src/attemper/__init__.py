@@ -43,7 +43,7 @@ from attemper.errors import (
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
 )
-from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap
+from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "Sketch",
     "StructuredScaling",
     "TemperatureScaling",
+    "TiltedMap",
     "VectorScaling",
     "VennAbers",
     "__version__",

@@ -14,6 +14,7 @@ from attemper.maps.labels import LabelMap, LabelMaps, SigmoidMap
 from attemper.maps.linear import Linear
 from attemper.maps.odds import OddsMap
 from attemper.maps.scale import MixtureMap, ScaleMap
+from attemper.maps.tilted import TiltedMap, tilted
 
 __all__ = [
     "AffineMap",
@@ -27,5 +28,7 @@ __all__ = [
     "OutputKind",
     "ScaleMap",
     "SigmoidMap",
+    "TiltedMap",
     "map_from_fields",
+    "tilted",
 ]
