@@ -146,7 +146,7 @@ def _check_numeric(path: str, names: Sequence[str], labels_are: str | None) -> N
 def in_double(scores: Scores) -> LabelledScores:
     """Return the same in double precision, for metrics that must not depend on how a file stores its numbers."""
     h = np.asarray(scores.logits, dtype=np.float64)
-    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.clusters}
+    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.images}
     return replace(labelled(scores), values=h, **settings)
 
 

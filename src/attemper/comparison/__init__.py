@@ -18,7 +18,7 @@ from attemper.comparison.held_out import HeldOut
 from attemper.comparison.rows import Comparison, CrossValidated, Row
 from attemper.comparison.selection import conclude
 from attemper.data.arrays import to_numpy
-from attemper.data.labels import as_clusters
+from attemper.data.ids import as_ids
 from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import AttemperError, AttemperWarning, InputError, InputTypeError, option, setting
@@ -103,7 +103,7 @@ def compare(
         )
     named = _named(METHODS if methods is None else methods, {"noisy": noisy, "noise": noise}, val)
     cases = [
-        scores.clusters if given is None else as_clusters(given, len(scores), name)
+        scores.clusters if given is None else as_ids(given, len(scores), name)
         for given, scores, name in ((val_clusters, val, "val_clusters"), (test_clusters, test, "test_clusters"))
     ]
     warn_of_shared_rows(val, test)

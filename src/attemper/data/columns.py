@@ -21,10 +21,10 @@ __all__ = [
     "ColumnQuery",
     "Columns",
     "RowNumbers",
+    "check_columns",
     "choose_columns",
     "column_order",
     "header_classes",
-    "label_and_weight",
     "not_numbers",
     "without_ids",
 ]
@@ -53,16 +53,24 @@ class ColumnQuery:
 
     label: str | None = None  # None: no labels are read
     weight: str | None = None
+    group: str | None = None
+    cluster: str | None = None
     prefix: str | None = None  # what the names of the columns of logits begin with
     columns: tuple[str | int, ...] | None = None  # their names, or numbers among the columns of logits
     classes: tuple[str, ...] | None = None
     in_memory: bool = False
 
     def by(self, what: str) -> str:
-        """Name the option that chooses the columns of ``logits``, ``labels`` or ``weights``."""
+        """Name the option that chooses the columns of ``logits``, ``labels``, ``weights`` or ids."""
         if self.in_memory:
-            return {"logits": "columns", "labels": "labels", "weights": "sample_weight"}[what]
-        return option(f"{what}_key", f"--{what}-key")
+            return {"logits": "columns", "weights": "sample_weight"}.get(what, what)
+        return option(f"{what}_key", f"--{what}" if what in ("groups", "clusters") else f"--{what}-key")
+
+    @property
+    def beside_logits(self) -> dict[str, str]:
+        """Columns that are named and hold no logits, and what they hold."""
+        named = {"labels": self.label, "weights": self.weight, "groups": self.group, "clusters": self.cluster}
+        return {column: what for what, column in named.items() if column is not None}
 
     def with_prefix(self, prefix: str) -> str:
         """Write out the option that selects the columns that begin so."""
@@ -79,23 +87,23 @@ class Columns:
     named: bool = False  # the columns of logits were chosen by name, so that none of them can be a column of ids
 
 
-def label_and_weight(where: object, names: Sequence[str], query: ColumnQuery) -> tuple[str | None, str | None]:
-    """Give the columns of labels and weights, None for what is not wanted; an error if one is missing."""
+def check_columns(where: object, names: Sequence[str], query: ColumnQuery) -> None:
+    """Refuse a table without a column that the query names beside the logits."""
     if len(names) > MAX_COLUMNS:
         raise InputError(f"{where}: {len(names)} columns; expected at most {MAX_COLUMNS}. Save more as .npz.")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(f"{where}: two columns are named {twice[0]!r}; give each a name of its own")
-    for column, what in ((query.label, "labels"), (query.weight, "weights")):
-        if column is not None and column not in names:
+    for column, what in query.beside_logits.items():
+        if column not in names:
             raise InputError(f"{_no_column(where, column, names)} Use {query.by(what)} to choose one.")
-    return query.label, query.weight
 
 
 def choose_columns(where: object, names: Sequence[str], query: ColumnQuery) -> Columns:
     """One column per class: those that are named, or have the classes' names or a prefix; else all that are left."""
-    label, weight = label_and_weight(where, names, query)
-    apart = {LABEL, PREDICTION, label, weight}
+    check_columns(where, names, query)
+    label, weight = query.label, query.weight
+    apart: set[str | None] = {LABEL, PREDICTION, *query.beside_logits}
     found = _named(where, names, apart, query)
     if found is not None:
         return Columns(found, label, weight, named=True)
@@ -132,9 +140,9 @@ def _named(where: object, names: Sequence[str], apart: set[str | None], query: C
             return None  # numbers, and no column is called by one
         if missing:
             raise InputError(_no_column(f"{where}: {option('columns', '--columns')}", missing[0], names))
-        taken = next((name for name in wanted if name in (query.label, query.weight)), None)
+        taken = next((name for name in wanted if name in query.beside_logits), None)
         if taken is not None:
-            holds = "labels" if taken == query.label else "weights"
+            holds = query.beside_logits[taken]
             raise InputError(
                 f"{where}: column {taken!r} holds the {holds}, so it is no class; leave it out of "
                 f"{option('columns', '--columns')}, or choose other {holds} with {query.by(holds)}"

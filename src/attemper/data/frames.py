@@ -17,9 +17,9 @@ from attemper.data.arrays import is_foreign, numbered, to_numpy
 from attemper.data.columns import (
     ColumnQuery,
     RowNumbers,
+    check_columns,
     choose_columns,
     header_classes,
-    label_and_weight,
     not_numbers,
     without_ids,
 )
@@ -38,6 +38,8 @@ class TableArrays:
     values: NDArray[Any]
     labels: Any
     weights: Any
+    groups: Any
+    clusters: Any
     columns: tuple[str, ...] | None  # names of the columns of logits; None for a column of lists
     classes: tuple[str, ...] | None  # in which labels are to be looked up; None where they are column numbers
 
@@ -55,6 +57,8 @@ def arrays_of(
     frame: Any,
     labels: Any,
     sample_weight: Any,
+    groups: Any = None,
+    clusters: Any = None,
     *,
     columns: str | Sequence[Any] | None,
     classes: Sequence[Any] | None,
@@ -67,6 +71,8 @@ def arrays_of(
     query = ColumnQuery(
         label=labels if isinstance(labels, str) else None,
         weight=sample_weight if isinstance(sample_weight, str) else None,
+        group=groups if isinstance(groups, str) else None,
+        cluster=clusters if isinstance(clusters, str) else None,
         prefix=columns if isinstance(columns, str) else None,
         columns=None if columns is None or isinstance(columns, str) else tuple(map(_column_name, columns)),
         classes=None if classes is None else tuple(map(str, classes)),
@@ -74,7 +80,7 @@ def arrays_of(
     )
     lists = _lists(table, query, values_key)
     if lists is not None:
-        label_and_weight(WHERE, table.names, query)
+        check_columns(WHERE, table.names, query)
         values, names = lists, None
     else:
         chosen = choose_columns(WHERE, table.names, query)
@@ -85,7 +91,11 @@ def arrays_of(
     weights = sample_weight
     if query.weight is not None:
         [weights] = _numbers({query.weight: _array(table.get(query.weight))}, query)
-    found = TableArrays(values, labels, weights, names, query.classes)
+    ids = [
+        given if column is None else _array(table.get(column))
+        for given, column in ((groups, query.group), (clusters, query.cluster))
+    ]
+    found = TableArrays(values, labels, weights, *ids, names, query.classes)
     return found if query.label is None else _with_labels(found, table, query.label, labels_are, pos_label)
 
 

@@ -16,7 +16,7 @@ from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_f
 from attemper.data.pixels import Entries
 from attemper.errors import InputError, option, setting
 
-__all__ = ["as_clusters", "as_labels", "as_names", "as_weights", "is_matrix"]
+__all__ = ["as_labels", "as_names", "as_weights", "is_matrix"]
 
 MAX_WEIGHT = 1e12
 DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
@@ -129,19 +129,6 @@ def is_matrix(labels: Any) -> bool:
     except (TypeError, ValueError):  # of several lengths, refused later
         return False
     return len(shape) == 2 and shape[1] > 1
-
-
-def as_clusters(clusters: Any, n: int, what: str = "clusters") -> NDArray[Any]:
-    """Return which case (patient, document) each row is of: text or numbers, none missing."""
-    ids = np.asarray(clusters)
-    if ids.shape != (n,):
-        raise InputError(f"{what}: expected one per row, shape ({n},); got shape {ids.shape}")
-    items = ids.tolist()
-    odd = next((i for i, item in enumerate(items) if not isinstance(item, str | int | float) or item != item), None)
-    if odd is not None or (ids.dtype == object and len(set(map(type, items))) > 1):
-        where = "numbers and text together" if odd is None else f"row {odd} is {items[odd]!r}"
-        raise InputError(f"{what}: {where}; expected a name or a number for each row")
-    return ids.astype(str) if ids.dtype == object else ids
 
 
 def _are_columns(labels: Any, n: int, n_classes: int) -> bool:

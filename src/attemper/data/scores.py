@@ -35,6 +35,7 @@ from attemper.data.arrays import (
 )
 from attemper.data.backend import Backend, NumpyRows
 from attemper.data.frames import arrays_of
+from attemper.data.ids import GivenIds
 from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
@@ -68,6 +69,8 @@ class Chunk(NamedTuple):
 
 class _Settings(TypedDict, total=False):
     sample_weight: ArrayLike | None
+    groups: Any
+    clusters: Any
     classes: Sequence[Any] | None
     pos_label: Any
     axis: int | None
@@ -112,6 +115,8 @@ class Scores:
     classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
     image: Labels | None = None  # or sample that each row is of: pixels of which `values` does not know, soft labels
     repeated: int | None = None  # the number of samples, where soft labels made several rows of them
+    groups: NDArray[Any] | None = None  # id of the group that each row is of, such as a site
+    cluster_ids: NDArray[Any] | None = None  # of the case that each row is of, such as a patient; see `clusters`
 
     @overload
     @staticmethod
@@ -125,6 +130,8 @@ class Scores:
         labels: Any = None,
         *,
         sample_weight: Any = None,
+        groups: Any = None,
+        clusters: Any = None,
         classes: Sequence[Any] | None = None,
         pos_label: Any = None,
         axis: int | None = None,
@@ -146,6 +153,11 @@ class Scores:
             Soft labels, of shape (N, K), are the probabilities of the classes, such as shares of annotators' votes
             (`attemper.label_shares`). A sample is then one row for each class with a share, weighted by it.
         sample_weight : array of the shape of the labels, optional
+        groups : array of shape (N,), optional
+            The group that each sample is of, such as a site: text or whole numbers. Of images, one for each image, or
+            one for each pixel.
+        clusters : array of shape (N,), optional
+            The case that each sample is of, such as a patient: samples of one case are not independent. As ``groups``.
         classes : names of the columns, if labels are names
         axis : int, optional
             Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W) or
@@ -168,11 +180,12 @@ class Scores:
         7
         """
         check_classes(logits, classes, "logits")
+        row = name or numbered(first_row)
         laid = as_rows(
-            logits, "logits", labels, sample_weight, name or numbered(first_row),
+            logits, "logits", labels, sample_weight, row,
             axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
         )  # fmt: skip
-        return _checked(laid, "logits", classes, pos_label, None)
+        return _checked(laid, "logits", classes, pos_label, None, GivenIds(groups, clusters, row))
 
     @overload
     @staticmethod
@@ -187,6 +200,8 @@ class Scores:
         labels: Any = None,
         *,
         sample_weight: Any = None,
+        groups: Any = None,
+        clusters: Any = None,
         classes: Sequence[Any] | None = None,
         pos_label: Any = None,
         axis: int | None = None,
@@ -211,11 +226,12 @@ class Scores:
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
         check_classes(probs, classes, "probs")
+        row = name or numbered(first_row)
         laid = as_rows(
-            probs, "probabilities", labels, sample_weight, name or numbered(first_row),
+            probs, "probabilities", labels, sample_weight, row,
             axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
         )  # fmt: skip
-        return _checked(laid, "probs", classes, pos_label, zeros_as)
+        return _checked(laid, "probs", classes, pos_label, zeros_as, GivenIds(groups, clusters, row))
 
     @staticmethod
     def from_table(
@@ -225,6 +241,8 @@ class Scores:
         columns: str | Sequence[Any] | None = None,
         input: InputKind = "logits",
         sample_weight: Any = None,
+        groups: Any = None,
+        clusters: Any = None,
         classes: Sequence[Any] | None = None,
         labels_are: Literal["names", "numbers"] | None = None,
         **settings: Any,
@@ -244,7 +262,8 @@ class Scores:
             (``probs``), or all columns that are nothing else; ids and row numbers are an error. `Scores.columns`
             has those that were taken.
         input : "logits" or "probs"
-        sample_weight : name of a column, optional
+        sample_weight, groups, clusters : names of columns, optional
+            Columns of ids, whatever their names, are then no classes.
         classes : names of the classes, optional
             Columns with these names, or with these and a common prefix, may stand in any order.
         labels_are : "names" or "numbers", optional
@@ -266,6 +285,8 @@ class Scores:
             frame,
             labels,
             sample_weight,
+            groups,
+            clusters,
             columns=columns,
             classes=classes,
             labels_are=labels_are,
@@ -273,8 +294,9 @@ class Scores:
             values_key=input,
         )
         make: Any = Scores.from_probs if input == "probs" else Scores.from_logits
+        ids = {"groups": found.groups, "clusters": found.clusters}
         scores: Scores = make(
-            found.values, found.labels, sample_weight=found.weights, classes=found.classes, **settings
+            found.values, found.labels, sample_weight=found.weights, classes=found.classes, **ids, **settings
         )
         names = scores.classes if classes is None else tuple(classes)
         return replace(scores, columns=found.columns, classes=names)
@@ -307,7 +329,15 @@ class Scores:
         return masks_as_inf(values) if self.finite_masks else values
 
     @property
-    def clusters(self) -> Labels | None:
+    def clusters(self) -> NDArray[Any] | None:
+        """Which case each row is of: the ids passed, else its image, or sample with a soft label.
+
+        None where rows are samples of their own.
+        """
+        return self.images if self.cluster_ids is None else self.cluster_ids
+
+    @property
+    def images(self) -> Labels | None:
         """Which image, or sample with a soft label, each row is of; None where rows are samples of their own."""
         return self.values.images() if isinstance(self.values, PixelRows) else self.image
 
@@ -410,10 +440,14 @@ class LabelledScores(Scores):
             self,
             values=self.values[part, :],
             y=self.y[part],
-            weights=_part(self.weights, part),
-            image=None if self.image is None else self.image[part],
+            **self._entries(part),
             device=None if self.device is None else self.device[part],
         )
+
+    def _entries(self, part: slice) -> dict[str, Any]:
+        """Take what there is one of for each row."""
+        arrays = {name: getattr(self, name) for name in ("weights", "image", "groups", "cluster_ids")}
+        return {name: None if array is None else array[part] for name, array in arrays.items()}
 
     def weighted(self, weights: Floats) -> Self:
         """Give the samples other weights, wherever they lie."""
@@ -433,13 +467,12 @@ class LabelledScores(Scores):
         found = None if sampled is None else sampled(step)
         if found is not None:
             h, y, device = found
-            return replace(self, values=h, y=y, image=None, device=device)
+            return replace(self, values=h, y=y, image=None, groups=None, cluster_ids=None, device=device)
         return replace(
             self,
             values=self.values[part, :],
             y=self.y[part],
-            weights=_part(self.weights, part),
-            image=None if self.image is None else self.image[part],
+            **self._entries(part),
             device=None if self.device is None else self.device.strided(step),
         )
 
@@ -472,7 +505,12 @@ def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
 
 
 def _checked(
-    laid: Laid, kind: InputKind, classes: Sequence[Any] | None, pos_label: Any, zeros_as: float | None
+    laid: Laid,
+    kind: InputKind,
+    classes: Sequence[Any] | None,
+    pos_label: Any,
+    zeros_as: float | None,
+    ids: GivenIds,
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
     n_samples = laid.values.shape[0]
@@ -491,6 +529,7 @@ def _checked(
         limits = scan(values, kind, y, zeros_as, name)
     names = None if classes is None else tuple(as_names(classes, n_classes))
     more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
+    more |= ids.of_rows(laid, sample)
     if kind == "logits" and one_column:
         warn_of_single_probs(values, "all numbers")  # beside zeros
     elif kind == "logits":

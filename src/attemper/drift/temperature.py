@@ -17,7 +17,7 @@ from attemper._checks import number
 from attemper._json import Fields, Formerly
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
-from attemper.data.labels import as_clusters
+from attemper.data.ids import as_ids
 from attemper.drift.sequential import SequentialTest
 from attemper.errors import FileError, InputError, option
 from attemper.kernels.drift import average_by_cluster, best_factor, log_factors, log_ratios, top_confidence
@@ -124,7 +124,7 @@ class DriftTest(SequentialTest):
         if clusters is None:
             return super().update(X, y)
         scores, labels = self._read(X, y)
-        ids = as_clusters(clusters, len(scores))
+        ids = as_ids(clusters, len(scores))
         with self._unchanged_on_error():
             found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
             ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)

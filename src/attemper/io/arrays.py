@@ -192,6 +192,11 @@ class ArrayReader(Reader):
             self._weights = _array(source, spec.weights_key, option("weights_key", "--weights-key"), NUMBERS)
         if spec.mask_key is not None:
             self._mask = _array(source, spec.mask_key, option("mask_key", "--mask-key"), NUMBERS_OR_BOOLEANS)
+        query = spec.column_query
+        self._ids = [
+            None if key is None else self._checked_ids(_array(source, key, query.by(what), NUMBERS_OR_NAMES))
+            for key, what in ((query.group, "groups"), (query.cluster, "clusters"))
+        ]
         if self.axis is not None:
             self._labels, self._weights = (
                 None if part is None else self._of_images(part) for part in (self._labels, self._weights)
@@ -239,6 +244,18 @@ class ArrayReader(Reader):
             )
         return part
 
+    def _checked_ids(self, part: _Array) -> _Array:
+        """Check ids: one for each row; of images and sequences also one for each of them."""
+        shape = self._values.header.shape
+        rows = tuple(n for k, n in enumerate(shape) if k != (len(shape) - 1 if self.axis is None else self.axis))
+        part = self._images_of(part) if self.axis is not None else part
+        shape = part.header.shape
+        if shape in (rows, rows[:1]) or (len(rows) == 1 and shape == (*rows, 1)):
+            return part
+        if self.one_image and shape == (1, 1):
+            return replace(part, header=replace(part.header, shape=(1,)))
+        raise InputError(f"{part} has shape {shape}; expected one id per row of logits, shape {rows[:1]}")
+
     def names(self, key: str) -> list[Any] | None:  # noqa: D102 (as in `Reader`)
         return read_names(self.source, key) if key in self.source.names else None
 
@@ -268,12 +285,25 @@ class ArrayReader(Reader):
                 tail = array.header.shape[1:] if soft or self.axis is not None else ()
                 return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
 
+            def ids(array: _Array | None) -> Callable[[int, int], NDArray[Any] | None]:
+                if array is None:
+                    return lambda first, rows: None
+                entries, shape = stream(array), array.header.shape
+                if self.length is not None:  # of all positions, or one for each sequence
+                    whole = entries.read(0, shape[0])
+                    each = whole.reshape(-1) if len(shape) == 2 else np.repeat(whole, self.length)
+                    return lambda first, rows: each[first : first + rows]
+                tail = shape[1:] if self.axis is not None else ()
+                return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
+
             values, labels = stream(self._values), column(self._labels, int(self._next))
+            groups, clusters = (ids(part) for part in self._ids)
             weights, mask = column(self._weights), column(self._mask)
             next_mask = column(self._mask if self._next else None, 1)
             for first in range(0, n_rows, step):
                 at = first, min(step, n_rows - first)
-                yield Block(values.read(*at), labels(*at), weights(*at), self._counts(*at, mask(*at), next_mask(*at)))
+                counts = self._counts(*at, mask(*at), next_mask(*at))
+                yield Block(values.read(*at), labels(*at), weights(*at), counts, groups(*at), clusters(*at))
 
     def _counts(
         self, first: int, rows: int, mask: NDArray[Any] | None, next_mask: NDArray[Any] | None

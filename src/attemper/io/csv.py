@@ -19,7 +19,7 @@ from attemper._paths import InputFile
 from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns
 from attemper.data.numerals import check_digits, number_from
 from attemper.errors import FileError, InputError, option
-from attemper.io.reading import Block, Reader, reject_arrays, rows_per_block
+from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
 
@@ -38,7 +38,8 @@ class CsvReader(Reader):
         with file.open() as stream:
             records = self._records(stream)
             self._names = self._header(records)
-            self._chosen = chosen = choose_columns(self.path, self._names, spec.column_query)
+            self._query = spec.column_query
+            self._chosen = chosen = choose_columns(self.path, self._names, self._query)
             self.columns, self.named = chosen.logits, chosen.named
             self.n_classes = len(self.columns)
             _, first = next(records, (0, []))
@@ -52,11 +53,13 @@ class CsvReader(Reader):
         several: Callable[[list[str]], tuple[str, ...]] = itemgetter(*places)
         pick = several if len(places) > 1 else lambda record: (record[places[0]],)
         step = rows_per_block(8 * self.n_classes)
+        id_places = [None if name is None else place[name] for name in (self._query.group, self._query.cluster)]
         with self._file.open() as stream:
             records = self._records(stream)
             if self._header(records) != self._names:
                 raise FileError(f"{self.path}: the file changed while it was read")
             values, labels, weights = array("d"), list[str](), array("d")
+            ids: tuple[list[str], ...] = ([], [])
             n = 0
             for line, record in records:
                 if len(record) != len(self._names):
@@ -74,18 +77,26 @@ class CsvReader(Reader):
                     raise self._not_a_number(line, record, place) from None
                 if chosen.label is not None:
                     labels.append(_unquoted(record[place[chosen.label]].strip()))
+                for entries, at in zip(ids, id_places):
+                    if at is not None:
+                        entries.append(_unquoted(record[at].strip()))
                 n += 1
                 if n == step:
-                    yield self._block(n, values, labels, weights)
-                    values, labels, weights, n = array("d"), [], array("d"), 0
+                    yield self._block(n, values, labels, weights, ids)
+                    values, labels, weights, n, ids = array("d"), [], array("d"), 0, ([], [])
             if n:
-                yield self._block(n, values, labels, weights)
+                yield self._block(n, values, labels, weights, ids)
 
-    def _block(self, n: int, values: array[float], labels: list[str], weights: array[float]) -> Block:
+    def _block(
+        self, n: int, values: array[float], labels: list[str], weights: array[float], ids: tuple[list[str], ...]
+    ) -> Block:
+        groups, clusters = (objects(entries) if entries else None for entries in ids)
         return Block(
             np.frombuffer(values).reshape(n, self.n_classes),
             np.array(labels, dtype=object) if self._chosen.label is not None else None,
             np.frombuffer(weights) if self._chosen.weight is not None else None,
+            groups=groups,
+            clusters=clusters,
         )
 
     def _records(self, stream: BufferedIOBase) -> Iterator[tuple[int, list[str]]]:

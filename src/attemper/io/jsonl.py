@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._jsonl import json_lines
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, choose_columns, label_and_weight, not_numbers
+from attemper.data.columns import LABEL, PREDICTION, check_columns, choose_columns, not_numbers
 from attemper.errors import FileError, InputError
-from attemper.io.reading import Block, Reader, reject_arrays, rows_per_block
+from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
 
@@ -38,16 +38,12 @@ class JsonlReader(Reader):
             raise FileError(f"{self.path}: holds nothing but blank lines; write it again")
         by_name = spec.columns is not None and all(str(column) in first for column in spec.columns)
         values = None if by_name else first.get(spec.values_key)
-        query = spec.column_query
+        self._query = query = spec.column_query
+        self._label, self._weight = query.label, query.weight
         self._list = spec.values_key if isinstance(values, list) else None
         if self._list is None:
             chosen = choose_columns(self.path, list(first), query)
-            self.columns, self.named, self._label, self._weight = (
-                chosen.logits,
-                chosen.named,
-                chosen.label,
-                chosen.weight,
-            )
+            self.columns, self.named = chosen.logits, chosen.named
             numbers = [name for name in self.columns if type(first[name]) in NUMBERS]
             for name in self.columns:
                 if isinstance(first[name], str | list | dict):
@@ -55,12 +51,14 @@ class JsonlReader(Reader):
             self.n_classes = len(self.columns)
             self.first_label = None if self._label is None else first[self._label]
         else:
-            self._label, self._weight = label_and_weight(self.path, list(first), query)
+            check_columns(self.path, list(first), query)
             self.n_classes = len(values or ())
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         step = rows_per_block(8 * self.n_classes)
         values, labels, weights, n = array("d"), list[Any](), array("d"), 0
+        id_columns = (self._query.group, self._query.cluster)
+        ids: tuple[list[Any], ...] = ([], [])
         with self._file.open() as stream:
             for number, row in self._rows(stream):
                 self._extend(values, self._logits(row, number), number)
@@ -68,12 +66,15 @@ class JsonlReader(Reader):
                     labels.append(self._read_label(row, number))
                 if self._weight is not None:
                     self._extend(weights, [self._entry(row, self._weight, number)], number)
+                for entries, column in zip(ids, id_columns):
+                    if column is not None:
+                        entries.append(self._entry(row, column, number))
                 n += 1
                 if n == step:
-                    yield self._block(n, values, labels, weights)
-                    values, labels, weights, n = array("d"), [], array("d"), 0
+                    yield self._block(n, values, labels, weights, ids)
+                    values, labels, weights, n, ids = array("d"), [], array("d"), 0, ([], [])
         if n:
-            yield self._block(n, values, labels, weights)
+            yield self._block(n, values, labels, weights, ids)
 
     def _rows(self, stream: Any) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, row in json_lines(self.path, stream):
@@ -129,11 +130,16 @@ class JsonlReader(Reader):
     def _missing(self, name: str, number: int) -> InputError:
         return InputError(f"{self.path}: line {number} has no {name!r}, which the first row has; fix or drop that line")
 
-    def _block(self, n: int, values: array[float], labels: list[Any], weights: array[float]) -> Block:
+    def _block(
+        self, n: int, values: array[float], labels: list[Any], weights: array[float], ids: tuple[list[Any], ...]
+    ) -> Block:
+        groups, clusters = (objects(entries) if entries else None for entries in ids)
         return Block(
             np.frombuffer(values).reshape(n, self.n_classes),
             None if self._label is None else _label_array(labels),
             None if self._weight is None else np.frombuffer(weights),
+            groups=groups,
+            clusters=clusters,
         )
 
 
@@ -144,9 +150,7 @@ def _label_array(labels: list[Any]) -> NDArray[Any]:
             return np.array(labels, dtype=np.int64 if all(type(label) is not float for label in labels) else np.float64)
         except OverflowError:
             pass
-    found = np.empty(len(labels), dtype=object)
-    found[:] = labels
-    return found
+    return objects(labels)
 
 
 def _kind(value: Any) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attemper._json import atomic
 from attemper._paths import InputFile
-from attemper.errors import FileError, setting
+from attemper.errors import FileError, option, setting
 from attemper.io.arrays import ArrayReader, ArraySource, Header, read_npy_header
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
@@ -34,15 +34,24 @@ class NpySource(ArraySource):
 def read_npy(file: InputFile, spec: InputSpec, labels: InputFile | None) -> ArrayReader:
     """Open logits, and the file with their labels."""
     source = NpySource(file, spec.values_key)
-    for key, what in ((spec.weights_key, "weights"), (spec.mask_key, "mask")):
+    query = spec.column_query
+    arrays = {"weights": spec.weights_key, "mask": spec.mask_key, "groups": query.group, "clusters": query.cluster}
+    for what, key in arrays.items():
         if key is not None:
             raise FileError(
                 f"{file.path}: an .npy file holds one array, so no {what}; save logits, labels and {what} together as "
-                ".npz"
+                f".npz{_or_file(what)}"
             )
     if labels is None and spec.reads_labels:
         raise FileError(f"{file.path}: has no labels; add {setting('labels', 'labels.npy')}")
     return ArrayReader(source, spec, labels_in(labels))
+
+
+def _or_file(what: str) -> str:
+    if what not in ("groups", "clusters"):
+        return ""
+    named = option(f"{what}_key='{what}.txt'", f"--{what} {what}.txt")
+    return f", or name a file with one for each row: {named}"
 
 
 def labels_in(file: InputFile | None) -> NpySource | None:

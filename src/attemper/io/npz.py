@@ -88,7 +88,8 @@ class NpzSource(ArraySource):
 def read_npz(file: InputFile, spec: InputSpec, labels: InputFile | None) -> ArrayReader:
     """Open an archive; labels from the same archive unless they have a file of their own."""
     own_labels = (spec.labels_key or "labels") if spec.reads_labels and labels is None else None
-    wanted = (spec.values_key, own_labels, spec.weights_key, spec.mask_key)
+    query = spec.column_query
+    wanted = (spec.values_key, own_labels, spec.weights_key, spec.mask_key, query.group, query.cluster)
     return ArrayReader(NpzSource(file, [key for key in wanted if key is not None]), spec, labels_in(labels))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._limits import check_classes, check_memory
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, ColumnQuery, choose_columns, label_and_weight, not_numbers
+from attemper.data.columns import LABEL, PREDICTION, ColumnQuery, check_columns, choose_columns, not_numbers
 from attemper.errors import InputError, require
 from attemper.io.parquet_footer import ColumnChunk, column_chunks
 from attemper.io.reading import Block, Reader, parsing, reject_arrays, rows_per_block
@@ -38,6 +38,9 @@ class ParquetReader(Reader):
         self._pa = require("pyarrow", extra="parquet", why="to read parquet files")
         self._pq = require("pyarrow.parquet", extra="parquet", why="to read parquet files")
         self.path, self._file = path, file
+        self._query = query = spec.column_query
+        self._label, self._weight = query.label, query.weight
+        self._ids = [name for name in (query.group, query.cluster) if name is not None]
         self._text: list[str] = []  # columns to be read as numbers into a list of names
         with self._open() as table:
             with parsing(path, "parquet"):
@@ -48,35 +51,35 @@ class ParquetReader(Reader):
             is_list = not by_name and self._is_list(self._types.get(spec.values_key))
             self._list = spec.values_key if is_list else None
             if self._list is None:
-                chosen = choose_columns(path, names, spec.column_query)
-                self.columns, self._label, self._weight = chosen.logits, chosen.label, chosen.weight
-                self.named = chosen.named
+                chosen = choose_columns(path, names, query)
+                self.columns, self.named = chosen.logits, chosen.named
                 self.n_classes = len(chosen.logits)
                 self._check_memory(8 * self.n_rows * self.n_classes)
             else:
                 self.columns = None
-                self._label, self._weight = label_and_weight(path, names, spec.column_query)
+                check_columns(path, names, query)
                 n_values = sum(chunk.num_values for chunk in self._chunks(self._list))
                 check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
                 self._check_memory(LIST_BYTES * n_values)
                 self.n_classes = self._list_length(table)
-            self._check_types(spec.column_query)
+            self._check_types(query)
             if self._list is None and self._label is not None:
                 self.first_label = self._first(table, self._label)
         self.n_bytes = 8 * self.n_rows * self.n_classes
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         names = [self._list] if self._list is not None else list(self.columns or ())
-        names += [name for name in (self._label, self._weight) if name is not None]
+        beside = [name for name in (self._label, self._weight) if name is not None]
+        names += [name for name in dict.fromkeys([*beside, *self._ids]) if name not in names]
         first = 0
         with self._open() as file:
             # Decoding takes about as much again as the batch.
             for batch in self._batches(file, names, rows_per_block(16 * self.n_classes)):
-                yield Block(
-                    self._matrix(batch, first),
-                    None if self._label is None else self._column(batch, self._label, first),
-                    None if self._weight is None else self._column(batch, self._weight, first),
+                labels, weights, groups, clusters = (
+                    None if name is None else self._column(batch, name, first)
+                    for name in (self._label, self._weight, self._query.group, self._query.cluster)
                 )
+                yield Block(self._matrix(batch, first), labels, weights, groups=groups, clusters=clusters)
                 first += len(batch)
 
     @contextmanager
@@ -95,10 +98,10 @@ class ParquetReader(Reader):
 
     def _check_memory(self, needed: int) -> None:
         """Refuse what a few bytes repeat too often: the footer has the number of values, and the length of names."""
-        if self._label is not None:
-            needed += sum(chunk.uncompressed for chunk in self._chunks(self._label))
-            if self._is_text(self._types[self._label]):
-                self._text = [self._label]
+        for name in dict.fromkeys([*([] if self._label is None else [self._label]), *self._ids]):
+            needed += sum(chunk.uncompressed for chunk in self._chunks(name))
+            if self._is_text(self._types[name]):
+                self._text.append(name)
         check_memory(needed, self._file.size, f"{self.path}: its content")
 
     def _chunks(self, name: str) -> list[ColumnChunk]:
@@ -153,15 +156,13 @@ class ParquetReader(Reader):
         if self._list is not None and not self._is_number(self._types[self._list].value_type):
             kind = self._types[self._list]
             raise InputError(f"{self.path}: column {self._list!r} is of type {kind}, not lists of numbers")
-        if self._label is not None:
-            t, kind = self._pa.types, self._types[self._label]
+        expected = {} if self._label is None else {self._label: "labels, which are column numbers or names"}
+        for name, what in {**dict.fromkeys(self._ids, "ids, text or whole numbers"), **expected}.items():
+            t, kind = self._pa.types, self._types[name]
             kind = kind.value_type if t.is_dictionary(kind) else kind
             is_name = t.is_boolean(kind) or self._is_text(kind)
             if not (is_name or self._is_number(kind)):
-                raise InputError(
-                    f"{self.path}: column {self._label!r} is of type {kind}; expected labels, which "
-                    "are column numbers or names"
-                )
+                raise InputError(f"{self.path}: column {name!r} is of type {kind}; expected {what}")
 
     def _is_number(self, kind: Any) -> bool:
         return bool(self._pa.types.is_integer(kind) or self._pa.types.is_floating(kind))

@@ -18,6 +18,7 @@ __all__ = [
     "Block",
     "Reader",
     "listed",
+    "objects",
     "parsing",
     "read_lines",
     "reject_arrays",
@@ -37,6 +38,8 @@ class Block(NamedTuple):
     labels: NDArray[Any] | None
     weights: NDArray[Any] | None
     counts: NDArray[np.bool_] | None = None  # which rows count; None: all
+    groups: NDArray[Any] | None = None  # ids, not yet checked; of images one for each, or for each pixel
+    clusters: NDArray[Any] | None = None
 
 
 class Reader(ABC):
@@ -64,6 +67,13 @@ class Reader(ABC):
 def rows_per_block(row_bytes: int) -> int:
     """How many rows of this size make one block; at least one."""
     return max(1, BLOCK_BYTES // max(1, row_bytes))
+
+
+def objects(entries: list[Any]) -> NDArray[Any]:
+    """Return entries of any kind as an array of objects, one for each."""
+    found = np.empty(len(entries), dtype=object)
+    found[:] = entries
+    return found
 
 
 def read_lines(path: PathOrURL) -> list[str]:

@@ -16,6 +16,7 @@ from attemper._paths import InputFile, PathOrURL, expand_paths
 from attemper._typing import Labels
 from attemper.data.arrays import RowName, RowView
 from attemper.data.columns import RowNumbers, column_order
+from attemper.data.ids import join_ids
 from attemper.data.labels import as_names
 from attemper.data.named_labels import by_positive, names_or_numbers, reject_numbers
 from attemper.data.numerals import is_number
@@ -33,6 +34,7 @@ from attemper.errors import (
 )
 from attemper.io.classes import check_alike, check_numbers, check_own_names, classes_of_headers, n_taken
 from attemper.io.csv import CsvReader
+from attemper.io.id_files import IdFiles
 from attemper.io.jsonl import JsonlReader
 from attemper.io.npy import read_npy
 from attemper.io.npz import read_npz
@@ -68,6 +70,7 @@ class Taken(NamedTuple):
     classes: Any  # names to look the labels up in; None: they are column numbers
     weights: NDArray[Any] | None
     name: RowName
+    ids: dict[str, NDArray[Any] | None]  # groups and clusters
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,7 @@ class ScoreFiles:
         """
         warned: set[type[AttemperWarning]] = set()
         named: tuple[Any, ...] | None = None
+        apart = IdFiles.of(self.spec)
         for reader in self.readers:
             first_row, numbers = 0, None
             if reader.columns is not None and not (self.named or reader.named):
@@ -139,6 +143,7 @@ class ScoreFiles:
             for block in reader.blocks():
                 if numbers is not None:
                     numbers.check(block.values)
+                block = apart.added(block, reader)
                 with collected_warnings() as found:
                     piece = self._scores(reader, block, first_row)
                 for warning in found:
@@ -156,6 +161,7 @@ class ScoreFiles:
                     yield piece
             if not first_row and not self.spec.skip_empty:
                 raise _empty(reader.path)
+        apart.check_end()
 
     def watched(self, progress: Callable[[int, int | None], object] | None) -> Iterator[Scores]:
         """Read the pieces; ``progress`` is called with the number of rows read so far and of all, or None."""
@@ -181,6 +187,8 @@ class ScoreFiles:
             first,
             values=np.concatenate([_matrix(piece) for piece in pieces]),
             image=_images_of(pieces),
+            groups=_ids_of([piece.groups for piece in pieces]),
+            cluster_ids=_ids_of([piece.cluster_ids for piece in pieces]),
             weights=_joined(pieces),
             bound=max(piece.bound for piece in pieces),
             masked=any(piece.masked for piece in pieces),
@@ -241,6 +249,7 @@ class ScoreFiles:
                 sample_weight=None if weightless else taken.weights,
                 classes=taken.classes,
                 name=taken.name,
+                **taken.ids,
             )
         except InputError as error:
             raise InputError(f"{reader.path}: {error}{self.why}") from None
@@ -269,6 +278,7 @@ class ScoreFiles:
                 one_column=self.one_column,
             )
         values, weights, rows = block.values, block.weights, self._rows(block, labels)
+        ids = {"groups": block.groups, "clusters": block.clusters}
         if spec.pos_label is not None and labels is not None and labels.ndim == 1 and classes is None:
             labels, classes = by_positive(labels, spec.pos_label)
         if rows is not None:
@@ -276,6 +286,7 @@ class ScoreFiles:
                 return None
             values = values[rows]
             labels, weights = (None if a is None else a[rows] for a in (labels, weights))
+            ids = {what: None if a is None else a[rows] for what, a in ids.items()}
         if labels is not None and classes is not None:
             reject_numbers(labels, name, classes, spec.labels_are)
         if self.order is not None and reader.columns is not None:
@@ -284,7 +295,7 @@ class ScoreFiles:
             if reader.columns is None:  # a table has taken them
                 values = values[:, [int(column) for column in spec.columns]]
             labels = self._among_options(labels, name) if len(spec.columns) > 1 else labels
-        return Taken(values, labels, classes, weights, name)
+        return Taken(values, labels, classes, weights, name, ids)
 
     def _images(self, reader: Reader, block: Block, first_image: int) -> Scores | None:
         """Validate the pixels of some images that count; None where none does."""
@@ -308,6 +319,8 @@ class ScoreFiles:
                 block.values,
                 labels,
                 sample_weight=None if weightless else block.weights,
+                groups=block.groups,
+                clusters=block.clusters,
                 classes=classes,
                 axis=reader.axis,
                 ignore_index=None if labels is None else spec.ignore_index,
@@ -436,14 +449,20 @@ def _matrix(piece: Scores) -> NDArray[Any]:
 
 def _images_of(pieces: Sequence[Scores]) -> Labels | None:
     """Return the number of each row's image, or sample with a soft label, among all; None where rows are samples."""
-    if all(piece.clusters is None for piece in pieces):
+    if all(piece.images is None for piece in pieces):
         return None
     found, count = [], 0
     for piece in pieces:
-        image = np.arange(len(piece)) if piece.clusters is None else piece.clusters
+        image = np.arange(len(piece)) if piece.images is None else piece.images
         found.append(image + count)
         count += int(image.max()) + 1
     return np.concatenate(found)
+
+
+def _ids_of(parts: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """Ids of all pieces, which all have them or none."""
+    found = [part for part in parts if part is not None]
+    return join_ids(found) if found else None
 
 
 def _joined(pieces: list[Scores]) -> NDArray[Any] | None:

@@ -12,10 +12,11 @@ from attemper.data.scores import Scores
 from attemper.errors import InputError, InputTypeError, option, setting
 from attemper.tokens import check_options
 
-__all__ = ["InputSpec"]
+__all__ = ["InputSpec", "is_id_file"]
 
 Kind = Literal["logits", "probs"]
 RENAMED = {"probs": "input='probs'", "floor": "zeros_as"}  # since version 0.2.0
+ID_FILES = (".txt", ".npy")
 LabelsAre = Literal["names", "numbers", "options", "tokens"]
 
 
@@ -29,6 +30,10 @@ class InputSpec:
         Names of arrays (default ``logits``, or ``probs`` for probabilities, and ``labels``) or columns (default
         ``label``). In a table with one column per class ``logits_key`` is how the names of those columns begin; the
         default is all columns that are nothing else, in the file's order. Weights are read only if named.
+    groups_key, clusters_key
+        Names of the array or column with the group (a site) and the case (a patient) of each row: text or whole
+        numbers. A name that ends in .txt or .npy is a file with one for each row of all input files: a text file with
+        one a line, or an array. Of images there is one for each image, or one for each pixel.
     labels_column
         Another name of ``labels_key``.
     labels
@@ -70,6 +75,8 @@ class InputSpec:
     labels: tuple[str, ...] | None = None
     labels_key: str | None = None
     weights_key: str | None = None
+    groups_key: str | None = None
+    clusters_key: str | None = None
     input: Kind = "logits"
     zeros_as: float | None = None
     classes: tuple[Any, ...] | None = None
@@ -164,7 +171,15 @@ class InputSpec:
     def column_query(self) -> ColumnQuery:
         """Which columns of a table are asked for."""
         label = (self.labels_key or LABEL) if self.reads_labels else None
-        return ColumnQuery(label, self.weights_key, self.logits_key, self.columns, self.class_names)
+        return ColumnQuery(
+            label=label,
+            weight=self.weights_key,
+            group=None if is_id_file(self.groups_key) else self.groups_key,
+            cluster=None if is_id_file(self.clusters_key) else self.clusters_key,
+            prefix=self.logits_key,
+            columns=self.columns,
+            classes=self.class_names,
+        )
 
     def checked_columns(self, n_classes: int | None = None) -> Any:
         """Return the columns as an array, checked against the number of those that there are."""
@@ -241,6 +256,15 @@ class InputSpec:
     def from_dict(cls, content: dict[str, Any]) -> InputSpec:
         """Read back what `to_dict` returned."""
         return cls().updated(**content)
+
+
+def is_id_file(key: str | None) -> bool:
+    """Whether ids lie in a file of their own, by its extension; otherwise this is the name of an array or a column.
+
+    >>> is_id_file("patients.txt"), is_id_file("patient_id")
+    (True, False)
+    """
+    return key is not None and key.lower().endswith(ID_FILES)
 
 
 def _plain(value: Any) -> Any:

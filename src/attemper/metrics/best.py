@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from attemper._checks import fraction, number, whole
 from attemper._table import Columns, Table
 from attemper._typing import Floats
-from attemper.data.labels import as_clusters, as_weights
+from attemper.data.ids import as_ids
+from attemper.data.labels import as_weights
 from attemper.errors import InputError, InputTypeError
 from attemper.metrics.intervals import Estimate, effective
 
@@ -121,7 +122,7 @@ def compare_with_best(
     columns = _checked(losses)
     n = len(next(iter(columns.values())))
     w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n)
-    cases = None if clusters is None else as_clusters(clusters, n)[w > 0]
+    cases = None if clusters is None else as_ids(clusters, n)[w > 0]
     columns = {name: values[w > 0] for name, values in columns.items()}  # zero times an infinite loss would be NaN
     w = w[w > 0] / w.max()
     if len(columns) == 1:

@@ -14,10 +14,11 @@ from scipy.special import log_softmax
 
 from attemper._checks import one_of
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import RowName, SelectedRows, is_foreign, numbered, one_line, row_slices, to_numpy
+from attemper.data.arrays import RowName, is_foreign, numbered, one_line, row_slices, to_numpy
+from attemper.data.ids import ids_of_rows
 from attemper.data.label_matrix import check_classes
-from attemper.data.labels import as_clusters, as_labels, as_weights
-from attemper.data.layout import Laid, as_rows
+from attemper.data.labels import as_labels, as_weights
+from attemper.data.layout import as_rows
 from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
@@ -44,6 +45,7 @@ class Reading(TypedDict, total=False):
     axis: int | None
     ignore_index: int | None
     clusters: Any
+    groups: Any
 
 
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
@@ -64,6 +66,7 @@ class Predictions:
     log_likelihood: Floats  # log-probability of each label
     log_confidence: Floats | None = None  # of the most probable class, where log-probabilities are known
     clusters: Labels | None = None  # number of the case that each sample is of; None: each is one
+    groups: NDArray[Any] | None = None  # id of the group that each sample is of
 
     @classmethod
     def of(
@@ -78,6 +81,7 @@ class Predictions:
         axis: int | None = None,
         ignore_index: int | None = None,
         clusters: Any = None,
+        groups: Any = None,
     ) -> Predictions:
         """Check predictions against their labels. All metrics have these options.
 
@@ -86,15 +90,15 @@ class Predictions:
         """
         one_of("input", input, WHAT)
         given = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
-        image = None if given is None else given.clusters
-        if given is not None and given.repeated is not None:
-            if sample_weight is not None:
-                raise InputError(
-                    "sample_weight: these Scores have soft labels, whose shares are weights already. Use "
-                    "Scores.from_logits(logits, labels, sample_weight=…), or Scores.from_probs."
-                )
-            if clusters is not None and len(clusters) == given.repeated:
-                clusters = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)[image]
+        image = None if given is None else given.images
+        if given is not None:
+            clusters = given.cluster_ids if clusters is None else clusters
+            groups = given.groups if groups is None else groups
+        if given is not None and given.repeated is not None and sample_weight is not None:
+            raise InputError(
+                "sample_weight: these Scores have soft labels, whose shares are weights already. Use "
+                "Scores.from_logits(logits, labels, sample_weight=…), or Scores.from_probs."
+            )
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
             pos_label = None if isinstance(labels, Scores) else pos_label  # its labels are column numbers
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
@@ -107,7 +111,11 @@ class Predictions:
         n_samples = laid.values.shape[0]
         names = laid.names(classes, pos_label)
         laid, sample, is_matrix = spread_labels(laid)
-        case = _cases(clusters, laid, sample if image is None else image, None if sample is None else n_samples)
+        sample_of = image if sample is None else sample
+        ids = ids_of_rows(clusters, "clusters", laid, sample_of)
+        ids = (sample if image is None else image) if ids is None else ids
+        case = None if ids is None else np.unique(ids, return_inverse=True)[1]
+        groups = ids_of_rows(groups, "groups", laid, sample_of)
         values, labels, sample_weight, name = to_numpy(laid.values), laid.labels, laid.weights, laid.name
         if values.dtype.kind != "f":
             values = values.astype(np.float64)
@@ -132,7 +140,7 @@ class Predictions:
         if not logs:
             with np.errstate(divide="ignore"):
                 of_label = np.log(of_label)
-        result = cls(p, y, w, np.minimum(of_label, 0.0), clusters=case)
+        result = cls(p, y, w, np.minimum(of_label, 0.0), clusters=case, groups=groups)
         if few_classes:
             right = own == top
             right[tied] = p[tied].argmax(axis=1) == y[tied]
@@ -256,30 +264,6 @@ class Predictions:
     def of_class(self, k: int) -> tuple[Floats, Floats]:
         """Probability of class k, and 1 where it is the label."""
         return np.minimum(self.probs[:, k].astype(np.float64), 1.0), (self.labels == k).astype(np.float64)
-
-
-def _cases(clusters: Any, laid: Laid, image: Labels | None, n_samples: int | None) -> Labels | None:
-    """Give each row the number of its case: by default pixels are of their image, parts of soft labels of a sample."""
-    n, ids = laid.values.shape[0], image
-    if clusters is not None:
-        given = np.asarray(to_numpy(clusters) if is_foreign(clusters) else clusters)
-        if n_samples is not None and given.shape == (n_samples,) and image is not None:
-            given = given[image]
-        ids = as_clusters(_spread(given, laid, image), n)
-    return None if ids is None else np.unique(ids, return_inverse=True)[1]
-
-
-def _spread(given: NDArray[Any], laid: Laid, image: Labels | None) -> NDArray[Any]:
-    """Clusters of all positions as those of the rows; one for each image is that of its pixels."""
-    values = laid.values
-    if isinstance(values, SelectedRows):
-        return given[values.index] if given.shape == values.base.shape[:1] else given
-    if not isinstance(values, PixelRows):
-        return given
-    positions, images = to_numpy(values.chosen.positions(values.rows)), values.base.shape[0]
-    if given.shape == (images,) and values.axis > 0 and image is not None:
-        return np.asarray(given[image])
-    return given.reshape(-1)[positions] if given.shape == values.positions else given
 
 
 def _entries(values: NDArray[Any], column: NDArray[Any]) -> Floats:
