@@ -125,7 +125,9 @@ class Calibrator(ShownEstimator):
             cls.title = vars(cls).get("title") or cls.method
             METHODS.register(cls)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, clusters: Any = None
+    ) -> Self:
         """Fit on validation data.
 
         Parameters
@@ -138,8 +140,13 @@ class Calibrator(ShownEstimator):
             ``pos_label``.
         sample_weight : array of shape (n_samples,), optional
             How often each row counts: weight 2 is the row twice.
+        groups : array of shape (n_samples,), optional
+            The group that each row is of, such as a site: text or whole numbers.
+        clusters : array of shape (n_samples,), optional
+            The case that each row is of, such as a patient. Rows of one case are not independent, so that intervals
+            become wider. A `Scores` brings its own groups and clusters.
         """
-        scores = self._scores(X, y, sample_weight)
+        scores = self._scores(X, y, sample_weight, groups=groups, clusters=clusters)
         self._reset_fitted_state(scores.n_classes, X, scores.classes)
         self._warn_of_order()
         with one_blas_thread():
@@ -151,7 +158,8 @@ class Calibrator(ShownEstimator):
                     f"{scores.bound:.3g} in magnitude ({error}). For classes that are masked out use -inf, such as "
                     "logits[logits < -1e4] = -np.inf."
                 ) from None
-            self._allow_for_images(scores)
+            self._allow_for_clusters(scores)
+            self._fit_groups(scores)
         if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
             message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
             self.fit_report_ = replace(self.fit_report_, message=message)
@@ -360,8 +368,11 @@ class Calibrator(ShownEstimator):
         error = "objective_gap" if cls.sketch_tables is None else "log_t_error"
         return Fields(content.content | {error: content.content["error"]}, content.where)
 
-    def _allow_for_images(self, scores: LabelledScores) -> None:
-        """Widen intervals where rows are pixels, which are not independent within an image."""
+    def _allow_for_clusters(self, scores: LabelledScores) -> None:
+        """Widen intervals where rows are not independent: those of one case, or pixels of one image."""
+
+    def _fit_groups(self, scores: LabelledScores) -> None:
+        """Fit the maps of the groups, where the scores have groups; the common map is fitted."""
 
     def _solve_scores(self, scores: LabelledScores) -> None:
         raise NotImplementedError
@@ -382,13 +393,28 @@ class Calibrator(ShownEstimator):
 
     # What they share.
 
-    def _scores(self, X: Any, y: Any, sample_weight: Any, classes: Sequence[Any] | None = None) -> LabelledScores:
+    def _scores(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        classes: Sequence[Any] | None = None,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+    ) -> LabelledScores:
         one_of("input", self.input, ("logits", "probs"))
         if isinstance(X, Scores):
             if not isinstance(X, LabelledScores):
                 raise InputError("labels: these Scores hold none; a fit needs them")
             if y is not None or sample_weight is not None:
                 raise InputError("a Scores brings its own labels and weights; give no others as well")
+            if groups is not None or clusters is not None:
+                name = "groups" if groups is not None else "clusters"
+                raise InputError(
+                    f"{name}: a Scores brings its own. Use Scores.from_logits(logits, labels, {name}=…), or "
+                    "Scores.from_probs."
+                )
             if X.input != self.input:
                 raise InputError(f"these Scores hold {X.input}, but input={self.input!r}")
             if X.zeros_as != self.zeros_as:  # predictions would take zeros for something else
@@ -408,8 +434,9 @@ class Calibrator(ShownEstimator):
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        more = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
-        return labelled(self._make_scores(X, y, sample_weight=sample_weight, ignore_index=self.ignore_index, **more))
+        more: dict[str, Any] = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
+        more |= {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
+        return labelled(self._make_scores(X, y, ignore_index=self.ignore_index, **more))
 
     def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
         if self.input == "probs":

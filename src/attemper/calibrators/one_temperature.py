@@ -55,25 +55,28 @@ class TemperatureCalibrator(Calibrator):
         factor = float(np.exp(1.959964 * min(log_t_std, MAX_LOG_T_STD)))
         self.temperature_interval_ = (self.temperature_ / factor, self.temperature_ * factor)
 
-    def _allow_for_images(self, scores: LabelledScores) -> None:
-        """Make the interval of T that of images drawn afresh, not of pixels.
+    def _allow_for_clusters(self, scores: LabelledScores) -> None:
+        """Make the interval of T that of cases drawn afresh (patients, images), not of rows.
 
-        The slope of the NLL in log T is a sum over images, whose variance theirs show; over its curvature that is the
-        standard error of log T (the sandwich of Huber 1967, by cluster). The interval is as much wider as that is
-        larger than what independent pixels would leave.
+        The slope of the NLL in log T is a sum over cases, whose variance theirs show; over its curvature that is the
+        standard error of log T (the sandwich of Huber 1967, by cluster: Liang & Zeger 1986). The interval is as much
+        wider as that is larger than what independent rows would leave.
         """
-        if self.temperature_interval_ is None or self.fit_report_.edge is not None or scores.repeated is not None:
+        if self.temperature_interval_ is None or self.fit_report_.edge is not None:
+            return
+        if scores.repeated is not None and scores.cluster_ids is None:
             return  # rows of a soft label are one sample, and their weights add up to one
         beta = 1 / self.temperature_
-        slopes = scores.slopes_by_image(beta)
+        slopes = scores.slopes_by_cluster(beta)
         if slopes is None:
             return
+        rows, cases = ("pixels", "image") if scores.cluster_ids is None else ("samples", "cluster")
         n = len(slopes)
         if n < 2:
             self.temperature_interval_ = None
-            self._note(f"no interval of T: the {len(scores)} pixels are of one image, and are not independent")
+            self._note(f"no interval of T: the {len(scores)} {rows} are of one {cases}, and are not independent")
             return
-        information = float(scores.backend.nll(beta)[2])  # Σ Var_S[h], the variance of the slope of independent pixels
+        information = float(scores.backend.nll(beta)[2])  # Σ Var_S[h], the variance of the slope of independent rows
         slopes = slopes - slopes.mean()
         design = float(n / (n - 1) * (slopes @ slopes)) / max(information, 1e-300)
         wider = max(1.0, math.sqrt(design)) * float(stdtrit(n - 1, 0.975)) / 1.959964
@@ -82,7 +85,7 @@ class TemperatureCalibrator(Calibrator):
             self.temperature_ * (low / self.temperature_) ** wider,
             self.temperature_ * (high / self.temperature_) ** wider,
         )
-        self._note(f"the interval of T is {wider:.3g} times as wide as that of independent pixels ({n} images)")
+        self._note(f"the interval of T is {wider:.3g} times as wide as that of independent {rows} ({n} {cases}s)")
 
     def note_independent_pixels(self) -> None:
         """Report that the interval of T is too narrow: a sketch, which it was fitted from, does not know the images."""

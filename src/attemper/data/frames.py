@@ -91,11 +91,11 @@ def arrays_of(
     weights = sample_weight
     if query.weight is not None:
         [weights] = _numbers({query.weight: _array(table.get(query.weight))}, query)
-    ids = [
+    groups, clusters = (
         given if column is None else _array(table.get(column))
         for given, column in ((groups, query.group), (clusters, query.cluster))
-    ]
-    found = TableArrays(values, labels, weights, *ids, names, query.classes)
+    )
+    found = TableArrays(values, labels, weights, groups, clusters, names, query.classes)
     return found if query.label is None else _with_labels(found, table, query.label, labels_are, pos_label)
 
 

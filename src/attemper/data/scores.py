@@ -45,6 +45,7 @@ from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_si
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
+from attemper.kernels.nll import row_terms
 
 if TYPE_CHECKING:
     from attemper.torch.pixels import DevicePixels
@@ -424,6 +425,16 @@ class LabelledScores(Scores):
         """Bring some rows to NumPy."""
         h = self.rows(part)
         return Chunk(h.astype(dtype or h.dtype, copy=False), entries_in_numpy(self.y[part]), _part(self.weights, part))
+
+    def slopes_by_cluster(self, beta: float) -> Floats | None:
+        """Slope of the NLL in β, summed over the rows of each case; None where rows are samples of their own."""
+        if self.cluster_ids is None:
+            return self.slopes_by_image(beta)
+        _, case = np.unique(self.cluster_ids, return_inverse=True)
+        slopes = np.empty(len(self))
+        for part, h in self.chunks():
+            slopes[part] = row_terms(h, entries_in_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
+        return np.bincount(case, slopes if self.weights is None else slopes * self.weights).astype(np.float64)
 
     def slopes_by_image(self, beta: float) -> Floats | None:
         """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""

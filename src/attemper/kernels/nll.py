@@ -19,7 +19,7 @@ from attemper._typing import Floats
 from attemper.kernels.minimum import Minimum
 from attemper.kernels.softmax import BOTTOM, row_max
 
-__all__ = ["BestBeta", "limits", "minimise", "sums"]
+__all__ = ["BestBeta", "limits", "minimise", "row_terms", "sums"]
 
 
 # exp(β h) and its products with h² stay well inside the format below these |β h|.
@@ -35,7 +35,15 @@ def sums(
     bound: float = np.inf,
     masked: bool = False,
 ) -> Floats:
-    """NLL, its slope and its curvature in β, summed over the rows.
+    """NLL, its slope and its curvature in β, summed over the rows; parameters as in `row_terms`."""
+    terms = row_terms(h, y, beta, bound=bound, masked=masked)
+    return np.array([t.sum() if w is None else w @ t for t in terms])
+
+
+def row_terms(
+    h: NDArray[Any], y: NDArray[np.int64], beta: float, *, bound: float = np.inf, masked: bool = False
+) -> tuple[Floats, Floats, Floats]:
+    """NLL, its slope and its curvature in β, of each row.
 
     Parameters
     ----------
@@ -62,8 +70,7 @@ def sums(
     m1 = dot(e, h).astype(np.float64, copy=False) / z
     np.multiply(e, h, out=e)
     m2 = dot(e, h).astype(np.float64, copy=False) / z
-    terms = [np.log(z.astype(np.float64, copy=False)) - beta * hy, m1 - hy, m2 - m1 * m1]
-    return np.array([t.sum() if w is None else w @ t for t in terms])
+    return np.log(z.astype(np.float64, copy=False)) - beta * hy, m1 - hy, m2 - m1 * m1
 
 
 def _dot_by_class(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
