@@ -1,9 +1,12 @@
 """Who is decided by the network, and who is referred: rules, how they are chosen, and how they fare."""
 
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
+from attemper.decisions.conformal import prediction_sets
 from attemper.decisions.labels import LabelDecisions, LabelPolicies, LabelThresholds, label_policies, label_thresholds
 from attemper.decisions.outcomes import ClassOutcome, Outcome, outcome_of
 from attemper.decisions.policy import Decisions, Guarantee, Policy, refer_or_decide
+from attemper.decisions.set_outcomes import SetOutcome, SetShare, set_outcome
+from attemper.decisions.sets import PredictionSets, SetPolicy
 
 __all__ = [
     "ClassOutcome",
@@ -14,11 +17,17 @@ __all__ = [
     "LabelThresholds",
     "Outcome",
     "Policy",
+    "PredictionSets",
+    "SetOutcome",
+    "SetPolicy",
+    "SetShare",
     "label_policies",
     "label_thresholds",
     "outcome_of",
     "policy_for_budget",
     "policy_for_cost",
     "policy_for_miss",
+    "prediction_sets",
     "refer_or_decide",
+    "set_outcome",
 ]

@@ -18,7 +18,7 @@ from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_costs, cost_of, per_class
 
-__all__ = ["policy_for_budget", "policy_for_cost", "policy_for_miss"]
+__all__ = ["check_whole", "policy_for_budget", "policy_for_cost", "policy_for_miss"]
 
 UNPROVEN = (
     "some confidences are tied: the guarantee is proven only if other samples, with ties too, fix the first test. Pass "
@@ -132,7 +132,7 @@ def policy_for_miss(
     if by_class == "true" and miss_rate_of != "all":
         raise InputError("per_class='true' is about all patients who have a class. Use miss_rate_of='all' with it.")
     if sample_weight is not None:
-        _check_whole(sample_weight)
+        check_whole(sample_weight)
     p = as_predictions(probs, labels, sample_weight, classes)
     bounds = _check_bounds(max_miss, p.n_classes, by_class is not None)
     bound = float(bounds[0]) if np.ndim(max_miss) == 0 else tuple(bounds.tolist())
@@ -305,7 +305,8 @@ def _check_bounds(max_miss: Any, n_classes: int, by_class: bool) -> Floats:
     return values
 
 
-def _check_whole(sample_weight: Any) -> None:
+def check_whole(sample_weight: Any) -> None:
+    """Refuse weights that are not counts."""
     w = as_weights(sample_weight, np.size(sample_weight))
     bad = np.flatnonzero(w != np.floor(w))
     if bad.size:

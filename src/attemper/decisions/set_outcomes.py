@@ -1,0 +1,134 @@
+"""How prediction sets fare on labelled samples: how often they hold the true class, and how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper._checks import fraction
+from attemper._json import to_fields
+from attemper._table import Columns, Table
+from attemper._typing import Floats, Labels
+from attemper.data.labels import as_clusters
+from attemper.decisions.certificates import proportion
+from attemper.decisions.policy import as_predictions
+from attemper.decisions.sets import SetPolicy
+from attemper.metrics import Estimate
+
+__all__ = ["SetOutcome", "SetShare", "set_outcome"]
+
+
+@dataclass(frozen=True)
+class SetShare:
+    """What the sets of some samples are like, by `set_outcome`; counts are sums of weights."""
+
+    name: str
+    n: float
+    coverage: Estimate | None  # share of the sets that hold the true class; None: there are no samples
+    mean_size: float | None
+    decided: float  # sets of one class
+    listed: float  # of at most max_size
+    referred: float
+
+
+@dataclass(frozen=True, repr=False)
+class SetOutcome(Table):
+    """What became of all samples, by true class, by group and by size of the set: `set_outcome` gives it."""
+
+    all: SetShare
+    by_class: tuple[SetShare, ...]
+    by_group: tuple[SetShare, ...]
+    by_size: tuple[SetShare, ...]  # the distribution of sizes; of sizes that occur
+    n_clusters: int | None = None  # None: samples are independent
+
+    def __repr__(self) -> str:
+        c, size = self.all.coverage, self.all.mean_size
+        shown = f"coverage={c.value:.4g} ({c.low:.4g} to {c.high:.4g})" if c else "coverage=None"
+        return f"SetOutcome(n={self.all.n:g}, {shown}, mean_size={size:.4g})"
+
+    def _table_columns(self) -> Columns:
+        parts = {"all": (self.all,), "true class": self.by_class, "group": self.by_group, "size": self.by_size}
+        rows = [(part, each) for part, shares in parts.items() for each in shares]
+        names = ("name", "n", "coverage", "mean_size", "decided", "listed", "referred")
+        return {"of": [part for part, _ in rows]} | {name: [getattr(r, name) for _, r in rows] for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain numbers and text; those of all samples come first."""
+        found = to_fields(self)
+        return {**found.pop("all"), **found}
+
+
+def set_outcome(
+    policy: SetPolicy,
+    probs: ArrayLike | Any,
+    labels: ArrayLike | Any,
+    *,
+    groups: Any = None,
+    clusters: Any = None,
+    sample_weight: ArrayLike | None = None,
+    confidence_level: float = 0.95,
+    seed: int | np.random.Generator = 0,
+) -> SetOutcome:
+    """Apply a policy to labelled samples that its thresholds were not taken from.
+
+    Shares come with Clopper–Pearson intervals (weights count as repeats: their unit matters). With ``clusters`` the
+    number of samples is divided by the design effect, which is at least 1 (E. Korn and B. Graubard, Confidence
+    intervals for proportions with small expected number of positive counts estimated from survey data, 1998).
+
+    Examples
+    --------
+    >>> policy = SetPolicy("lac", 0.9, (0.75,), (99,), n_classes=3, n_samples=99)
+    >>> found = set_outcome(policy, [[0.9, 0.06, 0.04], [0.5, 0.3, 0.2], [0.6, 0.2, 0.2]], [0, 1, 2])
+    >>> found.all.n, round(found.all.coverage.value, 3), found.all.mean_size
+    (3.0, 0.667, 1.3333333333333333)
+    >>> [(row.name, row.n) for row in found.by_size]
+    [('1', 2.0), ('2', 1.0)]
+    """
+    fraction("confidence_level", confidence_level)
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    kept = slice(None) if weights is None else weights > 0
+    p = as_predictions(probs, labels, sample_weight, policy.classes)
+    n = len(p) if weights is None else len(weights)
+    ids = None if groups is None else as_clusters(groups, n, "groups")[kept]
+    cluster = None if clusters is None else np.unique(as_clusters(clusters, n)[kept], return_inverse=True)[1]
+    sets = policy.sets(p.probs, groups=ids, seed=seed)
+    covered, sizes = sets.mask[np.arange(len(p)), p.labels], sets.sizes
+
+    def share(name: str, rows: NDArray[np.bool_]) -> SetShare:
+        w = p.weights[rows]
+        if not len(w):
+            return SetShare(name, 0.0, None, None, 0.0, 0.0, 0.0)
+        own = None if cluster is None else cluster[rows]
+        held = clustered_proportion(covered[rows], w, own, confidence_level)
+        acts = (float(w[sets.action[rows] == action].sum()) for action in ("decide", "list", "refer"))
+        return SetShare(name, float(w.sum()), held, float(w @ sizes[rows] / w.sum()), *acts)
+
+    return SetOutcome(
+        share("all", np.ones(len(p), dtype=bool)),
+        tuple(share(policy.name(k), p.labels == k) for k in range(p.n_classes)),
+        () if ids is None else tuple(share(str(g), ids == g) for g in np.unique(ids)),
+        tuple(share(str(size), sizes == size) for size in np.unique(sizes)),
+        None if cluster is None else int(cluster.max()) + 1,
+    )
+
+
+def clustered_proportion(right: NDArray[np.bool_], weights: Floats, cluster: Labels | None, level: float) -> Estimate:
+    """Return a share with its Clopper–Pearson interval, of as many samples as those of clusters are worth.
+
+    >>> share = clustered_proportion(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
+    >>> [round(value, 4) for value in share]  # as of 19 samples
+    [0.95, 0.7435, 0.9989]
+    """
+    n = float(weights.sum())
+    p = float(weights @ right) / n
+    if cluster is not None:
+        total = np.bincount(cluster, weights * (right - p))
+        m = int(np.count_nonzero(np.bincount(cluster)))
+        variance = float(total @ total) / n**2 * m / max(m - 1, 1)
+        # Where all are right or all wrong nothing shows how far the samples of a cluster agree: then they may be one.
+        n = float(m) if variance == 0 else min(n, p * (1 - p) / variance)
+    found = proportion(p * n, n, level)
+    return Estimate(p, *found[1:])

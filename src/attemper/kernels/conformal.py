@@ -1,0 +1,113 @@
+"""Scores of split-conformal prediction sets: how far each class is from being predicted.
+
+A class is in the set where its score is at most a threshold, which is an order statistic of the scores of the true
+classes of other samples. Every score here is a function of the probabilities alone, so it does not depend on the order
+of the columns, with ties too.
+
+M. Sadinle, J. Lei and L. Wasserman, Least ambiguous set-valued classifiers, JASA 2019 (LAC). Y. Romano, M. Sesia and
+E. Candès, Classification with valid and adaptive coverage, NeurIPS 2020 (APS). A. Angelopoulos, S. Bates, M. Jordan and
+J. Malik, Uncertainty sets for image classifiers using conformal prediction, ICLR 2021 (RAPS).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._typing import Floats, Labels
+
+__all__ = ["PENALTIES", "best_penalty", "mass_before", "one_per_cluster", "order_for", "score_classes", "threshold_at"]
+
+PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)  # λ that RAPS chooses from, as in the paper (appendix E)
+ROUNDING = 1e-9  # 0.7 · 10 may be a little more than 7
+
+
+def mass_before(probs: Floats) -> tuple[Floats, Floats]:
+    """Return of each class the probability of the classes that are more probable, and how many there are.
+
+    >>> before, rank = mass_before(np.array([[0.2, 0.5, 0.2, 0.1]]))
+    >>> before.round(3).tolist(), rank.tolist()
+    ([[0.5, 0.0, 0.5, 0.9]], [[1.0, 0.0, 1.0, 3.0]])
+    """
+    order = np.argsort(-probs, axis=1, kind="stable")
+    v = np.take_along_axis(probs, order, axis=1)
+    reached = np.cumsum(v, axis=1)
+    place = np.arange(v.shape[1])
+    starts = np.ones(v.shape, dtype=bool)
+    starts[:, 1:] = v[:, 1:] != v[:, :-1]
+    first = np.maximum.accumulate(np.where(starts, place, 0), axis=1)  # of the classes that are tied
+    until = np.concatenate([np.zeros((len(v), 1)), reached[:, :-1]], axis=1)
+    before, rank = np.empty(v.shape), np.empty(v.shape)
+    np.put_along_axis(before, order, np.take_along_axis(until, first, axis=1), axis=1)
+    np.put_along_axis(rank, order, first.astype(np.float64), axis=1)
+    return before, rank
+
+
+def score_classes(
+    score: str, probs: Floats, share: Floats | float = 1.0, penalty: float = 0.0, k_reg: int = 0
+) -> Floats:
+    """Return the score of each class, N×K.
+
+    LAC: 1 − p. APS: the mass of the more probable classes and ``share`` of the own probability, which is 1, or drawn
+    between 0 and 1 for each sample. RAPS adds λ for every place after ``k_reg``.
+
+    >>> p = np.array([[0.2, 0.5, 0.3]])
+    >>> score_classes("lac", p).tolist(), score_classes("aps", p).tolist()
+    ([[0.8, 0.5, 0.7]], [[1.0, 0.5, 0.8]])
+    >>> score_classes("raps", p, penalty=0.1, k_reg=1).round(3).tolist()
+    [[1.2, 0.5, 0.9]]
+    """
+    if score == "lac":
+        return 1.0 - probs
+    before, rank = mass_before(probs)
+    own = share if isinstance(share, float) else np.asarray(share)[:, None]
+    found = before + own * probs
+    return found + penalty * np.maximum(rank + (1 - k_reg), 0.0) if score == "raps" else found
+
+
+def order_for(n: int, coverage: float) -> int:
+    """Return which of n ordered scores is the threshold: ⌈(n + 1)(1 − α)⌉; above n where n are too few.
+
+    >>> [order_for(n, 0.95) for n in (18, 19, 20, 100)]
+    [19, 19, 20, 96]
+    """
+    return max(1, math.ceil((n + 1) * coverage - ROUNDING))
+
+
+def threshold_at(scores: Floats, k: int) -> float:
+    """Return the k-th smallest score; infinite where there are fewer."""
+    return math.inf if k > len(scores) else float(np.partition(scores, k - 1)[k - 1])
+
+
+def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Draw one row of each cluster, in proportion to how often it occurred; in the order of the clusters.
+
+    >>> one_per_cluster(np.array([1, 0, 1, 1]), np.array([1.0, 1.0, 0.0, 0.0]), np.random.default_rng(0)).tolist()
+    [1, 0]
+    """
+    with np.errstate(divide="ignore"):
+        arrival = rng.exponential(size=len(cluster)) / counts  # the first of several Poisson processes
+    order = np.lexsort((arrival, cluster))
+    own = cluster[order]
+    return order[np.concatenate([[True], own[1:] != own[:-1]])] if len(own) else order
+
+
+def best_penalty(probs: Floats, labels: Labels, counts: Floats, coverage: float) -> tuple[float, int]:
+    """Return λ and k_reg of RAPS: k_reg is the place that the true class reaches, λ makes the sets smallest.
+
+    Algorithm 4 of the paper and its grid of λ; of equally good ones the smallest. Use samples that the threshold is not
+    taken from.
+    """
+    before, rank = mass_before(probs)
+    rows, repeats = np.arange(len(labels)), counts.astype(np.int64)
+    k = min(order_for(int(counts.sum()), coverage), int(counts.sum()))
+    k_reg = int(threshold_at(np.repeat(rank[rows, labels], repeats), k)) + 1
+    plain, over, top = before + probs, np.maximum(rank + (1 - k_reg), 0.0), rank == 0
+    found = []
+    for penalty in PENALTIES:
+        scores = plain + penalty * over
+        threshold = threshold_at(np.repeat(scores[rows, labels], repeats), k)
+        found.append(float(counts @ ((scores <= threshold) | top).sum(axis=1)))
+    return PENALTIES[int(np.argmin(found))], k_reg
