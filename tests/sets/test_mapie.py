@@ -1,6 +1,6 @@
 """MAPIE 1.6 on the same samples: the same thresholds and the same sets.
 
-MAPIE calibrates APS and RAPS with random shares of the own probability, whatever the sets are; `NoShare` draws zeros.
+MAPIE calibrates APS and RAPS with random shares of the own probability, whatever the sets are; `Constant` draws none.
 """
 
 import numpy as np
@@ -36,11 +36,19 @@ class Given(ClassifierMixin, BaseEstimator):
         return np.asarray(x).argmax(axis=1)
 
 
-class NoShare(np.random.RandomState):
-    """Random numbers that are zeros."""
+class Constant(np.random.RandomState):
+    """Random numbers that are all the same; 1 takes the whole own probability off the score."""
+
+    share = 1.0
 
     def uniform(self, *args, size=None, **kwargs):
-        return np.zeros(size)
+        return np.full(size, self.share)
+
+
+class Zero(Constant):
+    """Nothing is taken off."""
+
+    share = 0.0
 
 
 def samples(n_classes, seed=0):
@@ -79,7 +87,7 @@ def test_lac(n_classes, coverage):
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_aps(n_classes, coverage):
     p, y, new = samples(n_classes)
-    mask, threshold = mapie_sets(APSConformityScore(), p, y, new, coverage, False, NoShare())
+    mask, threshold = mapie_sets(APSConformityScore(), p, y, new, coverage, True, Constant())
     policy = prediction_sets(p, y, coverage, score="aps")
     assert policy.thresholds[0] == pytest.approx(threshold, abs=1e-14)
     np.testing.assert_array_equal(policy.sets(new).mask, mask)
@@ -88,14 +96,19 @@ def test_aps(n_classes, coverage):
 @pytest.mark.parametrize("n_classes", [6, 40])
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_raps(n_classes, coverage):
+    """Where the last class is left out, MAPIE's sets are those of scores with the whole own probability."""
     p, y, new = samples(n_classes)
-    score = RAPSConformityScore()
-    mask, threshold = mapie_sets(score, p, y, new, coverage, False, NoShare(1))
-    rows = rows_of_threshold(score, p, y, NoShare(1))
-    given = {"penalty": float(score.lambda_star), "k_reg": int(score.k_star.item())}
+    for random_state, share in ((Zero(1), 1.0), (Constant(1), 0.0)):
+        score = RAPSConformityScore()
+        mask, threshold = mapie_sets(score, p, y, new, coverage, False, random_state)
+        rows = rows_of_threshold(score, p, y, type(random_state)(1))
+        given = {"penalty": float(score.lambda_star), "k_reg": int(score.k_star.item())}
+        own = score_classes("raps", p[rows], share, **given)[np.arange(len(rows)), y[rows]]
+        assert threshold_at(own, order_for(len(rows), coverage)) == pytest.approx(threshold, abs=1e-14)
+        with_own = score_classes("raps", new, 1.0, **given) <= threshold
+        np.testing.assert_array_equal(with_own | (new == new.max(axis=1, keepdims=True)), mask)
     policy = prediction_sets(p[rows], y[rows], coverage, score="raps", **given)
     assert policy.thresholds[0] == pytest.approx(threshold, abs=1e-14)
-    np.testing.assert_array_equal(policy.sets(new).mask, mask)
 
 
 @pytest.mark.parametrize(("name", "n_classes"), [("aps", 3), ("aps", 40), ("raps", 6), ("raps", 40)])

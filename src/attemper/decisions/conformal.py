@@ -12,10 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction, number, one_of, whole
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices
-from attemper.data.labels import as_clusters
 from attemper.decisions.choosing import check_whole
-from attemper.decisions.policy import as_predictions, names_of
-from attemper.decisions.sets import By, Score, SetPolicy, order_of, units_needed
+from attemper.decisions.policy import names_of
+from attemper.decisions.sets import By, Score, SetPolicy, checked_samples, order_of, units_needed
 from attemper.errors import InputError, listed, option, setting, warn
 from attemper.kernels.conformal import best_penalty, one_per_cluster, score_classes, threshold_at
 
@@ -84,9 +83,10 @@ def prediction_sets(
     coverage : float
         1 − α, such as 0.95.
     score : "lac", "aps" or "raps"
-        "lac": 1 − p, which has the smallest sets on average. "aps": the probability of the class and of all that are
-        more probable; sets are larger where the classifier is unsure. "raps": the same with a penalty on the places
-        after ``k_reg``, which keeps sets of many classes short.
+        "lac": 1 − p, which has the smallest sets on average. "aps": the probability of all classes that are more
+        probable, so that classes are added, the most probable first, until enough is reached; sets are larger where the
+        classifier is less confident. "raps": the same with a penalty on the places after ``k_reg``, which keeps sets
+        of many classes short.
     by : "class" or "group", optional
         The coverage holds for each true class, or for each group, by thresholds of their own.
     groups : array of shape (N,), optional
@@ -98,8 +98,8 @@ def prediction_sets(
         Raise the threshold so that the coverage reaches ``coverage`` with this confidence in the draw of the samples,
         for all classes or groups at once, and not only on average over draws.
     randomized : bool
-        With "aps" and "raps": count a random share of the own probability, so that the coverage is exact and not
-        larger. Sets then depend on ``seed``, and cannot be exported to ONNX.
+        With "aps" and "raps": add a random share of the own probability, as Romano et al. do, so that no scores are
+        tied and the coverage is exact. Sets then depend on ``seed``, and cannot be exported.
     penalty, k_reg : float and int, optional
         λ and k_reg of RAPS. Otherwise a part of the samples, ``tune_share``, chooses them, and takes no part in the
         threshold.
@@ -136,7 +136,7 @@ def prediction_sets(
     one_of("score", score, get_args(Score))
     one_of("by", by, (None, *get_args(By)))
     whole("max_size", max_size)
-    _check_options(score, by, groups, randomized, penalty, k_reg)
+    _check_options(probs, score, by, groups, randomized, penalty, k_reg)
     p = _units(probs, labels, sample_weight, classes, groups, clusters)
     rng = np.random.default_rng([whole("seed", seed, at_least=0), 1])
     notes: list[str] = []
@@ -147,7 +147,11 @@ def prediction_sets(
         penalty, k_reg = (best[0] if penalty is None else penalty), (best[1] if k_reg is None else k_reg)
         how = f"penalty {penalty:g} and k_reg {k_reg}: chosen on {len(tuning.labels)} samples"
         notes = [f"{how}, which the threshold is not taken from"]
-    key, n_parts = (p.labels, n_classes) if by == "class" else (p.group, len(p.group_names))
+    key, n_parts = {
+        "class": (p.labels, n_classes),
+        "group": (p.group, len(p.group_names)),
+        None: (np.zeros_like(p.group), 1),
+    }[by]
     raps = (float(penalty or 0.0), int(k_reg or 0))
     drawn = [_true_scores(p.rows(key == part), rng, score, randomized, *raps) for part in range(n_parts)]
     delta = None if confidence_level is None else (1 - confidence_level) / n_parts
@@ -175,9 +179,11 @@ def prediction_sets(
     return replace(policy, notes=(*notes, *filter(None, [few])))
 
 
-def _check_options(score: str, by: By | None, groups: Any, randomized: bool, penalty: Any, k_reg: Any) -> None:
+def _check_options(
+    probs: Any, score: str, by: By | None, groups: Any, randomized: bool, penalty: Any, k_reg: Any
+) -> None:
     """Refuse options that have no effect, or that lack another."""
-    if by == "group" and groups is None:
+    if by == "group" and groups is None and getattr(probs, "groups", None) is None:
         raise InputError(
             f"{setting('by', 'group')}: expected the group of each sample, got none. Use "
             f"{option('groups=…', '--groups NAME')}."
@@ -196,20 +202,14 @@ def _check_options(score: str, by: By | None, groups: Any, randomized: bool, pen
 
 def _units(probs: Any, labels: Any, sample_weight: Any, classes: Any, groups: Any, clusters: Any) -> _Units:
     """Check arrays; samples of weight 0 are left out."""
-    kept: Any = slice(None)
-    if sample_weight is not None:
-        check_whole(sample_weight)
-        kept = np.asarray(sample_weight) > 0
-    p = as_predictions(probs, labels, sample_weight, classes)
-    n = len(p) if sample_weight is None else len(kept)
+    p = checked_samples(probs, labels, sample_weight, classes, groups=groups, clusters=clusters)
+    if (p.weights != 1).any():
+        check_whole(p.weights)
     names, group = (0,), np.zeros(len(p), dtype=np.int64)
-    if groups is not None:
-        values, group = np.unique(as_clusters(groups, n, "groups")[kept], return_inverse=True)
+    if p.groups is not None:
+        values, group = np.unique(p.groups, return_inverse=True)
         names = tuple(values.tolist())
-    cluster = None
-    if clusters is not None:
-        cluster = np.unique(as_clusters(clusters, n)[kept], return_inverse=True)[1]
-    return _Units(p.probs.astype(np.float64), p.labels, p.weights, group, cluster, names)
+    return _Units(p.probs.astype(np.float64), p.labels, p.weights, group, p.clusters, names)
 
 
 def _divided(p: _Units, share: float, rng: np.random.Generator) -> tuple[_Units, _Units]:
@@ -234,7 +234,7 @@ def _true_scores(
     n, own = len(p.labels), p.probs[np.arange(len(p.labels)), p.labels]
     found = np.empty(n)
     for rows in row_slices(*p.probs.shape):
-        each = score_classes(score, p.probs[rows], 0.0 if randomized else 1.0, penalty, k_reg)
+        each = score_classes(score, p.probs[rows], 0.0, penalty, k_reg)
         found[rows] = each[np.arange(len(each)), p.labels[rows]]
     units = np.repeat(np.arange(n), p.counts.astype(np.int64))
     if p.cluster is not None:

@@ -12,10 +12,8 @@ from attemper._checks import fraction
 from attemper._json import to_fields
 from attemper._table import Columns, Table
 from attemper._typing import Floats, Labels
-from attemper.data.labels import as_clusters
 from attemper.decisions.certificates import proportion
-from attemper.decisions.policy import as_predictions
-from attemper.decisions.sets import SetPolicy
+from attemper.decisions.sets import SetPolicy, checked_samples
 from attemper.metrics import Estimate
 
 __all__ = ["SetOutcome", "SetShare", "set_outcome"]
@@ -88,12 +86,8 @@ def set_outcome(
     [('1', 2.0), ('2', 1.0)]
     """
     fraction("confidence_level", confidence_level)
-    weights = None if sample_weight is None else np.asarray(sample_weight)
-    kept = slice(None) if weights is None else weights > 0
-    p = as_predictions(probs, labels, sample_weight, policy.classes)
-    n = len(p) if weights is None else len(weights)
-    ids = None if groups is None else as_clusters(groups, n, "groups")[kept]
-    cluster = None if clusters is None else np.unique(as_clusters(clusters, n)[kept], return_inverse=True)[1]
+    p = checked_samples(probs, labels, sample_weight, policy.classes, groups=groups, clusters=clusters)
+    ids, cluster = p.groups, p.clusters
     sets = policy.sets(p.probs, groups=ids, seed=seed)
     covered, sizes = sets.mask[np.arange(len(p)), p.labels], sets.sizes
 
@@ -111,7 +105,7 @@ def set_outcome(
         tuple(share(policy.name(k), p.labels == k) for k in range(p.n_classes)),
         () if ids is None else tuple(share(str(g), ids == g) for g in np.unique(ids)),
         tuple(share(str(size), sizes == size) for size in np.unique(sizes)),
-        None if cluster is None else int(cluster.max()) + 1,
+        None if cluster is None else len(np.unique(cluster)),
     )
 
 

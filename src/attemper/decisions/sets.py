@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -17,18 +18,21 @@ from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line, row_slices
+from attemper.data.binary import as_columns
+from attemper.data.layout import check_independent
+from attemper.data.scores import Scores
 from attemper.decisions.certificates import most_errors, samples_needed
-from attemper.decisions.policy import as_predictions
 from attemper.errors import FileError, InputError, listed, option, warn
 from attemper.kernels.conformal import order_for, score_classes
+from attemper.metrics.predictions import Predictions, names_of_labels
 
-__all__ = ["PredictionSets", "SetPolicy", "group_numbers", "order_of"]
+__all__ = ["PredictionSets", "SetPolicy", "checked_samples", "order_of"]
 
 Score = Literal["lac", "aps", "raps"]
 By = Literal["class", "group"]
 Action = Literal["decide", "list", "refer"]
 DOCUMENT = "set policy"
-ROOM = 1e-9  # the APS score of the last class is 1 up to rounding, and so may be the threshold; it can only add classes
+ROOM = 1e-9  # so that rounding takes no class out; it can only add some
 TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 
 
@@ -132,9 +136,10 @@ class SetPolicy(Table):
         >>> sets.action.tolist(), sets.lists()
         (['decide', 'list', 'list'], [[0], [0, 1], [2, 0, 1]])
         """
-        p = as_predictions(probs).probs.astype(np.float64)
+        given = checked_samples(probs, groups=groups)
+        p = given.probs.astype(np.float64)
         same_classes(self.n_classes, p.shape[1], of="the policy", where="probabilities")
-        limits = self._limits(len(p), groups)
+        limits = self._limits(given.groups)
         rng = (
             seed
             if isinstance(seed, np.random.Generator)
@@ -147,11 +152,11 @@ class SetPolicy(Table):
 
     def classes_within(self, p: Floats, limits: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Return which classes have a score of at most their limit, 1 or N × 1 or K."""
-        share: Any = rng.random(len(p)) if self.randomized else 1.0
+        share: Any = rng.random(len(p)) if self.randomized else 0.0
         mask: NDArray[np.bool_] = score_classes(self.score, p, share, self.penalty, self.k_reg) <= limits + ROOM
         return mask if self.allow_empty else mask | (p == p.max(axis=1, keepdims=True))
 
-    def _limits(self, n: int, groups: Any) -> Floats:
+    def _limits(self, groups: NDArray[Any] | None) -> Floats:
         limits = np.array([math.inf if t is None else t for t in self.thresholds])
         if self.by != "group":
             return limits[None, :]
@@ -161,15 +166,17 @@ class SetPolicy(Table):
                 "groups: expected the group of each sample, as the policy has a threshold for each group, got none. "
                 f"Use {option('groups=…', '--groups NAME')}; its groups are {listed(map(str, self.groups))}."
             )
-        number = group_numbers(groups, self.groups, n)
-        unknown = np.flatnonzero(number < 0)
+        place = {name: i for i, name in enumerate(self.groups)}
+        values, inverse = np.unique(groups, return_inverse=True)
+        number = np.array([place.get(value, -1) for value in values.tolist()])[inverse]
+        unknown = groups[number < 0]
         if unknown.size:
-            names = sorted({str(np.asarray(groups)[i]) for i in unknown})
+            names = [str(name) for name in np.unique(unknown)]
             warn(
                 f"groups: {len(unknown)} samples are of groups that the policy was not fitted on ({listed(names)}); "
                 "nothing is known of these, so every class is in their sets"
             )
-        return np.append(limits, math.inf)[number][:, None]
+        return np.asarray(np.append(limits, math.inf)[number][:, None])
 
     def rule(self) -> str:
         """Return the rule as a sentence."""
@@ -316,11 +323,26 @@ def units_needed(coverage: float, delta: float | None = None) -> int:
     return least if delta is None else max(least, samples_needed(1 - coverage, delta))
 
 
-def group_numbers(groups: Any, known: tuple[int | str, ...], n: int) -> NDArray[np.int64]:
-    """Return the place of each sample's group among the known ones; −1 where there is none."""
-    ids = np.asarray(groups)
-    if ids.shape != (n,):
-        raise InputError(f"groups: expected one id for each of {n} samples, got shape {ids.shape}")
-    place = {name: i for i, name in enumerate(known)}
-    values, inverse = np.unique(ids, return_inverse=True)
-    return np.array([place.get(value, -1) for value in values.tolist()], dtype=np.int64)[inverse]
+def checked_samples(
+    probs: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    classes: Sequence[Any] | None = None,
+    *,
+    groups: Any = None,
+    clusters: Any = None,
+) -> Predictions:
+    """Check probabilities, with labels or without, and ids of groups and clusters, which a `Scores` may bring."""
+    scores = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
+    if scores is not None or getattr(probs, "ndim", 2) > 2:
+        check_independent("probabilities", probs, None if scores is None else scores.images)
+    if labels is None:
+        labels = np.zeros(as_columns(probs, "probabilities")[0].shape[0], dtype=np.int64)  # any: nobody reads them
+    named = None if classes is None or isinstance(labels, Scores) else names_of_labels(labels, list(map(str, classes)))
+    p = Predictions.of(labels, probs, sample_weight, classes=named, groups=groups, clusters=clusters)
+    if p.n_samples != len(p):
+        raise InputError(
+            "labels: expected one label for each case, got soft labels; a set holds the true class or not. Use "
+            "labels.argmax(axis=1)."
+        )
+    return p

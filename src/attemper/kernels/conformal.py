@@ -46,18 +46,20 @@ def mass_before(probs: Floats) -> tuple[Floats, Floats]:
 
 
 def score_classes(
-    score: str, probs: Floats, share: Floats | float = 1.0, penalty: float = 0.0, k_reg: int = 0
+    score: str, probs: Floats, share: Floats | float = 0.0, penalty: float = 0.0, k_reg: int = 0
 ) -> Floats:
     """Return the score of each class, N×K.
 
-    LAC: 1 − p. APS: the mass of the more probable classes and ``share`` of the own probability, which is 1, or drawn
-    between 0 and 1 for each sample. RAPS adds λ for every place after ``k_reg``.
+    LAC: 1 − p. APS: the mass of the more probable classes, and ``share`` of the own probability. Romano et al. draw the
+    share between 0 and 1 for each sample. Without draws it is 0 here: with 1 confident samples have scores near 1, the
+    threshold is near 1 too, and sets are several times as large (benchmarks/prediction_sets.py). RAPS adds λ for every
+    place after ``k_reg``.
 
     >>> p = np.array([[0.2, 0.5, 0.3]])
     >>> score_classes("lac", p).tolist(), score_classes("aps", p).tolist()
-    ([[0.8, 0.5, 0.7]], [[1.0, 0.5, 0.8]])
+    ([[0.8, 0.5, 0.7]], [[0.8, 0.0, 0.5]])
     >>> score_classes("raps", p, penalty=0.1, k_reg=1).round(3).tolist()
-    [[1.2, 0.5, 0.9]]
+    [[1.0, 0.0, 0.6]]
     """
     if score == "lac":
         return 1.0 - probs
@@ -104,10 +106,10 @@ def best_penalty(probs: Floats, labels: Labels, counts: Floats, coverage: float)
     rows, repeats = np.arange(len(labels)), counts.astype(np.int64)
     k = min(order_for(int(counts.sum()), coverage), int(counts.sum()))
     k_reg = int(threshold_at(np.repeat(rank[rows, labels], repeats), k)) + 1
-    plain, over, top = before + probs, np.maximum(rank + (1 - k_reg), 0.0), rank == 0
+    over = np.maximum(rank + (1 - k_reg), 0.0)
     found = []
     for penalty in PENALTIES:
-        scores = plain + penalty * over
+        scores = before + penalty * over
         threshold = threshold_at(np.repeat(scores[rows, labels], repeats), k)
-        found.append(float(counts @ ((scores <= threshold) | top).sum(axis=1)))
+        found.append(float(counts @ (scores <= threshold).sum(axis=1)))
     return PENALTIES[int(np.argmin(found))], k_reg
