@@ -21,11 +21,10 @@ from scipy.special import bdtr, log_softmax
 from threadpoolctl import threadpool_limits
 
 from attemper import BayesianTemperatureScaling, TemperatureScaling, datasets
-from attemper.decisions.certificates import proportion
 from attemper.metrics import accuracy, aurc, brier, ece, mmce, nll, referral_area, referral_area_difference, smooth_ece
 from attemper.metrics.bootstrap import estimate_all
 from attemper.metrics.decomposition import decomposition_statistics
-from attemper.metrics.intervals import around_share, too_few
+from attemper.metrics.intervals import around_share, proportion, too_few
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import mean_of, share_of
 from attemper.metrics.risk import cost_of

@@ -4,12 +4,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from attemper.decisions.certificates import proportion
 from attemper.errors import InputError
 from attemper.metrics import Estimate, accuracy, brier, classwise_ece, ece, evaluate, mce, mmce, nll
 from attemper.metrics import bootstrap as module
 from attemper.metrics.bins import Binned
 from attemper.metrics.bootstrap import _resamples
+from attemper.metrics.intervals import proportion
 from attemper.metrics.predictions import Predictions
 
 METRICS = [accuracy, nll, brier, ece, classwise_ece, mce, mmce]

@@ -128,11 +128,11 @@ def test_few_clusters_have_wider_intervals(monkeypatch):
     few = IMAGES < 12
     settings = {"clusters": IMAGES[few], "confidence_level": 0.9, "n_resamples": 400}
     wide = metrics.accuracy(LABELS[few], ROWS[few], **settings)
-    monkeypatch.setattr(bootstrap, "_student_level", lambda level, n: level)
+    monkeypatch.setattr(bootstrap, "student_level", lambda level, n: level)
     narrow = metrics.accuracy(LABELS[few], ROWS[few], **settings)
     assert wide.high - wide.low > 1.05 * (narrow.high - narrow.low)
 
 
 def test_the_level_of_few_clusters_is_that_of_student():
-    level = bootstrap._student_level(0.95, 6)
+    level = bootstrap.student_level(0.95, 6)
     assert stats.norm.ppf((1 + level) / 2) == pytest.approx(np.sqrt(6 / 5) * stats.t.ppf(0.975, 5))

@@ -13,17 +13,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
-from scipy.stats import beta
 
 from attemper._typing import Floats
-from attemper.metrics import Estimate
 
 __all__ = [
     "Certificate",
     "certify_all",
     "certify_decided",
     "most_errors",
-    "proportion",
     "ranks_to_test",
     "samples_needed",
 ]
@@ -168,18 +165,6 @@ def certify_all(
     if end == 0:
         return Certificate(1.0, False, _wrong_among(decided[0], errors[0], allowed))
     return Certificate(float(value[end]) if end < len(value) else 0.0, True)
-
-
-def proportion(k: float, n: float, level: float) -> Estimate:
-    """Share k/n with its Clopper–Pearson interval; weights that are no whole numbers count as parts of a sample.
-
-    >>> [round(share, 4) for share in proportion(3, 60, 0.95)]
-    [0.05, 0.0104, 0.1392]
-    """
-    tail = (1 - level) / 2
-    low = 0.0 if k <= 0 else float(beta.ppf(tail, k, n - k + 1))
-    high = 1.0 if k >= n else float(beta.ppf(1 - tail, k + 1, n - k))
-    return Estimate(k / n, min(low, k / n), max(high, k / n))
 
 
 def _from_the_top(confidence: Floats, wrong: NDArray[np.bool_], counts: Floats) -> tuple[Floats, Floats, Floats]:

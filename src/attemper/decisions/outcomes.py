@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction, renamed
 from attemper._json import to_fields
 from attemper._table import Columns, Table
-from attemper.decisions.certificates import proportion
 from attemper.decisions.policy import MissRateOf, Policy, as_predictions
 from attemper.metrics import Estimate
 from attemper.metrics.bootstrap import estimate
+from attemper.metrics.intervals import proportion
 from attemper.metrics.risk import cost_of
 
 __all__ = ["ClassOutcome", "Outcome", "outcome_of"]

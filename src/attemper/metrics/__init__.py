@@ -16,6 +16,7 @@ from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
+from attemper.metrics.groups import GroupMetrics, GroupRow, WorstGroup, by_group
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.labels import LabelMetrics, LabelRow, label_metrics
 from attemper.metrics.proper import accuracy, brier, nll
@@ -35,16 +36,20 @@ __all__ = [
     "Decomposition",
     "Estimate",
     "Evaluation",
+    "GroupMetrics",
+    "GroupRow",
     "LabelMetrics",
     "LabelRow",
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",
     "RunningMetrics",
+    "WorstGroup",
     "accuracy",
     "aurc",
     "boundary_mask",
     "brier",
+    "by_group",
     "classwise_ece",
     "compare_with_best",
     "corp_reliability",

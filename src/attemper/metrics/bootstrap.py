@@ -18,7 +18,7 @@ from attemper._checks import fraction, whole
 from attemper._typing import Floats, Labels
 from attemper.metrics.intervals import Estimate, too_few
 
-__all__ = ["Statistic", "enclosed", "estimate", "estimate_all"]
+__all__ = ["Statistic", "enclosed", "estimate", "estimate_all", "student_level"]
 
 # Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
 BATCH_ELEMENTS = 1 << 20
@@ -129,7 +129,7 @@ def _by_cluster(
         if few or s.reason:
             result[name] = Estimate.without(value, s.reason or few)
             continue
-        level = _student_level(confidence_level, n)
+        level = student_level(confidence_level, n)
         if s.limits is None:
             result[name] = enclosed(value, resampled[name], level)
         else:
@@ -138,7 +138,7 @@ def _by_cluster(
     return result
 
 
-def _student_level(confidence_level: float, n: int) -> float:
+def student_level(confidence_level: float, n: int) -> float:
     """Level whose normal quantile is that of Student's distribution, for the variance of n cases.
 
     T. C. Hesterberg, What teachers should know about the bootstrap, 2015: percentiles of few cases lie too close.

@@ -12,9 +12,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, ndtri
+from scipy.special import betaincinv, expit, logit, ndtri, stdtrit
 
-from attemper._typing import Floats
+from attemper._typing import Floats, Labels
 
 __all__ = [
     "LEAST_ERRORS",
@@ -23,15 +23,19 @@ __all__ = [
     "around_mean",
     "around_share",
     "effective",
+    "means_of_cases",
+    "proportion",
     "quantile",
     "skewed",
     "too_few",
     "wilson",
+    "worth_of_share",
 ]
 
 # Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should:
 # docs/coverage.md.
 LEAST_ERRORS = 20
+MOST_GAIN = 4  # times the samples: where confidence separates right from wrong, their difference hardly varies
 NO_SPREAD = "no interval: the samples do not differ, so they do not show how far the value varies"
 
 
@@ -152,6 +156,44 @@ def around_share(share: float, n: float, confidence_level: float) -> Estimate:
     """Put the Wilson interval around a share of n samples, or of as many as weights are worth."""
     low, high = (float(end) for end in wilson(np.asarray(share * n), np.asarray(n), confidence_level))
     return Estimate(share, min(low, share), max(high, share))
+
+
+def proportion(k: float, n: float, level: float) -> Estimate:
+    """Share k/n with its Clopper–Pearson interval; weights that are no whole numbers count as parts of a sample.
+
+    >>> [round(share, 4) for share in proportion(3, 60, 0.95)]
+    [0.05, 0.0104, 0.1392]
+    """
+    tail = (1 - level) / 2
+    low = 0.0 if k <= 0 else float(betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k >= n else float(betaincinv(k + 1, n - k, 1 - tail))
+    return Estimate(k / n, min(low, k / n), max(high, k / n))
+
+
+def worth_of_share(share: float, values: Floats, w: Floats, case: Labels | None, level: float) -> float:
+    """Return how many independent samples have a share that varies as much as the mean of these values.
+
+    Korn and Graubard 1998. Without errors, or without right predictions, a case counts as one sample.
+    """
+    means, weight = means_of_cases(values, w, case)
+    a, n = weight / weight.sum(), effective(weight)
+    variance = float(a**2 @ (means - a @ means) ** 2)
+    worth = n
+    if 0 < share < 1:
+        worth = min(share * (1 - share) / max(variance, 1e-300), MOST_GAIN * n)
+    if case is None or n <= 1 + 1e-9:
+        return worth
+    rows, tail = effective(w), (1 + level) / 2
+    student = float(stdtrit(max(rows - 1, n - 1), tail) / stdtrit(n - 1, tail))
+    return min(worth * (n - 1) / n, rows) * student**2
+
+
+def means_of_cases(values: Floats, w: Floats, case: Labels | None) -> tuple[Floats, Floats]:
+    """Return the mean and the weight of each case."""
+    if case is None:
+        return values, w
+    weight = np.bincount(case, w).astype(np.float64)
+    return np.bincount(case, w * values) / weight, weight
 
 
 def around_mean(value: float, influence: Floats, weights: Floats, confidence_level: float) -> Estimate:
