@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from attemper._typing import Floats
+from attemper.metrics.intervals import proportion
 
 __all__ = [
     "Certificate",
     "certify_all",
     "certify_decided",
     "most_errors",
+    "proportion",
     "ranks_to_test",
     "samples_needed",
 ]

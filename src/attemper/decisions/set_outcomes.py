@@ -12,9 +12,9 @@ from attemper._checks import fraction
 from attemper._json import to_fields
 from attemper._table import Columns, Table
 from attemper._typing import Floats, Labels
-from attemper.decisions.certificates import proportion
 from attemper.decisions.sets import SetPolicy, checked_samples
 from attemper.metrics import Estimate
+from attemper.metrics.intervals import proportion
 
 __all__ = ["SetOutcome", "SetShare", "set_outcome"]
 
