@@ -323,7 +323,8 @@ def _reject_options(what: str, spec: InputSpec, sharding: dict[str, Any]) -> Non
         raise InputError(f"{what}: {_name_of(sharding)} is for files of logits")
     for name in spec.non_defaults():
         if name not in ("input", "zeros_as", "classes", "pos_label", "skip_empty", "need_labels"):
-            flag = option(name, "--" + name.replace("_", "-"))
+            ids = name in ("groups_key", "clusters_key")
+            flag = option(name, "--" + (name.removesuffix("_key") if ids else name.replace("_", "-")))
             raise InputError(
                 f"{what}: {flag} is for files of logits; a sketch holds none any more, so pass it where the sketch is "
                 f"made ({option('sketch_sharded', '`attemper sketch`')})"

@@ -465,7 +465,8 @@ def test_compare_by_cluster(good, bad, val, unseen):
     again = strict_json(good(*line, "--clusters", "patient", "--val-clusters", "lines.txt"))
     for row, other in zip(again["rows"], found["rows"]):
         assert row["above_best"] == other["above_best"]
-    assert "--clusters nothing: expected an array of" in bad(*line, "--clusters", "nothing")
+    assert "no array 'nothing'" in (message := bad(*line, "--clusters", "nothing"))
+    assert "Use --clusters" in message
 
 
 def test_compare_two_parts_of_one_file(good, val, tmp_path):

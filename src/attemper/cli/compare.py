@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from attemper.calibrators import METHODS
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.comparison import comparison_json, print_comparison
 from attemper.cli.gates import Gate, gating
-from attemper.cli.inputs import clusters_of, load_pair
+from attemper.cli.inputs import load_pair
 from attemper.cli.options import (
     METHOD_LIST,
     confidence_level_option,
@@ -46,8 +47,8 @@ from attemper.io import InputSpec
 @noise_option
 @confidence_level_option
 @seed_option
-@reading()
-@with_val
+@reading(clusters=True)
+@with_val(clusters=True)
 @gating
 def compare_(
     val: str,
@@ -83,7 +84,6 @@ def compare_(
         pair.test,
         method_names(methods),
         cv=selecting["cv"],
-        **clusters_of(pair, selecting["clusters"], selecting["val_clusters"]),
         noisy=noisy,
         noise=noise,
         confidence_level=confidence_level,
@@ -93,8 +93,9 @@ def compare_(
     figures = {row["method"]: figures_of(row) for row in content["rows"] if row["metrics"] is not None}
     gated = gate.check(figures, default=result.recommended)
     if as_json:
-        print_json({**content, **gated})
+        print_json({**content, **clusters_json(pair.test), **gated})
     else:
+        say_clusters(pair.test, "TEST: ")
         print_comparison(result, confidence_level)
     return gate.end(test)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import Fitted, in_double, read_files
@@ -45,7 +46,7 @@ WIDE = 110  # columns that two sets of figures with the mean by chance take
 @seed_option
 @multi_label_option
 @uncertain_option
-@reading()
+@reading(clusters=True)
 @gating
 def evaluate_(
     inputs: Sequence[str],
@@ -108,8 +109,9 @@ def evaluate_(
         sizes = {"n_samples": scores.n_samples, "n_classes": scores.n_classes, "confidence_level": confidence_level}
         maps = {method: None if method == "none" else map_file for method in rows}
         listed = [{"method": method, "map": maps[method], "metrics": figures} for method, figures in rows.items()]
-        print_json({**sizes, "rows": listed, **gated})
+        print_json({**sizes, **clusters_json(scores), "rows": listed, **gated})
     else:
+        say_clusters(scores)
         title = f"{scores.n_samples} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals"
         names = ["uncalibrated", *([Path(fitted.path).name] if fitted else [])]
         print_figures(found, names, title)

@@ -9,6 +9,7 @@ import click
 
 from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Provenance
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.inputs import in_double, open_first
 from attemper.cli.multilabel import check_uncertain, fit_labels, multi_label_option, uncertain_option
@@ -68,7 +69,7 @@ from attemper.sketch import Sketch
 @t_range_option
 @multi_label_option
 @uncertain_option
-@reading()
+@reading(clusters=True)
 @spreading
 def fit(
     inputs: Sequence[str],
@@ -157,9 +158,11 @@ def fit(
                 "message": report.message,
                 "output": output,
             }
+            | clusters_json(data)
         )
         return
     say(f"{report.n_samples} samples, {calibrator.n_features_in_} classes, method {method}")
+    say_clusters(data)
     for line in calibrator.describe():
         say(f"  {line}")
     say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}")

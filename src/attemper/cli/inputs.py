@@ -168,14 +168,3 @@ def ids_of(files: ScoreFiles, flag: str, given: str) -> Sequence[Any]:
         raise FileError(
             f"{flag} {given}: expected an array of {files.readers[0].path} or a readable text file; {error}"
         ) from None
-
-
-def clusters_of(pair: Pair, clusters: str | None, val_clusters: str | None) -> dict[str, Any]:
-    """Read which rows of TEST and of VAL are the same case, as `compare` takes them."""
-    found: dict[str, Any] = {}
-    if clusters is not None:
-        found["test_clusters"] = ids_of(pair.test_files, "--clusters", clusters)
-    if val_clusters or clusters:
-        flag = "--val-clusters" if val_clusters else "--clusters"
-        found["val_clusters"] = ids_of(pair.val_files, flag, val_clusters or clusters or "")
-    return found

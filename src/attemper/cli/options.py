@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import click
 from click.shell_completion import CompletionItem
@@ -142,13 +142,31 @@ UNLABELLED = _options(
 )
 
 
-def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Command]:
+ID_OPTIONS = _options(
+    "Reading",
+    groups=(
+        "NAME|FILE",
+        "Which group each row is of, such as a site: an array or column, or a file (.txt with one name a line, .npy).",
+        {"type": INPUT},
+    ),
+    clusters=(
+        "NAME|FILE",
+        "Which rows are of the same case, such as a patient: an array or column, or a file (.txt with one name a line, "
+        ".npy). Rows of one case are not independent, so intervals and folds go by case.",
+        {"type": INPUT},
+    ),
+)
+
+
+def reading(
+    weights: bool = True, labels: bool = True, *, groups: bool = False, clusters: bool = False
+) -> Callable[[Command], Command]:
     """Options of reading; the command gets ``spec``, an `InputSpec`.
 
     Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
-    only where an option names them.
+    only where an option names them. With ``groups`` or ``clusters`` the command has options for these ids.
     """
-    options = SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED
+    options = (SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED) | _ids(groups, clusters)
     left_out = set() if weights else {"weights_key", "classes"}
     left_out |= (
         set() if labels else {"mask_key", "ignore_index", "next_token", "max_pixels", "pixel_seed"}
@@ -156,6 +174,7 @@ def reading(weights: bool = True, labels: bool = True) -> Callable[[Command], Co
 
     def spec(given: dict[str, Any]) -> InputSpec:
         given["input"] = "probs" if given.pop("probs") else "logits"
+        given |= {f"{name}_key": given.pop(name) for name in ID_OPTIONS if name in given}
         given["classes"], given["columns"] = class_names(given.get("classes")), column_list(given["columns"])
         return InputSpec(need_labels=labels, **given)
 
@@ -183,28 +202,46 @@ spreading = bundled(
 """Options of who works on the files; the command gets ``spread``, a dict of those that were given."""
 
 
-def with_val(command: Command) -> Command:
-    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``val_spec``."""
+def _ids(groups: bool, clusters: bool) -> dict[str, Command]:
+    wanted = {"groups": groups, "clusters": clusters}
+    return {name: option for name, option in ID_OPTIONS.items() if wanted[name]}
+
+
+@overload
+def with_val(command: Command) -> Command: ...
+@overload
+def with_val(*, groups: bool = False, clusters: bool = False) -> Callable[[Command], Command]: ...
+def with_val(
+    command: Command | None = None, *, groups: bool = False, clusters: bool = False
+) -> Command | Callable[[Command], Command]:
+    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``val_spec``.
+
+    With ``groups`` or ``clusters``, as for `reading`, it has options for the ids of VAL too.
+    """
+    if command is None:
+        return functools.partial(with_val, groups=groups, clusters=clusters)
 
     @functools.wraps(command)
     def wrapped(*, spec: InputSpec, val_keys: dict[str, Any], **given: Any) -> Any:
         own = {name.removeprefix("val_"): value for name, value in val_keys.items() if value is not None}
+        own = {f"{name}_key" if name in ID_OPTIONS else name: value for name, value in own.items()}
         return command(spec=spec, val_spec=spec.updated(**{"labels": None, **own}), **given)
 
-    return bundled(
-        "val_keys",
-        dict,
-        _options(
-            "Reading",
-            val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
-            val_labels_key=(
-                "NAME",
-                "Name of the labels in VAL, if it is another than in TEST.",
-                {"also": "--val-labels-column"},
-            ),
-            val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
+    options = _options(
+        "Reading",
+        val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
+        val_labels_key=(
+            "NAME",
+            "Name of the labels in VAL, if it is another than in TEST.",
+            {"also": "--val-labels-column"},
         ),
-    )(wrapped)
+        val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
+    )
+    about = {
+        f"val_{name}": ("NAME|FILE", f"The {name} of VAL, if they have another name than in TEST.", {"type": INPUT})
+        for name in _ids(groups, clusters)
+    }
+    return bundled("val_keys", dict, options | _options("Reading", **about))(wrapped)
 
 
 selecting = bundled(
@@ -218,13 +255,6 @@ selecting = bundled(
             "more than 500 000 logits].",
             {"type": int},
         ),
-        clusters=(
-            "NAME|FILE",
-            "Which rows are the same case, such as a patient: an array of TEST and of VAL (.npz), or a text file with "
-            "one name a line. A case is in one fold, and counts once where methods are compared.",
-            {"type": INPUT},
-        ),
-        val_clusters=("NAME|FILE", "The same of VAL, if it is another than in TEST.", {"type": INPUT}),
     ),
 )
 """Options of how a method is selected; the command gets ``selecting``, a dict."""

@@ -10,8 +10,9 @@ import click
 
 from attemper._paths import local
 from attemper.calibrators import METHODS
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
-from attemper.cli.inputs import clusters_of, ids_of, load_pair
+from attemper.cli.inputs import ids_of, load_pair
 from attemper.cli.options import (
     METHOD_LIST,
     confidence_level_option,
@@ -68,8 +69,8 @@ PRINTED = (
 @noise_option
 @confidence_level_option
 @seed_option
-@reading()
-@with_val
+@reading(clusters=True)
+@with_val(clusters=True)
 def report(
     val: str,
     test: str,
@@ -115,7 +116,6 @@ def report(
             files=[*origin("validation", pair.val_files.files), *origin("test", pair.test_files.files)],
             catch=catch,
             cv=selecting["cv"],
-            **clusters_of(pair, selecting["clusters"], selecting["val_clusters"]),
             noisy=noisy,
             noise=noise,
             confidence_level=confidence_level,
@@ -124,10 +124,10 @@ def report(
         )
     if as_json:
         size = local(output).stat().st_size
-        print_json(
-            {"output": output, "bytes": size, **{name: summary[name] for name in PRINTED}, "rows": rows_of(summary)}
-        )
+        found = {name: summary[name] for name in PRINTED}
+        print_json({"output": output, "bytes": size, **clusters_json(pair.test), **found, "rows": rows_of(summary)})
         return
+    say_clusters(pair.test, "TEST: ")
     for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
         say(sentence)
     say(f"Report: {output}")

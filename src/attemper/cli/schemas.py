@@ -76,6 +76,10 @@ FAIL_IF = listed(
 )
 # What every command may add.
 EVERYWHERE = {
+    "clusters": described(
+        record(n_clusters=COUNT, correlation=either(NUMBER), design_effect=NUMBER, effective=NUMBER),
+        "with --clusters: how many cases there are, and how many independent samples they are worth, by the errors",
+    ),
     "columns": mapped(listed(TEXT), "columns of tables that were taken as logits, by file"),
     "non_finite": mapped(
         {"enum": ["infinity", "-infinity", "nan"]},

@@ -106,6 +106,8 @@ def compare(
         scores.clusters if given is None else as_ids(given, len(scores), name)
         for given, scores, name in ((val_clusters, val, "val_clusters"), (test_clusters, test, "test_clusters"))
     ]
+    if val_clusters is not None:
+        val = replace(val, cluster_ids=cases[0])
     warn_of_shared_rows(val, test)
     noisy = noisy or any(getattr(calibrator, "labels", None) == "noisy" for calibrator in named.values())
     held_out = HeldOut(val, cases[0], _n_folds(cv, val), noisy, seed)

@@ -107,6 +107,4 @@ def effective_errors(scores: LabelledScores, clusters: NDArray[Any] | None) -> f
 
 
 def _rows_of(scores: LabelledScores, rows: Any) -> LabelledScores:
-    weights = None if scores.weights is None else scores.weights[rows]
-    image = None if scores.image is None else scores.image[rows]
-    return replace(scores, values=scores.values[rows], y=scores.y[rows], weights=weights, image=image)
+    return replace(scores, values=scores.values[rows], y=scores.y[rows], **scores.entries(rows))

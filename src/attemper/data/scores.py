@@ -451,12 +451,12 @@ class LabelledScores(Scores):
             self,
             values=self.values[part, :],
             y=self.y[part],
-            **self._entries(part),
+            **self.entries(part),
             device=None if self.device is None else self.device[part],
         )
 
-    def _entries(self, part: slice) -> dict[str, Any]:
-        """Take what there is one of for each row."""
+    def entries(self, part: Any) -> dict[str, Any]:
+        """Return, for some rows, the fields that have one entry for each row beside the scores and the labels."""
         arrays = {name: getattr(self, name) for name in ("weights", "image", "groups", "cluster_ids")}
         return {name: None if array is None else array[part] for name, array in arrays.items()}
 
@@ -483,7 +483,7 @@ class LabelledScores(Scores):
             self,
             values=self.values[part, :],
             y=self.y[part],
-            **self._entries(part),
+            **self.entries(part),
             device=None if self.device is None else self.device.strided(step),
         )
 

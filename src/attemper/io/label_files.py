@@ -48,6 +48,12 @@ def read_labels(
     paths: str | PathOrURL | Sequence[str | PathOrURL], spec: InputSpec, names: Sequence[str] | None = None
 ) -> LabelData:
     """Read files that are one data set; ``names`` are those of a fitted map, in its order."""
+    for what, key in (("groups", spec.groups_key), ("clusters", spec.clusters_key)):
+        if key is not None:
+            raise InputError(
+                f"{option(f'{what}_key', f'--{what}')}: is for classes that exclude each other; leave it out for "
+                "labels that do not"
+            )
     found = expand_paths(paths)
     names = spec.class_names if spec.class_names is not None else names
     own = [None] * len(found) if spec.labels is None else [as_path(path) for path in spec.labels]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attemper.data.boundaries import boundary_mask
 from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
+from attemper.metrics.clusters import EffectiveSampleSize, effective_sample_size
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
@@ -34,6 +35,7 @@ __all__ = [
     "BestSet",
     "CorpReliability",
     "Decomposition",
+    "EffectiveSampleSize",
     "Estimate",
     "Evaluation",
     "GroupMetrics",
@@ -55,6 +57,7 @@ __all__ = [
     "corp_reliability",
     "decompose",
     "ece",
+    "effective_sample_size",
     "evaluate",
     "expected_cost",
     "get_scorer",
