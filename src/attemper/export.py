@@ -10,15 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attemper.onnx.calibrate import Export, map_to_onnx, onnx_calibrate
+    from attemper.onnx.sets import SetExport, sets_to_onnx
     from attemper.torch.folding import Folded, fold_into_linear, unfold
     from attemper.torch.module import to_torch
+    from attemper.torch.sets import sets_to_torch
 
-__all__ = ["Export", "Folded", "fold_into_linear", "map_to_onnx", "onnx_calibrate", "to_torch", "unfold"]
+__all__ = [
+    "Export",
+    "Folded",
+    "SetExport",
+    "fold_into_linear",
+    "map_to_onnx",
+    "onnx_calibrate",
+    "sets_to_onnx",
+    "sets_to_torch",
+    "to_torch",
+    "unfold",
+]
 
 HOMES = {
     "Export": "attemper.onnx.calibrate",
     "map_to_onnx": "attemper.onnx.calibrate",
     "onnx_calibrate": "attemper.onnx.calibrate",
+    "SetExport": "attemper.onnx.sets",
+    "sets_to_onnx": "attemper.onnx.sets",
+    "sets_to_torch": "attemper.torch.sets",
     "to_torch": "attemper.torch.module",
     "Folded": "attemper.torch.folding",
     "fold_into_linear": "attemper.torch.folding",

@@ -22,8 +22,9 @@ from attemper.data.binary import as_columns
 from attemper.data.layout import check_independent
 from attemper.data.scores import Scores
 from attemper.decisions.certificates import most_errors, samples_needed
-from attemper.errors import FileError, InputError, listed, option, warn
+from attemper.errors import FileError, InputError, listed, option, setting, warn
 from attemper.kernels.conformal import order_for, score_classes
+from attemper.kernels.set_mask import SetRule
 from attemper.metrics.predictions import Predictions, names_of_labels
 
 __all__ = ["PredictionSets", "SetPolicy", "checked_samples", "order_of"]
@@ -252,6 +253,24 @@ class SetPolicy(Table):
         one: dict[str, Any] = {"thresholds": (self.thresholds[i],), "n_units": (self.n_units[i],)}
         level = None if self.delta is None else 1 - self.delta
         return replace(self, by=None, groups=None, confidence_level=level, **one)
+
+    def exported(self, group: Any = None) -> SetRule:
+        """Return what exports compute: the rule without draws, for all samples or for those of one group."""
+        if self.by == "group" and group is None:
+            raise InputError(
+                "the policy has a threshold for each group, and an export holds one. Use "
+                f"{option('group=…', '--group NAME')}; its groups are {listed(map(str, self.groups or ()))}."
+            )
+        if group is not None:
+            return self.for_group(group).exported()
+        if self.randomized:
+            raise InputError("randomized sets cannot be exported; fit the policy without randomized=True")
+        if self.by == "class" and self.score != "lac":
+            raise InputError(
+                f"thresholds by class of the score {self.score!r} cannot be exported. Use {setting('score', 'lac')}."
+            )
+        limits = tuple(math.inf if t is None else t for t in self.thresholds)
+        return SetRule(self.score, limits, self.penalty, self.k_reg, self.allow_empty)
 
     def _table_columns(self) -> Columns:
         low, high = zip(*self.coverage_range)

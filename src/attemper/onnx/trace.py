@@ -24,8 +24,8 @@ __all__ = ["Trace", "Traced", "trace_map"]
 ELEM_TYPES = {"float32": 1, "int64": 7, "bool": 9, "float16": 10, "float64": 11, "bfloat16": 16}
 NAMES = {number: name for name, number in ELEM_TYPES.items()}
 TRACEABLE = (
-    "use abs, all, any, argmax, astype, clip, concat, exp, isfinite, log, log1p, matmul, max, maximum, mean, min, "
-    "minimum, pow, sqrt, sum, take, tanh, where"
+    "use abs, all, any, argmax, astype, clip, concat, cumulative_sum, exp, isfinite, log, log1p, matmul, max, maximum, "
+    "mean, min, minimum, pow, sort, sqrt, sum, take, tanh, where"
 )
 COMPARE = ("Equal", "Less", "And", "Or", "Not")
 
@@ -334,6 +334,26 @@ class Trace:
     exp, log, abs, sqrt, tanh = (_function(kind) for kind in ("Exp", "Log", "Abs", "Sqrt", "Tanh"))
     max, min, mean = (_reduction(kind, 18) for kind in ("ReduceMax", "ReduceMin", "ReduceMean"))
     sum, argmax = _reduction("ReduceSum", 13), _reduction("ArgMax", 99)
+
+    def sort(self, x: Any, *, axis: int = -1, descending: Any = False) -> Any:
+        """Put the numbers of each row in order, from the largest on."""
+        if not isinstance(x, Traced):
+            return np.flip(np.sort(x, axis=axis), axis=axis) if descending else np.sort(x, axis=axis)
+        if axis != -1 or not descending or x.flat:
+            raise InputError("sort: a map can be traced where it sorts over axis=-1, with descending=True")
+        size = self.op("Gather", self.op("Shape", x.name), self.constant(np.array([self.axis])))
+        values, places = self.name("TopK"), self.name("TopK_places")
+        node = onnx.helper.make_node("TopK", [x.name, size], [values, places], name=f"{values}_node", axis=self.axis)
+        self.nodes.append(node)
+        return Traced(self, values, x.dtype)
+
+    def cumulative_sum(self, x: Any, *, axis: int = -1) -> Any:
+        """Add up along the classes."""
+        if not isinstance(x, Traced):
+            return np.cumsum(x, axis=axis)
+        if axis != -1 or x.flat:
+            raise InputError("cumulative_sum: a map can be traced where it adds up over axis=-1")
+        return Traced(self, self.op("CumSum", x.name, self.constant(np.asarray(self.axis))), x.dtype)
 
     def pow(self, x: Any, y: Any) -> Any:
         """X to the power y."""
