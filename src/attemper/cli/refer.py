@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from attemper._checks import fraction
-from attemper.calibrators import METHODS, Calibrator, Provenance
+from attemper.calibrators import METHODS, Provenance
 from attemper.cli.commands import cli
+from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
 from attemper.cli.inputs import Fitted, load_pair
 from attemper.cli.multilabel import check_uncertain, label_map, one_number, refer_labels, uncertain_option
 from attemper.cli.options import (
@@ -32,7 +31,6 @@ from attemper.cli.values import check_noise
 from attemper.cli.verbosity import say
 from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
-from attemper.data.scores import LabelledScores
 from attemper.decisions import (
     ClassOutcome,
     Outcome,
@@ -45,9 +43,6 @@ from attemper.decisions import (
 from attemper.errors import InputError
 from attemper.io import InputSpec
 from attemper.metrics import Estimate
-
-# The part of VAL that fits the map; what it takes is missing where the threshold is chosen: benchmarks/certificates.py.
-FIT_SHARE, FIT_SHARE_FEW = 0.5, 0.2
 
 
 @cli.command(section="Decide and monitor")
@@ -248,11 +243,6 @@ def refer(
             say(f"wrote {path}")
 
 
-def default_share(method: str) -> float:
-    """Return the part of VAL that fits the map of this method."""
-    return FIT_SHARE_FEW if METHODS[method].needs_few_labels else FIT_SHARE
-
-
 def check_options(map_file: str | None, max_miss: str | None) -> None:
     """Refuse options that have no effect here."""
     given = click.get_current_context().get_parameter_source
@@ -265,16 +255,6 @@ def check_options(map_file: str | None, max_miss: str | None) -> None:
                 raise InputError(f"--{name.replace('_', '-')} {why}")
 
 
-def check_unseen(fitted: Fitted, val: str) -> None:
-    """Refuse a VAL that the map was fitted on."""
-    for file in fitted.fitted_on(val):
-        raise InputError(
-            f"{file}: {fitted.path} was fitted on this file (same sha256), so it may not choose the threshold too: the "
-            "guarantee would not hold. Use other samples as VAL, in a file of their own; or leave out --map, so that "
-            "one part of VAL fits a map and the rest chooses (--method, --fit-share)."
-        )
-
-
 def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> None:
     """Want exactly one of three."""
     if (cost_refer is None) != (cost_miss is None):
@@ -284,33 +264,6 @@ def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> 
             "expected what the threshold is for. Use exactly one of --max-miss 0.05, --budget 0.2, or --cost-refer 1 "
             "--cost-miss 50."
         )
-
-
-def divided(scores: LabelledScores, share: float, seed: int) -> tuple[LabelledScores, LabelledScores]:
-    """Divide at random: one part fits the map, the other chooses the threshold."""
-    n = round(share * len(scores))
-    if not 0 < n < len(scores):
-        raise InputError(
-            f"--fit-share {share} of {len(scores)} validation samples leaves a part with none; give more samples, or a "
-            "fitted map with --map"
-        )
-    order = np.random.default_rng(seed).permutation(len(scores))
-    parts = (np.sort(order[:n]), np.sort(order[n:]))
-    one, two = (
-        replace(
-            scores,
-            values=scores.values[rows],
-            y=scores.labels[rows],
-            weights=None if scores.weights is None else scores.weights[rows],
-        )
-        for rows in parts
-    )
-    return one, two
-
-
-def applied(calibrator: Calibrator, scores: LabelledScores) -> Any:
-    """Calibrated probabilities, in double precision."""
-    return calibrator.predict_proba(replace(scores, values=scores.logits.astype(np.float64), input="logits"))
 
 
 def rates(text: str, names: Sequence[str] | None, n_classes: int, *, rest: float | None, option: str) -> Any:

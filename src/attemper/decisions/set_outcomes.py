@@ -14,7 +14,7 @@ from attemper._table import Columns, Table
 from attemper._typing import Floats, Labels
 from attemper.decisions.sets import SetPolicy, checked_samples
 from attemper.metrics import Estimate
-from attemper.metrics.intervals import proportion
+from attemper.metrics.intervals import proportion, worth_of_share
 
 __all__ = ["SetOutcome", "SetShare", "set_outcome"]
 
@@ -96,7 +96,7 @@ def set_outcome(
         if not len(w):
             return SetShare(name, 0.0, None, None, 0.0, 0.0, 0.0)
         own = None if cluster is None else cluster[rows]
-        held = clustered_proportion(covered[rows], w, own, confidence_level)
+        held = share_held(covered[rows], w, own, confidence_level)
         acts = (float(w[sets.action[rows] == action].sum()) for action in ("decide", "list", "refer"))
         return SetShare(name, float(w.sum()), held, float(w @ sizes[rows] / w.sum()), *acts)
 
@@ -109,20 +109,16 @@ def set_outcome(
     )
 
 
-def clustered_proportion(right: NDArray[np.bool_], weights: Floats, cluster: Labels | None, level: float) -> Estimate:
+def share_held(held: NDArray[np.bool_], weights: Floats, cluster: Labels | None, level: float) -> Estimate:
     """Return a share with its Clopper–Pearson interval, of as many samples as those of clusters are worth.
 
-    >>> share = clustered_proportion(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
-    >>> [round(value, 4) for value in share]  # as of 19 samples
-    [0.95, 0.7435, 0.9989]
+    >>> share = share_held(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
+    >>> [round(value, 2) for value in share]
+    [0.95, 0.73, 1.0]
     """
     n = float(weights.sum())
-    p = float(weights @ right) / n
+    share = float(weights @ held) / n
     if cluster is not None:
-        total = np.bincount(cluster, weights * (right - p))
-        m = int(np.count_nonzero(np.bincount(cluster)))
-        variance = float(total @ total) / n**2 * m / max(m - 1, 1)
-        # Where all are right or all wrong nothing shows how far the samples of a cluster agree: then they may be one.
-        n = float(m) if variance == 0 else min(n, p * (1 - p) / variance)
-    found = proportion(p * n, n, level)
-    return Estimate(p, *found[1:])
+        case = np.unique(cluster, return_inverse=True)[1]
+        n = worth_of_share(share, held.astype(np.float64), weights, case, level)
+    return Estimate(share, *proportion(share * n, n, level)[1:])
