@@ -149,6 +149,12 @@ def _run_parser() -> argparse.ArgumentParser:
         help="of weights, order, augmentation and dropout (default: 0)",
     )
     add(
+        "--residual-start",
+        choices=("zero", "one"),
+        default="zero",
+        help="weight that the last batch norm of a residual branch begins with (default: zero)",
+    )
+    add(
         "--priority",
         type=int,
         default=0,

@@ -25,12 +25,15 @@ class RunOptions:
     weight_decay: float
     seed: int
     view: str
+    residual_start: str = "zero"
     priority: int = 0
 
     @property
     def name(self) -> str:
         """Of the run and its files."""
         variant = "-dropout" if self.dropout else ""
+        if self.residual_start != "zero":
+            variant += f"-start{self.residual_start}"
         if self.dataset == "skin":
             variant += f"-{self.split}split"
         return f"{self.arch}-{self.dataset}{variant}-s{self.seed}"

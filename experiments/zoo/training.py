@@ -50,6 +50,7 @@ class Run:
             self.view.size,
             dropout=options.dropout,
             seed=seed,
+            residual_start=options.residual_start,
         ).to(device, memory_format=torch.channels_last)
         self.net.train()
         self.images = self.view.store(torch.from_numpy(train.images).to(device))

@@ -71,3 +71,11 @@ def test_what_a_network_cannot_take_is_said():
         build_network("resnet110", 3, 10, (32, 32), dropout=0.5, seed=0)
     with pytest.raises(InputError, match="lenet5 takes images whose sides are 28 to 31 pixels; these are 32 × 32"):
         build_network("lenet5", 3, 10, (32, 32), dropout=0.0, seed=0)
+
+
+def test_residual_branches_begin_at_zero_or_at_one():
+    for start, weight in (("zero", 0.0), ("one", 1.0)):
+        net = build_network("resnet110", 3, 10, (32, 32), dropout=0.0, seed=0, residual_start=start)
+        branches = [module.last_norm.weight for module in net.modules() if hasattr(module, "last_norm")]
+        assert len(branches) == 54
+        assert all((branch == weight).all() for branch in branches)

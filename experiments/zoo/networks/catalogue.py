@@ -38,9 +38,20 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def build_network(
-    arch: str, n_channels: int, n_classes: int, size: tuple[int, int], *, dropout: float, seed: int
+    arch: str,
+    n_channels: int,
+    n_classes: int,
+    size: tuple[int, int],
+    *,
+    dropout: float,
+    seed: int,
+    residual_start: str = "zero",
 ) -> nn.Module:
-    """Build a network for images of this (height, width), its weights drawn with ``seed``."""
+    """Build a network for images of this (height, width), its weights drawn with ``seed``.
+
+    ``residual_start`` is the weight of the last batch norm of each residual branch: "zero", so that the network begins
+    as if it had no branches, or "one".
+    """
     architecture = ARCHITECTURES[arch]
     if dropout and not architecture.has_dropout:
         able = ", ".join(name for name, a in ARCHITECTURES.items() if a.has_dropout)
@@ -57,6 +68,6 @@ def build_network(
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        if isinstance(module, BasicBlock | Bottleneck):  # branches start at zero: very deep nets train at once
+        if residual_start == "zero" and isinstance(module, BasicBlock | Bottleneck):
             nn.init.zeros_(module.last_norm.weight)
     return net
