@@ -30,6 +30,7 @@ from attemper.cli import (  # noqa: F401 (each adds its command)
     refer,
     report,
     schema,
+    sets,
     sketch,
 )
 from attemper.cli.commands import cli

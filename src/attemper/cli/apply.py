@@ -11,8 +11,9 @@ from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.multilabel import apply_labels, label_map
 from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import print_json
-from attemper.cli.paths import OUTPUT
+from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
+from attemper.cli.sets import apply_sets
 from attemper.cli.verbosity import say
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
@@ -33,16 +34,35 @@ from attemper.io import InputSpec, ProbRows, write_probs
 @click.option(
     "--positive", is_flag=True, help="With two classes: write one column, the probability of the second class."
 )
-@reading(weights=False, labels=False)
-def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spec: InputSpec, as_json: bool) -> None:
+@click.option(
+    "--sets",
+    "sets_file",
+    type=INPUT,
+    metavar="POLICY",
+    help="Write prediction sets by this policy of `attemper sets` (.csv, .jsonl or .npz), and what to do: decide, "
+    "list or refer.",
+)
+@reading(weights=False, labels=False, groups=True)
+def apply(
+    map_file: str,
+    inputs: Sequence[str],
+    output: str,
+    positive: bool,
+    sets_file: str | None,
+    spec: InputSpec,
+    as_json: bool,
+) -> None:
     """Turn logits into calibrated probabilities with a fitted MAP.
 
     \b
     attemper apply attemper.json new.npz -o probabilities.npz
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key y
     attemper apply attemper.json images.npz -o probabilities.npz --axis 1
+    attemper apply map.json new.npz --sets sets.json -o sets.csv
     """  # noqa: D301 (click wants the control character)
     labels = label_map(map_file)
+    if sets_file is not None and (labels is not None or positive):
+        raise InputError("--sets: belongs to a map of classes that exclude each other, without --positive")
     if labels is not None:
         apply_labels(labels, map_file, inputs, output, spec, as_json)
         return
@@ -50,6 +70,9 @@ def apply(map_file: str, inputs: Sequence[str], output: str, positive: bool, spe
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
     files = read_files(inputs, spec, fitted)
+    if sets_file is not None:
+        apply_sets(fitted, files, sets_file, output, as_json)
+        return
     count = 0
 
     def rows() -> Iterator[ProbRows]:

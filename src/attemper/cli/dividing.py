@@ -9,7 +9,7 @@ import numpy as np
 
 from attemper.calibrators import METHODS, Calibrator
 from attemper.cli.inputs import Fitted
-from attemper.data.scores import LabelledScores
+from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError
 
 # The part of VAL that fits the map; what it takes is missing where the threshold is chosen: benchmarks/certificates.py.
@@ -51,10 +51,10 @@ def taken(scores: LabelledScores, rows: Any) -> LabelledScores:
     """Take some rows, in their order."""
     names = ("weights", "image", "groups", "cluster_ids")
     arrays = {name: getattr(scores, name) for name in names}
-    own = {name: None if array is None else array[rows] for name, array in arrays.items()}
+    own: dict[str, Any] = {name: None if array is None else array[rows] for name, array in arrays.items()}
     return replace(scores, values=scores.values[np.flatnonzero(rows)], y=scores.labels[rows], device=None, **own)
 
 
-def applied(calibrator: Calibrator, scores: LabelledScores) -> Any:
+def applied(calibrator: Calibrator, scores: Scores) -> Any:
     """Calibrated probabilities, in double precision."""
     return calibrator.predict_proba(replace(scores, values=scores.logits.astype(np.float64), input="logits"))

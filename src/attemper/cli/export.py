@@ -12,6 +12,7 @@ from attemper.cli.commands import cli
 from attemper.cli.options import map_argument
 from attemper.cli.output import print_json
 from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.sets import load_sets
 from attemper.cli.verbosity import note, say
 from attemper.errors import InputError
 from attemper.onnx.child import LIMITS
@@ -40,6 +41,14 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     "cannot give logits.",
 )
 @click.option("--positive", is_flag=True, help="Without a model, two classes: one number for each sample, in and out.")
+@click.option(
+    "--sets",
+    "sets_file",
+    type=INPUT,
+    metavar="POLICY",
+    help="Add an output of truth values, which classes are in the prediction set, by this policy of `attemper sets`.",
+)
+@click.option("--sets-group", metavar="NAME", help="With --sets by group: the group whose threshold is taken.")
 @click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
 @click.option(
     "--external",
@@ -74,6 +83,8 @@ def export(
     fold: bool | None,
     output_kind: Any,
     positive: bool,
+    sets_file: str | None,
+    sets_group: str | None,
     add: bool,
     external: Any,
     in_place: bool,
@@ -93,6 +104,7 @@ def export(
     attemper export map.json model.onnx -o calibrated.onnx
     attemper export map.json model.onnx -o calibrated.onnx --logits logits
     attemper export map.json -o map.onnx
+    attemper export map.json -o sets.onnx --sets sets.json
     """  # noqa: D301 (click wants the control character)
     from attemper.onnx.calibrate import map_to_onnx, onnx_calibrate
 
@@ -106,6 +118,12 @@ def export(
     output, model = (None if path is None else str(local(path)) for path in (output, model))
     if output is not None and in_place:
         raise InputError(f"-o {output} and --in-place: use one of them")
+    if sets_file is not None:
+        others = in_place or axis is not None or fold or add or external or positive or no_check
+        if others or output_kind not in ("same", "probs") or output is None:
+            raise InputError("--sets: use it with -o, --logits and --sets-group only")
+        _export_sets(map_file, model, output, sets_file, sets_group, logits, as_json)
+        return
     if model is None:
         if in_place or logits or axis is not None or fold is not None or add or external:
             raise InputError("without MODEL.onnx the map alone is written: use -o, --output-kind and --positive only")
@@ -162,3 +180,40 @@ def export(
     if made.external_files:
         names = ", ".join(map(str, made.external_files))
         say(f"  its tensors are in {names}: keep the files together")
+
+
+def _export_sets(
+    map_file: str,
+    model: str | None,
+    output: str,
+    sets_file: str,
+    group: str | None,
+    logits: str | None,
+    as_json: bool,
+) -> None:
+    """Write a model with one more output, the sets."""
+    from attemper.onnx.sets import sets_to_onnx
+
+    made = sets_to_onnx(load_sets(sets_file, map_file), map_file, output, model=model, logits=logits, group=group)
+    if as_json:
+        print_json(
+            {
+                "output": str(made.output),
+                "how": "alone" if model is None else "inserted",
+                "logits": made.logits,
+                "tensor": made.probabilities,
+                "output_kind": "probs",
+                "largest_difference": made.ran.difference,
+                "not_run": made.ran.why_not or None,
+                "notes": list(made.notes),
+                "external_files": [],
+                "sets": made.sets,
+            }
+        )
+        return
+    say(f"{made.logits} → {made.probabilities}, and {made.sets}: which classes are in the set")
+    if made.ran.difference is None:
+        say(f"  not compared with NumPy: {made.ran.why_not}")
+    else:
+        say(f"  run with onnxruntime: within {made.ran.difference:.0e} of NumPy, and the same sets")
+    say(f"wrote {made.output}")

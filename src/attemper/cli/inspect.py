@@ -16,7 +16,7 @@ from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.output import number, out, plain, print_json
 from attemper.cli.paths import INPUT
-from attemper.decisions import LabelPolicies, Policy
+from attemper.decisions import LabelPolicies, Policy, SetPolicy
 from attemper.drift import DriftTest, ExchangeabilityTest, load_test
 from attemper.errors import InputError
 from attemper.metrics import RunningMetrics
@@ -69,7 +69,7 @@ def of_document(path: PathOrURL) -> Found:
     """Look at a document of attemper."""
     tests = (DriftTest.document, ExchangeabilityTest.document)
     kind = read_document(
-        path, "calibrator", "multilabel", "sketch", "policy", "label policies", *tests, "running metrics"
+        path, "calibrator", "multilabel", "sketch", "policy", "label policies", "set policy", *tests, "running metrics"
     ).text("attemper")
     if kind in tests:
         test = load_test(path)
@@ -131,7 +131,20 @@ def of_document(path: PathOrURL) -> Found:
             *p.notes,
         ]
         return {"kind": "policy", **p.to_dict(), "rule": p.rule(), "promise": p.promise()}, words
+    if kind == "set policy":
+        return of_sets(SetPolicy.load(path))
     return of_calibrator(load(path))
+
+
+def of_sets(policy: SetPolicy) -> Found:
+    """Look at a policy of prediction sets."""
+    parts = zip(policy.part_names(), policy.thresholds)
+    rows = [f"{name}: {'every class' if t is None else f'{t:.6g}'}" for name, t in parts] if policy.by else []
+    rows = rows if len(rows) <= MOST_LABELS else [*rows[:MOST_LABELS], f"… {len(rows)} in all"]
+    sizes = f"from {policy.n_samples} samples, {policy.n_classes} classes"
+    words = [policy.rule(), policy.promise(), policy.law(), *policy.notes]
+    lines = ["prediction sets", *words, f"{sizes}; sets of up to {policy.max_size} classes are listed", *rows]
+    return {"kind": "set policy", **policy.to_dict(), "rule": policy.rule(), "promise": policy.promise()}, lines
 
 
 def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:

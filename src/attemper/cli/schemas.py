@@ -155,6 +155,34 @@ TESTED = record(
     by_predicted=listed(record(**OUTCOME)),
     cost=either(ESTIMATE),
 )
+SET_POLICY = {
+    "score": {"enum": ["lac", "aps", "raps"]},
+    "coverage": SHARE,
+    "thresholds": listed(described(either(NUMBER), "null: too few samples, so every class is in the set")),
+    "n_units": listed(COUNT),
+    **SIZES,
+    "by": either({"enum": ["class", "group"]}),
+    "groups": either(listed(ANY)),
+    "unit": {"enum": ["sample", "cluster"]},
+    "confidence_level": either(SHARE),
+    "penalty": NUMBER,
+    "k_reg": COUNT,
+    "randomized": BOOLEAN,
+    "allow_empty": BOOLEAN,
+    "max_size": COUNT,
+    "notes": listed(TEXT),
+    "classes": either(listed(TEXT)),
+    "map_sha256": either(TEXT),
+}
+SET_SHARE = {
+    "name": TEXT,
+    "n": NUMBER,
+    "coverage": either(ESTIMATE),
+    "mean_size": either(NUMBER),
+    "decided": NUMBER,
+    "listed": NUMBER,
+    "referred": NUMBER,
+}
 # Of labels that do not exclude each other.
 LABEL = record(
     label=TEXT,
@@ -253,6 +281,7 @@ SCHEMAS: dict[str, Schema] = {
         not_run=either(TEXT),
         notes=listed(TEXT),
         external_files=listed(TEXT),
+        optional={"sets": described(TEXT, "with --sets: the output of truth values")},
     ),
     "fit": record(
         **FIT,
@@ -300,6 +329,23 @@ SCHEMAS: dict[str, Schema] = {
         provenance=record(files=FILES, versions=mapped(TEXT), more=True),
     ),
     "schema": described({"type": "object"}, "a JSON Schema"),
+    "sets": record(
+        method=METHOD,
+        n_fitted=described(COUNT, "validation samples that fitted the map"),
+        n_calibrated=described(COUNT, "validation samples that the thresholds are taken from"),
+        policy=record(**SET_POLICY),
+        rule=TEXT,
+        promise=TEXT,
+        coverage_range=described(listed(listed(SHARE, 2)), "5 % and 95 % points of the coverage, for each threshold"),
+        test=record(
+            **SET_SHARE,
+            **{by: listed(record(**SET_SHARE)) for by in ("by_class", "by_group", "by_size")},
+            n_clusters=either(COUNT),
+        ),
+        output=either(TEXT),
+        map=either(TEXT),
+        sets_output=either(TEXT),
+    ),
     "sketch": record(**SKETCH, n_shards=COUNT),
 }
 

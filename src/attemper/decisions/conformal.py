@@ -15,7 +15,7 @@ from attemper.data.arrays import row_slices
 from attemper.decisions.choosing import check_whole
 from attemper.decisions.policy import names_of
 from attemper.decisions.sets import By, Score, SetPolicy, checked_samples, order_of, units_needed
-from attemper.errors import InputError, listed, option, setting, warn
+from attemper.errors import InputError, option, setting, warn
 from attemper.kernels.conformal import best_penalty, one_per_cluster, score_classes, threshold_at
 
 __all__ = ["prediction_sets"]
@@ -252,7 +252,7 @@ def _too_few(policy: SetPolicy) -> str:
     why = f"a coverage of {policy.coverage:.4g}{level} needs {needed} {policy.unit}s"
     if policy.by is None:
         return f"every class is in every set: {why}, and there are {few[0][1]}"
-    each = listed([f"{name}: {n}" for name, n in few])
+    each = ", ".join(f"{n} of {name}" for name, n in few[:12]) + (", …" if len(few) > 12 else "")
     kind, then = (
         ("classes", "they are in every set") if policy.by == "class" else ("groups", "their sets have all classes")
     )

@@ -259,7 +259,7 @@ class SetPolicy(Table):
         if self.by == "group" and group is None:
             raise InputError(
                 "the policy has a threshold for each group, and an export holds one. Use "
-                f"{option('group=…', '--group NAME')}; its groups are {listed(map(str, self.groups or ()))}."
+                f"{option('group=…', '--sets-group NAME')}; its groups are {listed(map(str, self.groups or ()))}."
             )
         if group is not None:
             return self.for_group(group).exported()
@@ -356,7 +356,8 @@ def checked_samples(
     if scores is not None or getattr(probs, "ndim", 2) > 2:
         check_independent("probabilities", probs, None if scores is None else scores.images)
     if labels is None:
-        labels = np.zeros(as_columns(probs, "probabilities")[0].shape[0], dtype=np.int64)  # any: nobody reads them
+        n = len(probs) if isinstance(probs, Scores) else as_columns(probs, "probabilities")[0].shape[0]
+        labels = np.zeros(n, dtype=np.int64)  # any: nobody reads them
     named = None if classes is None or isinstance(labels, Scores) else names_of_labels(labels, list(map(str, classes)))
     p = Predictions.of(labels, probs, sample_weight, classes=named, groups=groups, clusters=clusters)
     if p.n_samples != len(p):

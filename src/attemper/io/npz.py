@@ -111,16 +111,16 @@ def write_npz(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     ):
         stream_npy(spool, probs(), layout)
         spool.seek(0)
-        with _new_member(archive, "probs") as member:
+        with new_member(archive, "probs") as member:
             shutil.copyfileobj(spool, member, 1 << 20)
         arrays = {name: np.concatenate(column) for name, column in extras.items()}
         if layout.classes is not None:
             arrays["classes"] = np.array(layout.classes, dtype=np.str_)
         for name, array in arrays.items():
-            with _new_member(archive, name) as member:
+            with new_member(archive, name) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _new_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+def new_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     # ZipInfo without a date: the same data give the same file.
     return archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True)
