@@ -210,7 +210,7 @@ def test_names_and_alarms_are_kept(tmp_path):
     test.update(h, names[y]).save(tmp_path / "d.json")
     back = DriftTest.load(tmp_path / "d.json")
     assert back.describe() == test.describe()
-    assert back.update(h, names[y]).alarm_at == 4
+    assert back.update(h, names[y], repeats="count").alarm_at == 4
     with pytest.raises(InputError, match="not among"):
         back.update(h, np.full(200, "nv"))
 

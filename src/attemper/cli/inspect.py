@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -16,8 +16,10 @@ from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.output import number, out, plain, print_json
 from attemper.cli.paths import INPUT
+from attemper.cli.watching import as_dict
 from attemper.decisions import LabelPolicies, Policy, SetPolicy
-from attemper.drift import DriftTest, ExchangeabilityTest, load_test
+from attemper.drift import load_test
+from attemper.drift.files import Watch
 from attemper.errors import InputError
 from attemper.metrics import RunningMetrics
 from attemper.sketch import Sketch
@@ -67,18 +69,21 @@ def inspect(file: str, as_json: bool) -> None:
 
 def of_document(path: PathOrURL) -> Found:
     """Look at a document of attemper."""
-    tests = (DriftTest.document, ExchangeabilityTest.document)
+    tests = tuple(cls.document for cls in get_args(Watch))
     kind = read_document(
         path, "calibrator", "multilabel", "sketch", "policy", "label policies", "set policy", *tests, "running metrics"
     ).text("attemper")
     if kind in tests:
-        test = load_test(path)
-        state = f"alarm, at sample {test.alarm_at}" if test.alarm else "no alarm so far"
+        facts = as_dict(test := load_test(path), 0)
+        state = "no alarm so far"
+        if test.alarm:
+            state = "alarm" if facts["alarm_at"] is None else f"alarm, at sample {facts['alarm_at']}"
+        evidence = "" if facts["p_value"] is None else f"; p = {facts['p_value']:.3g}, alpha {facts['alpha']:g}"
         return (
-            {"kind": kind, "n_samples": test.n_samples, "alarm": test.alarm, "p_value": test.p_value},
+            {"kind": kind, **{name: facts[name] for name in ("n_samples", "alarm", "p_value")}},
             [
                 f"state of {'an' if kind[0] in 'aeiou' else 'a'} {kind}: {state}",
-                f"after {test.n_samples} samples; p = {test.p_value:.3g}, alpha {test.alpha:g}",
+                f"after {test.n_samples} samples{evidence}",
             ],
         )
     if kind == "running metrics":

@@ -193,14 +193,15 @@ LABEL = record(
 FILES = listed(record(name=TEXT, bytes=either(COUNT), sha256=either(TEXT), optional={"role": TEXT}))
 SKETCH = {**SIZES, "bytes": COUNT, "output": TEXT}
 DRIFT = {
-    "test": {"enum": ["drift test", "exchangeability test"]},
+    "test": {"enum": ["drift test", "exchangeability test", "grouped test", "unlabelled monitor"]},
     "alarm": BOOLEAN,
-    "alarm_at": either(COUNT),
-    "p_value": SHARE,
+    "alarm_at": described(either(COUNT), "of the test of all samples; null with --unlabelled and no --reference"),
+    "p_value": either(SHARE),
     "e_value": either(NUMBER),
-    "n_samples": COUNT,
+    "n_samples": described(COUNT, "clusters, with --clusters"),
     "new_samples": COUNT,
-    "alpha": SHARE,
+    "n_rows": COUNT,
+    "alpha": either(SHARE),
     "message": TEXT,
     "state": either(TEXT),
 }
@@ -212,6 +213,25 @@ OF_DRIFT = {
     "temperature": either(NUMBER),
     "since": either(COUNT),
     "n_reference": COUNT,
+}
+UNLABELLED = {"accuracy": ESTIMATE, "miss_rate": ESTIMATE, "decided": either(SHARE)}
+WATCHED = {
+    **OF_DRIFT,
+    **{name: described(schema, "rests on the map being calibrated") for name, schema in UNLABELLED.items()},
+    "accuracy_if_label_shift": SHARE,
+    "priors": listed(record(**{"class": ANY}, before=SHARE, value=SHARE, low=SHARE, high=SHARE)),
+    "groups": listed(
+        record(
+            group={"type": ["string", "integer"]},
+            n_samples=COUNT,
+            optional={
+                **{name: DRIFT[name] for name in ("alarm", "alarm_at", "p_value", "alpha", "n_rows")},
+                **OF_DRIFT,
+                **UNLABELLED,
+            },
+        )
+    ),
+    "fail_if": FAIL_IF,
 }
 INSPECTED = {"file": TEXT, "sha256": TEXT, "bytes": COUNT, "kind": TEXT}
 CHECKED = {
@@ -262,7 +282,7 @@ SCHEMAS: dict[str, Schema] = {
     "check": record(**CHECKED),
     "compare": record(**COMPARISON, optional={"fail_if": FAIL_IF}),
     "demo": record(**COMPARISON, folder=TEXT, files=listed(TEXT)),
-    "drift": record(**DRIFT, optional={**OF_DRIFT, "fail_if": FAIL_IF}),
+    "drift": record(**DRIFT, optional=WATCHED),
     "evaluate": record(
         **SIZES,
         confidence_level=SHARE,

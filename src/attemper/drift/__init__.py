@@ -1,10 +1,24 @@
-"""Sequential tests of a deployed map: safe to run after every batch, with a bound on ever raising a false alarm.
+"""Monitors of a deployed map: sequential tests, safe to run after every batch, and estimates without labels.
 
-`DriftTest` tests the map's temperature; `ExchangeabilityTest` compares labelled data with a reference set.
+`DriftTest` tests the map's temperature; `ExchangeabilityTest` compares new data with a reference set; `GroupedTest`
+does either in each group. Each has a bound on the probability of ever raising a false alarm. `UnlabelledMonitor`
+estimates accuracy and class priors without labels.
 """
 
+from attemper.drift.confidence import PriorShift, UnlabelledEstimates
 from attemper.drift.exchangeability import ExchangeabilityTest
-from attemper.drift.sequential import load_test
+from attemper.drift.files import load_test
+from attemper.drift.groups import GroupedTest
 from attemper.drift.temperature import Drift, DriftTest
+from attemper.drift.unlabelled import UnlabelledMonitor
 
-__all__ = ["Drift", "DriftTest", "ExchangeabilityTest", "load_test"]
+__all__ = [
+    "Drift",
+    "DriftTest",
+    "ExchangeabilityTest",
+    "GroupedTest",
+    "PriorShift",
+    "UnlabelledEstimates",
+    "UnlabelledMonitor",
+    "load_test",
+]

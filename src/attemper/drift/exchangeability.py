@@ -1,4 +1,4 @@
-"""A conformal test martingale, of whether new labelled data are still like the reference data.
+"""A conformal test martingale, of whether new data are still like the reference data.
 
 It needs no model of what is true. If reference and new samples are exchangeable (drawn alike, in any order), the
 smoothed conformal p-values are independent and uniform on [0, 1], whatever the map predicts; the test wagers that they
@@ -7,16 +7,20 @@ are not. Vovk, Gammerman and Shafer, *Algorithmic Learning in a Random World* (2
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attemper._checks import whole
 from attemper._json import Fields
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
+from attemper.data.scores import LabelledScores
+from attemper.drift.monitor import Batch, Predicted, Repeats
 from attemper.drift.sequential import SequentialTest
-from attemper.kernels.drift import WIDTH, conformal_p_values, log_bets
+from attemper.errors import InputError, option
+from attemper.kernels.drift import WIDTH, average_by_cluster, conformal_p_values, log_bets
 from attemper.maps import Map
 
 __all__ = ["ExchangeabilityTest"]
@@ -29,9 +33,10 @@ STREAM = 0x617474
 
 
 class ExchangeabilityTest(SequentialTest):
-    """Watch whether new labelled samples are still like those of a reference set.
+    """Watch whether new samples are still like those of a reference set.
 
-    Each new sample is ranked among all before it, reference and new, by the probability that the map gave to its label.
+    Each new sample is ranked among all before it, reference and new, by the probability that the map gave to its label;
+    without labels, by the confidence, the largest probability.
     The hypothesis is that reference and new samples are exchangeable. Under it the probability of ever raising an alarm
     is at most ``alpha``; no map has to be right. Compared with `DriftTest` it needs the reference data, finds labels
     that have become less likely about as soon, and labels that have become more likely later.
@@ -41,8 +46,15 @@ class ExchangeabilityTest(SequentialTest):
     deployed : Calibrator, Map or float
         A fitted calibrator; or a map or a temperature for logits.
     X, y : arrays of shape (n_samples, n_classes) and (n_samples,), or a Scores
-        The reference: labelled samples, drawn as the new ones will be. They should not have fitted the map: samples
-        that did fit it better than new ones do, which matters for matrices and binned maps, hardly for a temperature.
+        The reference: samples drawn as the new ones will be. With labels, new samples need them too; without, the
+        test watches confidences alone, and cannot notice labels that no longer fit them. The reference should not have
+        fitted the map: samples that did fit it better than new ones do, which matters for matrices and binned maps,
+        hardly for a temperature.
+    groups, clusters : arrays of shape (n_samples,), optional
+        As in `update`. A cluster is ranked as a whole, by the mean of its scores (log-odds); new samples then need
+        clusters too.
+    labelled : bool, optional
+        False: use confidences even if there are labels. By default, labels are used if there are any.
     alpha : float
         Probability of a false alarm, over all time.
     seed : int
@@ -51,6 +63,7 @@ class ExchangeabilityTest(SequentialTest):
     Attributes
     ----------
     n_samples, n_reference : int
+    labelled, clustered : bool
     alarm : bool
         Once raised, it stays.
     alarm_at : int or None
@@ -70,56 +83,100 @@ class ExchangeabilityTest(SequentialTest):
     """
 
     document = "exchangeability test"
-    stored = (*SequentialTest.stored, "seed", "n_reference", "reference")
+    stored = (*SequentialTest.stored, "labelled", "clustered", "seed", "n_reference")
 
+    clustered: bool = False  # whether clusters are ranked, in place of samples
     seed: int
     n_reference: int
-    reference: tuple[str, ...]  # hashes of the reference files, where they are known
     _counts: Labels  # of samples in each bin of the score, reference and new
 
     def __init__(
-        self, deployed: Calibrator | Map | float, X: Any, y: Any = None, *, alpha: float = 0.05, seed: int = 0
+        self,
+        deployed: Calibrator | Map | float,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: Any = None,
+        clusters: Any = None,
+        labelled: bool | None = None,
+        alpha: float = 0.05,
+        seed: int = 0,
     ) -> None:
         super().__init__(deployed, alpha)
         self.seed = whole("seed", seed, at_least=0)
-        self.reference = ()
-        scores, labels = self._read(X, y)
-        self._counts = np.zeros(N_BINS, dtype=np.int64)
-        for log_p, part in self._predictions(scores):
-            self._counts += np.bincount(_bins(log_p, labels[part]), minlength=N_BINS)
+        self.labelled = y is not None or isinstance(X, LabelledScores) if labelled is None else labelled
+        batch = self._read(X, y, groups, clusters, labels=self.labelled)
+        self.n_classes = batch.scores.n_classes
+        scores = np.concatenate([self._statistics(chunk)[0] for chunk in self._predictions(batch)])
+        self._refer_to(scores, batch.clusters)
+
+    def _refer_to(self, scores: Floats, clusters: NDArray[Any] | None) -> None:
+        """Begin with the scores of the reference."""
+        self.clustered = clusters is not None
+        if clusters is not None:
+            scores, _ = average_by_cluster(scores, clusters)
+        self._counts = np.bincount(_bins(scores), minlength=N_BINS)
         self.n_reference = len(scores)
-        self.n_classes = scores.n_classes
+
+    def update(
+        self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
+    ) -> Self:
+        """Take in samples, in the order in which they came: as `DriftTest.update`, without labels if it uses none."""
+        if y is not None and not self.labelled:
+            raise InputError("labels: this test uses none; leave them out")
+        return super().update(X, y, groups=groups, clusters=clusters, repeats=repeats)
+
+    def _check(self, batch: Batch) -> None:
+        if self.clustered != (batch.clusters is not None):
+            got, has = ("none", "has clusters") if self.clustered else ("some", "has none")
+            raise InputError(
+                f"clusters: got {got}, but the reference {has}; samples and clusters cannot be ranked together. Use "
+                f"{option('clusters=', '--clusters')} for both or for neither."
+            )
 
     def describe(self) -> list[str]:
         """Return the verdict as readable lines."""
+        like = f"the {self.n_reference} reference {'clusters' if self.clustered else 'samples'}"
         if not self.alarm:
             return [
-                f"no alarm: {self.n_samples} labels are not enough evidence that they differ from the "
-                f"{self.n_reference} reference samples (p = {self.p_value:.3g}; alarm at {self.alpha:g})"
+                f"no alarm: {self._counted()} are not enough evidence that they differ from {like} "
+                f"(p = {self.p_value:.3g}; alarm at {self.alpha:g})"
             ]
         lines = [
-            f"ALARM at sample {self.alarm_at} of {self.n_samples}: the data are no longer like the "
-            f"{self.n_reference} reference samples (p = {self.p_value:.3g})"
+            f"ALARM at sample {self.alarm_at} of {self.n_samples}: the data are no longer like {like} "
+            f"(p = {self.p_value:.3g})"
         ]
         best = int(self._wager.log_stake.argmax())
         if self._share_won() > 0.5:
-            way = "less" if best < WIDTH // 2 else "more"
-            lines.append(
-                f"since about sample {int(self._wager.start[best]) + 1} labels have been {way} likely under the map "
-                "than those of the reference"
-            )
-        return [*lines, "compare recent data with the reference; if they stay as they are, fit the map again on them"]
+            lower = best < WIDTH // 2
+            what = f"labels have been {'less' if lower else 'more'} likely under the map"
+            if not self.labelled:
+                what = f"confidences have been {'lower' if lower else 'higher'}"
+            lines.append(f"since about sample {int(self._wager.start[best]) + 1} {what} than those of the reference")
+        advice = "compare recent data with the reference; if they stay as they are, fit the map again on them"
+        if not self.labelled:
+            advice = "label a sample of recent data, and test whether the map still fits them"
+        return [*lines, advice]
 
-    def _log_ratios(self, log_p: Floats, y: Labels) -> tuple[Floats, Labels]:
-        bins = _bins(log_p, y)
+    def _statistics(self, chunk: Predicted) -> tuple[Floats, Labels]:
+        """Return the score of each sample, the log-odds of its label or prediction; a lower one fits the map less."""
+        log_p, y, _ = chunk
+        of = log_p.max(axis=1) if y is None else log_p[np.arange(len(y)), y]
+        with np.errstate(divide="ignore"):
+            score = of - np.log(-np.expm1(of))
+        largest = BIN * (N_BINS // 2)
+        return np.clip(score, -largest, largest)[:, None], np.zeros(0, dtype=np.int64)
+
+    def _log_ratios(self, statistics: Floats) -> Floats:
+        bins = _bins(statistics)
         # As many numbers as samples were drawn before, so that batches make no difference.
         drawn = int(self._counts.sum()) - self.n_reference
         # A stream of its own: data that were simulated with default_rng(seed) must not repeat it.
         bits = np.random.PCG64(np.random.SeedSequence(self.seed, spawn_key=(STREAM,)))
-        u = np.random.Generator(bits.advance(drawn)).random(len(y))
+        u = np.random.Generator(bits.advance(drawn)).random(len(bins))
         p = conformal_p_values(bins, self._counts, u)
         self._counts = self._counts + np.bincount(bins, minlength=N_BINS)
-        return log_bets(p), np.zeros(0, dtype=np.int64)
+        return log_bets(p)
 
     def _more_fields(self) -> dict[str, Any]:
         occupied = np.flatnonzero(self._counts)
@@ -135,9 +192,6 @@ class ExchangeabilityTest(SequentialTest):
         return self.seed >= 0 and self.n_reference >= 1 and complete and super()._is_consistent(content)
 
 
-def _bins(log_p: Floats, y: Labels) -> Labels:
-    """Return the bin of each sample's score, the log-odds of its label; a lower one fits the map less."""
-    of_label = log_p[np.arange(len(y)), y]
-    with np.errstate(divide="ignore"):
-        score = of_label - np.log(-np.expm1(of_label))
-    return np.rint(np.clip(score / BIN, -(N_BINS // 2), N_BINS // 2)).astype(np.int64) + N_BINS // 2
+def _bins(scores: Floats) -> Labels:
+    """Return the bin of each score."""
+    return np.rint(scores[:, 0] / BIN).astype(np.int64) + N_BINS // 2

@@ -8,7 +8,7 @@ alarm is at most ``alpha``. The proof is in docs/drift.md.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ from attemper._checks import number
 from attemper._json import Fields, Formerly
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
-from attemper.data.ids import as_ids
+from attemper.drift.monitor import Predicted
 from attemper.drift.sequential import SequentialTest
 from attemper.errors import FileError, InputError, option
-from attemper.kernels.drift import average_by_cluster, best_factor, log_factors, log_ratios, top_confidence
+from attemper.kernels.drift import WIDTH, best_factor, log_factors, log_ratios, top_confidence
 from attemper.maps import Map, ScaleMap
 
 __all__ = ["Drift", "DriftTest"]
@@ -54,6 +54,9 @@ class DriftTest(SequentialTest):
         of its temperature raises the tolerance to that interval: a temperature that was fitted on 200 labels is itself
         off by 10 to 30 percent, and testing it more closely than it is known raises false alarms. Pass the map itself,
         ``DriftTest(calibrator.map_)``, to take its temperature for exact.
+
+    With ``clusters`` in `update` a case with m samples counts once: each of its log-ratios has weight 1/m. The bound
+    then holds whatever the samples of a case have in common, as long as m does not depend on the labels.
 
     Attributes
     ----------
@@ -109,29 +112,10 @@ class DriftTest(SequentialTest):
                     f"valid. Fit it on more labels, or {by_bayes}.{exact}"
                 )
             self.tolerance = max(self.tolerance, known)
+
+    def _begin(self) -> None:
+        super()._begin()
         self._confidence = np.zeros(4)
-
-    def update(self, X: Any, y: Any = None, *, clusters: Any = None) -> Self:
-        """Take in labelled samples, in the order in which they came; ``X`` and ``y`` as in `SequentialTest.update`.
-
-        Parameters
-        ----------
-        clusters : array of shape (n_samples,), optional
-            Which samples are the same case (patient, lesion, document). A case with m samples counts once: each of its
-            log-ratios has weight 1/m, whatever the samples have in common, as long as m does not depend on the labels.
-            Pass all samples of a case in one call; ``n_samples`` and ``alarm_at`` then count cases.
-        """
-        if clusters is None:
-            return super().update(X, y)
-        scores, labels = self._read(X, y)
-        ids = as_ids(clusters, len(scores))
-        with self._unchanged_on_error():
-            found = [(*self._log_ratios(log_p, labels[part]), part.start) for log_p, part in self._predictions(scores)]
-            ratios, case = average_by_cluster(np.concatenate([ratio for ratio, _, _ in found]), ids)
-            impossible = np.concatenate([rows + first for _, rows, first in found])
-            self._advance(ratios, np.sort(case[impossible]))
-            self.n_classes = scores.n_classes
-        return self
 
     @property
     def tolerated_points(self) -> tuple[float, float] | None:
@@ -156,7 +140,7 @@ class DriftTest(SequentialTest):
         """Return the verdict as readable lines."""
         if not self.alarm:
             return [
-                f"no alarm: {self.n_samples} labels are not enough evidence against the map (p = {self.p_value:.3g}; "
+                f"no alarm: {self._counted()} are not enough evidence against the map (p = {self.p_value:.3g}; "
                 f"alarm at {self.alpha:g})",
                 *self._hidden(),
             ]
@@ -190,18 +174,26 @@ class DriftTest(SequentialTest):
             f"{points[0]:.1f} points too low is not counted as drift"
         ]
 
-    def _log_ratios(self, log_p: Floats, y: Labels) -> tuple[Floats, NDArray[np.int64]]:
-        if self._confidence is not None:
-            sums = [top_confidence(log_p, factor).sum() for factor in (1.0, self.tolerance, 1 / self.tolerance)]
-            self._confidence = self._confidence + np.array([len(y), *sums])
+    def _statistics(self, chunk: Predicted) -> tuple[Floats, Labels]:
+        log_p, y, _ = chunk
+        assert y is not None
+        factors = (1.0, self.tolerance, 1 / self.tolerance)
+        confidence = np.stack([top_confidence(log_p, factor) for factor in factors], axis=1)
         impossible = np.flatnonzero(np.isneginf(log_p[np.arange(len(y)), y]))
-        if not impossible.size:
-            return log_ratios(log_p, y, self.tolerance), impossible
-        y = y.copy()
-        y[impossible] = log_p[impossible].argmax(axis=1)
+        if impossible.size:
+            y = y.copy()
+            y[impossible] = log_p[impossible].argmax(axis=1)
         ratios = log_ratios(log_p, y, self.tolerance)
         ratios[impossible] = 0.0
-        return ratios, impossible
+        return np.concatenate([ratios, confidence], axis=1), impossible
+
+    def _stake(self, statistics: Floats, impossible: Labels, clusters: NDArray[Any] | None = None) -> None:
+        if self._confidence is not None:
+            self._confidence = self._confidence + np.array([len(statistics), *statistics[:, WIDTH:].sum(axis=0)])
+        super()._stake(statistics, impossible, clusters)
+
+    def _log_ratios(self, statistics: Floats) -> Floats:
+        return statistics[:, :WIDTH]
 
     def _more_fields(self) -> dict[str, Any]:
         return {"log_factors": log_factors(self.tolerance).tolist()}
