@@ -605,3 +605,27 @@ def test_errors_of_budgets():
     for budget in (-0.1, 1.1, math.nan, "all"):
         with pytest.raises(InputError, match="budget="):
             policy_for_budget([[0.9, 0.1]], budget)
+
+
+def test_outcomes_by_group_hold_together():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), 300)
+    y = rng.integers(0, 3, 300)
+    groups = np.array(["b", "a", "c"])[rng.integers(0, 3, 300)]
+    w = np.where(np.arange(300) < 20, 0.0, 1.0)
+    policy = Policy(0.6, "by hand", n_classes=3, n_samples=0)
+    found = outcome_of(policy, p, y, groups=groups, sample_weight=w, confidence_level=0.9)
+    assert [row.name for row in found.by_group] == ["a", "b", "c"]
+    for row in found.by_group:
+        rows = (groups == row.name) & (w > 0)
+        alone = outcome_of(policy, p[rows], y[rows], confidence_level=0.9 ** (1 / 3))
+        assert (row.n, row.referred, row.caught, row.missed) == tuple(
+            getattr(alone.all, name) for name in ("n", "referred", "caught", "missed")
+        )
+        assert row.miss_rate == alone.all.miss_rate
+        assert row.referred_share == alone.referred_share
+    assert outcome_of(policy, p, y).by_group == ()
+    assert "by_group" not in outcome_of(policy, p, y).to_dict()
+    assert list(found.to_pandas()["group"])[-3:] == ["group"] * 3
+    with pytest.raises(InputError, match=r"groups: expected one per row, shape \(300,\)"):
+        outcome_of(policy, p, y, groups=groups[1:])

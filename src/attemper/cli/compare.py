@@ -12,6 +12,14 @@ from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.comparison import comparison_json, print_comparison
 from attemper.cli.gates import Gate, gating
+from attemper.cli.groups import (
+    figures_of_groups,
+    group_figures,
+    groups_json,
+    of_val,
+    print_groups,
+    print_worst,
+)
 from attemper.cli.inputs import load_pair
 from attemper.cli.options import (
     METHOD_LIST,
@@ -31,6 +39,8 @@ from attemper.cli.values import check_noise, method_names
 from attemper.comparison import Comparison, compare
 from attemper.data.scores import LabelledScores
 from attemper.io import InputSpec
+from attemper.metrics import GroupMetrics
+from attemper.metrics.groups import group_metrics
 
 
 @cli.command(name="compare", section="Evaluate")
@@ -47,8 +57,8 @@ from attemper.io import InputSpec
 @noise_option
 @confidence_level_option
 @seed_option
-@reading(clusters=True)
-@with_val(clusters=True)
+@reading(groups=True, clusters=True)
+@with_val(groups=True, clusters=True)
 @gating
 def compare_(
     val: str,
@@ -69,16 +79,20 @@ def compare_(
     The recommended method is structured (or bayes, or ts, whichever is compared), unless another one has a lower NLL on
     held-out samples of VAL, beyond chance. TEST has no part in it. With --noisy the labels of VAL cannot select.
 
+    With --groups the worst group of each method, and the groups of TEST one by one: uncalibrated and with the
+    recommended method, as in `attemper evaluate --groups`. Every method fits one map for all groups.
+
     Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the recommended method unless it names one.
 
     \b
     attemper compare val.npz test.npz
     attemper compare val.npz test.npz --clusters patient_id
+    attemper compare val.csv test.csv --groups site
     attemper compare val.npz test.npz --fail-if 'ece.low>0.02' --junit out.xml
     attemper compare all.npz all.npz --val-logits-key val --val-labels-key val_y
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
-    pair = load_pair(val, test, val_spec, spec)
+    pair = load_pair(val, test, of_val(val_spec, spec), spec)
     result = compared(
         pair.val,
         pair.test,
@@ -91,12 +105,18 @@ def compare_(
     )
     content = comparison_json(result)
     figures = {row["method"]: figures_of(row) for row in content["rows"] if row["metrics"] is not None}
-    gated = gate.check(figures, default=result.recommended)
+    grouped = grouped_rows(result, pair.test, confidence_level, seed)
+    best = grouped.get(result.recommended)
+    figures = {method: row | group_figures(grouped.get(method)) for method, row in figures.items()}
+    gated = gate.check(figures | figures_of_groups(best), default=result.recommended)
     if as_json:
-        print_json({**content, **clusters_json(pair.test), **gated})
+        print_json({**content, **clusters_json(pair.test), **groups_json(grouped), **gated})
     else:
         say_clusters(pair.test, "TEST: ")
         print_comparison(result, confidence_level)
+        if grouped:
+            print_worst(grouped)
+            print_groups({method: grouped[method] for method in dict.fromkeys(("none", result.recommended))})
     return gate.end(test)
 
 
@@ -105,6 +125,19 @@ def figures_of(row: dict[str, Any]) -> dict[str, Any]:
     cv = {} if row["cv"] is None else {"cv_nll": row["cv"]["nll"]}
     areas = {name: row[name] for name in ("referral_area", "above_best") if row[name] is not None}
     return {**row["metrics"], **cv, **areas, "changed": row["changed"]}
+
+
+def grouped_rows(
+    result: Comparison, test: LabelledScores, confidence_level: float, seed: int
+) -> dict[str, GroupMetrics]:
+    """Return the metrics of each method by group; nothing where there are no groups."""
+    if test.groups is None:
+        return {}
+    return {
+        row.method: group_metrics(row.predictions.weighted(test.weights), confidence_level=confidence_level, seed=seed)
+        for row in result.rows
+        if row.predictions is not None
+    }
 
 
 def compared(val: LabelledScores, test: LabelledScores, methods: Sequence[str] | None, **settings: Any) -> Comparison:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.gates import Gate, gating
+from attemper.cli.groups import figures_of_groups, group_figures, groups_json, print_groups
 from attemper.cli.inputs import Fitted, in_double, read_files
 from attemper.cli.multilabel import (
     check_uncertain,
@@ -26,7 +28,7 @@ from attemper.cli.values import names_listed
 from attemper.errors import InputError
 from attemper.io import InputSpec
 from attemper.maps import ScaleMap
-from attemper.metrics import Estimate, evaluate
+from attemper.metrics import Estimate, GroupMetrics, by_group, evaluate
 
 WIDE = 110  # columns that two sets of figures with the mean by chance take
 
@@ -46,7 +48,7 @@ WIDE = 110  # columns that two sets of figures with the mean by chance take
 @seed_option
 @multi_label_option
 @uncertain_option
-@reading(clusters=True)
+@reading(groups=True, clusters=True)
 @gating
 def evaluate_(
     inputs: Sequence[str],
@@ -68,19 +70,29 @@ def evaluate_(
     calibration would show by chance, and p, the share of its draws that reach it.
     With fewer than 20 errors only the accuracy has an interval.
 
+    With --groups also by group: accuracy, confidence − accuracy (gap), NLL, Brier score and ECE, with intervals that
+    hold for all groups together; the worst group; and a test of whether all groups are alike, so that at the same
+    confidence accuracy does not depend on the group. --fail-if knows worst_gap, worst_nll, …, alike.p_value, and
+    single groups before a colon.
+
     Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the map if there is one.
 
     \b
     attemper evaluate test.npz
     attemper evaluate test.npz --map map.json
+    attemper evaluate test.csv --map map.json --groups site
+    attemper evaluate test.csv --groups site --fail-if 'worst_gap.low>0.05'
+    attemper evaluate test.csv --groups site --fail-if 'group B:gap.high>0.1'
     attemper evaluate findings.csv --multi-label
     attemper evaluate test.npz --map map.json --fail-if 'ece>0.05' --junit out.xml
     """  # noqa: D301 (click wants the control character)
     labels = label_map(map_file)
     if labels is not None or multi_label:
+        if spec.groups_key is not None:
+            raise InputError("--groups: metrics by group are of classes that exclude each other. Leave it out here.")
         bins = int(n_bins) if n_bins.isdecimal() else n_bins
-        settings = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
-        return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **settings)
+        of_labels = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
+        return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **of_labels)
     check_uncertain(uncertain)
     fitted = None if map_file is None else Fitted.load(map_file)
     with shown_progress("reading") as progress:
@@ -90,31 +102,36 @@ def evaluate_(
         fitted.warn_of(inputs)
         log_probs[fitted.calibrator.method] = fitted.calibrator.predict_log_proba(scores)
     found: dict[str, Mapping[str, Estimate]] = {}
+    grouped: dict[str, GroupMetrics] = {}
     with metered("evaluating", "sets of figures", len(log_probs)) as meter:
         for meter.done, (method, given) in enumerate(log_probs.items()):
-            figures = evaluate(
-                scores.labels,
-                given,
-                n_bins=int(n_bins) if n_bins.isdecimal() else n_bins,
-                input="log_probs",
-                sample_weight=scores.weights,
-                clusters=scores.clusters,
-                confidence_level=confidence_level,
-                seed=seed,
-            )
+            settings: dict[str, Any] = {
+                "n_bins": int(n_bins) if n_bins.isdecimal() else n_bins,
+                "input": "log_probs",
+                "sample_weight": scores.weights,
+                "clusters": scores.clusters,
+                "confidence_level": confidence_level,
+                "seed": seed,
+            }
+            figures = evaluate(scores.labels, given, **settings)
             found[method] = {name: figures[name] for name in chosen(metrics, figures)}
+            if scores.groups is not None:
+                grouped[method] = by_group(scores.labels, given, groups=scores.groups, **settings)
     rows = {method: plain(figures) for method, figures in found.items()}
-    gated = gate.check(rows, default=list(rows)[-1])
+    default = list(rows)[-1]
+    gateable = {method: row | group_figures(grouped.get(method)) for method, row in rows.items()}
+    gated = gate.check(gateable | figures_of_groups(grouped.get(default)), default=default)
     if as_json:
         sizes = {"n_samples": scores.n_samples, "n_classes": scores.n_classes, "confidence_level": confidence_level}
         maps = {method: None if method == "none" else map_file for method in rows}
         listed = [{"method": method, "map": maps[method], "metrics": figures} for method, figures in rows.items()]
-        print_json({**sizes, **clusters_json(scores), "rows": listed, **gated})
+        print_json({**sizes, **clusters_json(scores), "rows": listed, **groups_json(grouped), **gated})
     else:
         say_clusters(scores)
         title = f"{scores.n_samples} samples, {scores.n_classes} classes, {confidence_level:.0%} intervals"
         names = ["uncalibrated", *([Path(fitted.path).name] if fitted else [])]
         print_figures(found, names, title)
+        print_groups(grouped, dict(zip(found, names)))
     return gate.end(",".join(inputs))
 
 

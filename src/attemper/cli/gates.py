@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -69,7 +69,7 @@ class Condition(NamedTuple):
     def check(self, figures: Mapping[str, Any]) -> Checked:
         """Look up the figure, a number or a dict of an estimate, and compare it."""
         if self.name not in figures:
-            raise InputError(f"--fail-if {self.text!r}: there is no {self.name!r}; use one of {', '.join(figures)}")
+            raise InputError(f"--fail-if {self.text!r}: there is no {self.name!r}; use one of {_some(figures, 40)}")
         found = figures[self.name]
         parts = found if isinstance(found, dict) else {"value": found}
         value = parts.get(self.part)
@@ -124,8 +124,7 @@ class Gate:
             method = condition.method or default
             if method not in rows:
                 raise InputError(
-                    f"--fail-if {condition.text!r}: there is no {method!r}; before the colon use one of "
-                    f"{', '.join(rows)}"
+                    f"--fail-if {condition.text!r}: there is no {method!r}; before the colon use one of {_some(rows)}"
                 )
             self.checked.append(condition.check(rows[method]))
         return {"fail_if": [each.to_dict() for each in self.checked]} if self.conditions else {}
@@ -142,6 +141,12 @@ class Gate:
         if missing is not None:
             raise InputError(f"--fail-if {missing.condition.text!r}: {missing.sentence()}")
         return 0 if all(each.passed for each in self.checked) else FAILED
+
+
+def _some(names: Iterable[str], most: int = 20) -> str:
+    """Write names; of many the first ones."""
+    known = list(names)
+    return ", ".join(known[:most]) + (f", … ({len(known)} in all)" if len(known) > most else "")
 
 
 def _case(found: Checked) -> tuple[str, str, str]:

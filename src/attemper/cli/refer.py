@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from attemper._checks import fraction
 from attemper.calibrators import METHODS, Provenance
 from attemper.cli.commands import cli
 from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
+from attemper.cli.groups import of_val, print_group_outcomes
 from attemper.cli.inputs import Fitted, load_pair
 from attemper.cli.multilabel import check_uncertain, label_map, one_number, refer_labels, uncertain_option
 from attemper.cli.options import (
@@ -106,8 +108,8 @@ from attemper.metrics import Estimate
     help="Seed of the division of VAL and of the bootstrap.",
 )
 @uncertain_option
-@reading()
-@with_val
+@reading(groups=True)
+@with_val(groups=True)
 def refer(
     val: str,
     test: str,
@@ -144,10 +146,13 @@ def refer(
     reports that, and refers everybody. The guarantee assumes that the samples of VAL are independent draws from the
     cases to come, and that its labels are right. For a budget or costs all of VAL fits the map.
 
+    With --groups also the outcome of each group of TEST; the guarantee is of all patients, and of no group by itself.
+
     \b
     attemper refer val.npz test.npz --method bayes --max-miss 0.05
     attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
     attemper refer val.npz test.npz --budget 0.2
+    attemper refer val.csv test.csv --max-miss 0.05 --groups site
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss mel=50,nv=1
     attemper refer val.npz test.npz --budget 0.1 -o rule.json --save-map map.json
@@ -183,7 +188,8 @@ def refer(
         else:
             check_unseen(fitted, val)
         fitted.warn_of(test)
-    scores, test_scores, names, *_ = load_pair(val, test, val_spec, spec, fitted)
+    scores, test_scores, names, *_ = load_pair(val, test, of_val(val_spec, spec), spec, fitted)
+    scores = scores if fitted else replace(scores, groups=None)  # one map for all groups
     check_independent(val, None, scores.clusters, soft=scores.repeated is not None)
     check_independent(test, None, test_scores.clusters, soft=test_scores.repeated is not None)
     warn_of_shared_rows(scores, test_scores)
@@ -222,6 +228,7 @@ def refer(
         applied(calibrator, test_scores),
         test_scores.labels,
         sample_weight=test_scores.weights,
+        groups=test_scores.groups,
         confidence_level=confidence_level,
         seed=seed,
     )
@@ -323,9 +330,10 @@ def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) 
         out.print(f"  Cost a sample: {c.value:.4g} ({f'{c.low:.4g}–{c.high:.4g}' if c.has_interval else c.note}).")
     out.print()
     out.print(table(found.by_class, "true class", "missed of all"))
-    if policy.guarantee is not None and policy.guarantee.by_class == "predicted":
+    if g is not None and g.by_class == "predicted":
         out.print()
         out.print(table(found.by_predicted, "predicted as", f"missed of {found.miss_rate_of}"))
+    print_group_outcomes(found.by_group, found.miss_rate_of, g.bound if g else None)
     legend = f"caught, missed: errors that are referred, and that are not; rates have {interval:.0%} intervals."
     out.print(legend, style="dim")
 

@@ -12,6 +12,7 @@ from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
+from attemper.cli.groups import of_val
 from attemper.cli.inputs import ids_of, load_pair
 from attemper.cli.options import (
     METHOD_LIST,
@@ -69,8 +70,8 @@ PRINTED = (
 @noise_option
 @confidence_level_option
 @seed_option
-@reading(clusters=True)
-@with_val(clusters=True)
+@reading(groups=True, clusters=True)
+@with_val(groups=True, clusters=True)
 def report(
     val: str,
     test: str,
@@ -92,16 +93,18 @@ def report(
     """Write a page about a classifier: confidence, accuracy, what calibration changes, which cases to refer.
 
     One file of HTML with everything in it, to read offline, print or share: sentences, sliders for the temperature
-    and for the referral threshold, the comparison of methods, examples, and where it all comes from.
+    and for the referral threshold, the comparison of methods, examples, and where it all comes from. With --groups it
+    has a section by group: gaps with intervals that hold for all groups together, and a test of whether all are alike.
 
     \b
     attemper report val.npz test.npz --classes names.txt -o report.html
     attemper report val.npz test.npz --images folder/ --image-ids image_id
+    attemper report val.csv test.csv --groups site
     """  # noqa: D301 (click wants the control character)
     from attemper.report import origin, write_report
 
     check_noise(noisy, noise)
-    pair = load_pair(val, test, val_spec, spec)
+    pair = load_pair(val, test, of_val(val_spec, spec), spec)
     chosen = method_names(methods)
     with counted_methods(1 + len(chosen or METHODS)) as tick:
         summary = write_report(
@@ -125,10 +128,13 @@ def report(
     if as_json:
         size = local(output).stat().st_size
         found = {name: summary[name] for name in PRINTED}
+        found |= {"by_group": summary["by_group"]} if summary["by_group"] else {}
         print_json({"output": output, "bytes": size, **clusters_json(pair.test), **found, "rows": rows_of(summary)})
         return
     say_clusters(pair.test, "TEST: ")
     for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
+        say(sentence)
+    for sentence in summary["sentences"].get("groups", ()):
         say(sentence)
     say(f"Report: {output}")
 

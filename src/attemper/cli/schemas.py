@@ -102,6 +102,31 @@ ROW = record(
     notes=listed(TEXT),
     failure=described(either(TEXT), "why there are no figures"),
 )
+GROUP = {"anyOf": [TEXT, {"type": "integer"}]}
+GROUP_TEST = record(p_value=either(SHARE), statistic=either(NUMBER), note=TEXT)
+GROUP_ROW = record(
+    group=GROUP,
+    n=NUMBER,
+    n_clusters=either(COUNT),
+    effective=described(NUMBER, "independent samples that the accuracy is as uncertain as"),
+    confidence=SHARE,
+    metrics=mapped(ESTIMATE, "by the names of attemper.metrics.by_group"),
+)
+WORST = {
+    **ESTIMATE,
+    "properties": {**ESTIMATE["properties"], "group": GROUP, "possible": listed(GROUP)},
+    "required": [*ESTIMATE["required"], "group", "possible"],
+}
+BY_GROUP = {
+    "groups": listed(GROUP_ROW),
+    "all": GROUP_ROW,
+    "worst": mapped(either(WORST), "by metric; the ends are of the worst true value of all groups"),
+    "alike": described(GROUP_TEST, "at the same confidence, accuracy does not depend on the group"),
+    "accuracy_alike": GROUP_TEST,
+    "confidence_level": SHARE,
+    "simultaneous": BOOLEAN,
+}
+OF_GROUPS = {"by_group": described(listed(record(method=METHOD, **BY_GROUP)), "with --groups")}
 COMPARISON = {
     "rows": listed(ROW),
     "recommended": METHOD,
@@ -127,6 +152,7 @@ OUTCOME = {
     "decided": NUMBER,
     "errors": NUMBER,
     "miss_rate": either(ESTIMATE),
+    "referred_share": either(ESTIMATE),
 }
 POLICY = {
     "threshold": either({"anyOf": [NUMBER, listed(either(NUMBER))]}),
@@ -149,11 +175,13 @@ POLICY = {
 }
 TESTED = record(
     **OUTCOME,
-    referred_share=ESTIMATE,
     miss_rate_of={"enum": ["decided", "all"]},
     by_class=listed(record(**OUTCOME)),
     by_predicted=listed(record(**OUTCOME)),
     cost=either(ESTIMATE),
+    optional={
+        "by_group": described(listed(record(**OUTCOME)), "with --groups; intervals hold for all groups together")
+    },
 )
 SET_POLICY = {
     "score": {"enum": ["lac", "aps", "raps"]},
@@ -280,7 +308,7 @@ METHODS = record(
 SCHEMAS: dict[str, Schema] = {
     "apply": record(n_samples=COUNT, output=TEXT),
     "check": record(**CHECKED),
-    "compare": record(**COMPARISON, optional={"fail_if": FAIL_IF}),
+    "compare": record(**COMPARISON, optional={**OF_GROUPS, "fail_if": FAIL_IF}),
     "demo": record(**COMPARISON, folder=TEXT, files=listed(TEXT)),
     "drift": record(**DRIFT, optional=WATCHED),
     "evaluate": record(
@@ -289,7 +317,7 @@ SCHEMAS: dict[str, Schema] = {
         rows=listed(
             record(method=METHOD, map=either(TEXT), metrics=METRICS, optional={"labels": listed(LABEL)}),
         ),
-        optional={"fail_if": FAIL_IF},
+        optional={**OF_GROUPS, "fail_if": FAIL_IF},
     ),
     "export": record(
         output=TEXT,
@@ -317,24 +345,6 @@ SCHEMAS: dict[str, Schema] = {
     "inspect": record(**INSPECTED, more=True),
     "merge": record(**SKETCH),
     "methods": mapped(METHODS),
-    "plan": record(
-        plans=listed(
-            record(
-                question={"enum": ["temperature", "accuracy", "nll", "brier", "ece", "certificate", "coverage"]},
-                goal=TEXT,
-                n_samples=COUNT,
-                n_range=either(listed(COUNT, 2)),
-                n_clusters=either(COUNT),
-                target=NUMBER,
-                confidence_level=SHARE,
-                curve=listed(record(n_samples=COUNT, more=NUMBER)),
-                notes=listed(TEXT),
-            )
-        ),
-        chosen=described(either(record(n_samples=COUNT, output=TEXT)), "the samples of --choose"),
-        plot=either(TEXT),
-        optional={"fail_if": FAIL_IF},
-    ),
     "refer": record(
         method=METHOD,
         n_fitted=COUNT,
@@ -365,6 +375,7 @@ SCHEMAS: dict[str, Schema] = {
         rows=listed({**ROW, "required": [name for name in ROW["required"] if name != "seconds"]}),
         sentences=mapped(listed(TEXT)),
         provenance=record(files=FILES, versions=mapped(TEXT), more=True),
+        optional=OF_GROUPS,
     ),
     "schema": described({"type": "object"}, "a JSON Schema"),
     "sets": record(

@@ -59,7 +59,8 @@ def compare(
     Parameters
     ----------
     val, test : Scores
-        With labels. The test labels are taken as they are.
+        With labels. The test labels are taken as they are. Methods fit one map for all groups; the groups of ``test``
+        stay with the predictions of each row, for metrics by group.
     methods : names, or calibrators with parameters of their own, of which clones are fitted; by default all
         A method that fails has a row with the reason. So has one with K² parameters for more than 50 classes, unless
         it is named.
@@ -108,6 +109,7 @@ def compare(
     ]
     if val_clusters is not None:
         val = replace(val, cluster_ids=cases[0])
+    val = replace(val, groups=None)  # methods fit one map; groups of test are for metrics by group
     warn_of_shared_rows(val, test)
     noisy = noisy or any(getattr(calibrator, "labels", None) == "noisy" for calibrator in named.values())
     held_out = HeldOut(val, cases[0], _n_folds(cv, val), noisy, seed)
@@ -215,7 +217,7 @@ def _row(
         fitted, temperature = calibrator.map_, getattr(calibrator, "temperature_", None)
     double = replace(test, values=to_numpy(test.logits).astype(np.float64), input="logits", device=None)
     log_p = fitted.log_apply(double.values) if calibrator is None else calibrator.predict_log_proba(double)
-    p = Predictions.of(test.labels, log_p, input="log_probs", clusters=clusters)
+    p = Predictions.of(test.labels, log_p, input="log_probs", clusters=clusters, groups=test.groups)
     weighted = p.weighted(test.weights)
     metrics: Any = evaluate_predictions(weighted, confidence_level, seed=seed)
     area: Any = None

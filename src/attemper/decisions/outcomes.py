@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction, renamed
 from attemper._json import to_fields
 from attemper._table import Columns, Table
+from attemper.data.ids import as_ids
+from attemper.data.labels import as_weights
 from attemper.decisions.policy import MissRateOf, Policy, as_predictions
 from attemper.metrics import Estimate
 from attemper.metrics.bootstrap import estimate
@@ -30,6 +32,7 @@ class ClassOutcome:
     caught: float  # wrong predictions that are referred
     missed: float  # wrong predictions that are decided
     miss_rate: Estimate | None  # None: there are no samples to take it of
+    referred_share: Estimate | None = None  # None: there are no samples
 
     @property
     def decided(self) -> float:
@@ -48,7 +51,7 @@ class ClassOutcome:
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Table):
-    """What became of all samples, and of those of each class: `outcome_of` gives it."""
+    """What became of all samples, of those of each class, and of each group: `outcome_of` gives it."""
 
     all: ClassOutcome
     referred_share: Estimate
@@ -56,6 +59,7 @@ class Outcome(Table):
     by_class: tuple[ClassOutcome, ...]  # true classes; misses are taken of all samples of the class
     by_predicted: tuple[ClassOutcome, ...]
     cost: Estimate | None  # a sample, where the policy knows costs
+    by_group: tuple[ClassOutcome, ...] = ()  # sorted by name; intervals that hold for all groups together
 
     def __repr__(self) -> str:
         counts = (f"{name}={getattr(self.all, name):g}" for name in ("n", "referred", "caught", "missed"))
@@ -63,14 +67,16 @@ class Outcome(Table):
 
     def _table_columns(self) -> Columns:
         groups = {"all": (self.all,), "true class": self.by_class, "predicted class": self.by_predicted}
+        groups |= {"group": self.by_group} if self.by_group else {}
         rows = [(group, each) for group, outcomes in groups.items() for each in outcomes]
-        names = ("name", "n", "decided", "referred", "errors", "caught", "missed", "miss_rate")
+        names = ("name", "n", "decided", "referred", "errors", "caught", "missed", "miss_rate", "referred_share")
         return {"group": [group for group, _ in rows]} | {name: [getattr(r, name) for _, r in rows] for name in names}
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers and text; those of all samples come first."""
         found = to_fields(self)
-        return {**found.pop("all"), **found}
+        by_group = found.pop("by_group")
+        return {**found.pop("all"), **found, **({"by_group": by_group} if by_group else {})}
 
 
 @renamed(interval="confidence_level", of="miss_rate_of")
@@ -81,6 +87,7 @@ def outcome_of(
     *,
     miss_rate_of: MissRateOf | None = None,
     sample_weight: ArrayLike | None = None,
+    groups: ArrayLike | Any = None,
     confidence_level: float = 0.95,
     seed: int = 0,
 ) -> Outcome:
@@ -88,7 +95,9 @@ def outcome_of(
 
     Shares come with Clopper–Pearson intervals (weights count as repeats: their unit matters), the cost with that of a
     mean (`expected_cost`).
-    ``miss_rate_of`` is that of the policy's guarantee, else "decided".
+    ``miss_rate_of`` is that of the policy's guarantee, else "decided". With ``groups``, the id of the group (such as a
+    site) that each sample is of, there is a row for each group. Its intervals hold for all groups together: each of G
+    has the level :math:`c^{1/G}` (Šidák). A guarantee is of all samples, and of no group by itself.
 
     Examples
     --------
@@ -103,26 +112,37 @@ def outcome_of(
     refer, prediction, _ = policy.refer_or_decide(p.probs)
     wrong = prediction != p.labels
 
-    def group(name: str, rows: NDArray[np.bool_], of: MissRateOf) -> ClassOutcome:
+    def part(name: str, rows: NDArray[np.bool_], of: MissRateOf, level: float = confidence_level) -> ClassOutcome:
         n, referred, caught, missed = (
             float(p.weights[rows & chosen].sum()) for chosen in (rows, refer, wrong & refer, wrong & ~refer)
         )
         base = n if of == "all" else float(p.weights[rows & ~refer].sum())
-        return ClassOutcome(
-            name, n, referred, caught, missed, proportion(missed, base, confidence_level) if base > 0 else None
-        )
+        rate = proportion(missed, base, level) if base > 0 else None
+        share = proportion(referred, n, level) if n > 0 else None
+        return ClassOutcome(name, n, referred, caught, missed, rate, share)
 
-    everybody = group("all", np.ones(len(p), dtype=bool), whole)
+    everybody = part("all", np.ones(len(p), dtype=bool), whole)
     cost = None
     if policy.cost_refer is not None and policy.cost_miss is not None:
         statistic = cost_of(p, refer, policy.cost_refer, policy.cost_miss, prediction)
         cost = estimate(statistic, p.weights, confidence_level, seed=seed)
     classes = range(p.n_classes)
+    ids = p.groups if groups is None else _ids(groups, sample_weight, labels)
+    names = [] if ids is None else np.unique(ids).tolist()
+    together = confidence_level ** (1 / max(len(names), 1))
     return Outcome(
         everybody,
         proportion(everybody.referred, everybody.n, confidence_level),
         whole,
-        tuple(group(policy.name(k), p.labels == k, "all") for k in classes),
-        tuple(group(policy.name(k), prediction == k, whole) for k in classes),
+        tuple(part(policy.name(k), p.labels == k, "all") for k in classes),
+        tuple(part(policy.name(k), prediction == k, whole) for k in classes),
         cost,
+        tuple(part(str(name), np.asarray(ids == name), whole, together) for name in names),
     )
+
+
+def _ids(groups: Any, sample_weight: Any, labels: Any) -> NDArray[Any]:
+    """Return the groups of the samples that count: one of weight 0 does not."""
+    n = len(labels)
+    ids = as_ids(groups, n, "groups")
+    return ids if sample_weight is None else ids[as_weights(sample_weight, n) > 0]

@@ -22,7 +22,7 @@ from attemper.metrics.metric import of_predictions
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import INFINITE
 
-__all__ = ["GroupMetrics", "GroupRow", "WorstGroup", "by_group"]
+__all__ = ["GroupMetrics", "GroupRow", "WorstGroup", "and_others", "by_group", "group_metrics"]
 
 GROUP_METRICS = ("accuracy", "gap", "nll", "brier", "ece", "ece_debiased")
 BIASED = "no interval: plain ECE is too large in small groups; compare it with its chance, or use ece_debiased"
@@ -151,8 +151,10 @@ class GroupMetrics(Table):
     def _html_notes(self) -> Sequence[str]:
         return self.sentences()
 
-    def sentences(self) -> list[str]:
+    def sentences(self, *, percent: str = "%") -> list[str]:
         """Return the result in sentences: whether all groups are alike, the largest gap, who is beyond chance.
+
+        ``percent`` is the sign of percent, with a space before it if you like.
 
         Examples
         --------
@@ -162,7 +164,7 @@ class GroupMetrics(Table):
         >>> print(found.sentences()[0])
         All groups alike? No (p = 0.001): at the same confidence, accuracy depends on the group.
         """
-        return [*_alike_sentences(self), *_gap_sentences(self)]
+        return [*_alike_sentences(self), *_gap_sentences(self, percent)]
 
 
 @of_predictions
@@ -237,6 +239,21 @@ def by_group(
     >>> found.alike.p_value < 0.01
     True
     """
+    settings: dict[str, Any] = {"confidence_level": confidence_level, "simultaneous": simultaneous, "n_bins": n_bins}
+    return group_metrics(p, metrics, **settings, n_resamples=n_resamples, seed=seed)
+
+
+def group_metrics(
+    p: Predictions,
+    metrics: Sequence[str] = GROUP_METRICS,
+    *,
+    n_bins: Bins = 15,
+    confidence_level: float = 0.95,
+    simultaneous: bool = True,
+    n_resamples: int = 1000,
+    seed: int = 0,
+) -> GroupMetrics:
+    """Metrics by group of predictions that were checked before; see `by_group`."""
     fraction("confidence_level", confidence_level)
     whole("n_resamples", n_resamples, at_least=2)
     whole("seed", seed, at_least=0)
@@ -352,33 +369,35 @@ def _alike_sentences(found: GroupMetrics) -> list[str]:
     return [f"All groups alike? No difference is detectable ({p}): at the same confidence, accuracy may be the same."]
 
 
-def _gap_sentences(found: GroupMetrics) -> list[str]:
+def _gap_sentences(found: GroupMetrics, percent: str) -> list[str]:
     worst = found.worst("gap") if "gap" in found.metrics else None
     if worst is None:
         return []
     row = found[worst.group]
     gap = row.metrics["gap"]
-    right = f"{row.confidence - gap.value:.1%} ({row.confidence - gap.high:.1%} to {row.confidence - gap.low:.1%})"
-    most = f"The largest gap is that of {row.group}: its mean confidence is {row.confidence:.1%}, and it is right in"
-    lines = [f"{most} {right}."]
-    if worst.value.low > 0:
-        lines.append(f"At least one group has a gap of {worst.value.low:.1%} or more.")
+    ends = Estimate(row.confidence - gap.value, row.confidence - gap.high, row.confidence - gap.low)
+    right = row.metrics.get("accuracy", ends)
+    mean, value, low, high = (f"{100 * share:.1f}" for share in (row.confidence, *right))
+    most = f"The largest gap is that of {row.group}: its mean confidence is {mean}{percent}, and it is right in"
+    lines = [f"{most} {value}{percent} ({low} to {high})."]
     unknown = sum(not each.metrics["gap"].has_interval for each in found.by_group)
     but = f", except perhaps the {unknown} without an interval" if unknown else ""
-    lines.append(f"No group has a gap above {worst.value.high:.1%}{but}.")
+    if worst.value.low > 0:
+        lines.append(f"At least one group has a gap of {100 * worst.value.low:.1f} percentage points or more.")
+    lines.append(f"No group has a gap above {100 * worst.value.high:.1f} percentage points{but}.")
     above, below = found.beyond_chance()
     for names, side in ((above, "high"), (below, "low")):
         if names:
-            lines.append(f"Confidence is too {side} in {_listed(names)}.")
+            lines.append(f"Confidence is too {side} in {and_others(names)}.")
     if not above and not below:
         lines.append("In no group is the confidence detectably too high or too low.")
     return lines
 
 
-def _listed(names: Sequence[str | int], most: int = 5) -> str:
+def and_others(names: Sequence[str | int], most: int = 5) -> str:
     """Write names; of many the first ones.
 
-    >>> _listed(["a", "b"]), _listed(list("abcdefg"))
+    >>> and_others(["a", "b"]), and_others(list("abcdefg"))
     ('a and b', 'a, b, c, d, e and 2 others')
     """
     shown = [str(name) for name in names]

@@ -248,6 +248,12 @@ class Predictions:
         made.__dict__.update({name: self.__dict__[name] for name in PER_SAMPLE if name in self.__dict__})
         return made if (weights > 0).all() else made.rows(weights > 0)
 
+    def grouped(self, groups: NDArray[Any]) -> Predictions:
+        """Give the samples groups."""
+        made = replace(self, groups=groups)
+        made.__dict__.update({name: self.__dict__[name] for name in PER_SAMPLE if name in self.__dict__})
+        return made
+
     def draw_labels(self, rng: np.random.Generator, count: int) -> Labels:
         """Draw a label for each sample from its probabilities, ``count`` times: count×N, a chunk of rows at a time."""
         uniform = rng.random((count, len(self)))

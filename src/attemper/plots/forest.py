@@ -1,4 +1,4 @@
-"""Methods side by side: a metric of each with its interval."""
+"""Methods, or groups, one below the other: a metric of each with its interval."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper._checks import one_of
-from attemper.errors import InputError
-from attemper.metrics import Estimate
+from attemper.errors import InputError, InputTypeError
+from attemper.metrics import Estimate, GroupMetrics
 from attemper.plots.sheet import check_order, drawn_on
-from attemper.plots.styles import GREY, SMALL, plain, styled, titled
+from attemper.plots.styles import BLUE, DARK, GREY, SMALL, VERMILION, plain, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_comparison"]
+__all__ = ["plot_comparison", "plot_groups"]
 
 NAMES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "mce": "MCE", "mmce": "MMCE"}
 HIGHER = ("accuracy",)  # better
+GROUP_NAMES = {**NAMES, "gap": "mean confidence − accuracy", "ece_debiased": "calibration error, debiased"}
+MOST_GROUPS = 40  # that names have room for
 
 
 def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, title: str = "") -> Axes:
@@ -88,3 +90,85 @@ def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None
     ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(plain(NAMES.get(metric, metric)))
+
+
+def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = None, title: str = "") -> Axes:
+    """Draw a metric of each group with its interval, from top to bottom: a forest plot.
+
+    The intervals are those of `attemper.metrics.by_group`, by default ones that hold for all groups together. The
+    diamond and the line are of all samples. A filled marker is a gap beyond chance, whose interval excludes 0; the
+    area of a marker grows with the samples. Of more than 40 groups those are drawn whose intervals are the farthest
+    from the value of all samples.
+
+    Parameters
+    ----------
+    found : GroupMetrics
+        What `attemper.metrics.by_group` returns.
+    metric : str
+        One of its metrics: "gap", "accuracy", "nll", "brier", "ece", "ece_debiased".
+    ax : matplotlib Axes, optional
+        Where to draw; by default on new ones (`new_axes`).
+    title : str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from attemper import metrics, plots
+    >>> right = np.random.default_rng(0).random(600) < 0.8
+    >>> found = metrics.by_group(right, np.full(600, 0.8), groups=np.repeat(["a", "b", "c"], 200))
+    >>> ax = plots.plot_groups(found)
+    >>> ax.get_xlabel()
+    'mean confidence − accuracy'
+    """
+    check_order(found)
+    if not isinstance(found, GroupMetrics):
+        raise InputTypeError(
+            f"found: expected what attemper.metrics.by_group returns, got {type(found).__name__}. Use "
+            "plot_groups(by_group(labels, probs, groups=…))."
+        )
+    one_of("metric", metric, found.metrics)
+    rows = _farthest(found, metric)
+    with drawn_on(ax, title, height=0.9 + 0.2 * (len(rows) + 1)) as ax:
+        _draw_groups(ax, rows, found, metric)
+    return ax
+
+
+def _farthest(found: GroupMetrics, metric: str) -> list[Any]:
+    """Return the groups to draw: all, or those that are the farthest from the rest."""
+    if len(found.by_group) <= MOST_GROUPS:
+        return list(found.by_group)
+    centre = 0.0 if metric == "gap" else found.all.metrics[metric].value
+
+    def distance(row: Any) -> float:
+        value = row.metrics[metric]
+        return max(value.low - centre, centre - value.high) if value.has_interval else -np.inf
+
+    chosen = sorted(found.by_group, key=distance, reverse=True)[:MOST_GROUPS]
+    return [row for row in found.by_group if row in chosen]
+
+
+def _draw_groups(ax: Axes, rows: list[Any], found: GroupMetrics, metric: str) -> None:
+    largest = max(row.n for row in rows)
+    for y, row in enumerate([*rows, found.all]):
+        value, low, high = row.metrics[metric]
+        whole = y == len(rows)
+        beyond = metric == "gap" and (low > 0 or high < 0)
+        color = DARK if whole else VERMILION if beyond else BLUE
+        if not np.isfinite(value):
+            place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+            ax.text(0.98, y, "no value", fontsize=SMALL, style="italic", **place)
+            continue
+        if row.metrics[metric].has_interval:
+            ax.plot([low, high], [y, y], color=color, linewidth=1.4, solid_capstyle="butt", zorder=2)
+        size = 5.0 if whole else 2.5 + 4 * float(np.sqrt(row.n / largest))
+        filled: dict[str, Any] = {} if whole or beyond else {"markerfacecolor": "white"}
+        ax.plot([value], [y], color=color, marker="D" if whole else "o", markersize=size, zorder=3, **filled)
+    if metric == "gap":
+        ax.axvline(0, color=GREY, linewidth=0.8, zorder=1)
+    everybody = found.all.metrics[metric].value
+    if np.isfinite(everybody):
+        ax.axvline(everybody, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
+    counts = [f"{plain(row.group)} ({row.n:.6g})" for row in rows]
+    ax.set_yticks(range(len(rows) + 1), [*counts, f"all ({found.all.n:.6g})"])
+    ax.set_ylim(len(rows) + 0.6, -0.6)
+    ax.set_xlabel(GROUP_NAMES.get(metric, metric))

@@ -18,6 +18,7 @@ def in_sentences(summary: dict[str, Any]) -> dict[str, list[str]]:
         "confidence": _confidence(summary, rows["none"], level),
         "changed": _changed(summary, rows["none"], rows[summary["recommended"]], level),
         "referral": _referral(summary, rows[summary["recommended"]], level),
+        **({} if summary["groups"] is None else {"groups": summary["groups"]["after"]}),
     }
 
 

@@ -19,6 +19,7 @@ from attemper.metrics import Estimate
 from attemper.metrics.predictions import Predictions
 from attemper.report.classes import group_classes, names_of, table
 from attemper.report.gallery import gallery
+from attemper.report.groups import by_group, groups_of
 from attemper.report.images import ImageFolder, ids_by_order
 from attemper.report.inline import Report
 from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
@@ -57,7 +58,7 @@ def summarise(
     Parameters
     ----------
     val, test : Scores
-        Methods are fitted on ``val`` and evaluated on ``test``.
+        Methods are fitted on ``val`` and evaluated on ``test``. Where ``test`` has groups, there is a section by group.
     classes : names of the columns
     methods, noisy, noise, cv, val_clusters, test_clusters, confidence_level, seed, tick
         As in `attemper.comparison.compare`.
@@ -121,6 +122,7 @@ def summarise(
     before, on_val = (_on_validation(maps[method], val) for method in ("none", recommended))
     thresholds = scale_of(on_val.confidence, before.confidence)
     start = first_threshold(on_val, np.ones(len(val)) if val.weights is None else val.weights, catch, thresholds)
+    grouped = by_group(predictions, test, recommended, level, seed)
     summary = Report(
         {
             "title": title,
@@ -153,6 +155,8 @@ def summarise(
             },
             "classes": table(groups, predictions["none"], predictions[recommended], level, w),
             "other_classes": groups.others,
+            "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],
+            "groups": groups_of(grouped),
             "gallery": gallery(names, predictions, recommended, known, folder, seed),
             "provenance": {
                 "files": list(files),
