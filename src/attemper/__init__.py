@@ -47,7 +47,7 @@ from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, Sca
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
-    from attemper import comparison, decisions, drift, export, plots, report, sharded, testing, tokens
+    from attemper import comparison, decisions, drift, export, planning, plots, report, sharded, testing, tokens
     from attemper import io as io
     from attemper import torch as torch
     from attemper.comparison import compare
@@ -106,6 +106,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "label_shares",
     "load",
     "metrics",
+    "planning",
     "plots",
     "report",
     "sharded",
@@ -123,6 +124,7 @@ LAZY = {
             "drift",
             "export",
             "io",
+            "planning",
             "plots",
             "report",
             "sharded",

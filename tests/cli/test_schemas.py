@@ -82,6 +82,15 @@ def test_refer_and_drift(validated, val, unseen, fitted):
     validated("inspect", "r.json")
 
 
+def test_plan(validated, val):
+    found = validated(
+        "plan", "val.npz", "--temperature-width", "1.2", "--accuracy-width", "0.1", "--fail-if", "n_samples<1"
+    )
+    assert [plan["question"] for plan in found["plans"]] == ["temperature", "accuracy"]
+    validated("plan", "--coverage", "0.9", "--within", "0.05")
+    validated("plan", "val.npz", "--no-labels", "--choose", "20", "-o", "rows.csv")
+
+
 def test_check(validated, val):
     validated("check", "val.npz")
     h, y = val

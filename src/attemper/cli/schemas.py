@@ -345,6 +345,24 @@ SCHEMAS: dict[str, Schema] = {
     "inspect": record(**INSPECTED, more=True),
     "merge": record(**SKETCH),
     "methods": mapped(METHODS),
+    "plan": record(
+        plans=listed(
+            record(
+                question={"enum": ["temperature", "accuracy", "nll", "brier", "ece", "certificate", "coverage"]},
+                goal=TEXT,
+                n_samples=COUNT,
+                n_range=either(listed(COUNT, 2)),
+                n_clusters=either(COUNT),
+                target=NUMBER,
+                confidence_level=SHARE,
+                curve=listed(record(n_samples=COUNT, more=NUMBER)),
+                notes=listed(TEXT),
+            )
+        ),
+        chosen=described(either(record(n_samples=COUNT, output=TEXT)), "the samples of --choose"),
+        plot=either(TEXT),
+        optional={"fail_if": FAIL_IF},
+    ),
     "refer": record(
         method=METHOD,
         n_fitted=COUNT,

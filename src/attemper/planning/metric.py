@@ -1,0 +1,285 @@
+"""How many labels the interval of a metric takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from scipy.special import bdtr, stdtrit
+
+from attemper._checks import fraction, number, one_of, whole
+from attemper._typing import Floats
+from attemper.calibrators.base import Calibrator
+from attemper.errors import InputError, option
+from attemper.metrics.bins import bins_of, uniform_edges
+from attemper.metrics.bootstrap import enclosed
+from attemper.metrics.intervals import LEAST_ERRORS, skewed, wilson
+from attemper.planning.pilot import Pilot, design_effect
+from attemper.planning.plan import Plan, curve_around, smallest
+
+__all__ = ["labels_for_metric"]
+
+PlannedMetric = Literal["accuracy", "nll", "brier", "ece"]
+TITLES = {"accuracy": "the accuracy", "nll": "the NLL", "brier": "the Brier score", "ece": "the ECE"}
+DRAWS, RESAMPLES = 50, 400  # data sets that are simulated, and resamples of each
+ENOUGH = 0.8  # probability of as many errors as an interval takes
+FEW = 5  # samples of a bin that do not show how much they vary
+
+Width = Callable[[float], tuple[float, float, float]]  # of n: width, its standard error, and ECE by chance
+
+
+def labels_for_metric(
+    pilot: Any,
+    labels: Any = None,
+    *,
+    metric: PlannedMetric = "ece",
+    width: float,
+    confidence_level: float = 0.95,
+    calibrator: Calibrator | None = None,
+    n_bins: int = 15,
+    clusters: Any = None,
+    seed: int = 0,
+) -> Plan:
+    """Plan labels for an interval of a metric that is ``width`` wide, from end to end, on average.
+
+    The interval is the one that `attemper.metrics` returns: of the accuracy Wilson's, of the NLL and the Brier score
+    Hall's of a skewed mean, of the ECE the bootstrap's, which is simulated here: samples fall into bins as the pilot's
+    do, and gaps of bins vary as they do in the pilot. Chance adds to gaps of few samples, so gaps are taken to be
+    smaller than the pilot's by what chance adds on average. The curve has in ``chance`` the ECE that perfect
+    calibration would show: an ECE that is expected below it cannot be told from 0.
+
+    Parameters
+    ----------
+    pilot, labels, clusters
+        As in `labels_for_temperature`. Without labels the probabilities are taken to be calibrated: labels are as
+        probable as they say.
+    metric : {"ece", "accuracy", "nll", "brier"}
+    width : float
+        Such as 0.02, for an ECE of 0.05 known from 0.04 to 0.06.
+    confidence_level : float
+    calibrator : Calibrator, optional
+        A fitted map: plan for its probabilities, not the classifier's own. It must not be fitted on the pilot, if that
+        has labels.
+    n_bins : int
+        Of the ECE, of equal width.
+    seed : int
+        Of the simulation.
+
+    Returns
+    -------
+    Plan
+        The curve has ``n_samples`` and ``width``; of the ECE also ``width_error`` and ``chance``.
+
+    Examples
+    --------
+    >>> from attemper import datasets
+    >>> data = datasets.load()
+    >>> plan = labels_for_metric(data.val_logits, data.val_labels, metric="accuracy", width=0.04)
+    >>> plan.n_samples, plan.n_range
+    (1590, (1435, 1746))
+    >>> ece = labels_for_metric(data.val_logits, data.val_labels, width=0.04)
+    >>> 800 < ece.n_samples < 1400
+    True
+    """
+    one_of("metric", metric, get_args(PlannedMetric))
+    target = number(
+        option("width", f"{metric}_width"), width, 0, expected="a positive number, such as 0.02", closed=(False, False)
+    )
+    fraction("confidence_level", confidence_level)
+    whole("n_bins", n_bins, at_most=10_000)
+    whole("seed", seed, at_least=0)
+    p = Pilot.of(pilot, labels, clusters)
+    log_p = p.log_probs(calibrator)
+    right = _right(p, log_p)
+    share = p.moment(right)
+    goal = f"an interval of {TITLES[metric]} that is {target:g} wide, at {confidence_level:.4g}"
+    at_least = 1
+    notes = [f"the pilot's accuracy is {share:.4g}" + (", by its own probabilities" if p.labels is None else "")]
+    if metric != "accuracy":
+        at_least = _enough_errors(1 - share)
+        notes.append(f"an interval takes {LEAST_ERRORS} wrong predictions, which {at_least} labels have")
+    extra: dict[str, Any] = {}
+    if metric == "accuracy":
+        effect = design_effect(right, p.weights, _clusters(p))
+        at, n_range = _of_share(p, share, effect, confidence_level, target, goal)
+    elif metric == "ece":
+        effect = design_effect(right, p.weights, _clusters(p))
+        at, n_range = _of_ece(_gaps(p, log_p, right, n_bins, effect), confidence_level, seed), None
+    else:
+        losses = _moments(metric, p, log_p)
+        effect = losses.effect
+        at, n_range = _of_mean(p, losses, confidence_level), None
+    n = smallest(lambda m: at(m)[0] <= target, goal, at_least=at_least, precision=0.01 if metric == "ece" else 0.0)
+    if metric in ("nll", "brier"):
+        factor = math.exp(1.96 * losses.log_variance_error)
+        n_range = max(at_least, math.floor(n / factor)), math.ceil(n * factor)
+    ns = curve_around(n, at_least=at_least)
+    values = np.array([at(m) for m in ns]).T
+    if metric == "ece":
+        extra = {"width_error": values[1], "chance": values[2]}
+    if p.clusters is not None:
+        notes.append(
+            f"by cluster: {effect:.3g} times as many as independent samples"
+            if p.labels is not None
+            else "the pilot has no labels, so samples of one cluster count as independent ones: too few labels"
+        )
+    return Plan(
+        question=metric,
+        goal=goal,
+        n_samples=n,
+        curve={"n_samples": ns, "width": values[0], **extra},
+        target=target,
+        confidence_level=confidence_level,
+        n_range=n_range,
+        n_clusters=p.clusters_of(n),
+        notes=tuple(notes),
+    )
+
+
+def _clusters(p: Pilot) -> Any:
+    """Clusters, where labels show how alike their samples are."""
+    return None if p.labels is None else p.clusters
+
+
+def _right(p: Pilot, log_p: Floats) -> Floats:
+    """Whether each prediction is right; without labels how probable that is."""
+    if p.labels is None:
+        return np.asarray(np.exp(log_p.max(axis=1)))
+    return np.asarray(log_p.argmax(axis=1) == p.labels, dtype=np.float64)
+
+
+def _enough_errors(rate: float) -> int:
+    """Smallest number of labels among which there are probably as many errors as an interval takes."""
+    if rate <= 0:
+        raise InputError(
+            f"pilot: no prediction is wrong, and an interval takes {LEAST_ERRORS} wrong ones. Use a larger pilot, or "
+            "one without labels, whose probabilities show how rare errors are."
+        )
+    return smallest(lambda n: float(bdtr(LEAST_ERRORS - 1, n, rate)) <= 1 - ENOUGH, "20 errors", at_least=LEAST_ERRORS)
+
+
+def _of_share(
+    p: Pilot, share: float, effect: float, level: float, target: float, goal: str
+) -> tuple[Width, tuple[int, int] | None]:
+    """Width of Wilson's interval; and the n of the ends of the pilot's own."""
+
+    def width(n: float, of: float = share) -> tuple[float, float, float]:
+        m = n / effect
+        low, high = (float(end) for end in wilson(np.asarray(of * m), np.asarray(m), level))
+        return (high - low) * _student(p, n, level), 0.0, 0.0
+
+    if p.labels is None:
+        return width, None
+    size = 1 / float(p.weights @ p.weights) / effect
+    ends = [float(end) for end in wilson(np.asarray(share * size), np.asarray(size), 0.95)]
+
+    def needed(of: float) -> int:
+        return smallest(lambda m: width(m, of)[0] <= target, goal)
+
+    found = [needed(of) for of in (*ends, *([0.5] if ends[0] < 0.5 < ends[1] else []))]
+    return width, (min(found), max(found))
+
+
+class Losses(NamedTuple):
+    """Mean, standard deviation and skewness of a loss, and how well its variance is known."""
+
+    mean: float
+    std: float
+    skewness: float
+    log_variance_error: float
+    effect: float
+
+
+def _moments(metric: str, p: Pilot, log_p: Floats) -> Losses:
+    """Moments of the losses of the labels; without labels those of labels that are drawn from the probabilities."""
+    probs = np.exp(log_p)
+    if metric == "nll":
+        every = -np.maximum(log_p, -1e6)  # which has no weight
+    else:
+        every = 1 - 2 * probs + (probs**2).sum(axis=1, keepdims=True)
+    if p.labels is not None:
+        rows = np.arange(len(every))
+        if metric == "nll" and np.isinf(log_p[rows, p.labels]).any():
+            row = int(np.isinf(log_p[rows, p.labels]).argmax())
+            raise InputError(
+                f"pilot: row {row}: its label has a probability of 0, so the NLL is infinite. Use a map, or zeros_as=…"
+            )
+        every, probs = every[rows, p.labels][:, None], np.ones((len(every), 1))
+    mean = p.moment((probs * every).sum(axis=1))
+    d = every - mean
+    second, third, fourth = (p.moment((probs * d**power).sum(axis=1)) for power in (2, 3, 4))
+    if second <= 0:
+        raise InputError("pilot: all its losses are equal, so they do not show how far their mean varies")
+    size = 1 / float(p.weights @ p.weights)
+    effect = design_effect(every[:, 0], p.weights, _clusters(p)) if p.labels is not None else 1.0
+    error = math.sqrt(max(fourth / second**2 - 1, 0.0) * effect / size)
+    return Losses(mean, math.sqrt(second), third / second**1.5, min(error, 5.0), effect)
+
+
+def _of_mean(p: Pilot, losses: Losses, level: float) -> Width:
+    def width(n: float) -> tuple[float, float, float]:
+        m = n / losses.effect
+        found = skewed(losses.mean, losses.std / math.sqrt(m), losses.skewness / math.sqrt(m), level)
+        return (found.high - found.low) * _student(p, n, level), 0.0, 0.0
+
+    return width
+
+
+def _student(p: Pilot, n: float, level: float) -> float:
+    """How much wider Student's interval of few clusters is than a normal one."""
+    groups = p.clusters_of(n)
+    if groups is None:
+        return 1.0
+    tail = (1 + level) / 2
+    return float(stdtrit(max(groups - 1, 1), tail) / stdtrit(np.inf, tail))
+
+
+class Gaps(NamedTuple):
+    """Of each bin the share of samples, the mean of confidence − right, and its variance in a sample."""
+
+    share: Floats
+    mean: Floats
+    variance: Floats
+
+
+def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) -> Gaps:
+    confidence = np.exp(log_p.max(axis=1))
+    cell = bins_of(confidence, uniform_edges(n_bins))
+    share = np.bincount(cell, p.weights, n_bins).astype(np.float64)
+    used = share > 0
+    per = np.where(used, share, 1.0)
+
+    def mean(values: Floats) -> Floats:
+        return np.bincount(cell, p.weights * values, n_bins) / per
+
+    calibrated = mean(confidence * (1 - confidence))
+    if p.labels is None:
+        return Gaps(share[used], np.zeros(int(used.sum())), calibrated[used])
+    gap = mean(confidence - right)
+    variance = mean((confidence - right) ** 2) - gap**2
+    squares = np.bincount(cell, p.weights**2, n_bins)
+    size = per**2 / np.where(used, squares, 1.0) / effect  # samples that a bin is worth
+    variance = np.where(size < FEW, np.maximum(variance, calibrated), variance * size / np.maximum(size - 1, 1))
+    gap = np.sign(gap) * np.sqrt(np.maximum(gap**2 - variance / size, 0.0))
+    return Gaps(share[used], gap[used], effect * variance[used])
+
+
+def _of_ece(gaps: Gaps, level: float, seed: int) -> Width:
+    """Simulate data sets of n samples, and the interval of each."""
+
+    def width(n: float) -> tuple[float, float, float]:
+        rng, m = np.random.default_rng([seed, int(n)]), int(n)
+        count = rng.multinomial(m, gaps.share, size=DRAWS)
+        noise = np.sqrt(count * gaps.variance)
+        total = count * gaps.mean + noise * rng.normal(size=count.shape)
+        again = rng.multinomial(m, count / m, size=(RESAMPLES, DRAWS))
+        drawn = again * (total / np.maximum(count, 1)) + np.sqrt(again * gaps.variance) * rng.normal(size=again.shape)
+        values, resampled = np.abs(total).sum(axis=1) / m, np.abs(drawn).sum(axis=2) / m
+        ends = [enclosed(value, column, level) for value, column in zip(values.tolist(), resampled.T, strict=True)]
+        found = [end.high - end.low for end in ends]
+        chance = math.sqrt(2 / math.pi) * float(noise.sum(axis=1).mean()) / m
+        return float(np.mean(found)), float(np.std(found)) / math.sqrt(DRAWS), chance
+
+    return width
