@@ -136,7 +136,9 @@ def measure(args):
                 if plan.n_samples > len(rest):
                     continue
                 rows = rng.choice(rest, plan.n_samples, replace=False)
-                value = getattr(metrics, metric)(y[rows], h[rows], input="logits", confidence_level=0.95)
+                value = getattr(metrics, metric)(
+                    y[rows], h[rows], input="logits", confidence_level=0.95, n_resamples=300
+                )
                 at = plan.curve["width"][plan.curve["n_samples"] == plan.n_samples][0]
                 found[family_of(path)][metric].append((value.high - value.low) / at)
     print("\nFound width over the planned one, from a pilot of 500 labels, median and middle 80 %:")

@@ -10,14 +10,15 @@ import click
 
 from attemper._json import atomic
 from attemper._paths import local
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
+from attemper.cli.dividing import FIT_SHARE_FEW
 from attemper.cli.gates import Gate, gating
-from attemper.cli.inputs import Fitted, ids_of, read_files
-from attemper.cli.options import Option, confidence_level_option, reading
+from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.options import confidence_level_option, reading
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
-from attemper.cli.refer import FIT_SHARE_FEW
 from attemper.cli.verbosity import say
 from attemper.data.scores import Scores
 from attemper.errors import InputError, require, unsupported_extension
@@ -110,14 +111,6 @@ class Ratio(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     metavar="SHARE",
     help="With --temperature-width: the share of labels that will be wrong, such as 0.1.",
 )
-@click.option(
-    "--clusters",
-    type=INPUT,
-    metavar="NAME|FILE",
-    cls=Option,
-    group="Reading",
-    help="Which rows of PILOT are the same case, such as a patient: an array or a text file with one name a line.",
-)
 @confidence_level_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of simulations and draws.")
 @click.option("--plot", type=OUTPUT, metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).")
@@ -128,7 +121,7 @@ class Ratio(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     help="Choose N samples of PILOT to label for an evaluation; -o writes them, with weights.",
 )
 @click.option("-o", "--output", type=OUTPUT, metavar="ROWS.csv", help="With --choose: where to write rows and weights.")
-@reading()
+@reading(clusters=True)
 @gating
 def plan(
     inputs: Sequence[str],
@@ -139,7 +132,6 @@ def plan(
     n_classes: int | None,
     no_labels: bool,
     map_file: str | None,
-    clusters: str | None,
     confidence_level: float,
     seed: int,
     plot: str | None,
@@ -173,7 +165,7 @@ def plan(
     _check(inputs, asked, max_miss, coverage, within, accuracy, n_classes, choose, output, plot, options)
     if plot is not None:
         require("matplotlib", extra="plots", why="to draw")
-    pilot, more = _pilot(inputs, spec, map_file, clusters, no_labels or choose is not None, accuracy, n_classes)
+    pilot, more = _pilot(inputs, spec, map_file, no_labels or choose is not None, accuracy, n_classes)
     settings: dict[str, Any] = {"confidence_level": confidence_level}
     plans = []
     with shown_progress("simulating", "sets") as progress:
@@ -199,8 +191,11 @@ def plan(
     gated = gate.check(figures, default=plans[0].question if plans else "")
     if as_json:
         listed = None if chosen is None else {"n_samples": len(chosen.row), "output": output}
-        print_json({"plans": [p.to_dict() for p in plans], "chosen": listed, "plot": plot, **gated})
+        print_json(
+            {**clusters_json(pilot), "plans": [p.to_dict() for p in plans], "chosen": listed, "plot": plot, **gated}
+        )
     else:
+        say_clusters(pilot)
         for p in plans:
             _print(p)
         for path, what in ((output if chosen else None, f"{choose} rows to label, with weights"), (plot, "the curve")):
@@ -257,28 +252,23 @@ def _pilot(
     inputs: Sequence[str],
     spec: InputSpec,
     map_file: str | None,
-    clusters: str | None,
     no_labels: bool,
     accuracy: float | None,
     n_classes: int | None,
 ) -> tuple[Scores | None, dict[str, Any]]:
-    """Read the pilot, or make one; also the map and the clusters."""
+    """Read the pilot, or make one; also the map."""
     fitted = None if map_file is None else Fitted.load(map_file)
-    more: dict[str, Any] = {"calibrator": None if fitted is None else fitted.calibrator, "clusters": None}
+    more: dict[str, Any] = {"calibrator": None if fitted is None else fitted.calibrator}
     if not inputs:
-        if fitted is not None or clusters is not None:
+        if fitted is not None or spec.clusters_key is not None:
             raise InputError("--map and --clusters belong to a pilot. Use a file, such as val.npz.")
         return (None if accuracy is None or n_classes is None else typical_network(accuracy, n_classes)), more
     if no_labels:
         spec = spec.updated(labels=None, labels_key=None, need_labels=False)
     elif fitted is not None:
         fitted.warn_of(inputs)
-    files = read_files(inputs, spec, fitted)
     with shown_progress("reading") as progress:
-        scores = files.load(progress)
-    if clusters is not None:
-        more["clusters"] = ids_of(files, "--clusters", clusters)
-    return scores, more
+        return read_files(inputs, spec, fitted).load(progress), more
 
 
 def _width(
@@ -293,7 +283,7 @@ def _width(
     if name != "temperature":
         metric: Any = name
         return labels_for_metric(pilot, metric=metric, width=width, seed=seed, **more, **settings)
-    how = {"temperature": options["temperature"], "noise": options["noise_rate"], "clusters": more["clusters"]}
+    how = {"temperature": options["temperature"], "noise": options["noise_rate"]}
     return labels_for_temperature(pilot, width=width, **how, **settings)
 
 

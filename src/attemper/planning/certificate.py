@@ -57,7 +57,8 @@ def labels_for_certificate(
     power : float
         Probability that the certificate is reached.
     clusters : array of shape (N,), optional
-        If samples of the pilot have clusters, a certificate takes one sample of each: n counts clusters.
+        Which samples of the pilot are of the same case. The plan is then for one sample of each, drawn at random
+        (``max_per_cluster=1``), which the proof for independent samples holds for: n counts clusters.
     n_simulations, seed : int
     progress : function, optional
         Called with the number of simulated sets.
@@ -117,7 +118,7 @@ def labels_for_certificate(
     shares = np.array([simulate(int(m)) for m in at]).T
     notes = [f"with endless labels {limit:.3g} could be decided; {n_simulations} simulated sets at each n"]
     if p.clusters is not None:
-        notes.append("labels count clusters: a certificate takes one sample of each")
+        notes.append("one sample of each cluster, drawn at random: labels count clusters")
     return Plan(
         question="certificate",
         goal=goal,
@@ -179,5 +180,8 @@ def _population(p: Pilot, calibrator: Calibrator | None) -> Population:
     if p.labels is not None:
         log_p = np.asarray(log_softmax(log_p / fitted_temperature(p, log_p), axis=1))
     confidence = np.exp(log_p.max(axis=1))[order]
-    reached = np.cumsum(p.weights[order])
+    weights = p.weights
+    if p.clusters is not None:  # one sample of each
+        weights = weights / np.bincount(p.clusters, weights)[p.clusters]
+    reached = np.cumsum(weights[order])
     return Population(1 - confidence, reached / reached[-1])

@@ -16,7 +16,7 @@ from attemper.errors import InputError, option
 from attemper.metrics.bins import bins_of, uniform_edges
 from attemper.metrics.bootstrap import enclosed
 from attemper.metrics.intervals import LEAST_ERRORS, skewed, wilson
-from attemper.planning.pilot import Pilot, design_effect
+from attemper.planning.pilot import Pilot
 from attemper.planning.plan import Plan, curve_around, smallest
 
 __all__ = ["labels_for_metric"]
@@ -102,10 +102,10 @@ def labels_for_metric(
         notes.append(f"an interval takes {LEAST_ERRORS} wrong predictions, which {at_least} labels have")
     extra: dict[str, Any] = {}
     if metric == "accuracy":
-        effect = design_effect(right, p.weights, _clusters(p))
+        effect = p.design_effect(right)
         at, n_range = _of_share(p, share, effect, confidence_level, target, goal)
     elif metric == "ece":
-        effect = design_effect(right, p.weights, _clusters(p))
+        effect = p.design_effect(right)
         at, n_range = _of_ece(_gaps(p, log_p, right, n_bins, effect), confidence_level, seed), None
     else:
         losses = _moments(metric, p, log_p)
@@ -136,11 +136,6 @@ def labels_for_metric(
         n_clusters=p.clusters_of(n),
         notes=tuple(notes),
     )
-
-
-def _clusters(p: Pilot) -> Any:
-    """Clusters, where labels show how alike their samples are."""
-    return None if p.labels is None else p.clusters
 
 
 def _right(p: Pilot, log_p: Floats) -> Floats:
@@ -213,7 +208,7 @@ def _moments(metric: str, p: Pilot, log_p: Floats) -> Losses:
     if second <= 0:
         raise InputError("pilot: all its losses are equal, so they do not show how far their mean varies")
     size = 1 / float(p.weights @ p.weights)
-    effect = design_effect(every[:, 0], p.weights, _clusters(p)) if p.labels is not None else 1.0
+    effect = p.design_effect(every[:, 0])
     error = math.sqrt(max(fourth / second**2 - 1, 0.0) * effect / size)
     return Losses(mean, math.sqrt(second), third / second**1.5, min(error, 5.0), effect)
 

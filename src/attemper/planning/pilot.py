@@ -15,8 +15,9 @@ from attemper.calibrators.temperature import TemperatureScaling
 from attemper.data.ids import as_ids
 from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import EdgeWarning, InputError, option
+from attemper.metrics import effective_sample_size
 
-__all__ = ["Pilot", "design_effect", "fitted_temperature"]
+__all__ = ["Pilot", "fitted_temperature"]
 
 LEAST_SAMPLES = 10
 LEAST_CLUSTERS = 5  # as for intervals of metrics
@@ -86,23 +87,15 @@ class Pilot(NamedTuple):
             return np.asarray(log_softmax(self.logits(), axis=1))
         return np.asarray(calibrator.predict_log_proba(self.scores), dtype=np.float64)
 
+    def design_effect(self, values: Floats) -> float:
+        """How many times as many samples of clusters as independent ones a mean takes; 1 without labels."""
+        if self.clusters is None or self.labels is None:
+            return 1.0
+        return effective_sample_size(values, self.clusters, self.weights * len(values)).design_effect
+
     def moment(self, values: Floats) -> float:
         """Weighted mean."""
         return float(self.weights @ values)
-
-
-def design_effect(values: Floats, weights: Floats, clusters: Labels | None) -> float:
-    """How many times the variance of a mean of independent samples its variance is; 1 or more (Kish 1965).
-
-    >>> design_effect(np.array([1.0, 1, -1, -1, 1, 1]), np.full(6, 1 / 6), np.array([0, 0, 1, 1, 2, 2]))
-    3.0
-    """
-    if clusters is None:
-        return 1.0
-    d = weights * (values - weights @ values)
-    n, total = int(clusters.max()) + 1, np.bincount(clusters, d)
-    alone = float(d @ d)
-    return max(1.0, n / (n - 1) * float(total @ total) / alone) if alone > 0 else 1.0
 
 
 def fitted_temperature(p: Pilot, logits: Floats) -> float:
