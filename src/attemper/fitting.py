@@ -152,12 +152,13 @@ def _fit(
                 f"all in one place. Use one of {', '.join(METHODS.from_sketch())}."
             )
         files = files or open_scores(paths, spec)
-    elif paths is None or len(paths) > 1 or sharding:
+    elif paths is None or ((len(paths) > 1 or sharding) and not _by_rows(spec, paths, sharding)):
         shards = source if paths is None else paths
         fit_sharded(calibrator, shards, spec, progress=progress, cache_dir=cache_dir, **sharding)
         if paths is not None and spec.axis is not None and spec.max_pixels != 1:
             first = open_scores(paths[0], spec.updated(labels=spec.labels and spec.labels[:1]))
             _note_pixels(calibrator, first)
+        _note_clusters(calibrator, spec)
         return calibrator.sketch_
     else:
         files = files or open_scores(paths, spec)
@@ -165,6 +166,7 @@ def _fit(
             assert isinstance(calibrator, StreamingCalibrator)
             calibrator.fit_passes(lambda **settings: _sketch(files, progress, **settings))
             _note_pixels(calibrator, files)
+            _note_clusters(calibrator, spec)
             return calibrator.sketch_
     scores = files.load(progress)
     calibrator.fit(scores)
@@ -180,6 +182,17 @@ def _note_pixels(calibrator: Calibrator, files: ScoreFiles) -> None:
         and calibrator.temperature_interval_ is not None
     ):
         calibrator.note_independent_pixels()
+
+
+def _by_rows(spec: InputSpec, paths: list[PathOrURL], sharding: dict[str, Any]) -> bool:
+    """Whether several files are read into memory, as rows know their clusters, and sketches do not."""
+    return spec.clusters_key is not None and not sharding and open_scores(paths, spec).n_bytes <= IN_MEMORY_BYTES
+
+
+def _note_clusters(calibrator: Calibrator, spec: InputSpec) -> None:
+    """Add to the report of a fit that a sketch does not know the clusters."""
+    if spec.clusters_key is not None and isinstance(calibrator, StreamingCalibrator):
+        calibrator.note_independent_samples()
 
 
 def sketch_source(

@@ -36,6 +36,7 @@ from attemper.cli import output
 from attemper.comparison import compare
 from attemper.errors import InputError, MissingExtraError
 from attemper.io import open_scores
+from attemper.metrics import effective_sample_size, nll
 from attemper.tokens import token_scores
 
 from commands import strict_json
@@ -447,6 +448,26 @@ def test_compare_for_machines(good, val, unseen):
     assert set(clean["rows"][0]["cv"]) == {"nll", "above", "standard_error"}
 
 
+def test_fit_and_evaluate_by_cluster(good, val):
+    h, y = val
+    case = np.arange(len(y)) // 3
+    np.savez("v.npz", logits=h, labels=y, patient=case)
+    Path("ids.txt").write_text("".join(f"patient {c}\n" for c in case))
+    for given in ("patient", "ids.txt"):
+        found = strict_json(good("fit", "v.npz", "--method", "ts", "--clusters", given, "--json"))
+        size = effective_sample_size(Scores.from_logits(h, y, clusters=case))
+        assert found["clusters"]["n_clusters"] == case.max() + 1
+        assert found["clusters"]["effective"] == pytest.approx(size.effective)
+        expected = TemperatureScaling().fit(h, y, clusters=case)
+        assert found["temperature_interval"] == pytest.approx(expected.temperature_interval_)
+        figures = strict_json(good("evaluate", "v.npz", "--clusters", given, "--json"))
+        assert figures["clusters"] == found["clusters"]
+        expected = nll(y, h, input="logits", clusters=case, confidence_level=0.95)
+        assert figures["rows"][0]["metrics"]["nll"]["high"] == pytest.approx(expected.high)
+    text = good("evaluate", "v.npz", "--clusters", "patient")
+    assert f"{len(y)} samples of {case.max() + 1} clusters, worth about {size.effective:.0f} independent ones" in text
+
+
 def test_compare_by_cluster(good, bad, val, unseen):
     for name, (h, y) in (("v", val), ("t", unseen)):
         np.savez(f"{name}.npz", logits=h, labels=y, patient=np.arange(len(y)) // 3)
@@ -465,6 +486,7 @@ def test_compare_by_cluster(good, bad, val, unseen):
     again = strict_json(good(*line, "--clusters", "patient", "--val-clusters", "lines.txt"))
     for row, other in zip(again["rows"], found["rows"]):
         assert row["above_best"] == other["above_best"]
+    assert found["clusters"]["n_clusters"] == -(-len(unseen[1]) // 3)
     assert "no array 'nothing'" in (message := bad(*line, "--clusters", "nothing"))
     assert "Use --clusters" in message
 

@@ -17,10 +17,12 @@ from attemper._json import Fields, Formerly
 from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
+from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.label_noise import LabelNoise, label_noise, noise_lines, noise_summary
+from attemper.calibrators.one_temperature import student_factor
 from attemper.calibrators.posterior import GRID, Model, Posterior
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.streaming import StreamingCalibrator
@@ -202,6 +204,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
 
     def _solve_scores(self, scores: LabelledScores) -> None:
         warn_of_light_weights(scores)
+        scores, effect = tempered(scores)
         explained = None
         many = scores.n_classes > MAX_CLASSWISE
         if self.labels == "noisy" and (self.noise == "classwise" or (self.noise == "auto" and not many)):
@@ -212,6 +215,18 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         window = partial(self._window, explained)
         self._solve(*focused(scores, window, t_range=self.t_range, parts=self._parts()), explained)
         self._set_bias_gain(scores, Channel(self.noise_rate_) if explained is None else explained[0].channel)
+        if scores.cases is not None:
+            self._note(design_note(effect, int(scores.cases.max()) + 1))
+
+    def _allow_for_clusters(self, scores: LabelledScores) -> None:
+        """Allow for few cases; the posterior has been widened by the design effect."""
+        if scores.cases is None:
+            super()._allow_for_clusters(scores)
+            return
+        wider = student_factor(max(2, int(scores.cases.max()) + 1))
+        low, high = self.temperature_interval_
+        t = self.temperature_
+        self.temperature_interval_ = (t * (low / t) ** wider, t * (high / t) ** wider)
 
     def _solve_sketch(self, sketch: Sketch) -> None:
         self._check_range_of(sketch)

@@ -10,13 +10,15 @@ import numpy as np
 from scipy.special import stdtrit
 
 from attemper._json import Fields
+from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import LabelledScores
 from attemper.errors import FileError, InputError, option, setting
+from attemper.kernels.clusters import cluster_sums
 from attemper.maps import ScaleMap
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
-__all__ = ["TemperatureCalibrator"]
+__all__ = ["TemperatureCalibrator", "student_factor"]
 
 MAX_LOG_T_STD = 100.0  # beyond this the samples leave T wholly open
 SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T tells a reader nothing
@@ -64,13 +66,13 @@ class TemperatureCalibrator(Calibrator):
         """
         if self.temperature_interval_ is None or self.fit_report_.edge is not None:
             return
-        if scores.repeated is not None and scores.cluster_ids is None:
+        if scores.repeated is not None and scores.cases is None:
             return  # rows of a soft label are one sample, and their weights add up to one
         beta = 1 / self.temperature_
-        slopes = scores.slopes_by_cluster(beta)
+        slopes = scores.slopes_by_image(beta) if scores.cases is None else _slopes_by_case(scores, scores.cases, beta)
         if slopes is None:
             return
-        rows, cases = ("pixels", "image") if scores.cluster_ids is None else ("samples", "cluster")
+        rows, cases = ("pixels", "image") if scores.cases is None else ("samples", "cluster")
         n = len(slopes)
         if n < 2:
             self.temperature_interval_ = None
@@ -79,7 +81,7 @@ class TemperatureCalibrator(Calibrator):
         information = float(scores.backend.nll(beta)[2])  # Σ Var_S[h], the variance of the slope of independent rows
         slopes = slopes - slopes.mean()
         design = float(n / (n - 1) * (slopes @ slopes)) / max(information, 1e-300)
-        wider = max(1.0, math.sqrt(design)) * float(stdtrit(n - 1, 0.975)) / 1.959964
+        wider = max(1.0, math.sqrt(design)) * student_factor(n)
         low, high = self.temperature_interval_
         self.temperature_interval_ = (
             self.temperature_ * (low / self.temperature_) ** wider,
@@ -92,6 +94,13 @@ class TemperatureCalibrator(Calibrator):
         self._note(
             "the interval of T is that of independent pixels, which is too narrow: a fit from several files, or from a "
             "large one, does not know which pixels are of one image"
+        )
+
+    def note_independent_samples(self) -> None:
+        """Report that the interval of T is too narrow: a sketch, which it was fitted from, knows no clusters."""
+        self._note(
+            "the interval of T is that of independent samples, which is too narrow: a fit with workers, or of more "
+            "than 256 MiB, does not know which samples are of one cluster"
         )
 
     def _note(self, text: str) -> None:
@@ -130,3 +139,14 @@ class TemperatureCalibrator(Calibrator):
             f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
             "again"
         )
+
+
+def _slopes_by_case(scores: LabelledScores, case: Labels, beta: float) -> Floats:
+    """Slope of the NLL summed over each case, less its share of the whole, which is 0 at the best T."""
+    slopes, w = scores.slopes(beta), np.ones(len(scores)) if scores.weights is None else scores.weights
+    return cluster_sums(w * (slopes - w @ slopes / w.sum()), case)
+
+
+def student_factor(n: int) -> float:
+    """How much wider 95 % of Student's distribution are than those of the normal one, for the variance of n cases."""
+    return float(stdtrit(n - 1, 0.975)) / 1.959964

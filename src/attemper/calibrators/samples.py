@@ -44,13 +44,16 @@ class Samples:
     w: Floats
     masked: NDArray[np.bool_] | None
     prior: ScalePrior
+    case: NDArray[np.int64] | None = None  # number of the case that each is of; None: each is one
 
     @classmethod
     def of(cls, scores: LabelledScores, prior: ScalePrior = LOG_T, slope: float = CONFIDENCE_SLOPE) -> Samples:
         """Take away what the softmax does not see, and samples of weight zero."""
         h = to_numpy(scores.logits).astype(np.float64, copy=False)
         y, w = scores.labels, np.ones(len(h)) if scores.weights is None else scores.weights
+        case = scores.cases
         if (w == 0).any():
+            case = None if case is None else case[w > 0]
             h, y, w = h[w > 0], y[w > 0], w[w > 0]
         unit = logit_scale(scores).unit
         step = max(1, len(h) // max(MIN_ROWS, MAX_ELEMENTS // h.shape[1]))
@@ -59,7 +62,7 @@ class Samples:
         masked = np.isneginf(h)
         centre = prior.centre + slope * float(logit(confidence)) + float(np.log(unit))
         x = centred(h, "mean", np)
-        return cls(x, y, w, masked if masked.any() else None, prior._replace(centre=centre))
+        return cls(x, y, w, masked if masked.any() else None, prior._replace(centre=centre), case)
 
     @property
     def n_classes(self) -> int:

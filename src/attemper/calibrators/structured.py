@@ -20,6 +20,7 @@ is the result.
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -32,11 +33,13 @@ from attemper._json import Fields, Formerly
 from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
+from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.empirical_bayes import STRUCTURES, Structure, fit_structure
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import Explanation, explain
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.label_noise import noise_lines, noise_summary
+from attemper.calibrators.one_temperature import student_factor
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.style import GREEN, Style
 from attemper.data.scores import LabelledScores
@@ -192,6 +195,7 @@ class StructuredScaling(Calibrator):
 
     def _solve_scores(self, scores: LabelledScores) -> None:
         warn_of_light_weights(scores)
+        scores, effect = tempered(scores, biases=True)
         samples = Samples.of(scores)
         if self.t_range is not None:
             samples = samples.within(log_range(self.t_range))
@@ -213,13 +217,25 @@ class StructuredScaling(Calibrator):
         else:
             self._take_simple(simple, found)
         self._report(scores, found, edge)
+        if scores.cases is not None:
+            n = int(scores.cases.max()) + 1
+            message = f"{self.fit_report_.message}; {design_note(effect, n)}"
+            self.fit_report_ = replace(self.fit_report_, message=message)
+
+    def _allow_for_clusters(self, scores: LabelledScores) -> None:
+        """Allow for few cases; the posterior has been widened by the design effect."""
+        if scores.cases is not None:
+            t, (low, high) = self.temperature_, self.temperature_interval_
+            wider = student_factor(max(2, int(scores.cases.max()) + 1))
+            ends = (t * (low / t) ** wider, t * (high / t) ** wider)
+            self.temperature_interval_ = ends if self.t_range is None else tuple(np.clip(ends, *self.t_range).tolist())
 
     def _find(self, samples: Samples) -> tuple[Explanation, Structure]:
         explanation = explain(samples, self.labels, self.noise)
         structure = self.structure
         if samples.n_classes > MOST_CLASSES and structure == "matrix":
             structure = "scales"
-        return explanation, fit_structure(samples, explanation, self.labels, structure, _folds(samples.x))
+        return explanation, fit_structure(samples, explanation, self.labels, structure, _folds(samples.x, samples.case))
 
     def _set_noise(self, explanation: Explanation) -> None:
         k = self.n_features_in_
@@ -401,7 +417,13 @@ class StructuredScaling(Calibrator):
             raise FileError(f"{content.where}: confusions: no transition matrix of {k} classes")
 
 
-def _folds(x: Floats) -> NDArray[np.int64]:
-    """Fold of each sample by the rank of its size: of no order of samples or classes, of no scale; equal ones agree."""
-    _, rank = np.unique(np.einsum("nk,nk->n", x, x), return_inverse=True)
+def _folds(x: Floats, case: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Fold of each sample by the rank of its size: of no order of samples or classes, of no scale; equal ones agree.
+
+    Samples of one case are in one fold, by the rank of the mean of their sizes.
+    """
+    size = np.einsum("nk,nk->n", x, x)
+    if case is not None:
+        size = (np.bincount(case, size) / np.maximum(np.bincount(case), 1))[case]
+    _, rank = np.unique(size, return_inverse=True)
     return np.asarray(rank % FOLDS, dtype=np.int64)

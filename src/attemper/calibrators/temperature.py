@@ -168,6 +168,11 @@ class TemperatureScaling(StreamingCalibrator):
             self._set_interval(sketch.log_t_std(t))
             self._compare_with_one(sketch.log_t_std(t))
 
+    def _allow_for_clusters(self, scores: LabelledScores) -> None:
+        super()._allow_for_clusters(scores)
+        if scores.cases is not None and self.temperature_interval_ is not None and not self.fit_report_.left_alone:
+            self._compare_with_one(float(np.log(self.temperature_interval_[1] / self.temperature_)) / 1.959964)
+
     def _compare_with_one(self, log_t_std: float) -> None:
         """Report where T = 1 is within noise.
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack, overload
@@ -426,15 +427,17 @@ class LabelledScores(Scores):
         h = self.rows(part)
         return Chunk(h.astype(dtype or h.dtype, copy=False), entries_in_numpy(self.y[part]), _part(self.weights, part))
 
-    def slopes_by_cluster(self, beta: float) -> Floats | None:
-        """Slope of the NLL in β, summed over the rows of each case; None where rows are samples of their own."""
-        if self.cluster_ids is None:
-            return self.slopes_by_image(beta)
-        _, case = np.unique(self.cluster_ids, return_inverse=True)
-        slopes = np.empty(len(self))
+    @cached_property
+    def cases(self) -> Labels | None:
+        """Number of the case that each row is of, from 0, by the ids passed; None without ids."""
+        return None if self.cluster_ids is None else np.unique(self.cluster_ids, return_inverse=True)[1]
+
+    def slopes(self, beta: float) -> Floats:
+        """Slope of the NLL in β, of each row."""
+        found = np.empty(len(self))
         for part, h in self.chunks():
-            slopes[part] = row_terms(h, entries_in_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
-        return np.bincount(case, slopes if self.weights is None else slopes * self.weights).astype(np.float64)
+            found[part] = row_terms(h, entries_in_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
+        return found
 
     def slopes_by_image(self, beta: float) -> Floats | None:
         """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""

@@ -13,6 +13,7 @@ from attemper.data.ids import as_ids
 from attemper.data.labels import as_weights
 from attemper.data.scores import LabelledScores
 from attemper.errors import InputError
+from attemper.kernels.clusters import design_effect
 from attemper.metrics.predictions import Predictions
 
 __all__ = ["EffectiveSampleSize", "effective_sample_size"]
@@ -43,9 +44,10 @@ def effective_sample_size(values: Any, clusters: Any = None, sample_weight: Any 
 
     The unit is the mean of the values. Its variance, with clusters drawn as wholes, is
     :math:`\frac{M}{M-1} \sum_c \left(\sum_{i \in c} w_i (v_i - \bar v)\right)^2 / (\sum_i w_i)^2`. The *design
-    effect* is this over the same sum with each sample as a cluster of its own (Kish 1965), at least 1; the effective
-    number is N over it. The correlation is that of two samples of one cluster, by analysis of variance (Donner 1986).
-    Where values do not differ, they show nothing of this, and a cluster counts as one sample.
+    effect* is this over the variance with samples drawn one by one (Kish 1965), at least 1; the effective number is N
+    over it. The correlation is that of two samples of one cluster, around the mean of all: with clusters of one size m
+    the design effect is about 1 + (m − 1) times it. Where values do not differ, they show nothing of this, and a
+    cluster counts as one sample.
 
     Parameters
     ----------
@@ -92,31 +94,18 @@ def _size(v: Floats, case: Labels, w: Floats) -> EffectiveSampleSize:
     n, m = len(v), int(case.max()) + 1 if len(case) else 0
     if not n:
         raise InputError("values: expected at least one sample, got none")
-    mean = float(w @ v) / float(w.sum())
-    apart = w * (v - mean)
-    alone = float(apart @ apart)
-    if m < 2 or alone <= 1e-24 * float(w @ w) * max(1.0, mean**2):  # one cluster, or values that do not differ
-        effect = n / m
-        return EffectiveSampleSize(n, m, float("nan"), effect, n / effect)
-    together = float(np.square(np.bincount(case, apart)).sum()) * m / (m - 1)
-    effect = max(1.0, together / (alone * n / (n - 1)))
+    effect = design_effect(v, case, w)
+    if np.isnan(effect):  # one cluster, or values that do not differ
+        return EffectiveSampleSize(n, m, float("nan"), n / m, float(m))
     return EffectiveSampleSize(n, m, _correlation(v, case, w), effect, n / effect)
 
 
 def _correlation(v: Floats, case: Labels, w: Floats) -> float:
-    """Intra-class correlation by one-way analysis of variance, for clusters of unequal sizes.
-
-    A. Donner, A review of inference procedures for the intraclass correlation coefficient in the one-way random effects
-    model, International Statistical Review 54, 1986.
-    """
-    w = w / w.mean()
-    size = np.bincount(case, w)
-    means = np.bincount(case, w * v) / size
-    n, m = len(v), len(size)
-    if n == m:
+    """Mean product of two samples of one cluster around the overall mean, over the variance; weighted pairs."""
+    apart = v - w @ v / w.sum()
+    size, sums = np.bincount(case, w), np.bincount(case, w * apart)
+    pairs = float(size @ size - w @ w)
+    if pairs <= 1e-12 * float(w @ w):
         return float("nan")
-    within = float(w @ np.square(v - means[case])) / (n - m)
-    between = float(size @ np.square(means - float(w @ v) / n)) / (m - 1)
-    usual = (n - float(size @ size) / n) / (m - 1)
-    total = between + (usual - 1) * within
-    return float("nan") if total <= 0 else max(-1.0, min(1.0, (between - within) / total))
+    together = float(sums @ sums - (w * apart) @ (w * apart)) / pairs
+    return together / (float(w @ np.square(apart)) / float(w.sum()))

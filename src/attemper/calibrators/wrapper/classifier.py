@@ -128,7 +128,7 @@ class CalibratedClassifier(ShownEstimator):
         self.select = select
         self.batch_size = batch_size
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **fit_params: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, clusters: Any = None, **fit_params: Any) -> Self:
         """Fit the calibrator, and the estimator unless that is fitted already.
 
         Parameters
@@ -139,12 +139,15 @@ class CalibratedClassifier(ShownEstimator):
             Class labels. For a module column numbers, or names if ``classes`` has them; None with a loader.
         sample_weight : array of shape (n_samples,), optional
             Counts repeats: weight 0 leaves the row out. Goes to the calibrator, and to an estimator that takes weights.
+        clusters : array of shape (n_samples,), optional
+            The case that each row is of, such as a patient: text or whole numbers. Rows of one case are in one fold
+            (``cv`` a number: stratified; a splitter gets them as its ``groups``), and the calibrator counts cases.
         **fit_params
             ``groups`` for the splitter, and parameters of the estimator's ``fit``: those with one entry for each row
             are split as the rows are. With scikit-learn's metadata routing, what each of the two requests.
         """
         fit = fit_module if is_module(self.estimator) else fit_estimator
-        fitted = fit(self, X, y, sample_weight, fit_params)
+        fitted = fit(self, X, y, sample_weight, fit_params, clusters)
         self._set_fitted(fitted)  # only now: what fails leaves an earlier fit alone
         return self
 

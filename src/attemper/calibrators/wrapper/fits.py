@@ -45,6 +45,7 @@ from attemper.calibrators.wrapper.rows import (
 )
 from attemper.calibrators.wrapper.votes import half_a_vote
 from attemper.data.arrays import is_foreign, to_numpy
+from attemper.data.ids import as_ids
 from attemper.data.labels import as_names, as_weights
 from attemper.errors import InputError, warn
 from attemper.torch.runner import is_loader, respond_in_batches
@@ -56,7 +57,7 @@ __all__ = ["fit_estimator", "fit_module"]
 
 
 def fit_module(
-    wrapper: CalibratedClassifier, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
+    wrapper: CalibratedClassifier, X: Any, y: Any, sample_weight: Any, params: dict[str, Any], clusters: Any = None
 ) -> dict[str, Any]:
     """Fit a calibrator to the outputs of a torch module."""
     name = type(wrapper.estimator).__name__
@@ -74,6 +75,8 @@ def fit_module(
             raise InputError("y: a loader yields its own labels, (inputs, labels); give no others beside it")
         if sample_weight is not None:
             raise InputError("sample_weight: a loader may yield rows in any order. Use tensors for X and y.")
+        if clusters is not None:
+            raise InputError("clusters: a loader may yield rows in any order. Use tensors for X and y.")
     elif y is None:
         raise InputError(
             f"{type(wrapper).__name__} requires y to be passed, but the target y is None: give one label per row"
@@ -88,12 +91,14 @@ def fit_module(
     if wrapper.classes is not None:
         classes = np.asarray(as_names(wrapper.classes, values.shape[-1]))
         y = encode(to_numpy(y), classes, name)
-    calibrator = make_calibrator(wrapper.method, kind, wrapper.zeros_as).fit(values, y, sample_weight)
+    calibrator = make_calibrator(wrapper.method, kind, wrapper.zeros_as).fit(
+        values, y, sample_weight, clusters=clusters
+    )
     return {"response_method_": kind, "classes_": classes, "estimator_": wrapper.estimator, "calibrator_": calibrator}
 
 
 def fit_estimator(
-    wrapper: CalibratedClassifier, X: Any, y: Any, sample_weight: Any, params: dict[str, Any]
+    wrapper: CalibratedClassifier, X: Any, y: Any, sample_weight: Any, params: dict[str, Any], clusters: Any = None
 ) -> dict[str, Any]:
     """Fit a calibrator to a scikit-learn classifier, and the classifier unless that is fitted already."""
     response = choose_response(wrapper.estimator, wrapper.response_method)
@@ -106,31 +111,38 @@ def fit_estimator(
     ensemble = _is_ensemble(wrapper, fitted=prefit or frozen)
     X, y = check_rows(X, y)
     w = None if sample_weight is None else as_weights(sample_weight, len(y))
+    ids = None if clusters is None else as_ids(clusters, len(y))
     kept = np.arange(len(y)) if w is None else np.flatnonzero(w > 0)
     if not prefit and (ensemble or not frozen):
         if frozen or not _takes_numbers_alone(X, y):
-            return _fit_folds(wrapper, X, y, w, kept, response, params, ensemble)
+            return _fit_folds(wrapper, X, y, w, kept, response, params, ensemble, ids)
         names, numbers = np.unique(y[kept], return_inverse=True)
         y = np.zeros(len(y), dtype=np.int64)
         y[kept] = numbers
-        found = _fit_folds(wrapper, X, y, w, kept, response, params, ensemble)
+        found = _fit_folds(wrapper, X, y, w, kept, response, params, ensemble, ids)
         return found | {"classes_": names, "encoded_": True}
     name = name_of(wrapper.estimator)
     if ensemble:
         raise InputError(f"ensemble=True: {name} is fitted already, so there is one; leave ensemble out")
     reject_params(params, f"{name} is fitted already and is used as it is")
-    return _fit_prefit(wrapper, X, y, w, kept, response)
+    return _fit_prefit(wrapper, X, y, w, kept, response, ids)
 
 
 def _fit_prefit(
-    wrapper: CalibratedClassifier, X: Any, y: NDArray[Any], w: Floats | None, kept: Rows, response: Response
+    wrapper: CalibratedClassifier,
+    X: Any,
+    y: NDArray[Any],
+    w: Floats | None,
+    kept: Rows,
+    response: Response,
+    clusters: NDArray[Any] | None,
 ) -> dict[str, Any]:
     check_fitted(wrapper.estimator)
     classes = classes_of(wrapper.estimator)
     columns = encode(y[kept], classes, name_of(wrapper.estimator))
     h = respond(wrapper.estimator, take(X, kept), response, classes)
     weights = None if w is None else w[kept]
-    calibrator = _calibrate(wrapper, h, kept, columns, weights, response, [wrapper.estimator])
+    calibrator = _calibrate(wrapper, h, kept, columns, weights, response, [wrapper.estimator], clusters)
     return {
         "response_method_": response,
         "classes_": classes,
@@ -148,6 +160,7 @@ def _fit_folds(
     response: Response,
     params: dict[str, Any],
     ensemble: bool,
+    clusters: NDArray[Any] | None,
 ) -> dict[str, Any]:
     frozen = isinstance(wrapper.estimator, FrozenEstimator)
     if frozen:
@@ -163,7 +176,7 @@ def _fit_folds(
         )
     columns = np.zeros(len(y), dtype=np.int64)  # of rows that are not kept, too: nobody looks at those
     columns[kept] = encode(y[kept], classes, name_of(wrapper.estimator))
-    parts = list(split(wrapper.cv, X, y, kept, routed.split))
+    parts = list(split(wrapper.cv, X, y, kept, routed.split, clusters))
     if ensemble:
         reject_short_folds(wrapper.cv, parts)
     else:
@@ -183,14 +196,15 @@ def _fit_folds(
         warn_left_out(y[never], "the estimator of their fold has not seen their class (with cv=5 it does)")
     if ensemble:
         calibrators = [
-            _calibrate(wrapper, h, rows, columns[rows], None if w is None else w[rows], response, [estimator])
+            _calibrate(wrapper, h, rows, columns[rows], None if w is None else w[rows], response, [estimator], clusters)
             for estimator, rows, h, _ in known
         ]
         return result | {"estimators_": [fold.estimator for fold in known], "calibrators_": calibrators}
     rows, h, weights = held_out(known, len(y))
     if w is not None:
         weights = w[rows] if weights is None else w[rows] * weights
-    calibrator = _calibrate(wrapper, h, rows, columns[rows], weights, response, [fold.estimator for fold in folds])
+    fitted = [fold.estimator for fold in folds]
+    calibrator = _calibrate(wrapper, h, rows, columns[rows], weights, response, fitted, clusters)
     return result | {"estimator_": folds[-1].estimator, "calibrator_": calibrator}
 
 
@@ -202,8 +216,10 @@ def _calibrate(
     w: Floats | None,
     response: Response,
     estimators: Sequence[Any],
+    clusters: NDArray[Any] | None,
 ) -> Calibrator:
-    """Fit a calibrator to scores of these estimators."""
+    """Fit a calibrator to scores of these estimators; ``clusters`` are those of all rows."""
+    ids = {} if clusters is None else {"clusters": clusters[rows]}
     calibrator = make_calibrator(wrapper.method, RESPONSES[response], wrapper.zeros_as)
     if calibrator.zeros_as is None:
         half = half_a_vote(estimators)
@@ -212,10 +228,10 @@ def _calibrate(
         else:
             reject_impossible(h, columns, rows, estimators[-1], response, half)
     if calibrator.input == "logits" or not (to_numpy(h) == UNSEEN).any():
-        calibrator.fit(h, columns, w)
+        calibrator.fit(h, columns, w, **ids)
         return calibrator
     kind, zeros_as = calibrator.input, calibrator.zeros_as
-    calibrator.set_params(input="logits", zeros_as=None).fit(logits_of_seen(to_numpy(h), zeros_as), columns, w)
+    calibrator.set_params(input="logits", zeros_as=None).fit(logits_of_seen(to_numpy(h), zeros_as), columns, w, **ids)
     calibrator.set_params(input=kind, zeros_as=zeros_as)
     return calibrator
 

@@ -92,14 +92,24 @@ def is_number_of_folds(cv: Any) -> bool:
 
 
 def split(
-    cv: Any, X: Any, y: NDArray[Any], kept: Rows, params: Mapping[str, Any] | None = None
+    cv: Any,
+    X: Any,
+    y: NDArray[Any],
+    kept: Rows,
+    params: Mapping[str, Any] | None = None,
+    clusters: NDArray[Any] | None = None,
 ) -> Iterator[tuple[Rows, Rows]]:
     """Yield the rows to train on and the rows to hold out, for each fold; only rows among ``kept``.
+
+    Rows of one cluster are never divided.
 
     A number means stratified folds, with every class in every training part: the row of a class that has only one is
     always trained on. None is 5 of them, or as many as the largest class has rows. Anything else is a splitter, which
     may take ``params`` (groups), or an iterable of splits as scikit-learn has them, and taken as it is.
     """
+    if clusters is not None:
+        params = {"groups": clusters} | dict(params or {})
+        cv = _by_cluster(cv, clusters[kept])
     if cv is None or is_number_of_folds(cv):
         yield from _stratified(None if cv is None else int(cv), y, kept)
         return
@@ -108,7 +118,10 @@ def split(
     allowed = np.zeros(len(y), dtype=bool)
     allowed[kept] = True
     try:
-        splits = list(check_cv(cv, y, classifier=True).split(X, y, **(params or {})))
+        with warnings.catch_warnings():
+            if clusters is not None:  # what divides them is refused below
+                warnings.filterwarnings("ignore", message="The groups parameter is ignored")
+            splits = list(check_cv(cv, y, classifier=True).split(X, y, **(params or {})))
         parts = [(_as_rows(train, len(y)), _as_rows(held, len(y))) for train, held in splits]
     except (TypeError, ValueError, IndexError) as error:
         raise InputError(
@@ -119,6 +132,8 @@ def split(
         raise InputError(f"cv={cv!r} gives no split")
     for number, (train, held) in enumerate(parts):
         train, held = train[allowed[train]], held[allowed[held]]
+        if clusters is not None:
+            _reject_divided(cv, clusters[train], clusters[held], number)
         classes = np.unique(y[train])
         if len(classes) < 2:
             what = f"one class only ({classes.tolist()[0]!r})" if len(classes) else "no class at all"
@@ -126,6 +141,27 @@ def split(
                 f"cv: the training part of split {number} holds {what}; use stratified folds (cv=5) or shuffle the rows"
             )
         yield train, held
+
+
+def _by_cluster(cv: Any, clusters: NDArray[Any]) -> Any:
+    """Return stratified folds that keep clusters together, in place of a number of folds."""
+    if not (cv is None or is_number_of_folds(cv)):
+        return cv
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    n = len(np.unique(clusters))
+    if n < 2 or n < (cv or 2):
+        raise InputError(f"clusters: expected at least {cv or 2} for as many folds, got {n}; use fewer folds")
+    return StratifiedGroupKFold(min(n, 5) if cv is None else int(cv))
+
+
+def _reject_divided(cv: Any, train: NDArray[Any], held: NDArray[Any], number: int) -> None:
+    both = np.intersect1d(train, held)
+    if both.size:
+        raise InputError(
+            f"cv={cv!r}: cluster {both.tolist()[0]!r} has rows in both parts of split {number}; use cv=5, or a "
+            "splitter that keeps groups together, such as GroupKFold(5)"
+        )
 
 
 def take(X: Any, rows: Rows) -> Any:

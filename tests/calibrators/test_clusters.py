@@ -1,0 +1,230 @@
+"""Fits on samples that come in clusters: intervals, weights, folds; the oracles are loops over clusters."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, KFold
+
+from attemper import (
+    AttendedTemperatureScaling,
+    BayesianTemperatureScaling,
+    CalibratedClassifier,
+    InputError,
+    Scores,
+    StructuredScaling,
+    TemperatureScaling,
+    fit_source,
+    load,
+)
+from attemper.calibrators import METHODS
+from attemper.calibrators.clustering import fit_effect, tempered
+from attemper.calibrators.samples import Samples
+from attemper.calibrators.structured import _folds
+from attemper.kernels.clusters import cluster_sums, design_effect
+
+K, T = 4, 1.6
+
+
+def draw(n_clusters=60, size=6, seed=0, shared=0.8):
+    rng = np.random.default_rng(seed)
+    case = np.repeat(np.arange(n_clusters), size)
+    h = 2 * (rng.normal(size=(n_clusters, K))[case] + 0.7 * rng.normal(size=(len(case), K)))
+    together = (rng.random(n_clusters) < shared)[case]
+    noise = np.where(together[:, None], rng.gumbel(size=(n_clusters, K))[case], rng.gumbel(size=h.shape))
+    return h, (h / T + noise).argmax(axis=1), case
+
+
+H, Y, CASE = draw()
+NAMES = np.array([f"patient {c}" for c in CASE])
+PLAIN = TemperatureScaling().fit(H, Y)
+
+
+def test_the_interval_of_t_is_the_sandwich_by_cluster():
+    found = TemperatureScaling().fit(H, Y, clusters=NAMES)
+    assert found.temperature_ == PLAIN.temperature_
+    beta = 1 / found.temperature_
+    p = softmax(beta * H, axis=1)
+    slopes, curvature = {}, 0.0
+    for i in range(len(H)):
+        mean = sum(p[i, k] * H[i, k] for k in range(K))
+        slopes[CASE[i]] = slopes.get(CASE[i], 0.0) + mean - H[i, Y[i]]
+        curvature += sum(p[i, k] * H[i, k] ** 2 for k in range(K)) - mean**2
+    n = len(slopes)
+    variance = n / (n - 1) * sum(s * s for s in slopes.values()) / curvature**2  # of β
+    half = stats.t.ppf(0.975, n - 1) * np.sqrt(variance) / beta  # of log T
+    low, high = found.temperature_interval_
+    assert np.log(high / found.temperature_) == pytest.approx(half, rel=1e-3)
+    assert np.log(found.temperature_ / low) == pytest.approx(half, rel=1e-3)
+    assert "60 clusters" in found.fit_report_.message
+
+
+@pytest.mark.parametrize(
+    "make", [TemperatureScaling, AttendedTemperatureScaling, BayesianTemperatureScaling, StructuredScaling]
+)
+def test_correlated_clusters_widen_the_interval_and_order_does_not_matter(make):
+    plain = make().fit(H, Y).temperature_interval_
+    found = make().fit(H, Y, clusters=NAMES)
+    widths = [np.log(high / low) for low, high in (plain, found.temperature_interval_)]
+    assert widths[1] > 1.3 * widths[0]
+    order = np.random.default_rng(3).permutation(len(Y))
+    again = make().fit(H[order], Y[order], clusters=NAMES[order])
+    np.testing.assert_allclose(again.temperature_interval_, found.temperature_interval_, rtol=1e-5)
+    numbers = make().fit(H, Y, clusters=1000 - CASE)
+    np.testing.assert_allclose(numbers.temperature_interval_, found.temperature_interval_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("ensemble_ts",)])
+def test_every_method_takes_clusters_and_scores_bring_them(name):
+    cls = METHODS[name]
+    one = cls().fit(H, Y, clusters=CASE)
+    two = cls().fit(Scores.from_logits(H, Y, clusters=CASE))
+    assert one.to_document() == two.to_document()
+    with pytest.raises(InputError, match="clusters: a Scores brings its own"):
+        cls().fit(Scores.from_logits(H, Y), clusters=CASE)
+    with pytest.raises(InputError, match=r"clusters: .*row 3"):
+        cls().fit(H, Y, clusters=[1.0, 2.0, 3.0, float("nan"), *CASE[4:]])
+
+
+@pytest.mark.parametrize("make", [BayesianTemperatureScaling, StructuredScaling])
+def test_a_fit_counts_samples_by_the_design_effect(make):
+    scores = Scores.from_logits(H, Y, clusters=CASE)
+    biases = make is StructuredScaling
+    _, effect = tempered(scores, biases=biases)
+    assert effect > 1.5
+    found = make().fit(scores)
+    if not biases:  # folds of `structured` go by cluster
+        weighted = make().fit(H, Y, np.full(len(Y), 1 / effect))
+        assert found.map_ == weighted.map_
+    assert f"1/{effect:.3g}" in found.fit_report_.message
+    # Samples that are clusters of their own count fully, but for chance.
+    assert fit_effect(scores, np.arange(len(Y)), biases=biases) == pytest.approx(1, abs=0.01)
+
+
+def test_each_row_twice_in_its_cluster_is_the_row_once():
+    twice = np.concatenate([np.arange(len(Y))] * 2)
+    one = BayesianTemperatureScaling().fit(H, Y, clusters=CASE)
+    two = BayesianTemperatureScaling().fit(H[twice], Y[twice], clusters=CASE[twice])
+    three = BayesianTemperatureScaling().fit(H, Y, np.full(len(Y), 2.0), clusters=CASE)
+    for other in (two, three):
+        np.testing.assert_allclose(other.temperature_interval_, one.temperature_interval_, rtol=1e-3)
+
+
+def test_the_design_effect_slowly():
+    rng = np.random.default_rng(5)
+    values, case, w = rng.normal(size=(40, 3)), rng.integers(0, 9, 40), rng.integers(1, 4, 40).astype(float)
+    case = np.unique(case, return_inverse=True)[1]
+    mean = (w[:, None] * values).sum(axis=0) / w.sum()
+    together = alone = 0.0
+    for c in range(case.max() + 1):
+        total = sum(w[i] * (values[i] - mean) for i in range(40) if case[i] == c)
+        together += total @ total
+        alone += sum(w[i] * (values[i] - mean) @ (values[i] - mean) for i in range(40) if case[i] == c)
+    m, n = case.max() + 1, w.sum()
+    expected = max(1.0, together * m / (m - 1) / (alone * n / (n - 1)))
+    assert design_effect(values, case, w, repeats=True) == pytest.approx(expected)
+    repeated = np.repeat(np.arange(40), w.astype(int))
+    assert design_effect(values[repeated], case[repeated]) == pytest.approx(expected)
+    assert design_effect(values, case, 7 * w) == pytest.approx(design_effect(values, case, w))
+    np.testing.assert_allclose(cluster_sums(w, case), [w[case == c].sum() for c in range(m)])
+    assert np.isnan(design_effect(np.ones(4), np.array([0, 0, 1, 1])))
+    assert np.isnan(design_effect(values[:, 0], np.zeros(40, dtype=int)))
+
+
+def test_one_cluster_has_no_interval():
+    found = TemperatureScaling().fit(H, Y, clusters=["a"] * len(Y))
+    assert found.temperature_interval_ is None
+    assert "one cluster" in found.fit_report_.message
+    low, high = BayesianTemperatureScaling().fit(H, Y, clusters=["a"] * len(Y)).temperature_interval_
+    assert high / low > 3  # the prior, nearly
+
+
+def test_folds_of_structured_keep_clusters_together():
+    samples = Samples.of(Scores.from_logits(H, Y, clusters=CASE))
+    folds = _folds(samples.x, samples.case)
+    for c in np.unique(CASE):
+        assert len(set(folds[c == CASE])) == 1
+    assert len(set(folds)) == 5
+
+
+def test_clusters_of_soft_labels_and_images_replace_their_own():
+    soft = np.eye(K)[Y]
+    soft[::3] = 0.5 * soft[::3] + 0.5 / K
+    one = TemperatureScaling().fit(H, soft)
+    two = TemperatureScaling().fit(H, soft, clusters=CASE)
+    assert np.subtract(*two.temperature_interval_[::-1]) > np.subtract(*one.temperature_interval_[::-1])
+    images, labels = H.reshape(60, 6, K).transpose(0, 2, 1), Y.reshape(60, 6)
+    by_image = TemperatureScaling(axis=1).fit(images, labels)
+    same = TemperatureScaling(axis=1).fit(images, labels, clusters=np.arange(60))
+    np.testing.assert_allclose(same.temperature_interval_, by_image.temperature_interval_, rtol=1e-6)
+    pairs = TemperatureScaling(axis=1).fit(images, labels, clusters=np.arange(60) // 2)
+    assert "30 clusters" in pairs.fit_report_.message
+
+
+def test_a_saved_map_is_the_same(tmp_path):
+    for make in (TemperatureScaling, BayesianTemperatureScaling, StructuredScaling):
+        found = make().fit(H, Y, clusters=CASE)
+        found.save(tmp_path / "map.json")
+        again = load(tmp_path / "map.json")
+        assert again.temperature_interval_ == found.temperature_interval_
+        np.testing.assert_array_equal(again.predict_proba(H), found.predict_proba(H))
+
+
+def test_files_bring_clusters_and_a_sketch_reports_that_it_has_none(tmp_path, monkeypatch):
+    np.savez(tmp_path / "val.npz", logits=H, labels=Y, patient=NAMES)
+    half = len(Y) // 2
+    for name, part in (("a", slice(0, half)), ("b", slice(half, None))):
+        np.savez(tmp_path / f"{name}.npz", logits=H[part], labels=Y[part], patient=NAMES[part])
+    expected = TemperatureScaling().fit(H, Y, clusters=CASE).temperature_interval_
+    for source in (tmp_path / "val.npz", [tmp_path / "a.npz", tmp_path / "b.npz"]):
+        found = fit_source(TemperatureScaling(), source, clusters_key="patient")
+        np.testing.assert_allclose(found.temperature_interval_, expected, rtol=1e-6)
+    for settings in ({"workers": 1}, {}):
+        if not settings:
+            monkeypatch.setattr("attemper.fitting.IN_MEMORY_BYTES", 100)
+        split = fit_source(
+            TemperatureScaling(), [tmp_path / "a.npz", tmp_path / "b.npz"], clusters_key="patient", **settings
+        )
+        assert "does not know which samples are of one cluster" in split.fit_report_.message
+        np.testing.assert_allclose(split.temperature_interval_, PLAIN.temperature_interval_, rtol=1e-3)
+    single = fit_source(BayesianTemperatureScaling(), tmp_path / "val.npz", clusters_key="patient")
+    assert "does not know which samples" in single.fit_report_.message
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("cv", [None, 3, GroupKFold(3)])
+def test_the_wrapper_keeps_clusters_together(ensemble, cv):
+    seen = []
+
+    class Watched(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            seen.append(X[:, -1])
+            return super().fit(X, y, sample_weight)
+
+    X = np.column_stack([H, CASE / 1e6])
+    clf = CalibratedClassifier(Watched(), "ts", cv=cv, ensemble=ensemble).fit(X, Y, clusters=NAMES)
+    folds = seen if ensemble else seen[:-1]
+    for cases in folds:
+        _, count = np.unique(cases, return_counts=True)
+        assert (count == 6).all()
+    fitted = clf.calibrators_ if ensemble else [clf.calibrator_]
+    assert all("clusters" in calibrator.fit_report_.message for calibrator in fitted)
+
+
+def test_the_wrapper_refuses_folds_that_divide_clusters():
+    model = LogisticRegression()
+    with pytest.raises(InputError, match=r"cluster .*patient 0.* in both parts of split 0; use cv=5"):
+        CalibratedClassifier(model, "ts", cv=KFold(3, shuffle=True, random_state=0)).fit(H, Y, clusters=NAMES)
+    with pytest.raises(InputError, match="at least 100 for as many folds, got 60"):
+        CalibratedClassifier(model, "ts", cv=100).fit(H, Y, clusters=NAMES)
+    prefit = CalibratedClassifier(model.fit(H[:90], Y[:90]), "ts", cv="prefit").fit(H[90:], Y[90:], clusters=CASE[90:])
+    assert "45 clusters" in prefit.calibrator_.fit_report_.message
+
+
+def test_compare_fits_with_the_clusters_it_is_given():
+    from attemper import compare
+
+    one = compare(Scores.from_logits(H, Y), Scores.from_logits(*draw(seed=1)[:2]), ["bayes"], val_clusters=CASE)
+    expected = BayesianTemperatureScaling().fit(H, Y, clusters=CASE)
+    assert one.rows[1].map == expected.map_
