@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from attemper import datasets, metrics
+from attemper import datasets, metrics, priors
 from attemper._version import __version__
 from attemper.calibrators import (
     BBQ,
@@ -39,6 +39,7 @@ from attemper.errors import (
     FileError,
     InputError,
     InputTypeError,
+    LabelShiftError,
     MissingExtraError,
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
@@ -76,6 +77,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "InputTypeError",
     "IsotonicCalibration",
     "LabelMaps",
+    "LabelShiftError",
     "LabelledScores",
     "MatrixScaling",
     "MissingExtraError",
@@ -108,6 +110,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "metrics",
     "planning",
     "plots",
+    "priors",
     "report",
     "sharded",
     "testing",

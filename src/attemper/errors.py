@@ -28,6 +28,7 @@ __all__ = [
     "FileError",
     "InputError",
     "InputTypeError",
+    "LabelShiftError",
     "MissingExtraError",
     "NotFittedError",
     "ProbabilitiesAsLogitsWarning",
@@ -76,6 +77,10 @@ class InputError(AttemperError):
 
 class InputTypeError(InputError, TypeError):
     """Something that is no array of numbers at all."""
+
+
+class LabelShiftError(InputError):
+    """New data are not explained by another mix of the classes, so other class priors would not help."""
 
 
 class FileError(AttemperError):

@@ -20,6 +20,9 @@ from sklearn.utils.validation import validate_data
 from attemper._checks import one_of
 from attemper._json import Fields, from_fields, to_fields, values_of, write_document
 from attemper._limits import MAX_CLASSES
+from attemper._typing import Floats
+from attemper.calibrators.adaptation import Adaptation
+from attemper.calibrators.changed_priors import ChangesPriors
 from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.provenance import Provenance
@@ -42,7 +45,8 @@ from attemper.errors import (
     setting,
 )
 from attemper.kernels.blas import one_blas_thread
-from attemper.maps import Map, map_from_fields
+from attemper.maps import Map, TiltedMap, map_from_fields
+from attemper.priors import PredictionCounts
 from attemper.sketch import Part, Sketch
 
 __all__ = ["Calibrator"]
@@ -51,7 +55,7 @@ SHARED_PARAMS = ("input", "zeros_as", "classes", "pos_label", "axis", "ignore_in
 
 
 @recipe
-class Calibrator(ShownEstimator):
+class Calibrator(ChangesPriors, ShownEstimator):
     """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
 
     To write one, make a class with `recipe` that has a ``method`` and a ``title``, and sets ``map_`` and
@@ -83,6 +87,11 @@ class Calibrator(ShownEstimator):
         How the fit went.
     sketch_ : Sketch
         After `fit_sketch`, where a sketch is enough.
+    class_prior_ : array of shape (n_classes,)
+        Mean prediction on the data of the fit: the class priors under which the probabilities are right. Not after
+        `fit_sketch`, and not for more than 1024 classes.
+    adaptation_ : Adaptation
+        After `with_priors` and `adapt`.
     classes_, n_features_in_
         As scikit-learn has them: names or numbers of the columns, and how many there are.
 
@@ -118,6 +127,9 @@ class Calibrator(ShownEstimator):
     classes_: Any = fitted()
     n_features_in_: int = fitted()
     sketch_: Sketch = fitted()  # after `fit_sketch`, where a sketch is enough
+    class_prior_: Floats = fitted()  # the mean prediction of the fit
+    prediction_counts_: PredictionCounts = fitted()  # of the fit, with labels
+    adaptation_: Adaptation = fitted()  # after `with_priors` or `adapt`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -160,6 +172,7 @@ class Calibrator(ShownEstimator):
                 ) from None
             self._allow_for_clusters(scores)
             self._fit_groups(scores)
+            self._count_predictions(scores)
         if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
             message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
             self.fit_report_ = replace(self.fit_report_, message=message)
@@ -290,6 +303,10 @@ class Calibrator(ShownEstimator):
             "report": to_fields(self.fit_report_),
             "fitted": self._fitted_to_dict(),
         }
+        if priors := self._prior_fields():
+            content["priors"] = priors
+        if hasattr(self, "adaptation_"):
+            content["adaptation"] = to_fields(self.adaptation_)
         if provenance is not None:
             content["provenance"] = to_fields(provenance)
         package = METHODS.package_of(type(self))
@@ -334,7 +351,7 @@ class Calibrator(ShownEstimator):
         if new.map_.n_classes not in (None, n_classes):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         new.fit_report_ = from_fields(FitReport, cls._current_report(content.fields("report")))
-        new._fitted_from_fields(content.fields("fitted"))
+        new._adapted_from_fields(content)
         if "provenance" in content:
             new.provenance_ = from_fields(Provenance, content.fields("provenance"))
         return new
@@ -390,6 +407,25 @@ class Calibrator(ShownEstimator):
 
     def _check_stored(self, content: Fields) -> None:
         """Reject what does not fit the map in the same file."""
+
+    def _adapted_from_fields(self, content: Fields) -> None:
+        """Read what was fitted, and how class priors were changed; the recipe knows its own map alone."""
+        adapted = self.map_
+        if "adaptation" in content:
+            if not isinstance(adapted, TiltedMap) or adapted.bias is None:
+                raise FileError(f"{content.where}: other class priors, but the map in this file has none")
+            self.map_ = adapted.base
+        self._fitted_from_fields(content.fields("fitted"))
+        self.map_ = adapted
+        try:
+            if "priors" in content:
+                self._priors_from_fields(content.fields("priors"))
+            if "adaptation" in content:
+                self.adaptation_ = from_fields(Adaptation, content.fields("adaptation"))
+        except FileError:
+            raise
+        except InputError as error:
+            raise FileError(f"{content.where}: {error}") from None
 
     # What they share.
 

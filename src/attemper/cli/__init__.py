@@ -17,6 +17,7 @@ from typing import NoReturn
 import click
 
 from attemper.cli import (  # noqa: F401 (each adds its command)
+    adapt,
     apply,
     check,
     compare,

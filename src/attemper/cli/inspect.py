@@ -186,6 +186,10 @@ def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:
     else:
         lines.append(f"fitted {provenance.fitted_at} by attemper {provenance.attemper}")
         lines += [f"data: {file.words()}" for file in provenance.files]
+    adaptation = getattr(calibrator, "adaptation_", None)
+    if adaptation is not None:
+        facts["adaptation"] = to_fields(adaptation)
+        lines += adaptation.describe(names)
     if names is not None:
         lines.append(f"{columns}: {', '.join(map(str, names[:20]))}{', …' if len(names) > 20 else ''}")
     return facts, [*lines, *calibrator.describe(), f"validation NLL {report.nll:.4f}; {report.message}"]

@@ -305,7 +305,28 @@ METHODS = record(
     package=TEXT,
 )
 
+SHARES = listed(SHARE)
 SCHEMAS: dict[str, Schema] = {
+    "adapt": record(
+        map=TEXT,
+        files=listed(TEXT),
+        output=TEXT,
+        n_classes=COUNT,
+        classes=either(listed(ANY)),
+        estimated=described(BOOLEAN, "from unlabelled data; false: as specified"),
+        old=described(SHARES, "shares of the classes under which MAP is right"),
+        new=described(SHARES, "shares of the classes of the adapted map"),
+        low=either(SHARES),
+        high=either(SHARES),
+        most_likely=described(either(SHARES), "without shrinkage"),
+        bbse=either(SHARES),
+        rlls=either(SHARES),
+        p_value=described(either(SHARE), "of label shift; null: not tested"),
+        unexplained=described(either(SHARE), "share of the predictions that no mix of the classes explains"),
+        concentration=described(either(NUMBER), "how many samples the old shares count as; null: infinitely many"),
+        gap=either(NUMBER),
+        n_samples=either(NUMBER),
+    ),
     "apply": record(n_samples=COUNT, output=TEXT),
     "check": record(**CHECKED),
     "compare": record(**COMPARISON, optional={**OF_GROUPS, "fail_if": FAIL_IF}),

@@ -91,3 +91,46 @@ def column_list(given: str | None) -> list[int | str] | None:
     if not all(parts):
         raise InputError(f"--columns {given}: expected columns with commas between, such as A,B,C,D or 317,418,356")
     return [int(part) if re.fullmatch("-?[0-9]{1,18}", part) else part for part in parts]
+
+
+def class_shares(flag: str, given: str) -> list[float] | dict[str, float]:
+    """Read shares of the classes: numbers, NAME=SHARE with commas between, or a file.
+
+    >>> class_shares("--priors", "0.7,0.3"), class_shares("--priors", "cat=0.7,dog=0.3")
+    ([0.7, 0.3], {'cat': 0.7, 'dog': 0.3})
+    """
+    if "," not in given:
+        try:
+            text = "\n".join(read_lines(as_path(given)))
+        except FileError as error:
+            raise FileError(f"{flag} {given}: expected shares such as 0.7,0.3 or a readable file; {error}") from None
+        if given.lower().endswith(".json"):
+            return _shares_in_json(flag, given, text)
+        lines = [line.rpartition(",") for line in text.splitlines() if line.strip()]
+        if lines and not re.match(r"\s*[-+.0-9]", lines[0][2]):
+            lines = lines[1:]  # a header
+        if all(comma for _, comma, _ in lines):
+            return {name.strip().strip('"'): _number(flag, share) for name, _, share in lines}
+        return [_number(flag, share) for _, _, share in lines]
+    parts = names_listed(given)
+    if all("=" in part for part in parts):
+        return {part.rpartition("=")[0].strip(): _number(flag, part.rpartition("=")[2]) for part in parts}
+    return [_number(flag, part) for part in parts]
+
+
+def _shares_in_json(flag: str, given: str, text: str) -> list[float] | dict[str, float]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{flag} {given}: not valid JSON: {error}") from None
+    values = list(found.values()) if isinstance(found, dict) else found
+    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+        raise FileError(f"{flag} {given}: expected a list of numbers, or an object of them by class name")
+    return found  # type: ignore[no-any-return]
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{flag}: expected a share such as 0.2, got {text.strip()!r}") from None

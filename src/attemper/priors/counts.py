@@ -50,7 +50,7 @@ class PredictionCounts:
         labels: Labels | None = None,
         *,
         sample_weight: Floats | None = None,
-        clusters: Labels | None = None,
+        clusters: Any = None,
     ) -> PredictionCounts:
         """Count N×K calibrated probabilities, as NumPy arrays; ``labels`` are column numbers."""
         n, k = probs.shape
@@ -63,7 +63,7 @@ class PredictionCounts:
         size = n_cells(k)
         once = w
         if clusters is not None:
-            _, code = np.unique(clusters, return_inverse=True)
+            _, code = np.unique(np.asarray(clusters), return_inverse=True)
             once = w / np.maximum(np.bincount(code, w), 1e-300)[code]
         if labels is None:
             counts = np.bincount(cells, once, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
@@ -189,6 +189,28 @@ class CalibratedClassifier(ShownEstimator):
             return columns
         return like(p, self.classes_[to_numpy(columns)])
 
+    def with_priors(self, new: Any, old: Any = None) -> Self:
+        """Return this classifier for data with other shares of the classes; see `Calibrator.with_priors`.
+
+        If classes were resampled for training, pass the shares of the population as ``new`` and those of the resampled
+        data as ``old``.
+        """
+        return self._with_calibrators([calibrator.with_priors(new, old) for _, calibrator in self._members()])
+
+    def adapt(self, X: Any, **options: Any) -> Self:
+        """Return this classifier for data with the shares of the classes of unlabelled rows; see `Calibrator.adapt`."""
+        responses = self._responses(X)
+        members = zip(self._members(), responses)
+        return self._with_calibrators([calibrator.adapt(h, **options) for (_, calibrator), h in members])
+
+    def _with_calibrators(self, calibrators: list[Calibrator]) -> Self:
+        new = copy(self)
+        if hasattr(self, "calibrators_"):
+            new.calibrators_ = calibrators
+        else:
+            (new.calibrator_,) = calibrators
+        return new
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration as JSON, atomically.
 
@@ -265,19 +287,24 @@ class CalibratedClassifier(ShownEstimator):
         """Return the classes as the estimators know them: numbers, where an array library has no text."""
         return np.arange(len(self.classes_)) if getattr(self, "encoded_", False) else self.classes_
 
-    def _apply(self, X: Any, *, log: bool) -> Iterator[Any]:
-        """Yield the probabilities of each member, or their logarithms."""
-        members, classes = self._members(), self._classes_of_members()
-        for estimator, calibrator in members:
+    def _responses(self, X: Any) -> Iterator[Any]:
+        """Yield the scores of each member."""
+        for estimator, calibrator in self._members():
             if is_module(estimator):
                 more: dict[str, Any] = {"batch_size": self.batch_size, "select": self.select}
-                h = respond_in_batches(estimator, X, calibrator.input, **more)[0]
+                yield respond_in_batches(estimator, X, calibrator.input, **more)[0]
             else:
-                h = respond(estimator, X, self.response_method_, classes)  # type: ignore[arg-type]
-                if calibrator.input == "probs" and len(classes_of(estimator)) < len(classes):
-                    # A class that the estimator has not seen stays impossible, whatever zeros_as is.
-                    p = to_numpy(h)
-                    apply = calibrator.map_.log_apply if log else calibrator.map_.apply
-                    yield like(h, apply(logits_of_seen(p, calibrator.zeros_as), dtype=p.dtype))
-                    continue
+                yield respond(estimator, X, self.response_method_, self._classes_of_members())  # type: ignore[arg-type]
+
+    def _apply(self, X: Any, *, log: bool) -> Iterator[Any]:
+        """Yield the probabilities of each member, or their logarithms."""
+        classes = self._classes_of_members()
+        for (estimator, calibrator), h in zip(self._members(), self._responses(X)):
+            unseen = not is_module(estimator) and len(classes_of(estimator)) < len(classes)
+            if unseen and calibrator.input == "probs":
+                # A class that the estimator has not seen stays impossible, whatever zeros_as is.
+                p = to_numpy(h)
+                apply = calibrator.map_.log_apply if log else calibrator.map_.apply
+                yield like(h, apply(logits_of_seen(p, calibrator.zeros_as), dtype=p.dtype))
+                continue
             yield calibrator.predict_log_proba(h) if log else calibrator.predict_proba(h)

@@ -1,0 +1,139 @@
+"""What was changed of the class priors, how it was found, and whether it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attemper._typing import Floats
+from attemper.data.arrays import one_line
+from attemper.errors import AttemperWarning, InputError, LabelShiftError, option, warn
+from attemper.priors import LabelShiftTest, PredictionCounts, PriorEstimate, bbse, rlls
+
+__all__ = ["Adaptation", "adaptation_of", "check_plausible"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Adaptation:
+    """How the class priors of a calibrator were changed: ``adaptation_`` after `with_priors` and `adapt`.
+
+    Attributes
+    ----------
+    old, new : arrays
+        Shares of the classes under which the probabilities are right, before and after.
+    low, high, most_likely : arrays, optional
+        After `adapt`: the interval of each new share, and the maximum of the likelihood without shrinkage.
+    bbse, rlls : arrays, optional
+        After `adapt`: estimates from the confusion matrix, which need no calibration, as a check; for up to 32 classes.
+    p_value, unexplained : float, optional
+        After `adapt`: see `attemper.priors.LabelShiftTest`. None where there was nothing to test with.
+    concentration : float, optional
+        How many samples the old shares counted as; None: infinitely many, or known shares.
+    gap : float, optional
+        Nats a sample by which the likelihood could be larger, at most.
+    n_samples : float, optional
+        How many unlabelled samples there were.
+    """
+
+    __repr__ = one_line
+
+    old: Floats
+    new: Floats
+    low: Floats | None = None
+    high: Floats | None = None
+    most_likely: Floats | None = None
+    bbse: Floats | None = None
+    rlls: Floats | None = None
+    p_value: float | None = None
+    unexplained: float | None = None
+    concentration: float | None = None
+    gap: float | None = None
+    n_samples: float | None = None
+
+    def __post_init__(self) -> None:
+        k = len(self.old)
+        for name in ("old", "new", "low", "high", "most_likely", "bbse", "rlls"):
+            value = getattr(self, name)
+            if value is not None and (value.shape != (k,) or not ((value >= 0) & (value <= 1 + 1e-9)).all()):
+                raise InputError(f"{name}: expected {k} shares between 0 and 1, got shape {value.shape}")
+
+    @property
+    def estimated(self) -> bool:
+        """Whether the new shares were estimated from unlabelled data."""
+        return self.n_samples is not None
+
+    def describe(self, names: Sequence[Any] | None = None, most: int = 12) -> list[str]:
+        """Return a readable summary, line by line."""
+        how = f"estimated from {self.n_samples:g} unlabelled samples" if self.n_samples is not None else "as specified"
+        lines = [f"class priors {how}:"]
+        order = np.argsort(-np.abs(self.new - self.old), kind="stable")[:most]
+        for k in sorted(order.tolist()):
+            interval = "" if self.low is None or self.high is None else f" ({self.low[k]:.3g} to {self.high[k]:.3g})"
+            check = "" if self.bbse is None else f", BBSE {self.bbse[k]:.3g}"
+            name = k if names is None else names[k]
+            lines.append(f"  {name}: {self.old[k]:.3g} → {self.new[k]:.3g}{interval}{check}")
+        if len(self.new) > most:
+            lines.append(f"  … the {most} of {len(self.new)} classes that changed most")
+        if self.p_value is not None and self.unexplained is not None:
+            lines.append(
+                f"label shift: p = {self.p_value:.3g}; {self.unexplained:.1%} of the predictions are not explained by "
+                "another mix of the classes"
+            )
+        elif self.estimated:
+            lines.append("label shift: not tested, as there are no counts of labelled predictions")
+        return lines
+
+
+def check_plausible(test: LabelShiftTest | None, force: bool) -> None:
+    """Refuse to adapt where another mix of the classes does not explain the predictions."""
+    if test is None:
+        warn(
+            "whether label shift is plausible was not tested, as there are no counts of labelled predictions. Use "
+            + option("validation=(logits, labels)", "--validation VAL"),
+            AttemperWarning,
+        )
+        return
+    if test.plausible:
+        return
+    message = (
+        f"no mix of the classes explains the predictions (p = {test.p_value:.2g}): {test.unexplained:.1%} of them are "
+        "of other confidences or classes than label shift allows. The inputs themselves may have changed; new class "
+        "priors would not correct that"
+    )
+    if not force:
+        raise LabelShiftError(
+            f"{message}. Use new labelled data for a fit, or {option('force=True', '--force')} to adapt nevertheless."
+        )
+    warn(f"{message}.", AttemperWarning)
+
+
+def adaptation_of(
+    found: PriorEstimate,
+    before: Floats,
+    test: LabelShiftTest | None,
+    reference: PredictionCounts | None,
+    counts: PredictionCounts | None,
+) -> Adaptation:
+    """Put together what was found, with estimates from the confusion matrix as a check."""
+    checks: dict[str, Any] = {}
+    if reference is not None and counts is not None and reference.confusion is not None:
+        assert counts.confusion is not None
+        checks = {name: rule(reference.confusion, counts.confusion) for name, rule in (("bbse", bbse), ("rlls", rlls))}
+    seen = before > 0
+    new = np.where(seen, found.priors, 0.0)
+    return Adaptation(
+        old=before,
+        new=new / new.sum(),
+        low=found.low,
+        high=found.high,
+        most_likely=found.most_likely,
+        p_value=None if test is None else test.p_value,
+        unexplained=None if test is None else test.unexplained,
+        concentration=found.concentration,
+        gap=found.gap,
+        n_samples=found.n_samples,
+        **checks,
+    )

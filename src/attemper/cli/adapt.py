@@ -1,0 +1,121 @@
+"""`attemper adapt`: a map for data with other shares of the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from attemper._json import to_fields
+from attemper._paths import expand_paths
+from attemper.calibrators import Calibrator
+from attemper.cli.commands import cli
+from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.options import confidence_level_option, map_argument, reading, seed_option
+from attemper.cli.output import out, print_json
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.progress import progress
+from attemper.cli.values import class_shares
+from attemper.cli.verbosity import say
+from attemper.errors import InputError
+from attemper.io import InputSpec
+
+
+@cli.command(section="Decide and monitor")
+@map_argument
+@click.argument("inputs", type=INPUT, nargs=-1, metavar="[INPUT…]")
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map.")
+@click.option(
+    "--priors",
+    metavar="A,B,…|NAME=A,…|FILE",
+    help="Known shares of the classes, instead of INPUT: one for each column, by name, or in a file (.json: a list or "
+    "an object; else a line NAME,SHARE for each class). They add up to 1.",
+)
+@click.option(
+    "--old",
+    metavar="A,B,…|NAME=A,…|FILE",
+    help="Shares under which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
+)
+@click.option(
+    "--validation",
+    type=INPUT,
+    metavar="VAL",
+    help="Labelled data like those of the fit, for a map that was fitted from sketches or by an older version. It is "
+    "read like INPUT, with the same options.",
+)
+@click.option(
+    "--validation-labels",
+    type=INPUT,
+    metavar="FILE.npy",
+    help="Labels of --validation, when it is an .npy file.",
+)
+@click.option("--force", is_flag=True, help="Adapt also where another mix of the classes does not explain INPUT.")
+@confidence_level_option
+@seed_option
+@reading(weights=False, labels=False, clusters=True)
+def adapt(
+    map_file: str,
+    inputs: Sequence[str],
+    output: str,
+    priors: str | None,
+    old: str | None,
+    validation: str | None,
+    validation_labels: str | None,
+    force: bool,
+    confidence_level: float,
+    seed: int,
+    spec: InputSpec,
+    as_json: bool,
+) -> None:
+    """Adapt a MAP to data with other shares of the classes: known ones, or those of unlabelled INPUT.
+
+    From unlabelled data the shares are estimated under label shift: images, texts or patients of a class are as before,
+    only the mix of the classes differs. If no mix explains the predictions the command refuses; the inputs themselves
+    have changed, and new labelled data are needed. Without a sign of a shift the map stays as it is.
+
+    \b
+    attemper adapt map.json new.npz -o adapted.json
+    attemper adapt map.json 'june/*.parquet' -o june.json --clusters patient
+    attemper adapt map.json --priors 0.7,0.2,0.1 -o adapted.json
+    attemper adapt map.json --priors rare=0.01,common=0.99 --old rare=0.5,common=0.5 -o adapted.json
+    """  # noqa: D301 (click wants the control character)
+    fitted = Fitted.load(map_file)
+    calibrator = fitted.calibrator
+    known = None if old is None else class_shares("--old", old)
+    if bool(inputs) == (priors is not None):
+        raise InputError("pass INPUT, unlabelled data, or --priors with known shares" + ", not both" * bool(inputs))
+    if validation is not None:
+        labels = spec.updated(need_labels=True, labels=validation_labels, clusters_key=None)
+        files = read_files(validation, labels, fitted)
+        calibrator = calibrator.with_reference(files.load())
+    if priors is not None:
+        adapted = calibrator.with_priors(class_shares("--priors", priors), known)
+    else:
+        files = read_files(inputs, spec, fitted)
+        adapted = calibrator.adapt(
+            iter(progress(files, "reading predictions")),
+            old=known,
+            force=force,
+            confidence_level=confidence_level,
+            seed=seed,
+        )
+    adapted.save(output)
+    if as_json:
+        files_read = [str(path) for path in expand_paths(inputs)] if inputs else []
+        print_json(as_dict(adapted) | {"map": map_file, "files": files_read, "output": output})
+        return
+    for line in adapted.adaptation_.describe(adapted.class_names):
+        out.print(line)
+    say(f"wrote {output}")
+
+
+def as_dict(adapted: Calibrator) -> dict[str, Any]:
+    """Return what was changed as plain numbers."""
+    found = to_fields(adapted.adaptation_)
+    return {
+        "classes": adapted.class_names,
+        "n_classes": int(adapted.n_features_in_),
+        "estimated": adapted.adaptation_.estimated,
+        **found,
+    }
