@@ -79,6 +79,10 @@ def write_what_pages_speak_of(data):
         columns = {f"logit_{k}": h[:, k] for k in range(h.shape[1])}
         pq.write_table(pa.table({"label": y, **columns}), f"shards/{i}.parquet")
         save_file({"logits": h, "labels": np.where(rng.random(len(y)) < 0.1, -100, y)}, f"shards/{i}.safetensors")
+    for name, n in (("sites_val", 400), ("sites_test", 800)):
+        logits, site = 2 * rng.normal(size=(n, 3)), rng.choice(list("ABC"), n)
+        y = (logits / np.where(site == "B", 2, 1.2)[:, None] + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        np.savez(f"{name}.npz", logits=logits, labels=y, site=site, patient=np.arange(n) // 2)
     h, right = rng.normal(size=(200, 500)).astype(np.float32), rng.integers(0, 4, size=200)
     tokens = np.array([317, 418, 356, 423])
     np.savez("questions.npz", logits=h, labels=right, answer_ids=tokens[right])

@@ -65,6 +65,7 @@ def fitted():
         "sketch": Sketch.of(h, y),
         "curve": metrics.referral_curve(y, p),
         "rows": compare(Scores.from_logits(h[::2], y[::2]), Scores.from_logits(h[1::2], y[1::2]), ["ts", "vector"]),
+        "groups": metrics.by_group(y, p, groups=np.arange(len(y)) % 3, n_resamples=20),
     }
 
 
@@ -85,6 +86,7 @@ DRAWN = {
     "posterior": lambda ax, f, title="": plots.plot_posterior(f["bayes"], title=title, ax=ax),
     "joint": lambda ax, f, title="": plots.plot_posterior(f["bayes"], f["sketch"], title=title, ax=ax),
     "comparison": lambda ax, f, title="": plots.plot_comparison(f["rows"], title=title, ax=ax),
+    "groups": lambda ax, f, title="": plots.plot_groups(f["groups"], title=title, ax=ax),
 }
 every = pytest.mark.parametrize("what", list(DRAWN))
 
@@ -831,3 +833,51 @@ except attemper.InputError:
         nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}}).execute()
     kinds = [set(output.get("data", ())) for output in notebook.cells[0].outputs]
     assert sum("image/png" in kind for kind in kinds) == 1
+
+
+# Groups
+
+
+def grouped(n_groups, n=30, seed=0):
+    rng = np.random.default_rng(seed)
+    c = rng.uniform(0.5, 1, n_groups * n)
+    right = rng.random(len(c)) < np.where(np.arange(len(c)) < n, 0.3, c)  # the first one is overconfident
+    return metrics.by_group(right, c, groups=np.repeat(np.arange(n_groups), n), n_resamples=20)
+
+
+def test_groups_have_their_gaps_and_those_beyond_chance_are_filled():
+    found = grouped(4)
+    [ax] = plots.new_axes()
+    plots.plot_groups(found, ax=ax)
+    markers = [line for line in ax.lines if line.get_marker() in ("o", "D")]
+    assert [line.get_xdata()[0] for line in markers] == [
+        *(row.gap.value for row in found.by_group),
+        found.all.gap.value,
+    ]
+    hollow = [line.get_markerfacecolor() == "white" for line in markers]
+    assert hollow == [False, True, True, True, False]
+    spans = [tuple(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2 and line.get_linewidth() > 1]
+    assert spans[0] == found[0].gap[1:]
+    assert [text.get_text() for text in ax.get_yticklabels()][-1] == "all (120)"
+
+
+def test_groups_by_other_metrics_and_without_values():
+    found = grouped(3, n=2)
+    ax = plots.plot_groups(found, metric="ece_debiased")
+    assert any(text.get_text() == "no value" for text in ax.texts) or len(ax.lines) > 1
+    assert ax.get_xlabel() == "calibration error, debiased"
+    assert plots.plot_groups(found, metric="accuracy").get_xlabel() == "accuracy"
+
+
+def test_of_many_groups_the_farthest_are_drawn():
+    ax = plots.plot_groups(grouped(100, n=10))
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert len(labels) == 41
+    assert labels[0] == "0 (10)"
+
+
+def test_groups_that_are_none():
+    with pytest.raises(InputTypeError, match=r"expected what attemper.metrics.by_group returns, got dict"):
+        plots.plot_groups({})
+    with pytest.raises(InputError, match="metric='f1'"):
+        plots.plot_groups(grouped(2), metric="f1")
