@@ -299,3 +299,51 @@ def test_an_option_that_would_do_nothing_is_refused(bad, tmp_path, args, message
     for i, name in enumerate(("val", "test")):
         save(tmp_path, name, 50, i)
     assert message in bad(*args)
+
+
+@pytest.fixture
+def patients(tmp_path):
+    """Several pictures of each patient, which are alike; the patients of VAL in a file of their own."""
+    for name, n, seed in (("val", 700, 0), ("test", 900, 1)):
+        rng = np.random.default_rng(seed)
+        patient = np.sort(rng.integers(n // 2, size=n))
+        h = rng.normal(size=(n, 3))[patient] * 6 + rng.normal(size=(n, 3)) * 0.1
+        p = np.exp(h / 2) / np.exp(h / 2).sum(axis=1, keepdims=True)
+        y = (p.cumsum(axis=1) < rng.random(n)[patient][:, None]).sum(axis=1).clip(0, 2)
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, patient=patient)
+    (tmp_path / "patients.txt").write_text("\n".join(f"p{i}" for i in np.load(tmp_path / "val.npz")["patient"]))
+
+
+def test_patients_are_the_unit(good, patients, tmp_path):
+    text = good("--max-miss", 0.2, "--clusters", "patient", "-o", "policy.json")
+    data = {name: np.load(tmp_path / f"{name}.npz") for name in ("val", "test")}
+    n_patients = len(np.unique(data["test"]["patient"]))
+    assert f"900 samples of {n_patients} clusters, worth about" in text
+    policy = Policy.load(tmp_path / "policy.json")
+    most = policy.guarantee.max_per_cluster
+    assert f"for a sample drawn at random, with at most {most} of each cluster" in " ".join(text.split())
+    # A fifth of the patients fits the map, with all their pictures.
+    assert policy.n_clusters == round(0.8 * len(np.unique(data["val"]["patient"])))
+    found = json.loads(good("--max-miss", 0.2, "--clusters", "patient", "--json"))
+    assert found["n_fitted"] + found["n_chosen"] == 700
+    assert found["policy"]["n_clusters"] == policy.n_clusters
+    assert found["clusters"]["n_clusters"] == found["test"]["n_clusters"] == n_patients
+    by_sample = json.loads(good("--max-miss", 0.2, "--json"))
+    assert by_sample["policy"]["guarantee"]["max_per_cluster"] is None
+    widths = [each["test"]["referred_share"] for each in (found, by_sample)]
+    assert widths[0]["high"] - widths[0]["low"] > widths[1]["high"] - widths[1]["low"]
+    named = json.loads(good("--max-miss", 0.2, "--clusters", "patient", "--val-clusters", "patients.txt", "--json"))
+    assert named["policy"]["n_clusters"] == policy.n_clusters
+
+
+def test_one_picture_of_each_patient(good, bad, patients):
+    asked = ("--clusters", "patient", "--max-per-cluster", 1)
+    text = " ".join(good("--max-miss", 0.2, *asked).split())
+    assert "for a cluster drawn at random, then one of its samples" in text
+    for more in (("--budget", 0.2), ("--cost-refer", 1, "--cost-miss", 9)):
+        assert "samples of" in good(*more, "--clusters", "patient")
+    assert "--max-per-cluster 1: belongs to clusters. Use it with --clusters NAME." in bad(
+        "--max-miss", 0.2, "--max-per-cluster", 1
+    )
+    assert "--max-per-cluster belongs to --max-miss" in bad("--budget", 0.2, *asked)
+    assert "site" in bad("--max-miss", 0.2, "--clusters", "site")

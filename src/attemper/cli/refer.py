@@ -12,6 +12,7 @@ from rich.text import Text
 
 from attemper._checks import fraction
 from attemper.calibrators import METHODS, Provenance
+from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
 from attemper.cli.groups import of_val, print_group_outcomes
@@ -87,6 +88,14 @@ from attemper.metrics import Estimate
 )
 @click.option("--per-class", is_flag=True, help="A threshold, and the guarantee, for each class that is predicted.")
 @click.option(
+    "--max-per-cluster",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --max-miss and --clusters: of each cluster at most so many samples count, drawn at random. 1: the rate "
+    "is that of a cluster drawn at random, then one of its samples. [default: all, so that it is that of a sample "
+    "drawn at random]",
+)
+@click.option(
     "--fit-share",
     type=float,
     help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: "
@@ -105,11 +114,11 @@ from attemper.metrics import Estimate
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seed of the division of VAL and of the bootstrap.",
+    help="Seed of the division of VAL, of draws from clusters and of the bootstrap.",
 )
 @uncertain_option
-@reading(groups=True)
-@with_val(groups=True)
+@reading(groups=True, clusters=True)
+@with_val(groups=True, clusters=True)
 def refer(
     val: str,
     test: str,
@@ -125,6 +134,7 @@ def refer(
     guarantee_level: float,
     miss_rate_of: str | None,
     per_class: bool,
+    max_per_cluster: int | None,
     fit_share: float | None,
     output: str | None,
     save_map: str | None,
@@ -146,11 +156,15 @@ def refer(
     reports that, and refers everybody. The guarantee assumes that the samples of VAL are independent draws from the
     cases to come, and that its labels are right. For a budget or costs all of VAL fits the map.
 
+    If a patient has several samples, name the patients with --clusters: then patients are the independent draws. They
+    stay whole where VAL is divided, and intervals on TEST go by them.
+
     With --groups also the outcome of each group of TEST; the guarantee is of all patients, and of no group by itself.
 
     \b
     attemper refer val.npz test.npz --method bayes --max-miss 0.05
     attemper refer val.npz test.npz --max-miss mel=0.2 --classes classes.txt
+    attemper refer val.npz test.npz --max-miss 0.1 --clusters lesion_id
     attemper refer val.npz test.npz --budget 0.2
     attemper refer val.csv test.csv --max-miss 0.05 --groups site
     attemper refer val.npz test.npz --cost-refer 1 --cost-miss 50
@@ -190,8 +204,9 @@ def refer(
         fitted.warn_of(test)
     scores, test_scores, names, *_ = load_pair(val, test, of_val(val_spec, spec), spec, fitted)
     scores = scores if fitted else replace(scores, groups=None)  # one map for all groups
-    check_independent(val, None, scores.clusters, soft=scores.repeated is not None)
-    check_independent(test, None, test_scores.clusters, soft=test_scores.repeated is not None)
+    for file, part in ((val, scores), (test, test_scores)):
+        if part.cluster_ids is None or part.repeated is not None:
+            check_independent(file, None, part.images, soft=part.repeated is not None)
     warn_of_shared_rows(scores, test_scores)
     fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
     if fitted is not None:
@@ -202,7 +217,7 @@ def refer(
             calibrator.set_params(classes=None if names is None else list(names))
         calibrator.fit(fitting)
     p_val = applied(calibrator, choosing)
-    settings: dict[str, Any] = {"sample_weight": choosing.weights, "classes": names}
+    settings: dict[str, Any] = {"sample_weight": choosing.weights, "clusters": choosing.cluster_ids, "classes": names}
     if max_miss is not None:
         bounds = rates(max_miss, names, scores.n_classes, rest=1.0, option="--max-miss")
         by_name = not isinstance(bounds, float)
@@ -214,6 +229,8 @@ def refer(
         settings["miss_rate_of"] = miss_rate_of or ("all" if by_name else "decided")
         settings["per_class"] = "true" if by_name else per_class
         settings["fit_probs"] = None if fitted else applied(calibrator, fitting)
+        settings["fit_clusters"] = None if fitted else fitting.cluster_ids
+        settings |= {"max_per_cluster": max_per_cluster, "seed": seed}
         policy = policy_for_miss(p_val, choosing.labels, bounds, confidence_level=guarantee_level, **settings)
     elif budget is not None:
         policy = policy_for_budget(p_val, budget, **settings)
@@ -229,6 +246,7 @@ def refer(
         test_scores.labels,
         sample_weight=test_scores.weights,
         groups=test_scores.groups,
+        clusters=test_scores.cluster_ids,
         confidence_level=confidence_level,
         seed=seed,
     )
@@ -240,10 +258,13 @@ def refer(
     if as_json:
         n = {"n_fitted": n_fitted, "n_chosen": len(choosing)}
         files = {"output": output, "map": map_file or save_map}
-        print_json({"method": calibrator.method, **n, "policy": policy.to_dict(), "test": found.to_dict(), **files})
+        about = {"policy": policy.to_dict(), "test": found.to_dict(), **clusters_json(test_scores)}
+        print_json({"method": calibrator.method, **n, **about, **files})
         return
     how = f"from {map_file}" if fitted else f"fitted on {n_fitted} of {len(scores)} validation samples"
     out.print(f"Map: {calibrator.method}, {how}. Policy: chosen on {len(choosing)}.")
+    say_clusters(choosing, "Policy: ")
+    say_clusters(test_scores, "TEST: ")
     print_outcome(policy, found, confidence_level, noisy)
     for path in (output, save_map):
         if path is not None:
@@ -254,7 +275,11 @@ def check_options(map_file: str | None, max_miss: str | None) -> None:
     """Refuse options that have no effect here."""
     given = click.get_current_context().get_parameter_source
     for needed, names, why in (
-        (max_miss, ("guarantee_level", "miss_rate_of", "per_class", "fit_share"), "belongs to --max-miss"),
+        (
+            max_miss,
+            ("guarantee_level", "miss_rate_of", "per_class", "max_per_cluster", "fit_share"),
+            "belongs to --max-miss",
+        ),
         (not map_file, ("method", "fit_share", "save_map"), "belongs to a fit; with --map nothing is fitted"),
     ):
         for name in names:

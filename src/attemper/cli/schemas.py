@@ -164,6 +164,10 @@ POLICY = {
             confidence_level=SHARE,
             miss_rate_of={"enum": ["decided", "all"]},
             by_class=either(TEXT),
+            max_per_cluster=described(
+                either(COUNT),
+                "for a sample drawn at random where of each cluster at most so many count; null without clusters",
+            ),
         )
     ),
     "reached": BOOLEAN,
@@ -172,6 +176,7 @@ POLICY = {
     "cost_refer": either(NUMBER),
     "cost_miss": either({"anyOf": [NUMBER, listed(NUMBER)]}),
     "predict": {"enum": ["most_probable", "least_cost"]},
+    "n_clusters": either(COUNT),
 }
 TESTED = record(
     **OUTCOME,
@@ -179,6 +184,7 @@ TESTED = record(
     by_class=listed(record(**OUTCOME)),
     by_predicted=listed(record(**OUTCOME)),
     cost=either(ESTIMATE),
+    n_clusters=either(COUNT),
     optional={
         "by_group": described(listed(record(**OUTCOME)), "with --groups; intervals hold for all groups together")
     },

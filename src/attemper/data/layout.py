@@ -45,7 +45,8 @@ def check_independent(what: str, values: Any, image: Any = None, *, soft: bool =
     raise InputError(
         f"{what}: expected independent samples, got {got}; pixels of one image are not independent, so the result "
         f"would be far too certain. Draw one pixel of each image: {one}; what is shown then holds for a pixel that is "
-        "drawn from an image drawn alike."
+        "drawn from an image drawn alike. Or let clusters be the unit, such as images or their patients: "
+        f"{option('clusters=…', '--clusters NAME')}."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,8 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction, one_of, renamed, same_classes
 from attemper._typing import Floats
 from attemper.data.labels import as_weights
-from attemper.decisions.certificates import Certificate, certify_all, certify_decided, samples_needed, start_of
-from attemper.decisions.policy import Guarantee, MissRateOf, Policy, Predict, as_predictions, cost_of_deciding, names_of
+from attemper.decisions.certificates import samples_needed
+from attemper.decisions.policy import (
+    Guarantee,
+    MissRateOf,
+    Policy,
+    Predict,
+    as_predictions,
+    cost_of_deciding,
+    names_of,
+    samples_of,
+    several_per_cluster,
+)
+from attemper.decisions.testing import ThresholdTest, Units, draw_of_clusters
 from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_costs, cost_of, per_class
@@ -31,6 +42,7 @@ def policy_for_budget(
     budget: float,
     *,
     sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
     """Refer the least confident, as many as the budget allows: at most that share. Needs no labels.
@@ -45,6 +57,8 @@ def policy_for_budget(
     budget : float
         Share of the samples that can be referred, from 0 to 1.
     sample_weight : array of shape (N,), optional
+    clusters : array of shape (N,), optional
+        The patient (document, user) that each sample is of. The policy keeps their number; the threshold is the same.
     classes : names of the classes in column order, optional
 
     Examples
@@ -54,14 +68,16 @@ def policy_for_budget(
     (0.6, 0.0)
     """
     fraction("budget", budget, closed=True, such_as="0.2")
-    p = as_predictions(probs, None, sample_weight)
+    p = as_predictions(probs, None, sample_weight, clusters=clusters)
     value, group = np.unique(p.confidence, return_inverse=True)
     share = np.bincount(group, p.weights).cumsum() / p.weights.sum()
     n_groups = int(np.searchsorted(share, budget + 1e-12, side="right"))  # 0.29 · 100 is a little less than 29
     threshold = 0.0 if n_groups == 0 else 1.0 if n_groups == len(value) else float(value[n_groups - 1])
     referred = share[n_groups - 1] if n_groups else 0.0
-    rationale = f"refers {referred:.2%} of the {len(p)} samples it was chosen on, within a budget of {budget:.2%}"
-    return Policy(threshold, rationale, p.n_classes, len(p), classes=names_of(classes, p.n_classes))
+    which = samples_of(len(p), n_clusters := several_per_cluster(p))
+    rationale = f"refers {referred:.2%} of the {which} it was chosen on, within a budget of {budget:.2%}"
+    names = names_of(classes, p.n_classes)
+    return Policy(threshold, rationale, p.n_classes, len(p), classes=names, n_clusters=n_clusters)
 
 
 @renamed(level="confidence_level", of="miss_rate_of")
@@ -74,8 +90,12 @@ def policy_for_miss(
     miss_rate_of: MissRateOf = "decided",
     per_class: bool | Literal["predicted", "true"] = False,
     fit_probs: ArrayLike | Any = None,
+    fit_clusters: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    max_per_cluster: int | None = None,
     classes: Sequence[Any] | None = None,
+    seed: int = 0,
 ) -> Policy:
     """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
 
@@ -85,6 +105,8 @@ def policy_for_miss(
     that; a note of the policy reports if ties are not covered. The samples must not be those that the network was
     trained on, nor those that the calibration map was fitted on. Trying several methods, bounds or divisions and
     keeping the one that looks best voids the guarantee.
+
+    With ``clusters`` the clusters are independent draws, such as patients, and their samples are not.
 
     When nothing can be guaranteed, everybody is referred: ``reached`` is False, and ``rationale`` has the reason.
 
@@ -105,15 +127,25 @@ def policy_for_miss(
         ``miss_rate_of="all"``.
     fit_probs : array of shape (M, K), optional
         Probabilities of other samples, such as those that fitted the map; no labels are needed. If their confidences
-        are tied, they fix the threshold of the first test. Used with ``miss_rate_of="decided"``.
+        are tied, they fix the threshold of the first test. Used with ``miss_rate_of="decided"``, and with ``clusters``,
+        of which they must be others; without them a tenth of the clusters fixes the thresholds, and is not tested.
+    fit_clusters : array of shape (M,), optional
+        The cluster of each of those.
     sample_weight : array of shape (N,), optional
         Whole numbers: how often each sample occurred.
+    clusters : array of shape (N,), optional
+        The patient (document, user) that each sample is of: text or numbers. If each has one sample, nothing changes.
+    max_per_cluster : int, optional
+        Of each cluster at most so many samples count, drawn with ``seed``. 1 bounds the rate of misses of a cluster
+        drawn at random, then one of its samples. None, the default, takes all, so that the rate is that of a sample
+        drawn at random; then no cluster to come may have more samples than the largest of these.
     classes : names of the classes in column order, optional
 
     References
     ----------
     A. Angelopoulos et al., Learn then test, arXiv 2110.01052. S. Bates et al., Distribution-free, risk-controlling
     prediction sets, JACM 2021. Y. Geifman and R. El-Yaniv, Selective classification for deep neural networks, 2017.
+    I. Waudby-Smith and A. Ramdas, Estimating means of bounded random variables by betting, JRSS B 2024 (clusters).
 
     Examples
     --------
@@ -133,43 +165,53 @@ def policy_for_miss(
         raise InputError("per_class='true' is about all patients who have a class. Use miss_rate_of='all' with it.")
     if sample_weight is not None:
         check_whole(sample_weight)
-    p = as_predictions(probs, labels, sample_weight, classes)
+    p = as_predictions(probs, labels, sample_weight, classes, clusters)
     bounds = _check_bounds(max_miss, p.n_classes, by_class is not None)
     bound = float(bounds[0]) if np.ndim(max_miss) == 0 else tuple(bounds.tolist())
-    guarantee, n = Guarantee(bound, float(confidence_level), miss_rate_of, by_class), int(p.weights.sum())
-    policy = Policy(1.0, "", p.n_classes, n, guarantee, classes=names_of(classes, p.n_classes))
-    policy = replace(policy, rationale=f"chosen on {n} samples so that {policy.promise()}")
+    guarantee, n, n_clusters = (
+        Guarantee(bound, float(confidence_level), miss_rate_of, by_class),
+        int(p.weights.sum()),
+        several_per_cluster(p),
+    )
+    p = draw_of_clusters(p, max_per_cluster, seed)
+    units = Units.of(p, seed)
+    if n_clusters is not None:
+        guarantee = replace(guarantee, max_per_cluster=1 if units is None else units.most)
+    policy = Policy(1.0, "", p.n_classes, n, guarantee, classes=names_of(classes, p.n_classes), n_clusters=n_clusters)
+    policy = replace(policy, rationale=f"chosen on {samples_of(n, n_clusters)} so that {policy.promise()}")
     other = None
-    if miss_rate_of == "decided":
-        if fit_probs is not None:
-            other = as_predictions(fit_probs)
-            same_classes(p.n_classes, other.n_classes, of="probs", where="fit_probs")
-            other = other if _tied(other) else None
-        if other is None and _tied(p):
-            policy = replace(policy, notes=(UNPROVEN,))
+    if fit_probs is not None:
+        other = as_predictions(fit_probs, clusters=fit_clusters)
+        same_classes(p.n_classes, other.n_classes, of="probs", where="fit_probs")
+    if units is not None:
+        p, other = (p, other) if other is not None else units.divided(p)
+    elif miss_rate_of == "all" or (other is not None and not _tied(other)):
+        other = None
+    if units is None and other is None and miss_rate_of == "decided" and _tied(p):
+        policy = replace(policy, notes=(UNPROVEN,))
+    test = ThresholdTest(p, miss_rate_of, other, units)
     if by_class is None:
-        found = _certified(p, np.ones(len(p), dtype=bool), miss_rate_of, float(bounds[0]), 1 - confidence_level, other)
+        found = test.certify(np.ones(len(p), dtype=bool), float(bounds[0]), 1 - confidence_level)
         if found.reached:
             return replace(policy, threshold=found.threshold)
         why = f"{policy.rationale}. That cannot be guaranteed: {found.why}. So everybody is referred"
         return replace(policy, rationale=why, reached=False)
-    return _by_class(policy, p, bounds, other)
+    return _by_class(policy, test, bounds)
 
 
-def _by_class(policy: Policy, p: Predictions, bounds: Floats, other: Predictions | None) -> Policy:
+def _by_class(policy: Policy, test: ThresholdTest, bounds: Floats) -> Policy:
     """Choose thresholds for predicted classes, or one for all true ones."""
     assert policy.guarantee is not None
-    _, level, of, by_class = astuple(policy.guarantee)
-    predicted = by_class == "predicted"
+    p, level, predicted = test.p, policy.guarantee.confidence_level, policy.guarantee.by_class == "predicted"
     key = p.prediction if predicted else p.labels
     asked = [int(k) for k in np.flatnonzero(bounds < 1)]
     # Thresholds of predicted classes are chosen one by one, and share what may go wrong. One threshold for true classes
     # fails only where it fails for the class that needs the strictest one: nothing is to be shared.
     delta = (1 - level) / (len(asked) if predicted else 1)
-    found = {k: _certified(p, key == k, of, float(bounds[k]), delta, other, k) for k in asked}
+    found = {k: test.certify(key == k, float(bounds[k]), delta, k) for k in asked}
     failed = {k: c.why for k, c in found.items() if not c.reached}
     means = "everybody predicted so is referred, as " if predicted else ""
-    notes = (*policy.notes, _cases_needed(policy, p, key, bounds, delta))
+    notes = (*policy.notes, _cases_needed(policy, test, key, bounds, delta))
     notes += tuple(f"{policy.name(k)}: {means}{why}" for k, why in failed.items())
     thresholds = tuple(found[k].threshold if k in found else 0.0 for k in range(p.n_classes))
     if len(failed) == len(asked) or (failed and not predicted):
@@ -187,6 +229,7 @@ def policy_for_cost(
     cost_miss: float | Sequence[float],
     predict: Predict = "most_probable",
     sample_weight: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
     """Decide where that is expected to cost less than a referral. Calibrated probabilities are all it takes.
@@ -212,6 +255,8 @@ def policy_for_cost(
     predict : "most_probable" or "least_cost"
         Which class the policy predicts.
     sample_weight : array of shape (N,), optional
+    clusters : array of shape (N,), optional
+        As in `policy_for_budget`.
     classes : names of the classes in column order, optional
 
     Examples
@@ -227,10 +272,10 @@ def policy_for_cost(
     array([0, 0, 0])
     """
     one_of("predict", predict, get_args(Predict))
-    p = as_predictions(probs, labels, sample_weight, classes)
+    p = as_predictions(probs, labels, sample_weight, classes, clusters)
     r, m = check_costs(cost_refer, cost_miss, p.n_classes)
     policy = Policy(None, "", p.n_classes, len(p), classes=names_of(classes, p.n_classes))
-    policy = replace(policy, cost_refer=r, cost_miss=tuple(m.tolist()))
+    policy = replace(policy, n_clusters=several_per_cluster(p), cost_refer=r, cost_miss=tuple(m.tolist()))
     if (m == m[0]).all():
         # Where a miss costs no more than a referral nobody is referred: every confidence is above 0.
         policy = replace(policy, threshold=float(1 - r / m[0]) if m[0] > r else 0.0)
@@ -239,7 +284,8 @@ def policy_for_cost(
     refer, prediction, _ = policy.refer_or_decide(p.probs)
     w = p.weights / p.weights.sum()
     expected = float(w @ np.where(refer, r, cost_of_deciding(p, m, prediction)))
-    rationale = f"refers {float(w @ refer):.2%} of {len(p)} samples, at an expected cost of {expected:.4g} a sample"
+    which = samples_of(len(p), policy.n_clusters)
+    rationale = f"refers {float(w @ refer):.2%} of {which}, at an expected cost of {expected:.4g} a sample"
     if labels is not None:
         found = cost_of(p, refer, r, m, prediction).at(p.weights)
         rationale += f" (by their labels {found:.4g})"
@@ -249,40 +295,21 @@ def policy_for_cost(
     return replace(policy, rationale=rationale)
 
 
-def _certified(
-    p: Predictions,
-    rows: NDArray[np.bool_],
-    of: MissRateOf,
-    bound: float,
-    delta: float,
-    other: Predictions | None,
-    predicted: int | None = None,
-) -> Certificate:
-    """Certify some rows; ``other`` samples, where there are some, fix the start: those predicted so, or all if none."""
-    if not rows.any():
-        return Certificate(1.0, False, "there is no such sample")
-    these = p.confidence[rows], ~p.right[rows], p.weights[rows], bound, delta
-    if of == "all":
-        return certify_all(*these)
-    start = None
-    if other is not None:
-        own = np.full(len(other), predicted is None) | (other.prediction == predicted)
-        values = other.confidence[own if own.any() else slice(None)]
-        start = start_of(values, np.ones(len(values)), int(p.weights[rows].sum()), bound, delta)
-    return certify_decided(*these, start=start)
-
-
 def _tied(p: Predictions) -> bool:
     return bool(len(np.unique(p.confidence)) < p.weights.sum())
 
 
-def _cases_needed(policy: Policy, p: Predictions, key: NDArray[Any], bounds: Floats, delta: float) -> str:
+def _cases_needed(policy: Policy, test: ThresholdTest, key: NDArray[Any], bounds: Floats, delta: float) -> str:
     """Write how many cases of a class it takes before anybody can be decided, and how many there are."""
     assert policy.guarantee is not None
-    predicted = policy.guarantee.by_class == "predicted"
+    p, predicted = test.p, policy.guarantee.by_class == "predicted"
     needed = {k: samples_needed(b, delta) for k, b in enumerate(bounds.tolist()) if b < 1}
-    there = np.bincount(key, p.weights, minlength=p.n_classes)
     of, so = ("predicted as", " predicted so") if predicted else ("of", "")
+    there = np.bincount(key, p.weights, minlength=p.n_classes)
+    if test.units is not None:
+        assert p.clusters is not None
+        there = np.bincount(np.unique(np.column_stack([p.clusters, key]), axis=0)[:, 1], minlength=p.n_classes)
+        of = f"in clusters of their own {of}"
     if len(needed) > 1 and len(set(needed.values())) == 1:
         k = min(needed, key=lambda k: there[k])
         each = f"{needed[k]} cases {of} each class ({policy.name(k)} has the fewest, {there[k]:.0f})"

@@ -14,6 +14,7 @@ from attemper._checks import fraction, one_of, positive
 from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table
 from attemper._typing import Floats
+from attemper.data.ids import as_ids
 from attemper.data.label_matrix import Uncertain, check_columns
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
@@ -176,17 +177,26 @@ class LabelPolicies(Table):
         found = [policy.refer_or_decide(_pair(p[:, k])) for k, policy in enumerate(self.policies)]
         return LabelDecisions(*(np.stack(columns, axis=1) for columns in zip(*found)))
 
-    def outcomes(self, labels: Any, probs: Any, *, mask: Any = None, uncertain: Uncertain = None) -> dict[str, Outcome]:
-        """Apply the policies to labelled samples that they were not chosen on; labels without entries are left out."""
+    def outcomes(
+        self, labels: Any, probs: Any, *, mask: Any = None, uncertain: Uncertain = None, clusters: Any = None
+    ) -> dict[str, Outcome]:
+        """Apply the policies to labelled samples that they were not chosen on; labels without entries are left out.
+
+        ``clusters`` are those of `outcome_of`.
+        """
         check_columns(labels, self.label_names, "labels", "the policies")
         check_columns(probs, self.label_names, "probs", "the policies")
         _, y, p = checked_labels(labels, probs, self.label_names, mask=mask, uncertain=uncertain)
         self._probs(p)
+        cases = None if clusters is None else as_ids(clusters, len(p))
         result = {}
         for k, (name, policy) in enumerate(zip(self.label_names, self.policies)):
             known = ~np.isnan(y[:, k])
             if known.any():
-                result[name] = outcome_of(policy, _pair(p[known, k]), (y[known, k] >= 0.5).astype(np.int64))
+                own = None if cases is None else cases[known]
+                result[name] = outcome_of(
+                    policy, _pair(p[known, k]), (y[known, k] >= 0.5).astype(np.int64), clusters=own
+                )
         return result
 
     def promise(self) -> str:
@@ -247,6 +257,9 @@ def label_policies(
     mask: Any = None,
     uncertain: Uncertain = None,
     label_names: Sequence[Any] | None = None,
+    clusters: Any = None,
+    max_per_cluster: int | None = None,
+    seed: int = 0,
 ) -> LabelPolicies:
     """Choose for each label which samples to refer: by a miss rate, a budget or costs, as for two classes.
 
@@ -263,7 +276,7 @@ def label_policies(
     simultaneous : bool
         The guarantee holds for all L labels at once: each is chosen with a confidence level of
         1 − (1 − confidence_level)/L (Bonferroni). If False, it holds for each label by itself.
-    miss_rate_of : "decided" or "all"
+    miss_rate_of, clusters, max_per_cluster, seed
         As in `policy_for_miss`.
 
     Examples
@@ -292,6 +305,7 @@ def label_policies(
     given = np.zeros(np.shape(probs)) if labels is None else labels
     names, y, p = checked_labels(given, probs, label_names, mask=mask, uncertain=uncertain)
     level = 1 - (1 - fraction("confidence_level", confidence_level)) / (len(names) if simultaneous else 1)
+    cases = None if clusters is None else as_ids(clusters, len(p))
     policies = []
     for k, name in enumerate(names):
         known = ~np.isnan(y[:, k])
@@ -301,19 +315,18 @@ def label_policies(
             policies.append(Policy(1.0, why, 2, 0, reached=False, classes=tuple(classes)))
             continue
         pairs, truth = _pair(p[known, k]), (y[known, k] >= 0.5).astype(np.int64)
+        about: dict[str, Any] = {"classes": classes, "clusters": None if cases is None else cases[known]}
         if max_miss is not None:
-            policies.append(
-                policy_for_miss(
-                    pairs, truth, max_miss, confidence_level=level, miss_rate_of=miss_rate_of, classes=classes
-                )
-            )
+            about |= {"confidence_level": level, "miss_rate_of": miss_rate_of}
+            about |= {"max_per_cluster": max_per_cluster, "seed": seed}
+            policies.append(policy_for_miss(pairs, truth, max_miss, **about))
         elif budget is not None:
-            policies.append(policy_for_budget(pairs, budget, classes=classes))
+            policies.append(policy_for_budget(pairs, budget, **about))
         else:
             assert cost_refer is not None
             assert cost_miss is not None
             own = None if labels is None else truth
-            policies.append(policy_for_cost(pairs, own, cost_refer=cost_refer, cost_miss=cost_miss, classes=classes))
+            policies.append(policy_for_cost(pairs, own, cost_refer=cost_refer, cost_miss=cost_miss, **about))
     return LabelPolicies(tuple(names), tuple(policies), simultaneous and max_miss is not None)
 
 

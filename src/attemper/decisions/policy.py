@@ -34,6 +34,8 @@ __all__ = [
     "cost_of_deciding",
     "names_of",
     "refer_or_decide",
+    "samples_of",
+    "several_per_cluster",
 ]
 
 MissRateOf = Literal["decided", "all"]
@@ -66,6 +68,8 @@ class Guarantee:
     confidence_level: Annotated[float, Formerly("level")]
     miss_rate_of: Annotated[MissRateOf, Formerly("of")]  # of the samples that are decided, or of all of them
     by_class: ByClass | None = None  # of each class that is predicted, or that is true, by itself
+    # For a sample drawn at random where of each cluster at most so many count; None: samples are independent.
+    max_per_cluster: int | None = None
 
 
 Guarantee.__init__ = renamed(level="confidence_level", of="miss_rate_of")(Guarantee.__init__)  # type: ignore[method-assign]
@@ -91,6 +95,7 @@ class Policy(Table):
     cost_refer: float | None = None
     cost_miss: tuple[float, ...] | None = None  # one for each true class
     predict: Predict = "most_probable"  # "least_cost": the class of least expected cost, which may be another one
+    n_clusters: int | None = None  # that the samples it was chosen on are of; None: each is one
 
     def __post_init__(self) -> None:
         if isinstance(self.threshold, Real):
@@ -151,7 +156,13 @@ class Policy(Table):
             bounds = [f"{b:.4g} {which} {those} {self.name(k)}" for k, b in enumerate(g.bound) if b < 1]
         else:
             bounds = [f"{g.bound:.4g} {which}{each}"]
-        return f"with confidence {g.confidence_level:.4g} at most {', '.join(bounds)} are decided wrongly"
+        if g.max_per_cluster is None:
+            drawn = ""
+        elif g.max_per_cluster == 1:
+            drawn = ", for a cluster drawn at random, then one of its samples"
+        else:
+            drawn = f", for a sample drawn at random, with at most {g.max_per_cluster} of each cluster"
+        return f"with confidence {g.confidence_level:.4g} at most {', '.join(bounds)} are decided wrongly{drawn}"
 
     def _table_columns(self) -> Columns:
         bound = None if self.guarantee is None else self.guarantee.bound
@@ -206,6 +217,10 @@ class Policy(Table):
                 return f"the field {name!r} holds a number that is not between 0 and 1"
         if g is not None and not 0 < g.confidence_level < 1:
             return f"the field 'confidence_level' is {g.confidence_level}; expected a number between 0 and 1"
+        if g is not None and g.max_per_cluster is not None and g.max_per_cluster < 1:
+            return f"the field 'max_per_cluster' is {g.max_per_cluster}; expected 1 or more"
+        if self.n_clusters is not None and not 0 < self.n_clusters <= self.n_samples:
+            return f"{self.n_clusters} clusters of {self.n_samples} samples"
         if self.threshold is not None and self.cost_refer is None:
             return ""
         if self.cost_refer is None or self.cost_miss is None or len(self.cost_miss) != k:
@@ -236,17 +251,23 @@ def as_predictions(
     labels: ArrayLike | Any = None,
     sample_weight: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
+    clusters: ArrayLike | None = None,
 ) -> Predictions:
     """Check probabilities, with labels or without; labels that are text are names among the classes."""
-    if getattr(probs, "ndim", 2) > 2 or isinstance(probs, Scores):
-        check_independent("probabilities", probs, probs.clusters if isinstance(probs, Scores) else None)
+    scores = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
+    if clusters is None and scores is not None:
+        clusters = scores.cluster_ids
+    if getattr(probs, "ndim", 2) > 2 or (clusters is None and scores is not None):
+        soft = scores is not None and scores.repeated is not None
+        check_independent("probabilities", probs, None if scores is None else scores.images, soft=soft)
     if labels is None:
-        labels = np.zeros(as_columns(probs, "probabilities")[0].shape[0], dtype=np.int64)  # any: nobody reads them
+        n = len(probs) if isinstance(probs, Scores) else as_columns(probs, "probabilities")[0].shape[0]
+        labels = np.zeros(n, dtype=np.int64)  # any: nobody reads them
     classes = (
         None if isinstance(labels, Scores) or classes is None else names_of_labels(labels, list(map(str, classes)))
     )
-    p = Predictions.of(labels, probs, sample_weight, classes=classes)
-    if p.clusters is not None:
+    p = Predictions.of(labels, probs, sample_weight, classes=classes, clusters=clusters)
+    if p.n_samples != len(p):
         raise InputError(
             "labels: expected one label for each case, got soft labels; a policy counts cases that are right or wrong. "
             "Use labels.argmax(axis=1)."
@@ -259,6 +280,23 @@ def cost_of_deciding(p: Predictions, cost_miss: Floats, prediction: NDArray[np.i
     q = p.probs.astype(np.float64)  # a copy, even of float64
     q[np.arange(len(q)), prediction] = 0.0
     return np.asarray(q @ cost_miss)
+
+
+def several_per_cluster(p: Predictions) -> int | None:
+    """Return the number of clusters; None where there are none, or each has one sample."""
+    if p.clusters is None:
+        return None
+    n = len(np.unique(p.clusters))
+    return n if n < p.weights.sum() else None
+
+
+def samples_of(n: int, n_clusters: int | None) -> str:
+    """Write a number of samples, and of how many clusters they are.
+
+    >>> samples_of(640, None), samples_of(640, 512)
+    ('640 samples', '640 samples of 512 clusters')
+    """
+    return f"{n} samples" + ("" if n_clusters is None else f" of {n_clusters} clusters")
 
 
 def names_of(classes: Any, n_classes: int) -> tuple[str, ...] | None:

@@ -11,10 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction
 from attemper._json import to_fields
 from attemper._table import Columns, Table
-from attemper._typing import Floats, Labels
 from attemper.decisions.sets import SetPolicy, checked_samples
 from attemper.metrics import Estimate
-from attemper.metrics.intervals import proportion, worth_of_share
+from attemper.metrics.intervals import share_held
 
 __all__ = ["SetOutcome", "SetShare", "set_outcome"]
 
@@ -107,18 +106,3 @@ def set_outcome(
         tuple(share(str(size), sizes == size) for size in np.unique(sizes)),
         None if cluster is None else len(np.unique(cluster)),
     )
-
-
-def share_held(held: NDArray[np.bool_], weights: Floats, cluster: Labels | None, level: float) -> Estimate:
-    """Return a share with its Clopper–Pearson interval, of as many samples as those of clusters are worth.
-
-    >>> share = share_held(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
-    >>> [round(value, 2) for value in share]
-    [0.95, 0.73, 1.0]
-    """
-    n = float(weights.sum())
-    share = float(weights @ held) / n
-    if cluster is not None:
-        case = np.unique(cluster, return_inverse=True)[1]
-        n = worth_of_share(share, held.astype(np.float64), weights, case, level)
-    return Estimate(share, *proportion(share * n, n, level)[1:])

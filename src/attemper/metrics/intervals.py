@@ -12,6 +12,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betaincinv, expit, logit, ndtri, stdtrit
 
 from attemper._typing import Floats, Labels
@@ -26,6 +27,7 @@ __all__ = [
     "means_of_cases",
     "proportion",
     "quantile",
+    "share_held",
     "skewed",
     "too_few",
     "wilson",
@@ -186,6 +188,21 @@ def worth_of_share(share: float, values: Floats, w: Floats, case: Labels | None,
     rows, tail = effective(w), (1 + level) / 2
     student = float(stdtrit(max(rows - 1, n - 1), tail) / stdtrit(n - 1, tail))
     return min(worth * (n - 1) / n, rows) * student**2
+
+
+def share_held(held: NDArray[np.bool_], weights: Floats, case: Labels | None, level: float) -> Estimate:
+    """Return a share with its Clopper–Pearson interval, of as many samples as those of cases are worth.
+
+    >>> share = share_held(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
+    >>> [round(value, 2) for value in share]
+    [0.95, 0.73, 1.0]
+    """
+    n = float(weights.sum())
+    if case is None:
+        return proportion(float(weights[held].sum()), n, level)
+    share = float(weights @ held) / n
+    worth = worth_of_share(share, held.astype(np.float64), weights, np.unique(case, return_inverse=True)[1], level)
+    return Estimate(share, *proportion(share * worth, worth, level)[1:])
 
 
 def means_of_cases(values: Floats, w: Floats, case: Labels | None) -> tuple[Floats, Floats]:
