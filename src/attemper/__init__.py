@@ -44,6 +44,7 @@ from attemper.errors import (
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
 )
+from attemper.group_sketches import GroupSketches
 from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
 from attemper.sketch import Sketch
 
@@ -72,6 +73,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "EnsembleTemperatureScaling",
     "FileError",
     "FitReport",
+    "GroupSketches",
     "HistogramBinning",
     "InputError",
     "InputTypeError",

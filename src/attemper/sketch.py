@@ -322,6 +322,25 @@ class Sketch:
         error = float(np.abs(nll - rougher).max()) * log_range(t_range).length / n_nodes
         return replace(self, t_range=t_range, nll=nll, tables=tables, rounding=self.rounding + error, by_range=())
 
+    def over(self, other: Sketch) -> Sketch:
+        """Bring it to the nodes of another sketch, such as a sum of which it is a part."""
+        if self.t_range == other.t_range and len(self.nll) == len(other.nll):
+            return self
+        parts = (part._over(other.t_range, len(other.nll)) for part in self._ranges)
+        return reduce(Sketch._plus, parts)
+
+    def log_likelihood(self, rate: float = 0.0, similar: bool = False) -> Floats:
+        """Log-likelihood of the labels at each node, if a share ``rate`` of them is wrong.
+
+        Wrong ones fall anywhere, or among ``similar`` classes.
+        """
+        table = self.tables.get("similar" if similar else "uniform")
+        if rate == 0 or table is None:
+            return -self.nll
+        odds = np.clip(np.log(rate / (1 - rate)), *LOG_ODDS)
+        values = chebyshev.basis(len(ODDS), LOG_ODDS, [odds])[0] @ table.T
+        return np.asarray(values + self.weight * np.log1p(-rate))
+
     def only(self, parts: Sequence[Part]) -> Sketch:
         """Leave out all other parts."""
         return replace(

@@ -104,6 +104,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     """
 
     method = "ats"
+    minimises_nll = False
     needs_few_labels = True
     title = "attended temperature scaling"
     style = Style(ORANGE, "-.", "^", "\\\\\\\\")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
 from attemper._checks import one_of
@@ -25,11 +26,13 @@ from attemper.calibrators.adaptation import Adaptation
 from attemper.calibrators.changed_priors import ChangesPriors
 from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
+from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.calibrators.style import Style
 from attemper.data.arrays import as_matrix, as_numbers, on_gpu, to_numpy
 from attemper.data.binary import is_one_column
+from attemper.data.ids import as_ids
 from attemper.data.labels import as_names
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores, Scores, labelled
@@ -44,6 +47,7 @@ from attemper.errors import (
     option,
     setting,
 )
+from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
 from attemper.maps import Map, TiltedMap, map_from_fields
 from attemper.priors import PredictionCounts
@@ -92,6 +96,10 @@ class Calibrator(ChangesPriors, ShownEstimator):
         `fit_sketch`, and not for more than 1024 classes.
     adaptation_ : Adaptation
         After `with_priors` and `adapt`.
+    group_maps_ : dict of Map
+        After a fit with groups: the map of each group. ``map_`` is the common map, which groups that were not seen get.
+    groups_ : GroupFit
+        After a fit with groups: how each group's map differs from the common one, a table.
     classes_, n_features_in_
         As scikit-learn has them: names or numbers of the columns, and how many there are.
 
@@ -112,6 +120,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
     knows_noise: ClassVar[bool] = False  # has parameters ``labels`` and ``noise``, for labels that may be wrong
     needs_few_labels: ClassVar[bool] = False  # a few dozen fit it: benchmarks/certificates.py shares
     keeps_arg_max: ClassVar[bool] = False  # never changes the predicted class
+    minimises_nll: ClassVar[bool] = True  # or something close to it; else temperatures of groups are relative ones
     ranks_only: ClassVar[bool] = False  # uses no more of a probability than its rank or bin, so a zero is no problem
     renamed_params: ClassVar[dict[str, str]] = {"floor": "zeros_as"}  # since 0.1
 
@@ -130,6 +139,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
     class_prior_: Floats = fitted()  # the mean prediction of the fit
     prediction_counts_: PredictionCounts = fitted()  # of the fit, with labels
     adaptation_: Adaptation = fitted()  # after `with_priors` or `adapt`
+    group_maps_: GroupMaps = fitted()  # only after a fit with groups
+    groups_: GroupFit = fitted()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -153,7 +164,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
         sample_weight : array of shape (n_samples,), optional
             How often each row counts: weight 2 is the row twice.
         groups : array of shape (n_samples,), optional
-            The group that each row is of, such as a site: text or whole numbers.
+            The group that each row is of, such as a site: text or whole numbers. Each group then gets a map of its own
+            by partial pooling (``group_maps_``), and predictions need groups too. The number 1 and the text "1" are
+            the same group.
         clusters : array of shape (n_samples,), optional
             The case that each row is of, such as a patient. Rows of one case are not independent, so that intervals
             become wider. A `Scores` brings its own groups and clusters.
@@ -178,8 +191,16 @@ class Calibrator(ChangesPriors, ShownEstimator):
             self.fit_report_ = replace(self.fit_report_, message=message)
         return self
 
-    def fit_sketch(self, sketch: Sketch) -> Self:
-        """Fit on a `Sketch` of the validation data, which may be many sketches added."""
+    def fit_sketch(self, sketch: Sketch | GroupSketches) -> Self:
+        """Fit on a `Sketch` of the validation data, which may be many sketches added; or on `GroupSketches`.
+
+        From sketches by group each group gets a temperature of its own; biases of groups need the rows.
+        """
+        if isinstance(sketch, GroupSketches):
+            self.fit_sketch(sketch.total)
+            with one_blas_thread():
+                self._take_groups(*self._from_group_sketches(sketch))
+            return self
         if not isinstance(sketch, Sketch):
             raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
         self._check_parts(sketch)
@@ -202,11 +223,15 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 + option(f"Sketch.of(..., parts=[{missing[0]!r}])", f"attemper sketch --methods {self.method}")
             )
 
-    def predict_proba(self, X: Any) -> Any:
-        """Calibrated probabilities, in the array type, device, precision and shape of ``X``."""
-        return self._predicted(X, lambda scores: self.map_.apply(scores.logits, dtype=scores.dtype))
+    def predict_proba(self, X: Any, groups: Any = None) -> Any:
+        """Calibrated probabilities, in the array type, device, precision and shape of ``X``.
 
-    def predict_positive(self, X: Any) -> Any:
+        ``groups`` is the group of each row, for a calibrator that was fitted with groups; ``groups="common"`` applies
+        the common map to all rows, as is done for groups that were not seen in the fit.
+        """
+        return self._predicted(X, groups, lambda own, h, dtype: own.apply(h, dtype=dtype))
+
+    def predict_positive(self, X: Any, groups: Any = None) -> Any:
         """Calibrated probabilities of the second of two classes, one number for each sample.
 
         >>> from attemper import TemperatureScaling
@@ -219,35 +244,45 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 f"predict_positive: expected a calibrator of two classes, got one of {self.n_features_in_}. Use "
                 "predict_proba."
             )
-        probs = self.predict_proba(X)
+        probs = self.predict_proba(X, groups)
         axis = 1 if self.axis is None or probs.ndim == 2 else self.axis % probs.ndim
         return probs[(*[slice(None)] * axis, 1)]
 
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Any, groups: Any = None) -> Any:
         """Logarithms of the calibrated probabilities, without underflow."""
-        return self._predicted(X, lambda scores: self.map_.log_apply(scores.logits, dtype=scores.dtype))
+        return self._predicted(X, groups, lambda own, h, dtype: own.log_apply(h, dtype=dtype))
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, groups: Any = None) -> Any:
         """Return the class with the largest probability.
 
         It is the one that the classifier gave before, unless the map is one that may change it.
         """
 
-        def classes_of(scores: Scores) -> Any:
-            h = scores.logits
-            value = h if self.map_.keeps_arg_max else self.map_.apply(h)
+        def classes_of(own: Map, h: Any, dtype: Any) -> Any:
+            value = h if own.keeps_arg_max else own.apply(h)
             if self.class_names is None:
                 return array_api_compat.array_namespace(value).argmax(value, axis=1)
             return self.classes_[to_numpy(value).argmax(axis=1)]
 
-        return self._predicted(X, classes_of)
+        return self._predicted(X, groups, classes_of)
 
-    def _predicted(self, X: Any, predict: Callable[[Scores], Any]) -> Any:
+    def _predicted(self, X: Any, groups: Any, predict: Callable[[Map, Any, Any], Any]) -> Any:
         """Predict all rows at once; of an array with the classes along ``axis`` an image at a time, in its shape."""
-        scores = self._check_is_fitted()._scores_of(X)
+        scores = self._check_is_fitted()._scores_of(X, groups)
+        ids = None if _is_common(groups) or not hasattr(self, "group_maps_") else scores.groups
+        first = 0
+
+        def of_rows(rows: Any) -> Any:
+            nonlocal first
+            h = replace(scores, values=rows).logits
+            if ids is None:
+                return predict(self.map_, h, scores.dtype)
+            first, own = first + len(h), ids[first : first + len(h)]
+            return self.group_maps_.predict(own, self.map_, h, lambda map_, some: predict(map_, some, scores.dtype))
+
         if not isinstance(scores.values, PixelRows) or isinstance(X, Scores):
-            return predict(scores)
-        return scores.values.map_images(lambda rows: predict(replace(scores, values=rows)))
+            return of_rows(scores.values)
+        return scores.values.map_images(of_rows)
 
     @property
     def class_names(self) -> list[Any] | None:
@@ -267,13 +302,18 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""
-        return {} if self.map_.keeps_arg_max else {"changed": self.fit_report_.changed}
+        found = {} if self.map_.keeps_arg_max else {"changed": self.fit_report_.changed}
+        return found | ({"groups": self.groups_.to_dict()} if hasattr(self, "groups_") else {})
 
     def describe(self) -> list[str]:
         """Return a readable summary, line by line."""
         if self.map_.keeps_arg_max:
-            return []
-        return [f"changes the prediction in {self.fit_report_.changed:.2%} of the validation samples"]
+            return self._group_lines()
+        changes = f"changes the prediction in {self.fit_report_.changed:.2%} of the validation samples"
+        return [changes, *self._group_lines()]
+
+    def _group_lines(self) -> list[str]:
+        return self.groups_.lines() if hasattr(self, "groups_") else []
 
     def known_within(self) -> float | None:
         """Return the factor within which the data fix the overall temperature; None where that is unknown."""
@@ -307,6 +347,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
             content["priors"] = priors
         if hasattr(self, "adaptation_"):
             content["adaptation"] = to_fields(self.adaptation_)
+        if hasattr(self, "group_maps_"):
+            maps = [own.to_dict() for own in self.group_maps_.values()]
+            content["groups"] = self.groups_.to_dict() | {"maps": maps}
         if provenance is not None:
             content["provenance"] = to_fields(provenance)
         package = METHODS.package_of(type(self))
@@ -352,6 +395,10 @@ class Calibrator(ChangesPriors, ShownEstimator):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         new.fit_report_ = from_fields(FitReport, cls._current_report(content.fields("report")))
         new._adapted_from_fields(content)
+        if "groups" in content:
+            by_group = content.fields("groups")
+            new.groups_ = GroupFit.from_fields(by_group, n_classes)
+            new.group_maps_ = GroupMaps.from_fields(new.groups_.group, by_group, n_classes)
         if "provenance" in content:
             new.provenance_ = from_fields(Provenance, content.fields("provenance"))
         return new
@@ -390,11 +437,29 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _fit_groups(self, scores: LabelledScores) -> None:
         """Fit the maps of the groups, where the scores have groups; the common map is fitted."""
+        if scores.groups is None:
+            return
+        maps, found = fit_groups(
+            self.map_,
+            scores,
+            self._label_errors(),
+            recipe=None if self.keeps_arg_max else self._map_of,
+            recentred=not self.minimises_nll,
+            level=getattr(self, "credible_level", 0.95),
+        )
+        self._take_groups(maps, found)
+
+    def _label_errors(self) -> LabelErrors:
+        """How labels go wrong, as this fit found it."""
+        return LabelErrors()
 
     def _solve_scores(self, scores: LabelledScores) -> None:
         raise NotImplementedError
 
     def _solve_sketch(self, sketch: Sketch) -> None:
+        raise NotImplementedError
+
+    def _from_group_sketches(self, sketches: GroupSketches) -> tuple[GroupMaps, GroupFit]:
         raise NotImplementedError
 
     def _fitted_to_dict(self) -> dict[str, Any]:
@@ -520,9 +585,40 @@ class Calibrator(ChangesPriors, ShownEstimator):
             )
         return self
 
-    def _scores_of(self, X: Any) -> Scores:
+    def _take_groups(self, maps: GroupMaps, found: GroupFit) -> None:
+        """Keep the maps of groups, and add to the report how their fit went."""
+        self.group_maps_, self.groups_ = maps, found
+        report = self.fit_report_
+        state = "" if found.converged else ", which did NOT converge"
+        message = f"{report.message}; maps of {len(found)} groups{state}, log T to {found.log_t_error:.0e}"
+        self.fit_report_ = replace(report, converged=report.converged and found.converged, message=message)
+
+    def _map_of(self, scores: LabelledScores) -> Map:
+        """Fit a copy of this recipe on other rows, whose logits are in NumPy."""
+        copy: Self = clone(self).set_params(input="logits", zeros_as=None, axis=None)
+        return copy.fit(replace(scores, groups=None)).map_
+
+    def _check_groups(self, scores: Scores, groups: Any) -> None:
+        """Refuse rows without a group where groups have maps, and groups where they have none."""
+        if _is_common(groups):
+            return
+        maps = getattr(self, "group_maps_", None)
+        if maps is None and groups is not None:
+            raise InputError(
+                f"groups: this {type(self).__name__} was fitted without groups, so there is one map for all rows. "
+                "Leave groups out, or fit with groups."
+            )
+        if maps is not None and scores.groups is None:
+            use = option('groups=…, one id for each row, or groups="common"', "--groups NAME, or --no-groups")
+            raise InputError(
+                f"groups: this {type(self).__name__} has maps of {len(maps)} groups ({listed(map(str, maps))}), but "
+                f"these rows have no groups. Use {use} to apply the common map to all rows."
+            )
+
+    def _scores_of(self, X: Any, groups: Any = None) -> Scores:
         """Check what is to be predicted."""
         self._column_names(X, reset=False)
+        ids = None if _is_common(groups) else groups
         scores: Scores = X
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
@@ -531,7 +627,12 @@ class Calibrator(ChangesPriors, ShownEstimator):
             what = "logits" if self.input == "logits" else "probabilities"
             if self.n_features_in_ != 2 and is_one_column(as_numbers(X, what)):
                 as_matrix(X, what)  # raises
-            scores = self._make_scores(X)
+            scores = self._make_scores(X, groups=ids)
+        elif ids is not None and X.groups is not None:
+            raise InputError("groups: these Scores have their own; pass no others, or groups='common'")
+        elif ids is not None:
+            scores = replace(X, groups=as_ids(ids, len(X), "groups"))
+        self._check_groups(scores, groups)
         if scores.n_classes != self.n_features_in_:
             self._reject_columns(scores.n_classes)
         self._check_classes(scores, self.class_names)
@@ -577,6 +678,10 @@ class Calibrator(ChangesPriors, ShownEstimator):
             f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
             "input: one column per class"
         )
+
+
+def _is_common(groups: Any) -> bool:
+    return isinstance(groups, str) and groups == "common"
 
 
 def _ascends(names: list[Any]) -> bool:

@@ -21,7 +21,8 @@ from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
 from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.label_noise import LabelNoise, label_noise, noise_lines, noise_summary
+from attemper.calibrators.group_fits import LabelErrors
+from attemper.calibrators.label_noise import LabelNoise, label_errors, label_noise, noise_lines, noise_summary
 from attemper.calibrators.one_temperature import student_factor
 from attemper.calibrators.posterior import GRID, Model, Posterior
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
@@ -194,7 +195,10 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
             lines.append(
                 f"class biases explain what no temperature can, {self.bias_gain_:.2g} nats a sample: use structured"
             )
-        return lines
+        return lines + self._group_lines()
+
+    def _label_errors(self) -> LabelErrors:
+        return label_errors(self, similar=self.similar_)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

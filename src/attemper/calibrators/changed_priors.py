@@ -12,6 +12,7 @@ import numpy as np
 from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.adaptation import Adaptation, adaptation_of, check_plausible
+from attemper.calibrators.group_fits import GroupMaps
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import InputError, option
@@ -36,9 +37,10 @@ class ChangesPriors:
         prediction_counts_: PredictionCounts
         adaptation_: Adaptation
         map_: Map
+        group_maps_: GroupMaps
         n_features_in_: int
         class_names: Any
-        predict_proba: Callable[[Any], Any]
+        predict_proba: Callable[..., Any]
         _check_is_fitted: Callable[[], Self]
         _scores: Callable[..., LabelledScores]
         _scores_of: Callable[[Any], Scores]
@@ -187,12 +189,13 @@ class ChangesPriors:
         if scores.n_classes > MAX_CLASSES:
             return
         rows = min(REFERENCE_ROWS, REFERENCE_ELEMENTS // scores.n_classes)
-        counts = self._counted(scores.sample(rows))
+        some = scores.sample(rows)
+        counts = self._counted(some, "common" if some.groups is None and scores.groups is not None else None)
         if counts.weight > 0:
             self.prediction_counts_, self.class_prior_ = counts, counts.mean
 
-    def _counted(self, scores: LabelledScores) -> PredictionCounts:
-        probs = _rows_of(self.predict_proba(scores))
+    def _counted(self, scores: LabelledScores, groups: Any = None) -> PredictionCounts:
+        probs = _rows_of(self.predict_proba(scores, groups))
         return PredictionCounts.of(probs, scores.labels, sample_weight=scores.weights, clusters=scores.clusters)
 
     def _known_prior(self) -> Floats:
@@ -217,9 +220,7 @@ class ChangesPriors:
         new.class_prior_ = adaptation.old
         new.map_ = _without_bias(self.map_)
         if hasattr(self, "group_maps_"):
-            new.group_maps_ = {  # type: ignore[attr-defined]
-                name: _without_bias(own) for name, own in self.group_maps_.items()
-            }
+            new.group_maps_ = GroupMaps({name: _without_bias(own) for name, own in self.group_maps_.items()})
         return new
 
     def _tilted(self, adaptation: Adaptation) -> Self:
@@ -231,9 +232,8 @@ class ChangesPriors:
             adaptation = replace(adaptation, old=earlier.old)
         new.map_ = _with_bias(self.map_, bias, earlier is not None)
         if hasattr(self, "group_maps_"):
-            new.group_maps_ = {  # type: ignore[attr-defined]
-                name: _with_bias(own, bias, earlier is not None) for name, own in self.group_maps_.items()
-            }
+            maps = {name: _with_bias(own, bias, earlier is not None) for name, own in self.group_maps_.items()}
+            new.group_maps_ = GroupMaps(maps)
         new.class_prior_, new.adaptation_ = adaptation.new, adaptation
         return new
 

@@ -12,9 +12,11 @@ from scipy.special import expit, logit
 from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.explanations import Explanation, shortest_interval
+from attemper.calibrators.group_fits import LabelErrors
 from attemper.calibrators.posterior import Model, NoiseHypothesis
+from attemper.kernels.channel import Channel
 
-__all__ = ["LabelNoise", "label_noise", "noise_lines", "noise_summary"]
+__all__ = ["LabelNoise", "label_errors", "label_noise", "noise_lines", "noise_summary"]
 
 LEAST = -30.0  # log-odds of the smallest rate that counts
 
@@ -55,6 +57,15 @@ class FittedNoise(Protocol):
     confusions_: Confusions | None
     uniform_mass_: float
     classes_: NDArray[Any]
+
+
+def label_errors(fit: FittedNoise, similar: float = 0.0) -> LabelErrors:
+    """Return the most probable account of how labels go wrong; ``similar`` is the probability of similar classes."""
+    if fit.labels == "clean" or fit.noise_rate_ == 0:
+        return LabelErrors()
+    if fit.confusions_ is not None and fit.classwise_ > 0.5:
+        return LabelErrors(Channel(0.0, fit.confusions_.matrix))
+    return LabelErrors(Channel(fit.noise_rate_), similar > 0.5)
 
 
 def noise_summary(fit: FittedNoise) -> dict[str, Any]:

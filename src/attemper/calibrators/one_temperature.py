@@ -35,15 +35,18 @@ class TemperatureCalibrator(Calibrator):
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""
         interval = self.temperature_interval_
-        return {"temperature": self.temperature_, "temperature_interval": None if interval is None else list(interval)}
+        return super().summary() | {
+            "temperature": self.temperature_,
+            "temperature_interval": None if interval is None else list(interval),
+        }
 
     def describe(self) -> list[str]:
         """Return a readable summary."""
         known = self.known_within()
         if self.temperature_interval_ is None or known is None or known > SHOWN_FACTOR:
-            return [f"T = {self.temperature_:.4g}"]
+            return [f"T = {self.temperature_:.4g}", *self._group_lines()]
         low, high = self.temperature_interval_
-        return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})"]
+        return [f"T = {self.temperature_:.4g} (95% interval {low:.4g} … {high:.4g})", *self._group_lines()]
 
     def known_within(self) -> float | None:
         """Return the factor by which the ends of the interval of T differ from T; infinite where no T was best."""

@@ -13,10 +13,14 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from attemper.calibrators.estimator import recipe
+from attemper.calibrators.group_fits import GroupFit, GroupMaps, centred_table, maps_by_scale
 from attemper.calibrators.one_temperature import TemperatureCalibrator
 from attemper.data.forgetting import check_half_life, fade
 from attemper.errors import AttemperWarning, InputError
+from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
+from attemper.kernels.chebyshev import Interval
+from attemper.kernels.group_scales import pool
 from attemper.sketch import Part, Sketch
 
 __all__ = ["StreamingCalibrator"]
@@ -91,6 +95,19 @@ class StreamingCalibrator(TemperatureCalibrator):
         """
         return self.fit_sketch(self._first_pass(sketch_with))
 
+    def _from_group_sketches(self, sketches: GroupSketches) -> tuple[GroupMaps, GroupFit]:
+        """Temperatures of groups around the common one, from the sums of their sketches."""
+        total, errors, centre = sketches.total, self._label_errors(), float(np.log(self.temperature_))
+        own = [sketch.over(total) for sketch in sketches.sketches.values()]
+        table = np.stack([sketch.log_likelihood(errors.channel.rate, errors.similar) for sketch in own], axis=1)
+        # In log τ = centre − log T: Chebyshev nodes in the other order.
+        table, interval = table[::-1], Interval(centre - total.interval.high, centre - total.interval.low)
+        if not self.minimises_nll:
+            table, interval = centred_table(table, interval)
+        found = pool(table, interval, rounding=max(sketch.rounding for sketch in own))
+        counts = np.array([sketch.n_samples for sketch in own])
+        return maps_by_scale(self.map_, list(sketches.sketches), counts, found, getattr(self, "credible_level", 0.95))
+
     def _updated_sketch(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Sketch:
         """Check a batch, begin anew with it, and return the sketch of all batches."""
         seen: Sketch | None = getattr(self, "sketch_", None)
@@ -115,6 +132,11 @@ class StreamingCalibrator(TemperatureCalibrator):
             if len(shape) == 2 and shape[1] != seen.n_classes and (shape[1], seen.n_classes) != (1, 2):
                 self._reject_columns(shape[1])
         scores = self._scores(X, y, sample_weight, None if seen is None else self.class_names)
+        if scores.groups is not None:
+            raise InputError(
+                "groups: a stream has one map for all batches. Add GroupSketches.of(batch) of the batches and pass the "
+                "sum to fit_sketch, or leave the groups out."
+            )
         if seen is not None and scores.n_classes != seen.n_classes:
             self._reject_columns(scores.n_classes)
         self._reset_fitted_state(scores.n_classes, X if seen is None else None, scores.classes)

@@ -38,7 +38,8 @@ from attemper.calibrators.empirical_bayes import STRUCTURES, Structure, fit_stru
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import Explanation, explain
 from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.label_noise import noise_lines, noise_summary
+from attemper.calibrators.group_fits import LabelErrors
+from attemper.calibrators.label_noise import label_errors, noise_lines, noise_summary
 from attemper.calibrators.one_temperature import student_factor
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.style import GREEN, Style
@@ -169,8 +170,8 @@ class StructuredScaling(Calibrator):
         if not self.prior_std_:
             if self.map_ == ScaleMap(1.0):
                 alone = "better left alone: on held-out samples the classifier as it is, T = 1, is better than the fit"
-                return [alone, *lines[1:]]
-            return [*lines, "class structure is left out: no help on held-out samples"]
+                return [alone, *lines[1:], *self._group_lines()]
+            return [*lines, "class structure is left out: no help on held-out samples", *self._group_lines()]
         groups = ", ".join(f"{name} ± {value:.2g}" for name, value in self.prior_std_.items())
         gain = self.heldout_gain_
         held_out = "too few samples to compare with one temperature"
@@ -183,6 +184,9 @@ class StructuredScaling(Calibrator):
             f"on top of that {groups} (in logits); {held_out}",
             *super().describe(),
         ]
+
+    def _label_errors(self) -> LabelErrors:
+        return label_errors(self)
 
     def _check_parameters(self) -> None:
         one_of("structure", self.structure, STRUCTURES)

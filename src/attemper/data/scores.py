@@ -458,6 +458,14 @@ class LabelledScores(Scores):
             device=None if self.device is None else self.device[part],
         )
 
+    def at(self, rows: NDArray[np.intp]) -> Self:
+        """Copy some rows, in this order, as logits of NumPy."""
+        image = None if self.images is None else np.unique(self.images[rows], return_inverse=True)[1].reshape(-1)
+        more = self.entries(rows) | {"zeros_as": None, "finite_masks": False, "device": None, "image": image}
+        if self.repeated is not None and image is not None:
+            more["repeated"] = int(image.max()) + 1
+        return replace(self, values=to_numpy(self.logits)[rows], y=self.labels[rows], input="logits", **more)
+
     def entries(self, part: Any) -> dict[str, Any]:
         """Return, for some rows, the fields that have one entry for each row beside the scores and the labels."""
         arrays = {name: getattr(self, name) for name in ("weights", "image", "groups", "cluster_ids")}

@@ -1,0 +1,336 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attemper
+from attemper import (
+    AttendedTemperatureScaling,
+    BayesianTemperatureScaling,
+    FileError,
+    GroupSketches,
+    InputError,
+    IsotonicCalibration,
+    PlattScaling,
+    ScaleMap,
+    Scores,
+    Sketch,
+    StructuredScaling,
+    TemperatureScaling,
+    VectorScaling,
+)
+from attemper.maps import AffineMap, TiltedMap
+
+TEMPERATURES = {"a": 1.2, "b": 3.0, "c": 2.0}
+
+
+def draw(n=900, seed=0, k=4, temperatures=TEMPERATURES, biases=None):
+    """Logits, labels and groups; each group has a temperature of its own, and biases."""
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, k))
+    g = np.array(sorted(temperatures))[rng.integers(0, len(temperatures), n)]
+    t = np.array([temperatures[key] for key in g.tolist()])
+    b = np.zeros((n, k)) if biases is None else np.array([biases[key] for key in g.tolist()])
+    return h, (h / t[:, None] + b + rng.gumbel(size=h.shape)).argmax(axis=1), g
+
+
+EVERY = [
+    TemperatureScaling(),
+    AttendedTemperatureScaling(),
+    BayesianTemperatureScaling(),
+    BayesianTemperatureScaling(labels="noisy", noise="uniform"),
+    StructuredScaling(),
+    VectorScaling(),
+    PlattScaling(),
+    IsotonicCalibration(),
+]
+TYPES = [type(own).__name__ for own in EVERY]
+
+
+@pytest.mark.parametrize("calibrator", EVERY, ids=TYPES)
+def test_every_recipe_has_maps_of_groups_that_a_file_keeps(calibrator, tmp_path):
+    h, y, g = draw()
+    common = calibrator.fit(h, y).predict_proba(h)
+    fitted = calibrator.fit(h, y, groups=g)
+    assert list(fitted.group_maps_) == fitted.groups_.group == ["a", "b", "c"]
+    np.testing.assert_array_equal(fitted.predict_proba(h, "common"), common)  # the common map is that of all rows
+    p = fitted.predict_proba(h, g)
+    for key, own in fitted.group_maps_.items():
+        np.testing.assert_allclose(p[g == key], own.apply(h[g == key]), rtol=1e-12)
+    a, b, c = fitted.groups_.temperature_ratio
+    assert a < 0.8 < c < 1.2 < b
+    new = fitted.predict_proba(h[:5], ["z"] * 5)
+    np.testing.assert_array_equal(new, common[:5])  # a group that was not seen
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(h, g)), p, rtol=1e-9)
+    if calibrator.keeps_arg_max:
+        np.testing.assert_array_equal(fitted.predict(h, g), h.argmax(axis=1))
+    fitted.save(tmp_path / "map.json")
+    back = attemper.load(tmp_path / "map.json")
+    np.testing.assert_array_equal(back.predict_proba(h, g), p)
+    assert back.summary() == fitted.summary()
+    assert back.describe() == fitted.describe()
+    assert any("3 groups" in line for line in back.describe())
+    assert "3 groups" in fitted.fit_report_.message
+    assert fitted.fit_report_.converged
+    assert "temperature_ratio" in fitted.groups_.to_pandas()
+    assert "own share" in fitted.groups_._repr_html_()
+    assert not hasattr(calibrator.fit(h, y), "group_maps_")
+
+
+def test_maps_are_simple_where_they_can_be():
+    h, y, g = draw()
+    assert all(isinstance(own, ScaleMap) for own in TemperatureScaling().fit(h, y, groups=g).group_maps_.values())
+    assert all(isinstance(own, AffineMap) for own in VectorScaling().fit(h, y, groups=g).group_maps_.values())
+    bayes = BayesianTemperatureScaling().fit(h, y, groups=g)
+    assert all(isinstance(own, TiltedMap) and own.keeps_arg_max for own in bayes.group_maps_.values())
+
+
+def test_temperatures_of_large_groups_are_their_own_and_few_labels_change_little():
+    h, y, g = draw(6000)
+    some = np.r_[np.flatnonzero(g != "c"), np.flatnonzero(g == "c")[:5]]
+    ts = TemperatureScaling().fit(h[some], y[some], groups=g[some])
+    for key in "ab":
+        own = TemperatureScaling().fit(h[g == key], y[g == key])
+        assert abs(1 / ts.group_maps_[key].beta / own.temperature_ - 1) < 0.01
+    assert ts.groups_.own_share[2] < 0.5
+    assert ts.groups_.ratio_low[2] < 1 < ts.groups_.ratio_high[2]
+
+
+def test_identical_groups_share_one_map_nearly():
+    h, y, _ = draw(2000, temperatures={"a": 2.0})
+    g = np.arange(2000) % 5
+    fitted = TemperatureScaling().fit(h, y, groups=g)
+    assert np.abs(np.log(fitted.groups_.temperature_ratio)).max() < 0.05
+    assert fitted.groups_.spread < 0.1
+
+
+def test_one_group_alone_has_the_common_map():
+    h, y, _ = draw()
+    for calibrator in (TemperatureScaling(), StructuredScaling()):
+        fitted = calibrator.fit(h, y, groups=["only"] * len(y))
+        np.testing.assert_array_equal(fitted.predict_proba(h, ["only"] * len(y)), fitted.predict_proba(h, "common"))
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), order=st.permutations(range(60)))
+def test_neither_order_nor_names_matter_and_a_weight_counts_repeats(seed, order):
+    h, y, g = draw(60, seed)
+    order = np.array(order)
+    ts = BayesianTemperatureScaling().fit(h, y, groups=g)
+    other = BayesianTemperatureScaling().fit(h[order], y[order], groups=g[order])
+    np.testing.assert_allclose(other.groups_.temperature_ratio, ts.groups_.temperature_ratio, rtol=1e-6)
+    renamed = np.char.translate(g, str.maketrans("abc", "zyx"))
+    mirrored = BayesianTemperatureScaling().fit(h, y, groups=renamed)
+    np.testing.assert_allclose(mirrored.groups_.temperature_ratio, ts.groups_.temperature_ratio[::-1], rtol=1e-6)
+    twice = BayesianTemperatureScaling().fit(np.r_[h, h], np.r_[y, y], groups=np.r_[g, g])
+    weighted = BayesianTemperatureScaling().fit(h, y, np.full(60, 2.0), groups=g)
+    np.testing.assert_allclose(weighted.groups_.temperature_ratio, twice.groups_.temperature_ratio, rtol=1e-6)
+
+
+def test_biases_of_groups_are_found_where_there_are_some():
+    biases = {"a": [1.0, 0, 0, -1], "b": [0, 0, 0, 0], "c": [-1, 0, 0, 1.0]}
+    h, y, g = draw(1500, biases=biases)
+    fitted = StructuredScaling(structure="biases").fit(h, y, groups=g)
+    assert fitted.groups_.bias_spread > 0.2
+    assert fitted.groups_.bias[0] @ fitted.groups_.bias[2] < 0
+    test = draw(3000, 1, biases=biases)
+    p = fitted.predict_proba(test[0], test[2])
+    alone = fitted.predict_proba(test[0], "common")
+    rows = np.arange(3000)
+    assert np.log(p[rows, test[1]] / alone[rows, test[1]]).mean() > 0.05
+
+
+def test_a_group_with_another_matrix_gets_a_fit_of_its_own():
+    rng = np.random.default_rng(0)
+    h = 2 * rng.normal(size=(2400, 3))
+    g = np.repeat(["plain", "turned"], 1200)
+    z = np.where(g[:, None] == "plain", h, h[:, [0, 2, 1]])
+    y = (z + rng.gumbel(size=h.shape)).argmax(axis=1)
+    fitted = StructuredScaling().fit(h, y, groups=g)
+    assert fitted.groups_.own_fit.all()
+    assert (fitted.predict(h, g) == z.argmax(axis=1)).mean() > 0.9
+
+
+def test_errors_of_labels_are_not_taken_for_soft_groups():
+    h, y, g = draw(3000, temperatures={"a": 1.0, "b": 2.0})
+    rng = np.random.default_rng(1)
+    wrong = rng.random(3000) < 0.25
+    y = np.where(wrong, rng.integers(0, 4, 3000), y)
+    fitted = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y, groups=g)
+    sharp = fitted.groups_.temperature_ratio[1] / fitted.groups_.temperature_ratio[0]
+    blind = BayesianTemperatureScaling().fit(h, y, groups=g).groups_.temperature_ratio
+    assert abs(sharp - 2) < 0.3
+    assert blind[1] / blind[0] < sharp
+
+
+@pytest.mark.parametrize("ids", [[1, 2, 3], ["1", "2", "3"], np.array([1, 2, 3], dtype=np.int32)])
+def test_a_number_and_its_text_are_the_same_group(ids, tmp_path):
+    h, y, g = draw()
+    ids = np.asarray(ids)
+    codes = np.searchsorted(["a", "b", "c"], g)
+    fitted = TemperatureScaling().fit(h, y, groups=ids[codes])
+    p = fitted.predict_proba(h, ids[codes])
+    np.testing.assert_array_equal(fitted.predict_proba(h, [int(i) for i in ids[codes]]), p)
+    np.testing.assert_array_equal(fitted.predict_proba(h, [str(i) for i in ids[codes]]), p)
+    fitted.save(tmp_path / "map.json")
+    back = attemper.load(tmp_path / "map.json")
+    assert list(back.group_maps_) == ids.tolist()
+    np.testing.assert_array_equal(back.predict_proba(h, [str(i) for i in ids[codes]]), p)
+
+
+def test_tables_and_tensors_have_groups_too():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    h, y, g = draw(300)
+    fitted = TemperatureScaling().fit(h, y, groups=pd.Series(g))
+    p = fitted.predict_proba(h, g)
+    np.testing.assert_array_equal(fitted.predict_proba(h, pl.Series(g)), p)
+    np.testing.assert_array_equal(fitted.predict_proba(Scores.from_logits(h, groups=g)), p)
+    np.testing.assert_array_equal(fitted.predict_proba(Scores.from_logits(h), g), p)
+    tensor = fitted.predict_proba(torch.tensor(h), g)
+    assert isinstance(tensor, torch.Tensor)
+    np.testing.assert_allclose(tensor.numpy(), p, rtol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(torch.tensor(h), g).numpy(), h.argmax(axis=1))
+    table = pd.DataFrame(h).assign(label=y, site=g)
+    same = TemperatureScaling().fit(Scores.from_table(table, "label", columns=[0, 1, 2, 3], groups="site"))
+    np.testing.assert_allclose(same.predict_proba(h, g), p, rtol=1e-12)
+    named = TemperatureScaling(classes=["w", "x", "y", "z"]).fit(h, np.array(["w", "x", "y", "z"])[y], groups=g)
+    assert named.predict(h, g)[0] in ["w", "x", "y", "z"]
+
+
+def test_images_have_a_group_each():
+    rng = np.random.default_rng(0)
+    h = 2 * rng.normal(size=(6, 3, 8, 8))
+    y = (h / np.repeat([1.0, 3.0], 3)[:, None, None, None] + rng.gumbel(size=h.shape)).argmax(axis=1)
+    g = np.repeat(["sharp", "soft"], 3)
+    fitted = TemperatureScaling(axis=1).fit(h, y, groups=g)
+    p = fitted.predict_proba(h, g)
+    assert p.shape == h.shape
+    for i, key in enumerate(g):
+        np.testing.assert_allclose(
+            np.moveaxis(p[i], 0, -1).reshape(-1, 3),
+            fitted.group_maps_[key].apply(np.moveaxis(h[i], 0, -1).reshape(-1, 3)),
+            rtol=1e-12,
+        )
+
+
+def test_masked_logits_two_classes_and_many():
+    h, y, g = draw(600)
+    h[np.arange(600), (y + 1) % 4] = -np.inf
+    for calibrator in (TemperatureScaling(), StructuredScaling()):
+        p = calibrator.fit(h, y, groups=g).predict_proba(h, g)
+        assert (p[np.isneginf(h)] == 0).all()
+        np.testing.assert_allclose(p.sum(axis=1), 1)
+    h, y, g = draw(600, k=2)
+    fitted = TemperatureScaling().fit(h[:, 1] - h[:, 0], y, groups=g)
+    np.testing.assert_allclose(fitted.predict_positive(h[:, 1] - h[:, 0], g), fitted.predict_proba(h, g)[:, 1])
+    h, y, g = draw(400, k=1000)
+    fitted = TemperatureScaling().fit(h, y, groups=g)
+    assert fitted.fit_report_.converged
+
+
+def test_probabilities_have_groups_too():
+    h, y, g = draw(400)
+    p = ScaleMap(1.0).apply(h)
+    by_logits = StructuredScaling().fit(h, y, groups=g).predict_proba(h, g)
+    by_probs = StructuredScaling(input="probs").fit(p, y, groups=g).predict_proba(p, g)
+    np.testing.assert_allclose(by_probs, by_logits, atol=1e-6)
+
+
+def test_errors_name_the_row_and_the_way_out():
+    h, y, g = draw(60)
+    fitted = TemperatureScaling().fit(h, y, groups=g)
+    for predict in (fitted.predict_proba, fitted.predict_log_proba, fitted.predict):
+        with pytest.raises(InputError, match=r"maps of 3 groups \('a', 'b', 'c'\).*groups=\"common\""):
+            predict(h)
+    with pytest.raises(InputError, match="row 1 is None"):
+        fitted.predict_proba(h[:2], ["a", None])
+    with pytest.raises(InputError, match=r"shape \(60,\)"):
+        fitted.predict_proba(h, g[:5])
+    with pytest.raises(InputError, match="fitted without groups"):
+        TemperatureScaling().fit(h, y).predict_proba(h, g)
+    with pytest.raises(InputError, match="have their own"):
+        fitted.predict_proba(Scores.from_logits(h, groups=g), g)
+    with pytest.raises(InputError, match="brings its own"):
+        TemperatureScaling().fit(Scores.from_logits(h, y), groups=g)
+    with pytest.raises(InputError, match="row 2 is empty"):
+        TemperatureScaling().fit(h, y, groups=[*g[:2], "", *g[3:]])
+    with pytest.raises(InputError, match="stream has one map"):
+        TemperatureScaling().partial_fit(Scores.from_logits(h, y, groups=g))
+    plain = TemperatureScaling().fit(h, y)
+    np.testing.assert_array_equal(plain.predict_proba(Scores.from_logits(h, groups=g)), plain.predict_proba(h))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda groups: groups.update(group=["a", "a", "b"]),
+        lambda groups: groups.update(group=["a", 1, "b"]),
+        lambda groups: groups.update(maps=groups["maps"][:2]),
+        lambda groups: groups.update(temperature_ratio=[1.0, -1.0, 1.0]),
+        lambda groups: groups.update(maps=[{"type": "affine", "weight": [1, 1], "bias": [0, 0]}] * 3),
+        lambda groups: groups.update(own_fit=[0, 0, 0]),
+    ],
+)
+def test_files_that_contradict_themselves_are_not_read(change, tmp_path):
+    h, y, g = draw(60)
+    path = tmp_path / "map.json"
+    TemperatureScaling().fit(h, y, groups=g).save(path)
+    content = json.loads(path.read_text())
+    change(content["groups"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match=r"map\.json"):
+        attemper.load(path)
+
+
+@pytest.mark.parametrize("calibrator", [own for own in EVERY if own.sketch_tables is not None], ids=str)
+def test_sketches_of_groups_give_the_same_temperatures(calibrator, tmp_path):
+    h, y, g = draw(1200)
+    rows = calibrator.fit(h, y, groups=g).groups_
+    parts = [GroupSketches.of(h[i::3], y[i::3], groups=g[i::3]) for i in range(3)]
+    parts[0].save(tmp_path / "a.json")
+    total = GroupSketches.load(tmp_path / "a.json") + parts[2] + parts[1]
+    assert total.n_samples == 1200
+    fitted = calibrator.fit_sketch(total)
+    np.testing.assert_allclose(fitted.groups_.temperature_ratio, rows.temperature_ratio, rtol=0.02)
+    assert list(fitted.group_maps_) == ["a", "b", "c"]
+    assert fitted.groups_.n_samples.sum() == 1200
+
+
+def test_sketches_of_groups_add_as_sketches_do():
+    h, y, g = draw(300)
+    whole = GroupSketches.of(h, y, groups=g)
+    assert list(whole.sketches) == ["a", "b", "c"]
+    np.testing.assert_allclose(whole.total.nll, Sketch.of(h, y).nll, rtol=1e-12)
+    alone = GroupSketches({"a": Sketch.of(h[g == "a"], y[g == "a"])})
+    np.testing.assert_allclose(alone.sketches["a"].nll, whole.sketches["a"].nll, rtol=1e-12)
+    numbers = GroupSketches({1: alone.sketches["a"]}) + GroupSketches({"1": alone.sketches["a"], "x": whole.total})
+    assert {key: own.n_samples for key, own in numbers.sketches.items()} == {
+        "1": 2 * alone.n_samples,
+        "x": 300,
+    }
+    assert list(whole.to_pandas()["group"]) == ["a", "b", "c"]
+    with pytest.raises(InputError, match="cannot be added"):
+        whole + GroupSketches.of(h[:, :3], y % 3, groups=g)
+    with pytest.raises(InputError, match="one id for each row"):
+        GroupSketches.of(h, y)
+    with pytest.raises(InputError, match="dict of sketches"):
+        GroupSketches({})
+    with pytest.raises(InputError, match="needs the logits themselves"):
+        StructuredScaling().fit_sketch(whole)
+
+
+@pytest.mark.parametrize("calibrator", [TemperatureScaling(), BayesianTemperatureScaling()], ids=str)
+def test_other_priors_are_those_of_every_group(calibrator, tmp_path):
+    h, y, g = draw(600)
+    fitted = calibrator.fit(h, y, groups=g)
+    new, old = np.array([0.7, 0.1, 0.1, 0.1]), np.full(4, 0.25)
+    moved = fitted.with_priors(new, old)
+    expected = fitted.predict_proba(h, g) * new / old
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(moved.predict_proba(h, g), expected, rtol=1e-9)
+    moved.save(tmp_path / "map.json")
+    back = attemper.load(tmp_path / "map.json")
+    np.testing.assert_array_equal(back.predict_proba(h, g), moved.predict_proba(h, g))
