@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from attemper import InputError, Scores, metrics
 from attemper.metrics import by_group
-from attemper.metrics.groups import GROUP_METRICS
+from attemper.metrics.group_table import GROUP_METRICS
 
 QUICK = {"n_resamples": 99}
 
@@ -98,6 +98,15 @@ def test_the_worst_group_has_the_interval_of_the_largest_true_value():
     assert found.worst("ece") is None  # plain ECE has no interval
     with pytest.raises(InputError, match="metric='recall'"):
         found.worst("recall")
+
+
+def test_intervals_of_single_groups_say_nothing_of_the_worst():
+    found = by_group(Y, P, groups=NAMES, simultaneous=False, **QUICK)
+    worst = found.worst("gap")
+    assert worst.group == "c"
+    assert not worst.value.has_interval
+    assert "simultaneous=False" in worst.value.note
+    assert not any("At least one group" in line or "No group has" in line for line in found.sentences())
 
 
 def test_alike_where_groups_are_equally_overconfident_and_not_where_one_differs():

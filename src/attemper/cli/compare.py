@@ -34,7 +34,7 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import print_json
-from attemper.cli.progress import counted_methods
+from attemper.cli.progress import counted_methods, metered
 from attemper.cli.values import check_noise, method_names
 from attemper.comparison import Comparison, compare
 from attemper.data.scores import LabelledScores
@@ -133,11 +133,13 @@ def grouped_rows(
     """Return the metrics of each method by group; nothing where there are no groups."""
     if test.groups is None:
         return {}
-    return {
-        row.method: group_metrics(row.predictions.weighted(test.weights), confidence_level=confidence_level, seed=seed)
-        for row in result.rows
-        if row.predictions is not None
-    }
+    rows = {row.method: row.predictions for row in result.rows if row.predictions is not None}
+    settings: dict[str, Any] = {"confidence_level": confidence_level, "seed": seed}
+    found = {}
+    with metered("evaluating by group", "methods", len(rows)) as meter:
+        for meter.done, (method, p) in enumerate(rows.items()):
+            found[method] = group_metrics(p.weighted(test.weights), **settings)
+    return found
 
 
 def compared(val: LabelledScores, test: LabelledScores, methods: Sequence[str] | None, **settings: Any) -> Comparison:

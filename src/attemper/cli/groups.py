@@ -12,7 +12,7 @@ from attemper.decisions import ClassOutcome
 from attemper.io import InputSpec
 from attemper.io.spec import is_id_file
 from attemper.metrics import Estimate, GroupMetrics, GroupRow, WorstGroup
-from attemper.metrics.groups import and_others
+from attemper.metrics.group_table import and_others
 
 SHOWN = 25  # groups in a table; --json has all
 WIDE = 150  # columns that the table with every metric takes

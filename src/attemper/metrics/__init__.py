@@ -17,7 +17,8 @@ from attemper.metrics.clusters import EffectiveSampleSize, effective_sample_size
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
-from attemper.metrics.groups import GroupMetrics, GroupRow, WorstGroup, by_group
+from attemper.metrics.group_table import GroupMetrics, GroupRow, WorstGroup
+from attemper.metrics.groups import by_group
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.labels import LabelMetrics, LabelRow, label_metrics
 from attemper.metrics.proper import accuracy, brier, nll
