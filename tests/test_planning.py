@@ -49,6 +49,14 @@ def test_as_many_labels_as_the_pilot_has_leave_its_own_interval():
     assert labels_for_temperature(h, y, width=high / low).n_samples == pytest.approx(600, abs=1)
 
 
+def test_as_many_clusters_as_the_pilot_has_leave_its_own_interval():
+    h, y = (np.repeat(a, 2, axis=0) for a in draw(200, 4))
+    case = np.repeat(np.arange(200), 2)
+    low, high = TemperatureScaling().fit(h, y, clusters=case).temperature_interval_
+    plan = labels_for_temperature(h, y, width=high / low, clusters=case)
+    assert (plan.n_samples, plan.n_clusters) == (pytest.approx(400, abs=2), pytest.approx(200, abs=1))
+
+
 @settings(max_examples=30)
 @given(st.floats(1.01, 3), st.floats(1.01, 3), st.floats(0, 0.5), st.floats(0.5, 0.99))
 def test_more_is_asked_more_is_needed(one, other, noise, level):

@@ -26,6 +26,7 @@ from attemper import (
     Sketch,
     TemperatureScaling,
     metrics,
+    planning,
     plots,
 )
 from attemper.calibrators import METHODS
@@ -64,6 +65,7 @@ def fitted():
         "bayes": BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y),
         "sketch": Sketch.of(h, y),
         "curve": metrics.referral_curve(y, p),
+        "plan": planning.labels_for_metric(h, y, metric="nll", width=0.2),
         "rows": compare(Scores.from_logits(h[::2], y[::2]), Scores.from_logits(h[1::2], y[1::2]), ["ts", "vector"]),
         "groups": metrics.by_group(y, p, groups=np.arange(len(y)) % 3, n_resamples=20),
     }
@@ -87,6 +89,7 @@ DRAWN = {
     "joint": lambda ax, f, title="": plots.plot_posterior(f["bayes"], f["sketch"], title=title, ax=ax),
     "comparison": lambda ax, f, title="": plots.plot_comparison(f["rows"], title=title, ax=ax),
     "groups": lambda ax, f, title="": plots.plot_groups(f["groups"], title=title, ax=ax),
+    "plan": lambda ax, f, title="": plots.plot_plan(f["plan"], title=title, ax=ax),
 }
 every = pytest.mark.parametrize("what", list(DRAWN))
 

@@ -40,6 +40,8 @@ def test_results(scores):
         risk_coverage_curve(scores.labels, p),
         attemper.AttendedTemperatureScaling().fit(scores).path_,
         bayes.posterior_,
+        attemper.planning.labels_for_coverage(0.9, within=0.1),
+        attemper.planning.choose_samples(scores, 20),
         result,
         *result.rows,
     ):

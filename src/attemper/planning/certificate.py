@@ -172,8 +172,8 @@ class Population(NamedTuple):
 def _population(p: Pilot, calibrator: Calibrator | None) -> Population:
     """Take the pilot's confidences, and how probable errors are: by temperature scaling, where it has labels.
 
-    The pilot's own errors would do without that, and are too few: from 200 labels a plan of theirs was off by a factor
-    of up to 30, and that of temperature scaling mostly by less than 2.
+    Drawing the pilot's own errors would do without that. But a certificate hangs on confident errors, of which a pilot
+    has few or none.
     """
     log_p = p.log_probs(calibrator)
     order = np.argsort(-log_p.max(axis=1), kind="stable")

@@ -10,9 +10,9 @@ from scipy.special import ndtri, stdtrit
 
 from attemper._checks import fraction, number, positive
 from attemper._typing import Floats
-from attemper.data.scores import LabelledScores
 from attemper.errors import InputError, option
 from attemper.kernels.information import information, of_temperature
+from attemper.kernels.nll import row_terms
 from attemper.planning.pilot import Pilot, fitted_temperature
 from attemper.planning.plan import Plan, curve_around, smallest
 
@@ -92,7 +92,7 @@ def labels_for_temperature(
             f"pilot: at T = {t:.4g} its labels would say nothing of T: the logits of every row are equal, or one class "
             f"is certain. Use {option('temperature=…', '--temperature')} with the T of a similar network."
         )
-    effect = _effect(p, t)
+    effect = _effect(p, h, t)
 
     def half(n: float) -> float:
         groups = p.clusters_of(n)
@@ -119,15 +119,15 @@ def labels_for_temperature(
     )
 
 
-def _effect(p: Pilot, t: float) -> float:
+def _effect(p: Pilot, h: Floats, t: float) -> float:
     """How many times as many labels of clusters as of independent samples it takes, as the interval of a fit has it."""
-    if p.clusters is None or not isinstance(p.scores, LabelledScores):
+    if p.clusters is None or p.labels is None:
         return 1.0
-    slopes = p.scores.slopes_by_cluster(1 / t)
-    assert slopes is not None
-    slopes = slopes - slopes.mean()
-    n, information = len(slopes), float(p.scores.backend.nll(1 / t)[2])
-    return max(1.0, n / (n - 1) * float(slopes @ slopes) / max(information, 1e-300))
+    w = p.weights * len(p.weights)
+    _, slopes, curvature = row_terms(h, p.labels, 1 / t, masked=p.scores.masked)
+    of_cases = np.bincount(p.clusters, w * (slopes - p.moment(slopes)))
+    n = len(of_cases)
+    return max(1.0, n / (n - 1) * float(of_cases @ of_cases) / max(float(w @ curvature), 1e-300))
 
 
 def _range(n: int, p: Pilot, h: Floats, t: float, noise: float, rows: Floats, log_t_spread: float) -> tuple[int, int]:
