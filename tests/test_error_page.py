@@ -11,6 +11,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier
 
 import attemper
@@ -195,6 +196,10 @@ PROVOKED = {
     "zeros_as for logits": lambda: fit(LOGITS, zeros_as=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
+    "A sample without an id": lambda: TemperatureScaling().fit(LOGITS, LABELS, clusters=["a", None, "b"]),
+    "A cluster in both parts of a fold": lambda: CalibratedClassifier(LogisticRegression(), "ts", cv=KFold(2)).fit(
+        np.tile(LOGITS, (4, 1)), np.tile(LABELS, 4), clusters=["a", "b", "c"] * 4
+    ),
     "A column that does not exist": lambda: table(["cat", "dog"], LOGITS[:, :2], columns=["cat", "dogs"]),
     "A label that is not among the columns": lambda: bird(),
     "Log-probabilities that leave nothing for other tokens": lambda: topk_scores([{"a": 0.0, "b": -50.0}], ["a"]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import softmax
 
@@ -136,3 +138,72 @@ def test_few_clusters_have_wider_intervals(monkeypatch):
 def test_the_level_of_few_clusters_is_that_of_student():
     level = bootstrap.student_level(0.95, 6)
     assert stats.norm.ppf((1 + level) / 2) == pytest.approx(np.sqrt(6 / 5) * stats.t.ppf(0.975, 5))
+
+
+def test_the_effective_sample_size_slowly():
+    rng = np.random.default_rng(8)
+    case, w = rng.integers(0, 30, 120), rng.uniform(0.5, 2, 120)
+    v = (rng.random(30)[case] + rng.random(120) > 1).astype(float)
+    names = [f"case {c}" for c in case]
+    found = metrics.effective_sample_size(v, names, w)
+    mean = sum(w * v) / sum(w)
+    together = alone = pairs = products = 0.0
+    for c in set(case):
+        rows = [i for i in range(120) if case[i] == c]
+        together += sum(w[i] * (v[i] - mean) for i in rows) ** 2
+        alone += sum((w[i] * (v[i] - mean)) ** 2 for i in rows)
+        pairs += sum(w[i] * w[j] for i in rows for j in rows if i != j)
+        products += sum(w[i] * w[j] * (v[i] - mean) * (v[j] - mean) for i in rows for j in rows if i != j)
+    m = len(set(case))
+    effect = together * m / (m - 1) / (alone * 120 / 119)
+    assert effect > 1
+    assert (found.n_samples, found.n_clusters) == (120, m)
+    assert found.design_effect == pytest.approx(effect)
+    assert found.effective == pytest.approx(120 / effect)
+    assert found.correlation == pytest.approx(products / pairs / (sum(w * (v - mean) ** 2) / sum(w)))
+    order = rng.permutation(120)
+    again = metrics.effective_sample_size(v[order], case[order], 5 * w[order])
+    assert again.effective == pytest.approx(found.effective)
+
+
+def test_the_effective_sample_size_of_scores_is_that_of_their_errors():
+    scores = Scores.from_probs(ROWS, LABELS, clusters=IMAGES)
+    wrong = ROWS.argmax(axis=1) != LABELS
+    assert metrics.effective_sample_size(scores) == metrics.effective_sample_size(wrong, IMAGES)
+    assert metrics.effective_sample_size(Scores.from_probs(P, Y, axis=1, ignore_index=IGNORE)).n_clusters == 60
+    single = metrics.effective_sample_size(wrong, np.arange(len(wrong)))
+    assert single.effective == pytest.approx(len(wrong))
+    assert np.isnan(single.correlation)
+
+
+def test_what_does_not_differ_counts_clusters():
+    found = metrics.effective_sample_size(np.zeros(6), ["a", "a", "b", "b", "c", "c"])
+    assert (found.effective, found.design_effect) == (3, 2)
+    assert np.isnan(found.correlation)
+    assert metrics.effective_sample_size([0, 1, 1], ["a"] * 3).effective == 1
+
+
+@pytest.mark.parametrize(
+    "values, clusters, words",
+    [
+        ([1, 0], None, "clusters: expected the case of each sample"),
+        ([1, 0], ["a"], r"clusters: expected one per row, shape \(2,\)"),
+        ([[1, 0]], ["a"], "values: expected a finite number"),
+        (["x", "y"], ["a", "b"], "values: expected a finite number"),
+        ([np.nan, 0], ["a", "b"], "values: expected a finite number"),
+        ([1, 0], ["a", None], "clusters: row 1 is None"),
+    ],
+)
+def test_what_no_effective_sample_size_can_be_made_of(values, clusters, words):
+    with pytest.raises(InputError, match=words):
+        metrics.effective_sample_size(values, clusters)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 12))
+def test_copies_of_samples_in_their_cluster_add_nothing(seed, copies):
+    rng = np.random.default_rng(seed)
+    v, case = rng.random(20), rng.integers(0, 8, 20)
+    one = metrics.effective_sample_size(v, case)
+    more = metrics.effective_sample_size(np.tile(v, copies), np.tile(case, copies))
+    if one.design_effect > 1:  # not cut at that of independent samples; then all but the correction n / (n − 1) agrees
+        assert more.effective == pytest.approx(one.effective, rel=0.06)

@@ -10,11 +10,9 @@ import numpy as np
 from scipy.special import stdtrit
 
 from attemper._json import Fields
-from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import LabelledScores
 from attemper.errors import FileError, InputError, option, setting
-from attemper.kernels.clusters import cluster_sums
 from attemper.maps import ScaleMap
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
@@ -72,7 +70,7 @@ class TemperatureCalibrator(Calibrator):
         if scores.repeated is not None and scores.cases is None:
             return  # rows of a soft label are one sample, and their weights add up to one
         beta = 1 / self.temperature_
-        slopes = scores.slopes_by_image(beta) if scores.cases is None else _slopes_by_case(scores, scores.cases, beta)
+        slopes = scores.slopes_by_cluster(beta)
         if slopes is None:
             return
         rows, cases = ("pixels", "image") if scores.cases is None else ("samples", "cluster")
@@ -142,12 +140,6 @@ class TemperatureCalibrator(Calibrator):
             f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
             "again"
         )
-
-
-def _slopes_by_case(scores: LabelledScores, case: Labels, beta: float) -> Floats:
-    """Slope of the NLL summed over each case, less its share of the whole, which is 0 at the best T."""
-    slopes, w = scores.slopes(beta), np.ones(len(scores)) if scores.weights is None else scores.weights
-    return cluster_sums(w * (slopes - w @ slopes / w.sum()), case)
 
 
 def student_factor(n: int) -> float:

@@ -43,16 +43,14 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     except OSError as error:
         raise FileError(f"{folder}: cannot be made: {error.strerror or error}") from None
     data = datasets.load(seed=seed)
-    val = Scores.from_logits(data.val_logits, data.val_labels)
-    test = Scores.from_logits(data.test_logits, data.test_labels)
-    lesions = data.extra["lesion_id"]  # several images show the same one
-    cases = {"val": lesions[: len(val)], "test": lesions[len(val) :]}
+    lesions, n = data.extra["lesion_id"], len(data.val_labels)  # several images show the same one
+    val = Scores.from_logits(data.val_logits, data.val_labels, clusters=lesions[:n])
+    test = Scores.from_logits(data.test_logits, data.test_labels, clusters=lesions[n:])
     for name, scores in (("val", val), ("test", test)):
         arrays: dict[str, Any] = {"logits": scores.values, "labels": scores.labels, "class_names": data.class_names}
         with atomic(folder / f"{name}.npz") as stream:
-            np.savez_compressed(stream, **arrays, lesion_id=cases[name])
-    clusters = {f"{name}_clusters": of for name, of in cases.items()}
-    result = compared(val, test, None, **clusters, confidence_level=0.95, seed=seed)
+            np.savez_compressed(stream, **arrays, lesion_id=lesions[:n] if name == "val" else lesions[n:])
+    result = compared(val, test, None, confidence_level=0.95, seed=seed)
     best = "bayes" if result.recommended == "none" else result.recommended
     calibrator = METHODS[best].for_labels(noisy=False).fit(val)
     calibrator.save(folder / "attemper.json")

@@ -46,6 +46,7 @@ from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_si
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
+from attemper.kernels.clusters import cluster_sums
 from attemper.kernels.nll import row_terms
 
 if TYPE_CHECKING:
@@ -438,6 +439,16 @@ class LabelledScores(Scores):
         for part, h in self.chunks():
             found[part] = row_terms(h, entries_in_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
         return found
+
+    def slopes_by_cluster(self, beta: float) -> Floats | None:
+        """Slope of the NLL in β, summed over the rows of each case; None where rows are samples of their own.
+
+        Of ids that were passed it is less the case's share of the whole, which is 0 at the best T.
+        """
+        if self.cases is None:
+            return self.slopes_by_image(beta)
+        slopes, w = self.slopes(beta), np.ones(len(self)) if self.weights is None else self.weights
+        return cluster_sums(w * (slopes - w @ slopes / w.sum()), self.cases)
 
     def slopes_by_image(self, beta: float) -> Floats | None:
         """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""
