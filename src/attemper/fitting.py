@@ -16,6 +16,7 @@ from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.data.labels import as_names
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, InputTypeError, option, setting
+from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles, open_scores
 from attemper.io.reading import listed
 from attemper.sharded import fit_sharded, merge_sketches, sketch_pieces, sketch_sharded
@@ -49,10 +50,10 @@ def fit_source(
         The recipe. Whether the numbers are logits or probabilities, what zeros stand for and the names of classes are
         its own parameters (``input``, ``zeros_as``, ``classes``).
     source
-        Arrays, as a tuple (logits, labels) or (logits, labels, weights); a `Scores`; a `Sketch`; files or patterns, as
-        for `attemper.io.open_scores`; sketches in files (.json); or a list of `Scores` or of tuples, one for each
-        shard. One file of at most 256 MiB of logits is loaded. Larger ones, and several files, are read piece by piece
-        where a sketch is enough for the recipe, else into memory.
+        Arrays, as a tuple (logits, labels) or (logits, labels, weights); a `Scores`; a `Sketch` or `GroupSketches`;
+        files or patterns, as for `attemper.io.open_scores`; sketches in files (.json); or a list of `Scores` or of
+        tuples, one for each shard. One file of at most 256 MiB of logits is loaded. Larger ones, and several files,
+        are read piece by piece where a sketch is enough for the recipe, else into memory.
     spec
         How to read files; its fields are keywords too.
     cache_dir
@@ -84,7 +85,7 @@ def fit_and_return_data(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Scores | Sketch | None:
+) -> Scores | Sketch | GroupSketches | None:
     """Fit, and return the data as they were fitted on; None for arrays."""
     source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
     data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
@@ -114,7 +115,7 @@ def _fit(
     cache_dir: str | os.PathLike[str] | None,
     progress: Progress | None,
     **options: Any,
-) -> Scores | Sketch | None:
+) -> Scores | Sketch | GroupSketches | None:
     if not isinstance(calibrator, Calibrator):
         raise InputTypeError(f"calibrator: expected one such as TemperatureScaling(), got {calibrator!r}")
     sharding = {name: options.pop(name) for name in SHARDING if name in options}
@@ -123,15 +124,15 @@ def _fit(
     if given.zeros_as is not None and calibrator.zeros_as is None:  # predictions would take zeros for something else
         made = f"{type(calibrator).__name__}(input='probs', zeros_as={given.zeros_as!r})"
         raise InputError(f"zeros_as={given.zeros_as!r}: the calibrator needs it too, for predictions. Use {made}.")
-    if isinstance(source, Scores | Sketch) or _is_arrays(source):
+    if isinstance(source, Scores | Sketch | GroupSketches) or _is_arrays(source):
         _reject_options("arrays" if isinstance(source, tuple) else type(source).__name__, given, sharding)
-        if isinstance(source, Sketch):
+        if isinstance(source, Sketch | GroupSketches):
             calibrator.fit_sketch(source)
         elif isinstance(source, Scores):
             calibrator.fit(source)
         else:
             calibrator.fit(*source)
-        return source if isinstance(source, Scores | Sketch) else None
+        return source if isinstance(source, Scores | Sketch | GroupSketches) else None
     files = None
     if isinstance(source, ScoreFiles):
         if given not in (InputSpec(), source.spec, source.spec.updated(classes=None)):  # headers may name the classes
@@ -152,6 +153,13 @@ def _fit(
                 f"all in one place. Use one of {', '.join(METHODS.from_sketch())}."
             )
         files = files or open_scores(paths, spec)
+    elif spec.groups_key is not None and paths is not None:
+        files = _group_files(files, paths, spec, sharding)
+        if files.n_bytes > IN_MEMORY_BYTES:
+            by_group = _sketch_groups(files, progress, **_settings_of(calibrator))
+            calibrator.fit_sketch(by_group)
+            _note_clusters(calibrator, spec)
+            return by_group
     elif paths is None or ((len(paths) > 1 or sharding) and not _by_rows(spec, paths, sharding)):
         shards = source if paths is None else paths
         fit_sharded(calibrator, shards, spec, progress=progress, cache_dir=cache_dir, **sharding)
@@ -171,6 +179,36 @@ def _fit(
     scores = files.load(progress)
     calibrator.fit(scores)
     return scores
+
+
+def _group_files(
+    files: ScoreFiles | None, paths: list[PathOrURL], spec: InputSpec, sharding: dict[str, Any]
+) -> ScoreFiles:
+    """Open files with groups, which one process reads."""
+    if sharding:
+        flag = option("groups_key", "--groups")
+        raise InputError(
+            f"{_name_of(sharding)}: files with {flag} are read by one process. Leave it out; or sketch each file with "
+            f"{option('GroupSketches.of', '`attemper sketch --groups`')}, and fit on all sketches."
+        )
+    return files or open_scores(paths, spec)
+
+
+def _settings_of(calibrator: Calibrator) -> dict[str, Any]:
+    """Return the settings of sketches that this recipe needs."""
+    return {"t_range": getattr(calibrator, "t_range", None), "parts": calibrator.sketch_parts()}
+
+
+def _sketch_groups(files: ScoreFiles, progress: Progress | None, **settings: Any) -> GroupSketches:
+    """Sketch the groups of files, piece by piece."""
+    total: GroupSketches | None = None
+    for piece in files.watched(progress):
+        part = GroupSketches.of(piece, **settings)
+        total = part if total is None else total + part
+        first = next(iter(total.sketches.values()))
+        settings |= {"t_range": first.t_range, "unit": first.unit}  # the first piece shows the scale
+    assert total is not None  # reading rejects empty input
+    return total
 
 
 def _note_pixels(calibrator: Calibrator, files: ScoreFiles) -> None:
@@ -204,8 +242,11 @@ def sketch_source(
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **sharding: Any,
-) -> Sketch:
-    """Sketch files or shards, or add sketches that were made before; see `fit_source`."""
+) -> Sketch | GroupSketches:
+    """Sketch files or shards, or add sketches that were made before; see `fit_source`.
+
+    With ``spec.groups_key`` there is a sketch of each group.
+    """
     spec = spec or InputSpec()
     source = list(source) if isinstance(source, Iterator) else source
     files = source if isinstance(source, ScoreFiles) else None
@@ -213,12 +254,16 @@ def sketch_source(
     if paths is not None and _are_sketches(paths):
         _reject_options(str(paths[0]), spec, sharding)
         total = merge_sketches(paths)
-        if t_range not in (None, total.t_range):
+        covers = (total.total if isinstance(total, GroupSketches) else total).t_range
+        if t_range not in (None, covers):
             raise InputError(
-                f"{setting('t_range', t_range)}: {paths[0]} covers {total.t_range}, which is fixed when a sketch is "
+                f"{setting('t_range', t_range)}: {paths[0]} covers {covers}, which is fixed when a sketch is "
                 "made of logits"
             )
         return total.only(parts)
+    if spec.groups_key is not None and (files is not None or paths is not None):
+        files = _group_files(files, paths or [], spec, sharding)
+        return _sketch_groups(files, progress, t_range=t_range, parts=parts)
     if files is not None or (paths is not None and len(paths) == 1 and not sharding):
         return _sketch(files or open_scores(paths or (), spec), progress, t_range=t_range, parts=parts)
     return sketch_sharded(

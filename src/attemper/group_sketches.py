@@ -113,6 +113,10 @@ class GroupSketches(Table):
         """Return the number of groups."""
         return len(self.sketches)
 
+    def check_addable(self, other: GroupSketches) -> None:
+        """Refuse sketches that cannot be added to these."""
+        next(iter(self.sketches.values())).check_addable(next(iter(other.sketches.values())))
+
     def __add__(self, other: GroupSketches) -> GroupSketches:
         """Sketches of both data sets together, group by group."""
         if not isinstance(other, GroupSketches):

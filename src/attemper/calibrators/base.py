@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
@@ -141,6 +142,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
     adaptation_: Adaptation = fitted()  # after `with_priors` or `adapt`
     group_maps_: GroupMaps = fitted()  # only after a fit with groups
     groups_: GroupFit = fitted()
+    group_: str = fitted()  # only of `for_group`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -284,6 +286,29 @@ class Calibrator(ChangesPriors, ShownEstimator):
             return of_rows(scores.values)
         return scores.values.map_images(of_rows)
 
+    def for_group(self, group: Any) -> Self:
+        """Return this calibrator with the map of one group for all rows; ``"common"`` for the common map.
+
+        Use it to export the map of a group. It cannot be saved; save the calibrator that has all groups.
+        """
+        maps: GroupMaps | None = getattr(self._check_is_fitted(), "group_maps_", None)
+        if maps is None and not _is_common(group):
+            raise InputError(
+                f"{setting('group', group)}: this {type(self).__name__} was fitted without groups. Leave it out."
+            )
+        new = copy(self)
+        for name in ("group_maps_", "groups_"):
+            new.__dict__.pop(name, None)
+        if maps is None or _is_common(group):
+            return new
+        by_text = {str(key): own for key, own in maps.items()}
+        if str(group) not in by_text:
+            raise InputError(
+                f"{setting('group', group)}: expected one of {listed(by_text)}, or 'common' for the map of all groups"
+            )
+        new.map_, new.group_ = by_text[str(group)], str(group)
+        return new
+
     @property
     def class_names(self) -> list[Any] | None:
         """Names of the columns: ``classes``, or the labels of the fit; None where those are column numbers."""
@@ -328,7 +353,10 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def to_document(self, *, provenance: Provenance | None = None) -> dict[str, Any]:
         """Return what `save` writes, as plain numbers, text, lists and dicts."""
-        self._check_is_fitted()
+        if hasattr(self._check_is_fitted(), "group_"):
+            raise InputError(
+                f"group {self.group_}: expected a calibrator with all groups. Save the one it was taken of."
+            )
         provenance = provenance or getattr(self, "provenance_", None)
         names = self.class_names
         content = {
@@ -595,8 +623,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _map_of(self, scores: LabelledScores) -> Map:
         """Fit a copy of this recipe on other rows, whose logits are in NumPy."""
-        copy: Self = clone(self).set_params(input="logits", zeros_as=None, axis=None)
-        return copy.fit(replace(scores, groups=None)).map_
+        new: Self = clone(self).set_params(input="logits", zeros_as=None, axis=None)
+        return new.fit(replace(scores, groups=None)).map_
 
     def _check_groups(self, scores: Scores, groups: Any) -> None:
         """Refuse rows without a group where groups have maps, and groups where they have none."""

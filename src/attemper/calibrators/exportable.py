@@ -11,7 +11,7 @@ from typing import Any
 from attemper._paths import as_path, sha256_of
 from attemper._version import __version__
 from attemper.calibrators import CalibratedClassifier, Calibrator, MultiLabelCalibrator, load
-from attemper.errors import InputError, InputTypeError
+from attemper.errors import InputError, InputTypeError, listed, option
 from attemper.maps import Linear, Map
 
 __all__ = ["Exportable", "Source", "source_of"]
@@ -54,6 +54,12 @@ def source_of(given: Exportable) -> Source:
 
 
 def _of_calibrator(calibrator: Calibrator | MultiLabelCalibrator, digest: str | None = None) -> Source:
+    if isinstance(calibrator, Calibrator) and hasattr(calibrator, "group_maps_"):
+        use = option("calibrator.for_group(…)", "--group NAME")
+        raise InputError(
+            f"expected one map, got those of {len(calibrator.group_maps_)} groups "
+            f"({listed(map(str, calibrator.group_maps_))}) and the common one. Use {use} with one of them, or 'common'."
+        )
     facts = _facts(calibrator.map_, digest)
     report = calibrator.fit_report_
     names: Any
@@ -70,7 +76,9 @@ def _of_calibrator(calibrator: Calibrator | MultiLabelCalibrator, digest: str | 
     }
     if names is not None:
         facts["classes"] = json.dumps(names.tolist(), ensure_ascii=False)
-    temperature = calibrator.summary().get("temperature")
+    if hasattr(calibrator, "group_"):
+        facts["group"] = calibrator.group_
+    temperature = None if "group" in facts else calibrator.summary().get("temperature")
     if temperature is not None:
         facts["temperature"] = repr(float(temperature))
     provenance = getattr(calibrator, "provenance_", None)

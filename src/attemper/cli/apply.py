@@ -9,7 +9,7 @@ import click
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.multilabel import apply_labels, label_map
-from attemper.cli.options import files_argument, map_argument, reading
+from attemper.cli.options import files_argument, map_argument, no_groups_option, reading
 from attemper.cli.output import print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
@@ -42,6 +42,7 @@ from attemper.io import InputSpec, ProbRows, write_probs
     help="Write prediction sets by this policy of `attemper sets` (.csv, .jsonl or .npz), and what to do: decide, "
     "list or refer.",
 )
+@no_groups_option
 @reading(weights=False, labels=False, groups=True)
 def apply(
     map_file: str,
@@ -49,6 +50,7 @@ def apply(
     output: str,
     positive: bool,
     sets_file: str | None,
+    no_groups: bool,
     spec: InputSpec,
     as_json: bool,
 ) -> None:
@@ -58,6 +60,7 @@ def apply(
     attemper apply attemper.json new.npz -o probabilities.npz
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key y
     attemper apply attemper.json images.npz -o probabilities.npz --axis 1
+    attemper apply map.json new.npz -o probabilities.npz --groups site
     attemper apply map.json new.npz --sets sets.json -o sets.csv
     """  # noqa: D301 (click wants the control character)
     labels = label_map(map_file)
@@ -66,7 +69,7 @@ def apply(
     if labels is not None:
         apply_labels(labels, map_file, inputs, output, spec, as_json)
         return
-    fitted = Fitted.load(map_file)
+    fitted = Fitted.load(map_file, no_groups=no_groups)
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
     files = read_files(inputs, spec, fitted)

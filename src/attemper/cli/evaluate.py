@@ -20,7 +20,7 @@ from attemper.cli.multilabel import (
     multi_label_option,
     uncertain_option,
 )
-from attemper.cli.options import confidence_level_option, files_argument, reading, seed_option
+from attemper.cli.options import confidence_level_option, files_argument, no_groups_option, reading, seed_option
 from attemper.cli.output import by_chance, compact, number, out, p_of, plain, print_json, print_reasons
 from attemper.cli.paths import INPUT
 from attemper.cli.progress import metered, shown_progress
@@ -48,6 +48,7 @@ WIDE = 110  # columns that two sets of figures with the mean by chance take
 @seed_option
 @multi_label_option
 @uncertain_option
+@no_groups_option
 @reading(groups=True, clusters=True)
 @gating
 def evaluate_(
@@ -59,6 +60,7 @@ def evaluate_(
     seed: int,
     multi_label: bool,
     uncertain: str | None,
+    no_groups: bool,
     spec: InputSpec,
     gate: Gate,
     as_json: bool,
@@ -94,7 +96,7 @@ def evaluate_(
         of_labels = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
         return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **of_labels)
     check_uncertain(uncertain)
-    fitted = None if map_file is None else Fitted.load(map_file)
+    fitted = None if map_file is None else Fitted.load(map_file, no_groups=no_groups)
     with shown_progress("reading") as progress:
         scores = in_double(read_files(inputs, spec, fitted).load(progress))
     log_probs = {"none": ScaleMap(1.0).log_apply(scores.logits)}

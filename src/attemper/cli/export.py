@@ -9,6 +9,7 @@ import click
 
 from attemper._paths import local
 from attemper.cli.commands import cli
+from attemper.cli.inputs import Fitted
 from attemper.cli.options import map_argument
 from attemper.cli.output import print_json
 from attemper.cli.paths import INPUT, OUTPUT
@@ -40,6 +41,7 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     help="What the calibrated output holds; same: what it held before, or log_probs instead of logits if the map "
     "cannot give logits.",
 )
+@click.option("--group", metavar="NAME", help="Of a map with groups: the group whose map is taken, or common.")
 @click.option("--positive", is_flag=True, help="Without a model, two classes: one number for each sample, in and out.")
 @click.option(
     "--sets",
@@ -82,6 +84,7 @@ def export(
     axis: int | None,
     fold: bool | None,
     output_kind: Any,
+    group: str | None,
     positive: bool,
     sets_file: str | None,
     sets_group: str | None,
@@ -104,6 +107,7 @@ def export(
     attemper export map.json model.onnx -o calibrated.onnx
     attemper export map.json model.onnx -o calibrated.onnx --logits logits
     attemper export map.json -o map.onnx
+    attemper export map.json model.onnx -o north.onnx --group north
     attemper export map.json -o sets.onnx --sets sets.json
     """  # noqa: D301 (click wants the control character)
     from attemper.onnx.calibrate import map_to_onnx, onnx_calibrate
@@ -124,18 +128,19 @@ def export(
             raise InputError("--sets: use it with -o, --logits and --sets-group only")
         _export_sets(map_file, model, output, sets_file, sets_group, logits, as_json)
         return
+    source: Any = map_file if group is None else Fitted.load(map_file).calibrator.for_group(group)
     if model is None:
         if in_place or logits or axis is not None or fold is not None or add or external:
             raise InputError("without MODEL.onnx the map alone is written: use -o, --output-kind and --positive only")
         assert output is not None
         kind: Any = "probs" if output_kind == "same" else output_kind
-        made = map_to_onnx(map_file, output, output_kind=kind, positive=positive)
+        made = map_to_onnx(source, output, output_kind=kind, positive=positive)
     else:
         if positive:
             raise InputError("--positive: a model has its own outputs; leave it out, or leave out MODEL.onnx")
         made = onnx_calibrate(
             model,
-            map_file,
+            source,
             output,
             logits=logits,
             axis=axis,

@@ -32,6 +32,7 @@ from attemper.cli.verbosity import say
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.fitting import fit_and_return_data
+from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles
 from attemper.maps import ScaleMap
 from attemper.metrics import nll
@@ -69,7 +70,7 @@ from attemper.sketch import Sketch
 @t_range_option
 @multi_label_option
 @uncertain_option
-@reading(clusters=True)
+@reading(groups=True, clusters=True)
 @spreading
 def fit(
     inputs: Sequence[str],
@@ -95,11 +96,15 @@ def fit(
     memory. Several workers find the same to the last bit. When a file fails, the work on the others is kept: fix it
     and use --resume.
 
+    With --groups each group (a site, a task) also gets a map of its own, closer to the common map the fewer its labels
+    are. `attemper apply --groups` uses them. Without rows, from sketches by group, groups differ in temperature alone.
+
     \b
     attemper fit val.npz
     attemper fit val.npz --noisy -o net.attemper.json
     attemper fit val.npz --method structured --noisy
     attemper fit val.npz --method vector -p l2=0.01
+    attemper fit val.npz --groups site -o map.json
     attemper fit logits.npy --labels labels.npy --method ts
     attemper fit masks.npz --axis 1 --ignore-index 255
     attemper fit findings.csv --multi-label --uncertain unknown
@@ -109,6 +114,8 @@ def fit(
     attemper fit 'shards/*.parquet' --engine dask --scheduler tcp://127.0.0.1:8786
     """  # noqa: D301 (click wants the control character)
     if multi_label:
+        if spec.groups_key is not None:
+            raise InputError("--groups: maps by group are of classes that exclude each other. Leave it out here.")
         if noisy or noise or theta is not None or loss or t_range or spread:
             raise InputError("--multi-label: takes --method, -p and options of reading files alone")
         fit_labels(inputs, method, output, params, spec, uncertain, as_json)
@@ -170,8 +177,10 @@ def fit(
     say(f"wrote {output}")
 
 
-def nll_before(data: Scores | Sketch | None) -> float | None:
+def nll_before(data: Scores | Sketch | GroupSketches | None) -> float | None:
     """Return the validation NLL without calibration; None where a sketch does not cover T = 1."""
+    if isinstance(data, GroupSketches):
+        data = data.total
     if isinstance(data, Sketch):
         return data.mean_nll(1.0) if data.t_range[0] <= 1 <= data.t_range[1] else None
     assert data is not None

@@ -33,15 +33,15 @@ class Fitted(NamedTuple):
     calibrator: Calibrator
 
     @classmethod
-    def load(cls, path: str) -> Fitted:
-        """Read a map of classes that exclude each other."""
+    def load(cls, path: str, *, no_groups: bool = False) -> Fitted:
+        """Read a map of classes that exclude each other; with ``no_groups`` the common map of all groups."""
         found = load(path)
         if isinstance(found, MultiLabelCalibrator):
             raise InputError(
                 f"{path}: a map of {found.n_features_in_} labels that do not exclude each other, which this command "
                 "does not take. Use apply, evaluate, refer, inspect or export."
             )
-        return cls(path, found)
+        return cls(path, found.for_group("common") if no_groups else found)
 
     def warn_of(self, inputs: str | Sequence[str]) -> None:
         """Warn if the map was fitted on one of these files."""

@@ -21,6 +21,7 @@ from attemper.decisions import LabelPolicies, Policy, SetPolicy
 from attemper.drift import load_test
 from attemper.drift.files import Watch
 from attemper.errors import InputError
+from attemper.group_sketches import GroupSketches
 from attemper.metrics import RunningMetrics
 from attemper.sketch import Sketch
 
@@ -71,7 +72,16 @@ def of_document(path: PathOrURL) -> Found:
     """Look at a document of attemper."""
     tests = tuple(cls.document for cls in get_args(Watch))
     kind = read_document(
-        path, "calibrator", "multilabel", "sketch", "policy", "label policies", "set policy", *tests, "running metrics"
+        path,
+        "calibrator",
+        "multilabel",
+        "sketch",
+        "group_sketches",
+        "policy",
+        "label policies",
+        "set policy",
+        *tests,
+        "running metrics",
     ).text("attemper")
     if kind in tests:
         facts = as_dict(test := load_test(path), 0)
@@ -116,6 +126,18 @@ def of_document(path: PathOrURL) -> Found:
                 + (f"; parts: {', '.join(parts)}" if parts else ""),
                 f"accuracy {accuracy:.4f}" + ("" if nll is None else f", NLL {nll:.4f} before calibration"),
                 "a sketch does not record when it was made",
+            ],
+        )
+    if kind == "group_sketches":
+        by_group = GroupSketches.load(path)
+        counts = {str(key): own.n_samples for key, own in by_group.sketches.items()}
+        shown = [f"group {key}: {n} samples" for key, n in list(counts.items())[:MOST_LABELS]]
+        return (
+            {"kind": kind, "n_samples": by_group.n_samples, "n_classes": by_group.n_classes, "groups": counts},
+            [
+                f"sketches of {len(by_group)} groups, from which {', '.join(METHODS.from_sketch())} can be fitted",
+                f"of {by_group.n_samples} samples, {by_group.n_classes} classes",
+                *(shown if len(counts) <= MOST_LABELS else [*shown, f"… {len(counts)} groups in all"]),
             ],
         )
     if kind == "label policies":

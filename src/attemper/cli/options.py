@@ -142,6 +142,14 @@ UNLABELLED = _options(
 )
 
 
+no_groups_option = click.option(
+    "--no-groups",
+    cls=Option,
+    group="Reading",
+    is_flag=True,
+    help="Of a map that was fitted with groups, apply the common map to all rows.",
+)
+
 ID_OPTIONS = _options(
     "Reading",
     groups=(

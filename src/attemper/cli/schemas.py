@@ -225,6 +225,7 @@ LABEL = record(
     **{name: {"anyOf": [ESTIMATE, {"type": "null"}]} for name in ("nll", "brier", "ece")},
 )
 FILES = listed(record(name=TEXT, bytes=either(COUNT), sha256=either(TEXT), optional={"role": TEXT}))
+OF_GROUPS = {"n_groups": described(COUNT, "of sketches by group")}
 SKETCH = {**SIZES, "bytes": COUNT, "output": TEXT}
 DRIFT = {
     "test": {"enum": ["drift test", "exchangeability test", "grouped test", "unlabelled monitor"]},
@@ -366,11 +367,14 @@ SCHEMAS: dict[str, Schema] = {
         objective_gap=either(NUMBER),
         gradient_norm=either(NUMBER),
         output=TEXT,
-        optional={"temperature": either(NUMBER)},
+        optional={
+            "temperature": either(NUMBER),
+            "groups": described({"type": "object"}, "with --groups: columns of the table of groups, and their spread"),
+        },
         more=True,
     ),
     "inspect": record(**INSPECTED, more=True),
-    "merge": record(**SKETCH),
+    "merge": record(**SKETCH, optional=OF_GROUPS),
     "methods": mapped(METHODS),
     "plan": record(
         plans=listed(
@@ -440,7 +444,7 @@ SCHEMAS: dict[str, Schema] = {
         map=either(TEXT),
         sets_output=either(TEXT),
     ),
-    "sketch": record(**SKETCH, n_shards=COUNT),
+    "sketch": record(**SKETCH, n_shards=COUNT, optional=OF_GROUPS),
 }
 
 

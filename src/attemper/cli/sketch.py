@@ -19,6 +19,7 @@ from attemper.cli.values import method_names
 from attemper.cli.verbosity import say
 from attemper.errors import InputError
 from attemper.fitting import sketch_source
+from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec
 from attemper.sharded import clear_cache, merge_sketches
 from attemper.sharded.cache import cache_dir_for
@@ -39,7 +40,7 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
     help="Keep only what these methods need, such as ts,bayes: a smaller sketch that reveals less [default: all].",
 )
 @t_range_option
-@reading()
+@reading(groups=True)
 @spreading
 def sketch(
     inputs: Sequence[str],
@@ -57,10 +58,14 @@ def sketch(
     Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once. A sketch
     holds sums over samples; those of few samples reveal a lot about each, so fewer than 100 need --allow-small.
 
+    With --groups there is a sketch of each group, in one file, from which `attemper fit` gives each group a temperature
+    of its own. Every group needs 100 samples.
+
     \b
     attemper sketch a.npz -o a.sketch.json
     attemper sketch a.npz -o a.sketch.json --methods ts,bayes
     attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4 --retries 2
+    attemper sketch a.npz -o a.sketch.json --groups site
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
     attemper fit all.sketch.json
     """  # noqa: D301 (click wants the control character)
@@ -75,11 +80,14 @@ def sketch(
             source, spec, t_range=t_range, parts=parts, cache_dir=cache_dir_for(output), progress=progress, **spread
         )
     least = 1 if allow_small else min_samples or MIN_SAMPLES
-    if made.n_samples < least:
+    groups = made.sketches if isinstance(made, GroupSketches) else {None: made}
+    group, smallest = min(groups.items(), key=lambda item: item[1].n_samples)
+    if smallest.n_samples < least:
         clear_cache(cache_dir_for(output))
+        of = "a sketch" if group is None else f"a sketch of the group {group}"
         raise InputError(
-            f"{output}: not written, since it would be a sketch of {made.n_samples} samples, fewer than {least}. The "
-            "sums of a few samples come close to telling about single ones; of one sample they give its losses away. "
+            f"{output}: not written, since it would be {of} of {smallest.n_samples} samples, fewer than {least}. "
+            "The sums of a few samples come close to telling about single ones; of one they give its losses away. "
             "Sketch more data together, or use --allow-small if it stays with you."
         )
     made.save(output)
@@ -104,21 +112,45 @@ def needed(methods: str | None) -> tuple[Part, ...]:
 @cli.command(section="Many files")
 @files_argument
 @click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the merged sketch.")
-def merge(inputs: Sequence[str], output: str, as_json: bool) -> None:
+@click.option(
+    "--as-groups",
+    is_flag=True,
+    help="Each file is the sketch of a group of its own, called as the file is: north.sketch.json is of north.",
+)
+def merge(inputs: Sequence[str], output: str, as_groups: bool, as_json: bool) -> None:
     """Add sketches: the result is the sketch of all their data together.
+
+    Sketches with groups (`attemper sketch --groups`) are added group by group. With --as-groups every file is a group,
+    such as a site that sent its sketch and no rows.
 
     \b
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
+    attemper merge north.sketch.json south.sketch.json --as-groups -o sites.json
+    attemper fit sites.json -o map.json
     """  # noqa: D301 (click wants the control character)
-    made = merge_sketches(inputs)
+    made = sites_of(inputs) if as_groups else merge_sketches(inputs)
     made.save(output)
     print_sketch(made, output, as_json)
 
 
-def print_sketch(made: Sketch, output: str, as_json: bool, **more: int) -> None:
+def sites_of(inputs: Sequence[str]) -> GroupSketches:
+    """Read sketches, each of a group that is called as its file is."""
+    found: dict[str, Sketch] = {}
+    for path in expand_paths(inputs):
+        name = path.name.split(".")[0]
+        if not name or name in found:
+            raise InputError(f"--as-groups: {path}: expected file names that differ before the first dot")
+        found[name] = Sketch.load(path)
+    return GroupSketches(found)
+
+
+def print_sketch(made: Sketch | GroupSketches, output: str, as_json: bool, **more: Any) -> None:
     """Print what a sketch that was written holds."""
     size = local(output).stat().st_size
+    groups = {"n_groups": len(made)} if isinstance(made, GroupSketches) else {}
+    more |= groups
     if as_json:
         print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
     else:
-        say(f"{made.n_samples} samples, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")
+        of_groups = f" of {groups['n_groups']} groups" if groups else ""
+        say(f"{made.n_samples} samples{of_groups}, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")

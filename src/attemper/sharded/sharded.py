@@ -14,6 +14,7 @@ from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, option, setting, warn
+from attemper.group_sketches import GroupSketches, load_sketch
 from attemper.io import InputSpec, check_alike
 from attemper.sharded.cache import ShardCache
 from attemper.sharded.engines import Engine, Lost, open_engine
@@ -258,8 +259,8 @@ def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 (links are not followed)
 
 
-def merge_sketches(sketches: Iterable[Sketch | str | os.PathLike[str]] | str | os.PathLike[str]) -> Sketch:
-    """Add sketches, or the sketches in files, in a fixed order.
+def merge_sketches(sketches: Iterable[Any] | str | os.PathLike[str]) -> Sketch | GroupSketches:
+    """Add sketches, or the sketches in files, in a fixed order; or sketches by group, group by group.
 
     Examples
     --------
@@ -268,20 +269,23 @@ def merge_sketches(sketches: Iterable[Sketch | str | os.PathLike[str]] | str | o
     3
     """
     given = [sketches] if isinstance(sketches, str | os.PathLike) else list(sketches)
-    in_memory = [s for s in given if isinstance(s, Sketch)]
+    in_memory = [s for s in given if isinstance(s, Sketch | GroupSketches)]
     if in_memory and len(in_memory) < len(given):
         raise InputError("sketches and files of sketches cannot be mixed; load the files with Sketch.load")
-    things: Sequence[Any] = in_memory or expand_paths([s for s in given if not isinstance(s, Sketch)])
-    tree: Tree[Sketch] = Tree(len(things))
-    first: Sketch | None = None
+    things: Sequence[Any] = in_memory or expand_paths(given)
+    tree: Tree[Any] = Tree(len(things))
+    first: Any = None
     for number, thing in enumerate(things):
-        part = thing if isinstance(thing, Sketch) else Sketch.load(thing)
+        part: Any = thing if in_memory else load_sketch(thing)
         first = first or part
         try:
+            if type(first) is not type(part):
+                raise InputError("one has groups and the other has none. Use sketches that all have groups, or none.")
             first.check_addable(part)
         except InputError as error:
             names = [f"sketch {n}" if in_memory else str(things[n]) for n in (0, number)]
             raise InputError(f"{' and '.join(names)}: {error}") from None
         tree.add(number, part)
-    assert tree.total is not None
-    return tree.total
+    total: Sketch | GroupSketches | None = tree.total
+    assert total is not None
+    return total

@@ -1,0 +1,169 @@
+"""Maps by group: partial pooling beside the common map and beside a map fitted on each group alone.
+
+    python benchmarks/groups.py ../shared/logits --zoo data
+
+Groups with true differences: the tasks of one language model, prompts of one language model, several models, and sites
+that are simulated from one network (temperatures and class shares of their own). Groups without: a network's samples
+divided at random. At 5, 20, 100 and 1000 labels a group the recipe is fitted on the labels of all groups with
+``groups=``, and on the labels of each group alone; NLL on other samples of the same groups, each group counts the same.
+Standard errors are over draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from attemper import BayesianTemperatureScaling, StructuredScaling, TemperatureScaling
+from sets import prepare_worker, read, read_lines, run_into, table
+
+SIZES = (5, 20, 100, 1000)
+RECIPES = {
+    "ts": lambda: TemperatureScaling(t_range=(0.05, 20)),
+    "bayes": BayesianTemperatureScaling,
+    "structured": StructuredScaling,
+}
+FIELDS = ("family", "set", "method", "labels", "draw", "common", "pooled", "separate", "spread", "bias_spread", "own")
+TEST_ROWS = 1000
+LIMIT = 0.002
+
+
+def by_name(folder, pattern):
+    """Files by the first group of a pattern."""
+    found = {}
+    for path in sorted(Path(folder).glob("*.npz")):
+        if match := re.fullmatch(pattern, path.name):
+            found.setdefault(match.group(1), []).append(path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def language_models(folder):
+    """Tasks, prompts and models of the language-model sets."""
+    for model, paths in by_name(folder, r"llm_bluq--(.*)_(?:ci|drs|ds|qa|rc)_float32_base\.npz").items():
+        yield "tasks", f"tasks of {model}", [read(path) for path in paths]
+    for model, paths in by_name(folder, r"llm_emotion--(.*)_emotion_.*\.npz").items():
+        yield "prompts", f"prompts of {model}", [read(path) for path in paths]
+    for prompt, paths in by_name(folder, r"llm_emotion--.*_emotion_10k_4_(base_icl1|task_icl0)\.npz").items():
+        yield "models", f"models, {prompt}", [read(path) for path in paths]
+
+
+def sites(folder, differ):
+    """Divide the samples of a network into sites; those that differ have temperatures and class shares of their own."""
+    for name, n_sites in (("vgg16-cifar10-s0", 6), ("lenet5-fashion_mnist-s0", 6), ("resnet110-cifar100-s0", 4)):
+        h, y = read(Path(folder) / f"{name}.npz")
+        h, rng = h.astype(float), np.random.default_rng(0)
+        k, site = h.shape[1], rng.integers(0, n_sites, len(y))
+        if differ:
+            factor = np.exp(0.3 * rng.normal(size=n_sites))
+            h = h * factor[site, None]
+            share = np.exp(0.7 * rng.normal(size=(n_sites, k)))
+            kept = rng.random(len(y)) < share[site, y] / share.max(axis=1)[site]
+            h, y, site = h[kept], y[kept], site[kept]
+        yield ("sites that differ" if differ else "identical sites"), name, [
+            (h[site == s], y[site == s]) for s in range(n_sites)
+        ]  # fmt: skip
+
+
+def worlds(options):
+    found = []
+    if options.folder is not None:
+        found += list(language_models(options.folder))
+    return found + list(sites(options.zoo, differ=True)) + list(sites(options.zoo, differ=False))
+
+
+def nll(log_p, y):
+    return -float(log_p[np.arange(len(y)), y].mean())
+
+
+def one_draw(groups, make, n, seed):
+    """NLL of the common map, of pooled maps and of separate ones."""
+    rng, parts, tests = np.random.default_rng(seed), [], []
+    for h, y in groups:
+        order = rng.permutation(len(y))
+        m = min(n, len(y) // 2)
+        parts.append((h[order[:m]].astype(float), y[order[:m]]))
+        tests.append((h[order[m : m + TEST_ROWS]].astype(float), y[order[m : m + TEST_ROWS]]))
+    ids = np.repeat(np.arange(len(parts)), [len(y) for _, y in parts])
+    fitted = make().fit(np.concatenate([h for h, _ in parts]), np.concatenate([y for _, y in parts]), groups=ids)
+    values = []
+    for g, (own, (h, y)) in enumerate(zip(parts, tests)):
+        alone = make().fit(*own).map_
+        maps = (fitted.map_, fitted.group_maps_[g], alone)
+        values.append([nll(np.maximum(m.log_apply(h), -700), y) for m in maps])
+    found = fitted.groups_
+    return [*np.mean(values, axis=0), found.spread, found.bias_spread, found.own_fit.mean()]
+
+
+def one_job(job):
+    family, name, groups, method, n, draws = job
+    warnings.simplefilter("ignore")
+    lines = []
+    for seed in range(draws):
+        values = one_draw(groups, RECIPES[method], n, seed)
+        lines.append(dict(zip(FIELDS, [family, name, method, n, seed, *(f"{v:.6f}" for v in values)])))
+    return lines
+
+
+def summary(lines):
+    """One row for each set, method and number of labels: means over draws, and standard errors of differences."""
+    cells = {}
+    for line in lines:
+        key = (line["family"], line["set"], line["method"], int(line["labels"]))
+        cells.setdefault(key, []).append([float(line[name]) for name in FIELDS[5:]])
+    rows, misses = [], []
+    for key, values in cells.items():
+        v = np.array(values)
+        common, separate = v[:, 1] - v[:, 0], v[:, 1] - v[:, 2]
+        shown = [
+            f"{d.mean():+.4f} ± {d.std(ddof=1) / len(d) ** 0.5 if len(d) > 1 else 0:.4f}" for d in (common, separate)
+        ]
+        miss = max(common.mean(), separate.mean()) > LIMIT
+        misses += [key] if miss else []
+        sizes = [
+            f"{v[:, 0].mean():.4f}",
+            *shown,
+            f"{v[:, 3].mean():.2f}",
+            f"{v[:, 4].mean():.2f}",
+            f"{v[:, 5].mean():.0%}",
+        ]
+        rows.append([*map(str, key), *sizes, "miss" if miss else ""])
+    head = [*FIELDS[:4], "NLL of the common map", "pooled − common", "pooled − separate", "s", "σ", "own fits", ""]
+    table(head, rows)
+    print(f"\n{len(misses)} of {len(rows)} cells are above {LIMIT} on average over draws.")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, help="logits of language models")
+    parser.add_argument("--zoo", type=Path, default=Path("data"))
+    parser.add_argument("--methods", default="ts,structured")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--draws", type=int, default=16, help="with 5 and 20 labels; a quarter of it with more")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--into", type=Path, default=Path("/tmp/groups.csv"), help="where lines are appended")
+    parser.add_argument("--summary", action="store_true", help="only show what is there")
+    options = parser.parse_args()
+    if not options.summary:
+        prepare_worker()
+        start = time.time()
+        jobs = [
+            (family, name, groups, method, int(n), options.draws if int(n) < 100 else max(2, options.draws // 4))
+            for family, name, groups in worlds(options)
+            for method in options.methods.split(",")
+            for n in options.sizes.split(",")
+        ]
+        done = {(x["set"], x["family"], x["method"], int(x["labels"])) for x in read_lines(options.into)}
+        jobs = [job for job in jobs if (job[1], job[0], job[3], job[4]) not in done]
+        run_into(options.into, FIELDS, one_job, jobs, options.workers)
+        print(f"{time.time() - start:.0f} s", file=sys.stderr)
+    summary(read_lines(options.into))
+
+
+if __name__ == "__main__":
+    main()
