@@ -64,5 +64,9 @@ def test_the_readme_tells_the_figures_that_the_example_prints(run):
         "above 0.815798",
         "41.4% referred",
         "8.4% (7.2%–9.8%)",
+        "646 images of 473 lesions",
+        "above 0.851539",
+        "49.2% referred",
+        "5.3% (4.2%–6.7%)",
     ):
         assert figure in printed

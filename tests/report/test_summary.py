@@ -415,3 +415,15 @@ def test_arrays_are_not_scores():
         InputError, match=r"validation data: expected a Scores with labels, got tuple. Use Scores\.from_"
     ):
         summarise(pair, pair)
+
+
+def test_clusters_widen_the_intervals_of_referrals():
+    rng = np.random.default_rng(0)
+    h, case = 3 * rng.normal(size=(200, 3)), np.repeat(np.arange(200), 3)
+    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    val = Scores.from_logits(h + 1e-3 * rng.normal(size=h.shape), y)
+    plain, alike = (Scores.from_logits(h[case] + 0.01, y[case], clusters=c) for c in (None, case))
+    one, other = (summarise(val, test, methods=["ts"])["referral"] for test in (plain, alike))
+    assert one["scale"] == 1
+    assert other["scale"] == pytest.approx(1 / 3, rel=0.02)  # three alike are worth one
+    assert one["counts"] == other["counts"]

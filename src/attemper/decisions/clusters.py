@@ -26,8 +26,8 @@ AIM = 1.05
 # and 500 clusters with 1 to 10 samples whose errors correlate by 0, 0.62 and 1; the power hardly depends on them.
 GUESS_COUNTS = 20
 # The first test has so many times the samples that it would take if all were right, and a tenth of all at least: one of
-# fewer fails often even where the risk is well below the bound.
-NEEDED_AT_FIRST = 2
+# fewer fails often even where the risk is well below the bound. Between the two, confidences show where to begin.
+NEEDED_AT_FIRST = (1.25, 2.5)
 # Clusters that more than this many steps would take are bet on together: the time stays bounded.
 MOST_STEPS = 2000
 # Sums of clusters by thresholds that are in memory at a time.
@@ -74,15 +74,19 @@ def thresholds_to_test(
 ) -> tuple[Floats, Floats]:
     """Return thresholds, falling to 0, and the share of other samples, of this confidence, that each decides.
 
-    For "decided" the first decides enough for a test, where all samples are ``worth`` so many full clusters.
+    For "decided" the first decides enough for a test, where all samples are ``worth`` so many full clusters: where the
+    test is the most likely to pass, if confidences are right.
     """
     if len(confidence) == 0:
         return np.zeros(1), np.ones(1)  # everybody, or nobody
     value = np.unique(confidence)[::-1]
     share = np.searchsorted(np.sort(-confidence), -value, side="right") / len(confidence)
     if of == "decided":
-        first = max(SHARE_AT_FIRST, NEEDED_AT_FIRST * samples_needed(alpha, delta) / worth)
-        value = value[share >= first]
+        needed = samples_needed(alpha, delta) / worth
+        margin = np.cumsum(alpha - 1 + np.sort(confidence)[::-1])[(share * len(confidence)).round().astype(int) - 1]
+        likely = share[(margin / np.sqrt(share)).argmax()]
+        first = np.clip(likely, *(times * needed for times in NEEDED_AT_FIRST))
+        value = value[share >= max(SHARE_AT_FIRST, first)]
     chosen = np.unique(np.linspace(0, len(value) - 1, min(len(value), MOST_RANKS)).round().astype(np.int64))
     thresholds = np.append(value[chosen] * (1 - ROUNDING), 0.0)
     decided = 1 - np.searchsorted(np.sort(confidence), thresholds, side="right") / len(confidence)

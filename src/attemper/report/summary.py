@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from attemper._checks import fraction, number
+from attemper._typing import Floats
 from attemper.calibrators import method_title
 from attemper.comparison import Comparison, Row
 from attemper.data.arrays import to_numpy
@@ -16,6 +17,7 @@ from attemper.data.scores import LabelledScores, labelled
 from attemper.errors import InputError
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate
+from attemper.metrics.clusters import size_of
 from attemper.metrics.predictions import Predictions
 from attemper.report.classes import group_classes, names_of, table
 from attemper.report.gallery import gallery
@@ -148,7 +150,7 @@ def summarise(
                 "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
                 "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
                 "chosen": start is not None,
-                "scale": float(w.sum() / (w @ w)),  # samples that a unit of weight is worth (Kish)
+                "scale": _worth(w, weighted.get(recommended)),
                 "counts": [
                     counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
                 ],
@@ -183,6 +185,12 @@ def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:
     assert found is not None
     log_p = found.log_apply(to_numpy(val.logits).astype(np.float64))
     return Predictions.of(val.labels, log_p, input="log_probs").without_probs()
+
+
+def _worth(w: Floats, p: Predictions | None) -> float:
+    """Return how many independent samples a unit of weight is worth (Kish), where clusters are one by their errors."""
+    effect = 1.0 if p is None or p.clusters is None else size_of(p).design_effect
+    return float(w.sum() / (w @ w)) / effect
 
 
 def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) -> dict[str, Any]:
