@@ -153,7 +153,11 @@ def test_a_map_with_groups_predicts_each_row_by_its_own(tmp_path):
     by_hand = DriftTest(1.0, tolerance=test.overall.tolerance).update(h[g == "n"], y[g == "n"])
     assert test.tests["n"].log_e_value == pytest.approx(by_hand.log_e_value)
     test.save(tmp_path / "t.json")
-    assert load_test(tmp_path / "t.json").group_maps.keys() == {"n", "s"}
+    back = load_test(tmp_path / "t.json")
+    assert back.group_maps.keys() == {"n", "s"}
+    for one in (test, back):
+        assert one.tests["s"].drift().temperature == pytest.approx(4 * one.tests["s"].drift().factor)
+        assert one.overall.drift().temperature is None
     one = DriftTest(ts).update(h, y, groups=g)
     assert not one.alarm
     other = np.where(g == "n", "unseen", g)

@@ -221,7 +221,8 @@ class GroupedTest(MapMonitor):
 
     def _loaded_list(self, kind: type[SequentialTest], content: Fields, key: str) -> dict[str | int, SequentialTest]:
         items = [Fields(i if isinstance(i, dict) else {}, f"{content.where}: {key}") for i in content.items(key)]
-        found = {item.read("group", str | int): self._part(kind, item) for item in items}
+        names = [item.read("group", str | int) for item in items]
+        found = {name: self._with_own_map(name, self._part(kind, item)) for name, item in zip(names, items)}
         if len(found) < len(items):
             raise contradiction(content, self.document)
         return found
@@ -271,15 +272,19 @@ class GroupedTest(MapMonitor):
                 test._stake(statistics[rows], own, None if clusters is None else clusters[rows])
         self.n_classes = self.overall.n_classes = batch.scores.n_classes
 
+    def _with_own_map(self, name: str | int, test: SequentialTest) -> SequentialTest:
+        test.map, test.group_maps = self.group_maps.get(str(name), self.map), {}
+        return test
+
     def _test_of(self, name: str | int) -> SequentialTest | None:
         """Return the test of a group, a new one if it appears for the first time; None if it has no reference."""
         name = _same(name, self.tests) if self._references is None else _same(name, self._references)
         if name not in self.tests:
             alpha = self._alpha_of(name, list(self.tests))
             if self._references is None:
-                self.tests[name] = self.overall.fresh(alpha)
+                self.tests[name] = self._with_own_map(name, self.overall.fresh(alpha))
             elif name in self._references:
-                self.tests[name] = copy.copy(self._references[name])
+                self.tests[name] = self._with_own_map(name, copy.copy(self._references[name]))
                 self.tests[name].alpha = alpha
         return self.tests.get(name)
 

@@ -132,7 +132,7 @@ class DriftTest(SequentialTest):
         """
         share = self._share_won()
         factor = math.exp(share * best_factor(self._wager, self.tolerance))
-        temperature = factor / self.map.beta if isinstance(self.map, ScaleMap) else None
+        temperature = factor / self.map.beta if isinstance(self.map, ScaleMap) and not self.group_maps else None
         since = int(self._wager.start[self._wager.log_stake.argmax()]) if share > 0.5 else None
         return Drift(factor, temperature, since)
 
