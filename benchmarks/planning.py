@@ -149,7 +149,7 @@ def certify(args):
     """Plan a certificate from a pilot; then see how often it is reached on draws from the whole set."""
     found = defaultdict(lambda: defaultdict(list))
     for path, h, y in read_all(args.folders, args.every):
-        log_p = log_softmax(h, axis=1)
+        log_p = log_softmax(h / fitted(h, y).temperature_, axis=1)
         order = np.argsort(-log_p.max(axis=1), kind="stable")
         truth = Population((log_p.argmax(axis=1) != y)[order].astype(float), np.arange(1, len(y) + 1) / len(y))
         bound = next((b for b in (0.05, 0.1, 0.2) if truth.limit(b, "decided") > 0.3), None)

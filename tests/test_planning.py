@@ -192,9 +192,9 @@ def test_the_interval_of_the_ece_is_as_wide_as_planned(t):
         rows = rng.choice(np.arange(1000, 30000), plan.n_samples, replace=False)
         value = metrics.ece(y[rows], h[rows], input="logits", confidence_level=0.95, n_resamples=300)
         found.append(value.high - value.low)
-    assert np.mean(found) == pytest.approx(0.06, rel=0.15)
+    assert 0.045 < np.mean(found) < 0.069  # gaps that chance makes in the pilot ask for more labels, never for fewer
     at = plan.curve["n_samples"] == plan.n_samples
-    assert plan.curve["chance"][at] == pytest.approx(value.chance, rel=0.15)
+    assert plan.curve["chance"][at] == pytest.approx(value.chance, rel=0.1)
 
 
 # Certificates
@@ -224,13 +224,16 @@ def test_a_share_that_no_number_of_labels_decides_is_an_error():
 def test_planned_labels_reach_the_certificate():
     rng = np.random.default_rng(0)
     h, y = draw(40000, 4, scale=5.0, seed=3)
-    plan = labels_for_certificate(h[:1000], y[:1000], max_miss=0.1, decided_share=0.4)
+    plan = labels_for_certificate(h[:1000], y[:1000], max_miss=0.1, decided_share=0.5)
+    assert any("leaves it open" in note for note in plan.notes)  # T of this pilot is too low by chance
+    plan = labels_for_certificate(h[:10000], y[:10000], max_miss=0.1, decided_share=0.35)
+    assert not any("leaves it open" in note for note in plan.notes)
     reached = []
     for _ in range(60):
-        rows = rng.choice(np.arange(1000, 40000), plan.n_samples, replace=False)
+        rows = rng.choice(np.arange(10000, 40000), plan.n_samples, replace=False)
         p = np.exp(h[rows] / 2) / np.exp(h[rows] / 2).sum(axis=1, keepdims=True)
         policy = attemper.decisions.policy_for_miss(p, y[rows], 0.1)
-        reached.append(policy.reached and (p.max(axis=1) > policy.threshold).mean() >= 0.4)
+        reached.append(policy.reached and (p.max(axis=1) > policy.threshold).mean() >= 0.35)
     assert np.mean(reached) > 0.6
 
 

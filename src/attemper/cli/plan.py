@@ -165,7 +165,8 @@ def plan(
     _check(inputs, asked, max_miss, coverage, within, accuracy, n_classes, choose, output, plot, options)
     if plot is not None:
         require("matplotlib", extra="plots", why="to draw")
-    pilot, more = _pilot(inputs, spec, map_file, no_labels or choose is not None, accuracy, n_classes)
+    no_labels = no_labels or not (asked or max_miss is not None)  # --choose needs none
+    pilot, more = _pilot(inputs, spec, map_file, no_labels, accuracy, n_classes)
     settings: dict[str, Any] = {"confidence_level": confidence_level}
     plans = []
     with shown_progress("simulating", "sets") as progress:

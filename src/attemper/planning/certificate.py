@@ -83,8 +83,8 @@ def labels_for_certificate(
     whole("n_simulations", n_simulations, at_least=20)
     whole("seed", seed, at_least=0)
     p = Pilot.of(pilot, labels, clusters)
-    population = _population(p, calibrator)
-    limit = population.limit(max_miss, miss_rate_of)
+    population, *others = _populations(p, calibrator)
+    limit, *ends = (each.limit(max_miss, miss_rate_of) for each in (population, *others))
     wanted = OF_THE_LIMIT * limit if decided_share is None else fraction("decided_share", decided_share, such_as="0.5")
     if wanted >= limit or limit == 0:
         most = f"at most {limit:.3g} of the samples could be decided" if limit > 0 else "nobody could be decided"
@@ -116,7 +116,12 @@ def labels_for_certificate(
     at = curve_around(n, at_least=least)
     at = at[at <= max(n, min(2.5 * n, MOST_SIMULATED))]  # more take as long to simulate as all others together
     shares = np.array([simulate(int(m)) for m in at]).T
-    notes = [f"with endless labels {limit:.3g} could be decided; {n_simulations} simulated sets at each n"]
+    between = f" ({min(ends):.3g} to {max(ends):.3g}, as far as the pilot shows T)" if ends else ""
+    notes = [f"with endless labels {limit:.3g}{between} could be decided; {n_simulations} simulated sets at each n"]
+    if ends and wanted >= min(ends):
+        notes.append(
+            "the pilot leaves it open whether so many can be decided at all: use a larger one, or ask for less"
+        )
     if p.clusters is not None:
         notes.append("one sample of each cluster, drawn at random: labels count clusters")
     return Plan(
@@ -169,19 +174,20 @@ class Population(NamedTuple):
         return 1 - found.threshold if found.reached else 0.0
 
 
-def _population(p: Pilot, calibrator: Calibrator | None) -> Population:
+def _populations(p: Pilot, calibrator: Calibrator | None) -> list[Population]:
     """Take the pilot's confidences, and how probable errors are: by temperature scaling, where it has labels.
 
-    Drawing the pilot's own errors would do without that. But a certificate hangs on confident errors, of which a pilot
-    has few or none.
+    Then there are two more, of the ends of T's interval. Drawing the pilot's own errors would do without T. But a
+    certificate hangs on confident errors, of which a pilot has few or none.
     """
-    log_p = p.log_probs(calibrator)
-    order = np.argsort(-log_p.max(axis=1), kind="stable")
-    if p.labels is not None:
-        log_p = np.asarray(log_softmax(log_p / fitted_temperature(p, log_p), axis=1))
-    confidence = np.exp(log_p.max(axis=1))[order]
-    weights = p.weights
+    given, weights = p.log_probs(calibrator), p.weights
     if p.clusters is not None:  # one sample of each
         weights = weights / np.bincount(p.clusters, weights)[p.clusters]
-    reached = np.cumsum(weights[order])
-    return Population(1 - confidence, reached / reached[-1])
+    found = []
+    for t in (1.0,) if p.labels is None else fitted_temperature(p, given):
+        log_p = np.asarray(log_softmax(given / t, axis=1))
+        # A map brings its own order of the samples. Without one it is that of the map that will be fitted.
+        order = np.argsort(-(log_p if calibrator is None else given).max(axis=1), kind="stable")
+        reached = np.cumsum(weights[order])
+        found.append(Population(1 - np.exp(log_p.max(axis=1))[order], reached / reached[-1]))
+    return found

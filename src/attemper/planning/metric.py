@@ -48,7 +48,7 @@ def labels_for_metric(
     Hall's of a skewed mean, of the ECE the bootstrap's, which is simulated here: samples fall into bins as the pilot's
     do, and gaps of bins vary as they do in the pilot. Chance adds to gaps of few samples, so gaps are taken to be
     smaller than the pilot's by what chance adds on average. The curve has in ``chance`` the ECE that perfect
-    calibration would show: an ECE that is expected below it cannot be told from 0.
+    calibration would show: an ECE that is expected below it cannot be distinguished from 0.
 
     Parameters
     ----------
@@ -232,11 +232,12 @@ def _student(p: Pilot, n: float, level: float) -> float:
 
 
 class Gaps(NamedTuple):
-    """Of each bin the share of samples, the mean of confidence − right, and its variance in a sample."""
+    """Of each bin the share of samples, the mean of confidence − right, and its variance; that under calibration."""
 
     share: Floats
     mean: Floats
     variance: Floats
+    calibrated: Floats
 
 
 def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) -> Gaps:
@@ -251,14 +252,16 @@ def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) ->
 
     calibrated = mean(confidence * (1 - confidence))
     if p.labels is None:
-        return Gaps(share[used], np.zeros(int(used.sum())), calibrated[used])
+        return Gaps(share[used], np.zeros(int(used.sum())), calibrated[used], calibrated[used])
     gap = mean(confidence - right)
     variance = mean((confidence - right) ** 2) - gap**2
     squares = np.bincount(cell, p.weights**2, n_bins)
     size = per**2 / np.where(used, squares, 1.0) / effect  # samples that a bin is worth
     variance = np.where(size < FEW, np.maximum(variance, calibrated), variance * size / np.maximum(size - 1, 1))
-    gap = np.sign(gap) * np.sqrt(np.maximum(gap**2 - variance / size, 0.0))
-    return Gaps(share[used], gap[used], effect * variance[used])
+    # What chance adds is known for all bins together, and hardly for a single one.
+    squared = float(share @ gap**2)
+    gap = gap * math.sqrt(max(squared - float(share @ (variance / size)), 0.0) / max(squared, 1e-300))
+    return Gaps(share[used], gap[used], effect * variance[used], effect * calibrated[used])
 
 
 def _of_ece(gaps: Gaps, level: float, seed: int) -> Width:
@@ -267,14 +270,13 @@ def _of_ece(gaps: Gaps, level: float, seed: int) -> Width:
     def width(n: float) -> tuple[float, float, float]:
         rng, m = np.random.default_rng([seed, int(n)]), int(n)
         count = rng.multinomial(m, gaps.share, size=DRAWS)
-        noise = np.sqrt(count * gaps.variance)
-        total = count * gaps.mean + noise * rng.normal(size=count.shape)
+        total = count * gaps.mean + np.sqrt(count * gaps.variance) * rng.normal(size=count.shape)
         again = rng.multinomial(m, count / m, size=(RESAMPLES, DRAWS))
         drawn = again * (total / np.maximum(count, 1)) + np.sqrt(again * gaps.variance) * rng.normal(size=again.shape)
         values, resampled = np.abs(total).sum(axis=1) / m, np.abs(drawn).sum(axis=2) / m
         ends = [enclosed(value, column, level) for value, column in zip(values.tolist(), resampled.T, strict=True)]
         found = [end.high - end.low for end in ends]
-        chance = math.sqrt(2 / math.pi) * float(noise.sum(axis=1).mean()) / m
+        chance = math.sqrt(2 / math.pi) * float(np.sqrt(count * gaps.calibrated).sum(axis=1).mean()) / m
         return float(np.mean(found)), float(np.std(found)) / math.sqrt(DRAWS), chance
 
     return width

@@ -98,15 +98,15 @@ class Pilot(NamedTuple):
         return float(self.weights @ values)
 
 
-def fitted_temperature(p: Pilot, logits: Floats) -> float:
-    """Fit T on the pilot's labels; an error where they leave it open."""
+def fitted_temperature(p: Pilot, logits: Floats) -> tuple[float, float, float]:
+    """Fit T on the pilot's labels; return it and the ends of its interval. An error where they leave T open."""
     weights = p.weights * len(p.weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgeWarning)  # which is an error here
-        found = TemperatureScaling().fit(logits, p.labels, sample_weight=weights)
+        found = TemperatureScaling().fit(logits, p.labels, weights, clusters=p.clusters)
     if found.fit_report_.edge is not None or found.temperature_interval_ is None:
         raise InputError(
             f"pilot: {found.fit_report_.message}. Use a larger pilot, or one without labels, with "
             f"{option('temperature=…', '--temperature')} of a similar network where that is asked for."
         )
-    return found.temperature_
+    return found.temperature_, *found.temperature_interval_

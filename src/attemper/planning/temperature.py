@@ -84,7 +84,7 @@ def labels_for_temperature(
     p = Pilot.of(pilot, labels, clusters)
     h = p.logits()
     known = temperature is not None or p.labels is None
-    t = positive("temperature", 1.0 if temperature is None else temperature) if known else fitted_temperature(p, h)
+    t = positive("temperature", 1.0 if temperature is None else temperature) if known else fitted_temperature(p, h)[0]
     rows = information(h, t, noise)
     mean = of_temperature(p.weights @ rows)
     if mean <= 1e-12:
