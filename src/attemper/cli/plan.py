@@ -162,7 +162,7 @@ def plan(
     attemper plan test.npz --no-labels --choose 200 -o rows.csv
     """  # noqa: D301 (click wants the control character)
     asked = {name: options[f"{name}_width"] for name in WIDTHS if options[f"{name}_width"] is not None}
-    _check(inputs, asked, max_miss, coverage, within, accuracy, n_classes, choose, output, plot, options)
+    _check(click.get_current_context().params, asked)
     if plot is not None:
         require("matplotlib", extra="plots", why="to draw")
     no_labels = no_labels or not (asked or max_miss is not None)  # --choose needs none
@@ -205,26 +205,16 @@ def plan(
     return gate.end(",".join(inputs) or "no pilot")
 
 
-def _check(
-    inputs: Sequence[str],
-    asked: dict[str, float],
-    max_miss: float | None,
-    coverage: float | None,
-    within: float | None,
-    accuracy: float | None,
-    n_classes: int | None,
-    choose: int | None,
-    output: str | None,
-    plot: str | None,
-    options: dict[str, Any],
-) -> None:
+def _check(given: dict[str, Any], asked: dict[str, float]) -> None:
     """Refuse options that do not belong together."""
+    inputs, max_miss, plot, output = (given[name] for name in ("inputs", "max_miss", "plot", "output"))
+    coverage, accuracy, choose = (given[name] for name in ("coverage", "accuracy", "choose"))
     planned = len(asked) + (max_miss is not None) + (coverage is not None)
     if not planned and choose is None:
         raise InputError(f"expected a question. Use {ASK}.")
-    if (coverage is None) != (within is None):
+    if (coverage is None) != (given["within"] is None):
         raise InputError("--coverage and --within belong together, such as --coverage 0.95 --within 0.02")
-    if (accuracy is None) != (n_classes is None):
+    if (accuracy is None) != (given["n_classes"] is None):
         raise InputError("--accuracy and --n-classes belong together, such as --accuracy 0.93 --n-classes 10")
     if (choose is None) != (output is None):
         raise InputError("--choose and -o belong together, such as --choose 200 -o rows.csv")
@@ -241,9 +231,9 @@ def _check(
     if plot is not None and not planned:
         raise InputError(f"--plot draws the curve of a plan. Use one of {ASK.replace(' or --choose', '')}.")
     for flag, value, belongs in (
-        ("--decided-share", options["decided_share"], max_miss is not None),
-        ("--temperature", options["temperature"], "temperature" in asked),
-        ("--noise-rate", options["noise_rate"] or None, "temperature" in asked),
+        ("--decided-share", given["decided_share"], max_miss is not None),
+        ("--temperature", given["temperature"], "temperature" in asked),
+        ("--noise-rate", given["noise_rate"] or None, "temperature" in asked),
     ):
         if value is not None and not belongs:
             raise InputError(f"{flag} belongs to {'--max-miss' if 'share' in flag else '--temperature-width'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -95,47 +96,40 @@ def labels_for_metric(
     right = _right(p, log_p)
     share = p.moment(right)
     goal = f"an interval of {TITLES[metric]} that is {target:g} wide, at {confidence_level:.4g}"
-    at_least = 1
     notes = [f"the pilot's accuracy is {share:.4g}" + (", by its own probabilities" if p.labels is None else "")]
+    at_least = 1
     if metric != "accuracy":
         at_least = _enough_errors(1 - share)
         notes.append(f"an interval takes {LEAST_ERRORS} wrong predictions, which {at_least} labels have")
-    extra: dict[str, Any] = {}
     if metric == "accuracy":
-        effect = p.design_effect(right)
-        at, n_range = _of_share(p, share, effect, confidence_level, target, goal)
+        found = _of_share(p, right, confidence_level, target, goal)
     elif metric == "ece":
-        effect = p.design_effect(right)
-        at, n_range = _of_ece(_gaps(p, log_p, right, n_bins, effect), confidence_level, seed), None
+        found = _of_ece(_gaps(p, log_p, right, n_bins), confidence_level, seed)
     else:
-        losses = _moments(metric, p, log_p)
-        effect = losses.effect
-        at, n_range = _of_mean(p, losses, confidence_level), None
-    n = smallest(lambda m: at(m)[0] <= target, goal, at_least=at_least, precision=0.01 if metric == "ece" else 0.0)
-    if metric in ("nll", "brier"):
-        factor = math.exp(1.96 * losses.log_variance_error)
-        n_range = max(at_least, math.floor(n / factor)), math.ceil(n * factor)
+        found = _of_mean(p, _moments(metric, p, log_p), confidence_level)
+    precision = 0.01 if metric == "ece" else 0.0
+    n = smallest(lambda m: found.width(m)[0] <= target, goal, at_least=at_least, precision=precision)
     ns = curve_around(n, at_least=at_least)
-    values = np.array([at(m) for m in ns]).T
-    if metric == "ece":
-        extra = {"width_error": values[1], "chance": values[2]}
-    if p.clusters is not None:
-        notes.append(
-            f"by cluster: {effect:.3g} times as many as independent samples"
-            if p.labels is not None
-            else "the pilot has no labels, so samples of one cluster count as independent ones: too few labels"
-        )
+    names = ("width", "width_error", "chance") if metric == "ece" else ("width",)
     return Plan(
         question=metric,
         goal=goal,
         n_samples=n,
-        curve={"n_samples": ns, "width": values[0], **extra},
+        curve={"n_samples": ns, **dict(zip(names, np.array([found.width(m) for m in ns]).T, strict=False))},
         target=target,
         confidence_level=confidence_level,
-        n_range=n_range,
+        n_range=found.n_range(n),
         n_clusters=p.clusters_of(n),
-        notes=tuple(notes),
+        notes=(*notes, *p.cluster_notes(found.effect)),
     )
+
+
+class Expected(NamedTuple):
+    """What is expected of n labels; ``effect`` is the design effect of the pilot's clusters."""
+
+    width: Width
+    effect: float
+    n_range: Callable[[int], tuple[int, int] | None] = lambda _: None
 
 
 def _right(p: Pilot, log_p: Floats) -> Floats:
@@ -155,26 +149,29 @@ def _enough_errors(rate: float) -> int:
     return smallest(lambda n: float(bdtr(LEAST_ERRORS - 1, n, rate)) <= 1 - ENOUGH, "20 errors", at_least=LEAST_ERRORS)
 
 
-def _of_share(
-    p: Pilot, share: float, effect: float, level: float, target: float, goal: str
-) -> tuple[Width, tuple[int, int] | None]:
-    """Width of Wilson's interval; and the n of the ends of the pilot's own."""
+def _of_share(p: Pilot, right: Floats, level: float, target: float, goal: str) -> Expected:
+    """Wilson's interval; the range is that of the ends of the pilot's own."""
+    share, effect = p.moment(right), p.design_effect(right)
 
     def width(n: float, of: float = share) -> tuple[float, float, float]:
         m = n / effect
         low, high = (float(end) for end in wilson(np.asarray(of * m), np.asarray(m), level))
         return (high - low) * _student(p, n, level), 0.0, 0.0
 
-    if p.labels is None:
-        return width, None
-    size = 1 / float(p.weights @ p.weights) / effect
-    ends = [float(end) for end in wilson(np.asarray(share * size), np.asarray(size), 0.95)]
+    def n_range(_: int) -> tuple[int, int] | None:
+        if p.labels is None:
+            return None
+        size = 1 / float(p.weights @ p.weights) / effect
+        ends = [float(end) for end in wilson(np.asarray(share * size), np.asarray(size), 0.95)]
+        possible = [*ends, *([0.5] if ends[0] < 0.5 < ends[1] else [])]
+        found = [_narrow_enough(partial(width, of=of), target, goal) for of in possible]
+        return min(found), max(found)
 
-    def needed(of: float) -> int:
-        return smallest(lambda m: width(m, of)[0] <= target, goal)
+    return Expected(width, effect, n_range)
 
-    found = [needed(of) for of in (*ends, *([0.5] if ends[0] < 0.5 < ends[1] else []))]
-    return width, (min(found), max(found))
+
+def _narrow_enough(width: Width, target: float, goal: str) -> int:
+    return smallest(lambda n: width(n)[0] <= target, goal)
 
 
 class Losses(NamedTuple):
@@ -213,13 +210,19 @@ def _moments(metric: str, p: Pilot, log_p: Floats) -> Losses:
     return Losses(mean, math.sqrt(second), third / second**1.5, min(error, 5.0), effect)
 
 
-def _of_mean(p: Pilot, losses: Losses, level: float) -> Width:
+def _of_mean(p: Pilot, losses: Losses, level: float) -> Expected:
+    """Hall's interval of a skewed mean; the range is that of the variance."""
+
     def width(n: float) -> tuple[float, float, float]:
         m = n / losses.effect
         found = skewed(losses.mean, losses.std / math.sqrt(m), losses.skewness / math.sqrt(m), level)
         return (found.high - found.low) * _student(p, n, level), 0.0, 0.0
 
-    return width
+    def n_range(n: int) -> tuple[int, int]:
+        factor = math.exp(1.96 * losses.log_variance_error)
+        return max(1, math.floor(n / factor)), math.ceil(n * factor)
+
+    return Expected(width, losses.effect, n_range)
 
 
 def _student(p: Pilot, n: float, level: float) -> float:
@@ -238,9 +241,11 @@ class Gaps(NamedTuple):
     mean: Floats
     variance: Floats
     calibrated: Floats
+    effect: float
 
 
-def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) -> Gaps:
+def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int) -> Gaps:
+    effect = p.design_effect(right)
     confidence = np.exp(log_p.max(axis=1))
     cell = bins_of(confidence, uniform_edges(n_bins))
     share = np.bincount(cell, p.weights, n_bins).astype(np.float64)
@@ -252,7 +257,7 @@ def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) ->
 
     calibrated = mean(confidence * (1 - confidence))
     if p.labels is None:
-        return Gaps(share[used], np.zeros(int(used.sum())), calibrated[used], calibrated[used])
+        return Gaps(share[used], np.zeros(int(used.sum())), calibrated[used], calibrated[used], effect)
     gap = mean(confidence - right)
     variance = mean((confidence - right) ** 2) - gap**2
     squares = np.bincount(cell, p.weights**2, n_bins)
@@ -261,10 +266,10 @@ def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int, effect: float) ->
     # What chance adds is known for all bins together, and hardly for a single one.
     squared = float(share @ gap**2)
     gap = gap * math.sqrt(max(squared - float(share @ (variance / size)), 0.0) / max(squared, 1e-300))
-    return Gaps(share[used], gap[used], effect * variance[used], effect * calibrated[used])
+    return Gaps(share[used], gap[used], effect * variance[used], effect * calibrated[used], effect)
 
 
-def _of_ece(gaps: Gaps, level: float, seed: int) -> Width:
+def _of_ece(gaps: Gaps, level: float, seed: int) -> Expected:
     """Simulate data sets of n samples, and the interval of each."""
 
     def width(n: float) -> tuple[float, float, float]:
@@ -279,4 +284,4 @@ def _of_ece(gaps: Gaps, level: float, seed: int) -> Width:
         chance = math.sqrt(2 / math.pi) * float(np.sqrt(count * gaps.calibrated).sum(axis=1).mean()) / m
         return float(np.mean(found)), float(np.std(found)) / math.sqrt(DRAWS), chance
 
-    return width
+    return Expected(width, gaps.effect)

@@ -93,6 +93,14 @@ class Pilot(NamedTuple):
             return 1.0
         return effective_sample_size(values, self.clusters, self.weights * len(values)).design_effect
 
+    def cluster_notes(self, effect: float) -> list[str]:
+        """Report what a plan makes of clusters; nothing where there are none."""
+        if self.clusters is None:
+            return []
+        if self.labels is None:
+            return ["the pilot has no labels, so samples of one cluster count as independent ones: too few labels"]
+        return [f"by cluster: {effect:.3g} times as many as independent samples"]
+
     def moment(self, values: Floats) -> float:
         """Weighted mean."""
         return float(self.weights @ values)

@@ -146,10 +146,7 @@ def _range(n: int, p: Pilot, h: Floats, t: float, noise: float, rows: Floats, lo
 def _notes(p: Pilot, t: float, mean: float, effect: float, noise: float, known: bool) -> list[str]:
     of = "" if known else ", fitted on the pilot"
     found = [f"at T = {t:.4g}{of}, a label is worth {mean:.3g} of information on log T"]
-    if p.labels is None and p.clusters is not None:
-        found.append("the pilot has no labels, so samples of one cluster count as independent ones: too few labels")
-    elif p.clusters is not None:
-        found.append(f"by cluster: {effect:.3g} times as many as independent samples")
+    found += p.cluster_notes(effect)
     if noise:
         found.append(f"{noise:.3g} of the labels wrong at random, a rate that is estimated with T")
     return found
