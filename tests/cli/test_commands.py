@@ -452,7 +452,7 @@ def test_fit_and_evaluate_by_cluster(good, val):
     h, y = val
     case = np.arange(len(y)) // 3
     np.savez("v.npz", logits=h, labels=y, patient=case)
-    Path("ids.txt").write_text("".join(f"patient {c}\n" for c in case))
+    Path("ids.txt").write_text("".join(f"patient {c:03}\n" for c in case))
     for given in ("patient", "ids.txt"):
         found = strict_json(good("fit", "v.npz", "--method", "ts", "--clusters", given, "--json"))
         size = effective_sample_size(Scores.from_logits(h, y, clusters=case))

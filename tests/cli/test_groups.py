@@ -152,6 +152,17 @@ def test_refer_by_group_agrees_with_loops(by_site, files):
     assert "by_group" not in by_site("refer", "val.npz", "test.npz", "--budget", "0.3")[1]["test"]
 
 
+def test_a_map_with_groups_is_applied_by_group(by_site, cli):
+    assert cli("fit", "val.npz", "--groups", "site", "--method", "ts", "-o", "g.json").code == 0
+    found, _ = by_site("evaluate", "test.npz", "--map", "g.json", "--groups", "site")
+    common, _ = by_site("evaluate", "test.npz", "--map", "m.json", "--groups", "site")
+    assert found["ts"]["worst"]["gap"]["value"] < common["ts"]["worst"]["gap"]["value"] / 2
+    refer = ("refer", "val.npz", "test.npz", "--map", "g.json", "--budget", "0.3")
+    by_site(*refer, "--groups", "site")
+    assert "--no-groups" in cli(*refer).err
+    assert by_site(*refer, "--no-groups")[1]["test"]["n"] == 800
+
+
 def test_errors_name_the_file_and_the_row(bad, files, tmp_path):
     assert "hospital" in bad("evaluate", "test.npz", "--groups", "hospital")
     z, y, site = files["test"]

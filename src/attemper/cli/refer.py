@@ -21,6 +21,7 @@ from attemper.cli.multilabel import check_uncertain, label_map, one_number, refe
 from attemper.cli.options import (
     METHOD,
     confidence_level_option,
+    no_groups_option,
     noise_option,
     noisy_option,
     reading,
@@ -117,6 +118,7 @@ from attemper.metrics import Estimate
     help="Seed of the division of VAL, of draws from clusters and of the bootstrap.",
 )
 @uncertain_option
+@no_groups_option
 @reading(groups=True, clusters=True)
 @with_val(groups=True, clusters=True)
 def refer(
@@ -141,6 +143,7 @@ def refer(
     confidence_level: float,
     seed: int,
     uncertain: str | None,
+    no_groups: bool,
     spec: InputSpec,
     val_spec: InputSpec,
     as_json: bool,
@@ -195,7 +198,7 @@ def refer(
         raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
     fraction("guarantee_level", guarantee_level)
     share = fraction("fit_share", fit_share or default_share(method), such_as="0.5")
-    fitted = Fitted.load(map_file) if map_file else None
+    fitted = Fitted.load(map_file, no_groups=no_groups) if map_file else None
     if fitted is not None:
         if max_miss is None:
             fitted.warn_of(val)

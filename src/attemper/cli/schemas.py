@@ -126,7 +126,7 @@ BY_GROUP = {
     "confidence_level": SHARE,
     "simultaneous": BOOLEAN,
 }
-OF_GROUPS = {"by_group": described(listed(record(method=METHOD, **BY_GROUP)), "with --groups")}
+METRICS_BY_GROUP = {"by_group": described(listed(record(method=METHOD, **BY_GROUP)), "with --groups")}
 COMPARISON = {
     "rows": listed(ROW),
     "recommended": METHOD,
@@ -336,7 +336,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "apply": record(n_samples=COUNT, output=TEXT),
     "check": record(**CHECKED),
-    "compare": record(**COMPARISON, optional={**OF_GROUPS, "fail_if": FAIL_IF}),
+    "compare": record(**COMPARISON, optional={**METRICS_BY_GROUP, "fail_if": FAIL_IF}),
     "demo": record(**COMPARISON, folder=TEXT, files=listed(TEXT)),
     "drift": record(**DRIFT, optional=WATCHED),
     "evaluate": record(
@@ -345,7 +345,7 @@ SCHEMAS: dict[str, Schema] = {
         rows=listed(
             record(method=METHOD, map=either(TEXT), metrics=METRICS, optional={"labels": listed(LABEL)}),
         ),
-        optional={**OF_GROUPS, "fail_if": FAIL_IF},
+        optional={**METRICS_BY_GROUP, "fail_if": FAIL_IF},
     ),
     "export": record(
         output=TEXT,
@@ -424,7 +424,7 @@ SCHEMAS: dict[str, Schema] = {
         rows=listed({**ROW, "required": [name for name in ROW["required"] if name != "seconds"]}),
         sentences=mapped(listed(TEXT)),
         provenance=record(files=FILES, versions=mapped(TEXT), more=True),
-        optional=OF_GROUPS,
+        optional=METRICS_BY_GROUP,
     ),
     "schema": described({"type": "object"}, "a JSON Schema"),
     "sets": record(
