@@ -21,6 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from attemper import BayesianTemperatureScaling, StructuredScaling, TemperatureScaling
+from attemper.kernels import chebyshev
+from attemper.kernels.channel import Channel
+from attemper.kernels.group_scales import RANGE, SPREADS, pool
+from attemper.maps import tilted
 from sets import prepare_worker, read, read_lines, run_into, table
 
 SIZES = (5, 20, 100, 1000)
@@ -138,22 +142,80 @@ def summary(lines):
     print(f"\n{len(misses)} of {len(rows)} cells are above {LIMIT} on average over draws.")
 
 
+def priors():
+    """Return candidates for the prior of s: Student and Cauchy laws of several scales, some with a spike near zero."""
+    found = {}
+    for name, power in (("Cauchy", 1), ("Student(3)", 2)):
+        for scale in (0.05, 0.1, 0.2, 0.3):
+            for spike in (0.0, 0.5):
+                density = SPREADS / (1 + (SPREADS / scale) ** 2) ** power
+                density *= (1 - spike) / density.sum()
+                density[0] += spike
+                found[f"{name} {scale:g}{' with spike' if spike else ''}"] = density
+    return found
+
+
+def one_comparison(groups, n, seed):
+    """NLL of pooled maps above the common one, for each prior."""
+    rng, parts, tests = np.random.default_rng(seed), [], []
+    for h, y in groups:
+        order = rng.permutation(len(y))
+        parts.append((h[order[:n]].astype(float), y[order[:n]]))
+        tests.append((h[order[n : n + TEST_ROWS]].astype(float), y[order[n : n + TEST_ROWS]]))
+    ids = np.repeat(np.arange(len(parts)), n)
+    h, y = (np.concatenate([part[i] for part in parts]) for i in range(2))
+    common = RECIPES["ts"]().fit(h, y).map_
+    grid, log_p = chebyshev.nodes(40, RANGE), common.log_apply(h)
+    likelihoods = np.array(
+        [np.bincount(ids, Channel().log_likelihood(np.exp(a) * log_p, y), len(parts)) for a in grid]
+    )  # fmt: skip
+    before = np.mean([nll(common.log_apply(x), labels) for x, labels in tests])
+    found = []
+    for prior in priors().values():
+        scales = np.exp(pool(likelihoods, prior=prior).mean)
+        maps = [tilted(common, float(scale)) for scale in scales]
+        found.append(np.mean([nll(m.log_apply(x), labels) for m, (x, labels) in zip(maps, tests)]) - before)
+    return found
+
+
+def constants(options):
+    """Choose the prior of s on all families but one: the largest gain among those that never cost more than LIMIT."""
+    cells, head = {}, list(priors())
+    for family, name, groups in worlds(options):
+        if family not in ("tasks", "prompts", "identical sites"):
+            continue
+        for n in (5, 20):
+            values = [one_comparison(groups, n, seed) for seed in range(options.draws)]
+            cells[family, f"{name}, {n} labels"] = np.mean(values, axis=0)
+    table(["set", *head], [[key[1], *(f"{v:+.4f}" for v in values)] for key, values in cells.items()])
+    for left_out in [None, *dict.fromkeys(family for family, _ in cells)]:
+        rest = np.array([values for (family, _), values in cells.items() if family != left_out])
+        allowed = rest.max(axis=0) <= LIMIT
+        best = np.where(allowed, rest.mean(axis=0), np.inf).argmin()
+        print(f"without {left_out}: {head[best]}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="logits of language models")
     parser.add_argument("--zoo", type=Path, default=Path("data"))
     parser.add_argument("--methods", default="ts,structured")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--draws", type=int, default=16, help="with 5 and 20 labels; a quarter of it with more")
+    parser.add_argument("--draws", type=int, default=16, help="with 1000 labels a quarter of it")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--into", type=Path, default=Path("/tmp/groups.csv"), help="where lines are appended")
+    parser.add_argument("--constants", action="store_true", help="compare priors of s, with families left out")
     parser.add_argument("--summary", action="store_true", help="only show what is there")
     options = parser.parse_args()
+    if options.constants:
+        prepare_worker()
+        constants(options)
+        return
     if not options.summary:
         prepare_worker()
         start = time.time()
         jobs = [
-            (family, name, groups, method, int(n), options.draws if int(n) < 100 else max(2, options.draws // 4))
+            (family, name, groups, method, int(n), options.draws if int(n) < 1000 else max(2, options.draws // 4))
             for family, name, groups in worlds(options)
             for method in options.methods.split(",")
             for n in options.sizes.split(",")

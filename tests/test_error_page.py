@@ -197,6 +197,7 @@ PROVOKED = {
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
     "A sample without an id": lambda: TemperatureScaling().fit(LOGITS, LABELS, clusters=["a", None, "b"]),
+    "Rows without a group": lambda: TemperatureScaling().fit(LOGITS, LABELS, groups=["a", "b", "a"]).predict(LOGITS),
     "A cluster in both parts of a fold": lambda: CalibratedClassifier(LogisticRegression(), "ts", cv=KFold(2)).fit(
         np.tile(LOGITS, (4, 1)), np.tile(LABELS, 4), clusters=["a", "b", "c"] * 4
     ),

@@ -92,6 +92,16 @@ class GroupFit(Table):
     log_t_error : float
         Bound on the error of log τ that the computation (not the data) leaves.
     converged : bool
+
+    Examples
+    --------
+    >>> from attemper import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits, site = 3 * rng.normal(size=(600, 3)), np.repeat(["north", "south"], 300)
+    >>> labels = (logits / np.repeat([1, 3], 300)[:, None] + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    >>> found = TemperatureScaling().fit(logits, labels, groups=site).groups_
+    >>> found.group, found.temperature_ratio > 1
+    (['north', 'south'], array([False,  True]))
     """
 
     __repr__ = one_line
@@ -181,7 +191,7 @@ class GroupMaps(dict[Any, Map]):
     >>> from attemper import ScaleMap
     >>> maps = GroupMaps({"north": ScaleMap(0.5), "south": ScaleMap(0.7)})
     >>> maps["north"], maps.of(["south", "east"], ScaleMap(1.0))[1]
-    (ScaleMap(beta=0.5), [ScaleMap(beta=0.7), ScaleMap(beta=1.0)])
+    (ScaleMap(beta=0.5), [ScaleMap(beta=1.0), ScaleMap(beta=0.7)])
     """
 
     def of(self, ids: Any, common: Map) -> tuple[NDArray[np.intp], list[Map]]:

@@ -87,8 +87,8 @@ def sketch(
         of = "a sketch" if group is None else f"a sketch of the group {group}"
         raise InputError(
             f"{output}: not written, since it would be {of} of {smallest.n_samples} samples, fewer than {least}. "
-            "The sums of a few samples come close to telling about single ones; of one they give its losses away. "
-            "Sketch more data together, or use --allow-small if it stays with you."
+            "The sums of a few samples come close to telling about single ones; of one sample they give its losses "
+            "away. Sketch more data together, or use --allow-small if it stays with you."
         )
     made.save(output)
     clear_cache(cache_dir_for(output))
