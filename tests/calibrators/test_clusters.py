@@ -228,3 +228,17 @@ def test_compare_fits_with_the_clusters_it_is_given():
     one = compare(Scores.from_logits(H, Y), Scores.from_logits(*draw(seed=1)[:2]), ["bayes"], val_clusters=CASE)
     expected = BayesianTemperatureScaling().fit(H, Y, clusters=CASE)
     assert one.rows[1].map == expected.map_
+
+
+@pytest.mark.parametrize("make", [TemperatureScaling, StructuredScaling])
+def test_maps_of_groups_count_cases(make):
+    h, y, _ = draw(n_clusters=400, size=1, seed=4)
+    groups = np.arange(400) % 4
+    h[groups == 0] *= 1.5
+    copies = np.tile(np.arange(400), 6)  # which are of the case of their row
+    one = make().fit(h, y, groups=groups)
+    same = make().fit(h[copies], y[copies], groups=groups[copies], clusters=copies)
+    apart = make().fit(h[copies], y[copies], groups=groups[copies])
+    widths = [np.log(c.groups_.ratio_high / c.groups_.ratio_low) for c in (one, same, apart)]
+    np.testing.assert_allclose(widths[1], widths[0], rtol=0.25)
+    assert (widths[2] < 0.7 * widths[0]).all()

@@ -467,6 +467,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
         """Fit the maps of the groups, where the scores have groups; the common map is fitted."""
         if scores.groups is None:
             return
+        from attemper.calibrators.clustering import tempered  # it has a recipe, which imports this file
+
+        scores, _ = tempered(scores, biases=not self.keeps_arg_max)
         maps, found = fit_groups(
             self.map_,
             scores,

@@ -21,7 +21,13 @@ __all__ = ["EffectiveSampleSize", "effective_sample_size"]
 
 @dataclass(frozen=True)
 class EffectiveSampleSize:
-    """What N samples of M clusters are worth; `effective_sample_size` makes it."""
+    """What N samples of M clusters are worth; `effective_sample_size` makes it.
+
+    Examples
+    --------
+    >>> EffectiveSampleSize(4006, 2924, 0.62, 1.43, 2800.3).design_effect
+    1.43
+    """
 
     n_samples: int
     n_clusters: int
