@@ -15,6 +15,7 @@ from attemper import Scores
 from attemper.decisions import (
     Guarantee,
     Policy,
+    clusters,
     label_policies,
     outcome_of,
     policy_for_budget,
@@ -67,8 +68,10 @@ def one_threshold(sizes, errors, most, alpha, delta, of="decided"):
         ({(3, 0): 0.75, (1, 1): 0.25}, 0.1, 0.7),
     ],
 )
-def test_the_test_of_every_outcome_has_its_level(law, alpha, delta):
-    """Exactly: the probability over all outcomes of a few clusters."""
+@pytest.mark.parametrize("steps", [2000, 2])
+def test_the_test_of_every_outcome_has_its_level(law, alpha, delta, steps, monkeypatch):
+    """Exactly: the probability over all outcomes of a few clusters, that are bet on one by one or together."""
+    monkeypatch.setattr(clusters, "MOST_STEPS", steps)
     n = 5 if len(law) < 4 else 4
     assert sum(w * e for (_, e), w in law.items()) == pytest.approx(alpha * sum(w * m for (m, _), w in law.items()))
     most = max(m for m, _ in law)
@@ -119,6 +122,14 @@ def test_the_walk_is_the_obvious_loop(n, seed, of, most):
         expected = t
     assert found.threshold == expected
     assert found.reached == (expected < 1)
+
+
+def test_many_clusters_are_summed_a_chunk_at_a_time(monkeypatch):
+    p, y, cluster = draw(3000, rate=0.3)
+    whole = policy_for_miss(p, y, 0.1, clusters=cluster)
+    monkeypatch.setattr(clusters, "CHUNK_ELEMENTS", 5000)
+    assert policy_for_miss(p, y, 0.1, clusters=cluster) == whole
+    assert whole.reached
 
 
 def test_clusters_of_one_sample_without_errors_need_as_many_as_samples():

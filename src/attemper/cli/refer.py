@@ -187,6 +187,7 @@ def refer(
             "budget": budget,
             "cost_refer": cost_refer,
             "cost_miss": one_number("--cost-miss", cost_miss),
+            "max_per_cluster": max_per_cluster,
         }
         refer_labels(labels, map_file, (val, val_spec), (test, spec), output, uncertain, as_json, **asked)
         return

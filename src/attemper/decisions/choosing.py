@@ -24,7 +24,7 @@ from attemper.decisions.policy import (
     samples_of,
     several_per_cluster,
 )
-from attemper.decisions.testing import ThresholdTest, Units, draw_of_clusters
+from attemper.decisions.threshold_test import ThresholdTest, Units, draw_of_clusters
 from attemper.errors import InputError, setting
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_costs, cost_of, per_class
