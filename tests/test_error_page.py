@@ -165,6 +165,11 @@ def unseen_class():
     StructuredScaling().fit(data.val_logits[some], data.val_labels[some])
 
 
+def another_network():
+    data = attemper.datasets.load()
+    fit(data.val_logits, data.val_labels).adapt(3 * data.test_logits)
+
+
 # Each heading of the page, and what brings that error or warning about.
 PROVOKED = {
     "Labels that start at 1": lambda: fit(LOGITS, [1, 2, 3]),
@@ -238,6 +243,11 @@ PROVOKED = {
     "A file without its classifier": file_without_its_classifier,
     "One set for fitting and evaluation": report_on_one_set,
     "Samples that are in both sets": some_in_both_sets,
+    "Shares that do not add up to 1": lambda: fit(LOGITS).with_priors([50, 30, 20]),
+    "Predictions that no mix of the classes explains": another_network,
+    "A calibrator without class priors": lambda: (
+        TemperatureScaling().fit_sketch(Sketch.of(LOGITS, LABELS)).with_priors([0.5, 0.3, 0.2])
+    ),
     "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),
     "A model that is calibrated already": lambda: onnx_calibrate(
         onnx_calibrate(models.mlp("Softmax"), ScaleMap(0.5)).model, ScaleMap(0.5)

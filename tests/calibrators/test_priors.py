@@ -13,6 +13,7 @@ from attemper import (
     AttemperWarning,
     BayesianTemperatureScaling,
     CalibratedClassifier,
+    EdgeWarning,
     FileError,
     HistogramBinning,
     InputError,
@@ -255,6 +256,10 @@ def test_many_classes_have_no_confusion_matrix_and_more_no_prior():
     assert found.bbse is None
     assert found.p_value > 0.01
     assert "12 of 40 classes" in "\n".join(found.describe())
+    with pytest.raises(LabelShiftError):
+        ts.adapt(3 * h)
+    with pytest.raises(InputError, match="up to 32 classes, got 40"):
+        ts.adapt(ts.count_predictions(h))
     wide = rng.normal(size=(60, 1100))
     y = wide.argmax(axis=1)
     y[:30] = 0
@@ -319,3 +324,15 @@ def test_counts_round_trip_and_refuse(tmp_path):
         np.testing.assert_array_equal(back.sums, counts.sums)
     with pytest.raises(InputError, match="cannot be added"):
         ts.prediction_counts_ + ts.count_predictions(draw(50, seed=1)[0])
+
+
+def test_a_class_without_labels_keeps_its_share():
+    h, y = draw(2000)
+    seen = y != 3
+    with pytest.warns(EdgeWarning, match="no label is of class 3"):
+        calibrator = StructuredScaling().fit(h[seen], y[seen])
+    new = draw(3000, np.array([0.1, 0.3, 0.6, 0.0]), seed=1)[0]
+    found = calibrator.adapt(new).adaptation_
+    assert found.new[3] == pytest.approx(calibrator.class_prior_[3], rel=0.01)
+    assert found.new[:3] == pytest.approx([0.1, 0.3, 0.6], abs=0.05)
+    assert calibrator.adapt(calibrator.count_predictions(new)).class_prior_[3] < 0.01

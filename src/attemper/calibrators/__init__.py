@@ -6,6 +6,7 @@ import os
 from typing import Any, overload
 
 from attemper._json import read_document
+from attemper.calibrators.adaptation import Adaptation
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
 from attemper.calibrators.estimator import fitted, recipe
@@ -32,6 +33,7 @@ from attemper.errors import InputError
 __all__ = [
     "BBQ",
     "METHODS",
+    "Adaptation",
     "AttendedTemperatureScaling",
     "BayesianTemperatureScaling",
     "BetaCalibration",

@@ -72,7 +72,7 @@ class Adaptation:
         order = np.argsort(-np.abs(self.new - self.old), kind="stable")[:most]
         for k in sorted(order.tolist()):
             interval = "" if self.low is None or self.high is None else f" ({self.low[k]:.3g} to {self.high[k]:.3g})"
-            check = "" if self.bbse is None else f", BBSE {self.bbse[k]:.3g}"
+            check = "" if self.rlls is None else f", RLLS {self.rlls[k]:.3g}"
             name = k if names is None else names[k]
             lines.append(f"  {name}: {self.old[k]:.3g} → {self.new[k]:.3g}{interval}{check}")
         if len(self.new) > most:

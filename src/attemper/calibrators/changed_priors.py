@@ -138,11 +138,15 @@ class ChangesPriors:
                 sample.probs,
                 before,
                 n_reference=n_reference,
+                labelled=None if reference is None else reference.counts.sum(axis=0) > 0,
                 sample_weight=sample.weights,
                 clusters=sample.clusters,
                 **settings,
             )
-        test = None if reference is None or counts is None else label_shift_test(reference, counts, seed=seed)
+        test = None
+        if reference is not None and counts is not None:
+            fixed = found.priors if reference.confusion is None else None
+            test = label_shift_test(reference, counts, priors=fixed, seed=seed)
         check_plausible(test, force)
         return base._tilted(adaptation_of(found, before, test, reference, counts))
 
@@ -166,6 +170,12 @@ class ChangesPriors:
         if scores.n_classes > MAX_CLASSES:
             raise InputError(f"validation: expected at most {MAX_CLASSES} classes, got {scores.n_classes}; pass old=…")
         new._count_predictions(scores)
+        return new
+
+    def without_counts(self) -> Self:
+        """Return this calibrator without the counts of its predictions, which may point to single samples."""
+        new = copy(self._check_is_fitted())
+        new.__dict__.pop("prediction_counts_", None)
         return new
 
     def count_predictions(self, X: Any, y: Any = None, *, clusters: Any = None) -> PredictionCounts:
@@ -325,6 +335,10 @@ def _of_counts(reference: PredictionCounts | None, new: PredictionCounts, settin
         raise InputError(
             "X: counts of predictions are compared with counts of labelled data, which this calibrator does not have. "
             "Use validation=(logits, labels)."
+        )
+    if reference.confusion is None:
+        raise InputError(
+            f"X: counts show the mix of up to 32 classes, got {new.n_classes}. Use the rows, or an iterator of pieces."
         )
     if new.labelled or new.n_classes != reference.n_classes:
         raise InputError(f"X: expected counts of {reference.n_classes} classes without labels, got {new!r}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attemper._checks import fraction, whole
 from attemper._typing import Floats, Labels
@@ -60,6 +61,7 @@ def estimate_priors(
     old: Any,
     *,
     n_reference: float | None = None,
+    labelled: Any = None,
     sample_weight: Any = None,
     clusters: Any = None,
     confidence_level: float = 0.95,
@@ -77,6 +79,9 @@ def estimate_priors(
     n_reference : float, optional
         How many validation samples ``old`` is the mean of; by default it is exact. New samples count at most as much
         as they: what they leave open is no shift.
+    labelled : array of shape (n_classes,), optional
+        Which classes had labels in the validation data; all by default. Of others nothing shows how their samples look,
+        so they keep their old share.
     sample_weight : array of shape (n_samples,), optional
     clusters : array of shape (n_samples,), optional
         Which rows are of one patient, document or user. They are drawn together, and count as one sample where the
@@ -106,7 +111,6 @@ def estimate_priors(
     weights = np.ones(n) if scores.weights is None else scores.weights
     code = None if clusters is None else _codes(clusters, n)
     before = _above_zero(before, reference if np.isfinite(reference) else float(n))
-    likelihoods = p / before
     independent = float(weights.sum()) if code is None else float(code.max() + 1)
     rng = np.random.default_rng(seed)
     units = n if code is None else int(code.max()) + 1
@@ -115,8 +119,9 @@ def estimate_priors(
         times = np.bincount(rng.integers(0, units, units), minlength=units)
         return np.asarray(weights * (times if code is None else times[code]))
 
-    resamples = ((draw(), _factors(before, reference, rng)) for _ in range(n_resamples))
-    return _estimate(likelihoods, weights, before, reference, independent, resamples, n_resamples, confidence_level)
+    problem = _Problem(p / before, weights, before, reference, independent)
+    movable = np.ones(k, dtype=bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    return problem.solved(movable, draw, rng, n_resamples, confidence_level)
 
 
 def priors_of_counts(
@@ -125,46 +130,68 @@ def priors_of_counts(
 ) -> PriorEstimate:  # fmt: skip
     """Estimate the shares of the classes from counts of predictions: a little wider than from the rows."""
     table, counts = reference.counts, new.counts
-    old = _above_zero(table.sum(axis=0) / table.sum(), float(table.sum()))
-    model = cell_likelihoods(table, counts)
+    size, n = float(table.sum()), max(1, round(float(counts.sum())))
+    old = _above_zero(table.sum(axis=0) / size, size)
     rng = np.random.default_rng(seed)
-    n, size = max(1, round(float(counts.sum()))), float(table.sum())
-    resamples = (
-        (rng.multinomial(n, counts / counts.sum()).astype(np.float64), _factors(old, size, rng))
-        for _ in range(n_resamples)
-    )
-    return _estimate(model, counts, old, size, float(counts.sum()), resamples, n_resamples, confidence_level)
+
+    def draw() -> Floats:
+        return rng.multinomial(n, counts / counts.sum()).astype(np.float64)
+
+    problem = _Problem(cell_likelihoods(table, counts), counts, old, size, float(counts.sum()))
+    return problem.solved(table.sum(axis=0) > 0, draw, rng, n_resamples, confidence_level)
 
 
-def _estimate(
-    likelihoods: Floats,
-    weights: Floats,
-    old: Floats,
-    n_reference: float,
-    independent: float,
-    resamples: Iterable[tuple[Floats, Floats]],
-    n_resamples: int,
-    confidence_level: float,
-) -> PriorEstimate:
-    total = float(weights.sum())
-    best = most_likely_priors(likelihoods, weights, start=old)
-    # As many as both samples leave together, as of the difference of two means.
-    counted = independent if np.isinf(n_reference) else independent * n_reference / (independent + n_reference)
-    shrunk = shrunk_priors(likelihoods, weights * (counted / total), old)
-    found = resampled_priors(likelihoods, best.priors, resamples, n_resamples)
-    tail = (1 - confidence_level) / 2
-    low, high = np.quantile(found, [tail, 1 - tail], axis=0)
-    return PriorEstimate(
-        priors=shrunk.priors,
-        most_likely=best.priors,
-        low=np.minimum(low, shrunk.priors),
-        high=np.maximum(high, shrunk.priors),
-        old=old,
-        concentration=None if np.isinf(shrunk.concentration) else shrunk.concentration,
-        gap=best.gap,
-        n_samples=independent,
-        confidence_level=confidence_level,
-    )
+class _Problem(NamedTuple):
+    """Rows of likelihoods, how often each counts, the old shares, and how many samples both stand for."""
+
+    likelihoods: Floats
+    weights: Floats
+    old: Floats
+    n_reference: float
+    independent: float
+
+    def solved(
+        self,
+        movable: NDArray[np.bool_],
+        draw: Callable[[], Floats],
+        rng: np.random.Generator,
+        n_resamples: int,
+        confidence_level: float,
+    ) -> PriorEstimate:
+        """Estimate the shares of some classes; the others keep theirs."""
+        if movable.shape != self.old.shape or not movable.any():
+            raise InputError(f"labelled: expected true or false for each of {len(self.old)} classes, and one of true")
+        rows = self.likelihoods[:, movable]
+        usable = rows.max(axis=1) > 0
+        rows, weights, left = rows[usable], self.weights[usable], float(self.old[movable].sum())
+        if not weights.sum() > 0:
+            raise InputError("probs: every row has probability 0 for all classes with labels")
+        old = self.old[movable] / left
+        best = most_likely_priors(rows, weights, start=old)
+        # As many as both samples leave together, as of the difference of two means.
+        n, m = self.independent, self.n_reference
+        shrunk = shrunk_priors(rows, weights * ((n if np.isinf(m) else n * m / (n + m)) / weights.sum()), old)
+        resamples = ((draw()[usable], _factors(old, m, rng)) for _ in range(n_resamples))
+        found = resampled_priors(rows, best.priors, resamples, n_resamples)
+        tail = (1 - confidence_level) / 2
+        low, high = np.quantile(found, [tail, 1 - tail], axis=0)
+
+        def of_all(shares: Floats) -> Floats:
+            whole = self.old.copy()
+            whole[movable] = left * shares
+            return whole
+
+        return PriorEstimate(
+            priors=of_all(shrunk.priors),
+            most_likely=of_all(best.priors),
+            low=of_all(np.minimum(low, shrunk.priors)),
+            high=of_all(np.maximum(high, shrunk.priors)),
+            old=self.old,
+            concentration=None if np.isinf(shrunk.concentration) else shrunk.concentration,
+            gap=best.gap,
+            n_samples=n,
+            confidence_level=confidence_level,
+        )
 
 
 def _above_zero(old: Floats, n: float) -> Floats:
@@ -177,8 +204,7 @@ def _factors(old: Floats, n_reference: float, rng: np.random.Generator) -> Float
     """Return what likelihoods are multiplied by where the old shares are drawn anew, from as many samples."""
     if np.isinf(n_reference):
         return np.ones(len(old))
-    n = max(1, round(n_reference))
-    return np.asarray(old / ((rng.multinomial(n, old) + 0.5 * old) / (n + 0.5)))
+    return np.asarray(old / np.maximum(rng.dirichlet(n_reference * old + 0.5), 1e-12))  # Jeffreys' prior: no share is 0
 
 
 def _codes(clusters: Any, n: int) -> Labels:

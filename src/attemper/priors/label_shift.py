@@ -48,7 +48,12 @@ class LabelShiftTest(NamedTuple):
 
 
 def label_shift_test(
-    reference: PredictionCounts, new: PredictionCounts, *, n_resamples: int = 199, seed: int = 0
+    reference: PredictionCounts,
+    new: PredictionCounts,
+    *,
+    priors: Floats | None = None,
+    n_resamples: int = 199,
+    seed: int = 0,
 ) -> LabelShiftTest:
     """Test whether new predictions are those of another mix of the classes of labelled data.
 
@@ -61,6 +66,9 @@ def label_shift_test(
         With labels: predictions for data like those of the fit.
     new : PredictionCounts
         Predictions of the same map for new data.
+    priors : array of shape (n_classes,), optional
+        Shares of the classes that are tested; needed for more than 32 classes, of which cells do not show the
+        predicted class. By default those that explain the cells best.
     n_resamples, seed
         Of the bootstrap.
 
@@ -81,19 +89,28 @@ def label_shift_test(
         raise InputError("expected a reference that was counted with labels, and new predictions without")
     if reference.n_classes != new.n_classes:
         raise InputError(f"a reference of {reference.n_classes} classes, but new predictions of {new.n_classes}")
+    if priors is None and reference.confusion is None:
+        raise InputError(
+            f"priors: expected shares of the {new.n_classes} classes, got none; cells show their mix for 32"
+        )
     used = (reference.counts.sum(axis=1) + new.counts) > 0
-    table, counts = reference.counts[used], new.counts[used]
-    model, priors, statistic, distance = _explained(table, counts)
+    labelled = reference.counts.sum(axis=0) > 0  # of other classes nothing is known, so that they explain anything
+    table, counts = reference.counts[used][:, labelled], new.counts[used]
+    fixed = None if priors is None else priors[labelled] / priors[labelled].sum()
+    model, found, statistic, distance = _explained(table, counts, fixed)
     of_class, n = np.round(table.sum(axis=0)).astype(int), max(1, round(float(counts.sum())))
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(n_resamples):
         columns = [rng.multinomial(m, model[:, k]) for k, m in enumerate(of_class)]
-        mix = model @ priors
-        drawn.append(_explained(np.array(columns, float).T, rng.multinomial(n, mix / mix.sum()).astype(float))[2:])
+        mix = model @ found
+        again = rng.multinomial(n, mix / mix.sum()).astype(float)
+        drawn.append(_explained(np.array(columns, float).T, again, fixed)[2:])
     by_chance = np.array(drawn)
     p_value = (1 + float((by_chance[:, 0] >= statistic).sum())) / (1 + n_resamples)
-    return LabelShiftTest(p_value, max(0.0, distance - float(by_chance[:, 1].mean())), priors)
+    shares = np.zeros(reference.n_classes)
+    shares[labelled] = found
+    return LabelShiftTest(p_value, max(0.0, distance - float(by_chance[:, 1].mean())), shares)
 
 
 def cell_likelihoods(table: Floats, counts: Floats) -> Floats:
@@ -102,10 +119,10 @@ def cell_likelihoods(table: Floats, counts: Floats) -> Floats:
     return np.asarray((table + (pooled / pooled.sum())[:, None]) / (table.sum(axis=0) + 1))
 
 
-def _explained(table: Floats, counts: Floats) -> tuple[Floats, Floats, float, float]:
-    """Return p(cell | class), the best shares of the classes, G² and the distance that they leave."""
+def _explained(table: Floats, counts: Floats, fixed: Floats | None) -> tuple[Floats, Floats, float, float]:
+    """Return p(cell | class), the best shares of the classes unless fixed, G² and the distance that they leave."""
     model = cell_likelihoods(table, counts)
-    priors = most_likely_priors(model, counts, tolerance=1e-6).priors
+    priors = most_likely_priors(model, counts, tolerance=1e-6).priors if fixed is None else fixed
     mix, seen, n = model @ priors, counts > 0, counts.sum()
     statistic = 2 * float(counts[seen] @ np.log(counts[seen] / (n * mix[seen])))
     return model, priors, statistic, 0.5 * float(np.abs(counts / n - mix).sum())
