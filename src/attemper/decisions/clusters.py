@@ -85,7 +85,8 @@ def thresholds_to_test(
         needed = samples_needed(alpha, delta) / worth
         margin = np.cumsum(alpha - 1 + np.sort(confidence)[::-1])[(share * len(confidence)).round().astype(int) - 1]
         likely = share[(margin / np.sqrt(share)).argmax()]
-        first = np.clip(likely, *(times * needed for times in NEEDED_AT_FIRST))
+        least, most = (times * needed for times in NEEDED_AT_FIRST)
+        first = min(max(float(likely), least), most)
         value = value[share >= max(SHARE_AT_FIRST, first)]
     chosen = np.unique(np.linspace(0, len(value) - 1, min(len(value), MOST_RANKS)).round().astype(np.int64))
     thresholds = np.append(value[chosen] * (1 - ROUNDING), 0.0)
