@@ -40,6 +40,7 @@ bench: .venv-bench/stamp  ## speed, memory and import time beside the peers, in 
 bench-scale: .venv/test.stamp  ## lost workers, memory (16 GB of disk), how time grows, the merge; drift; the GPU if there is one
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/drift.py
+	$(BIN)/python benchmarks/monitoring.py clusters
 	$(BIN)/python benchmarks/gpu.py
 
 accuracy: .venv/test.stamp  ## few and noisy labels; LOGITS=folder takes other npz files than data/

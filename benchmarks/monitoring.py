@@ -1,6 +1,6 @@
 """Monitoring beyond one temperature: cases of several pictures, data without labels, and MAPIE's tests side by side.
 
-    python benchmarks/monitoring.py clusters [--draws 400]
+    python benchmarks/monitoring.py clusters [--draws 200]
     python benchmarks/monitoring.py unlabelled ../shared/logits [--every 1]
     python benchmarks/monitoring.py peers [--streams 20]
 
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attemper import ScaleMap, TemperatureScaling, datasets
+from attemper import EdgeWarning, ScaleMap, TemperatureScaling, datasets
 from attemper.drift import DriftTest, ExchangeabilityTest, UnlabelledMonitor
 from drift import draw, networks
 from sets import cut, large_enough, read, table
@@ -95,6 +95,7 @@ def conditions(h, y, rng):
 
 
 def unlabelled(told):
+    warnings.simplefilter("ignore", EdgeWarning)
     everything = []
     for path in large_enough(told.folder, told.every, told.classes):
         h, y = read(path)
@@ -107,8 +108,7 @@ def unlabelled(told):
     for family, h, y in everything:
         rng = np.random.default_rng(told.seed)
         fit, test = cut(len(y), rng)
-        ts = TemperatureScaling(t_range=(0.05, 20)).fit(h[fit], y[fit])
-        ts.class_prior_ = ts.predict_proba(h[fit]).mean(axis=0)
+        ts = TemperatureScaling().fit(h[fit], y[fit])
         for what, x, labels in conditions(h[test], y[test], rng):
             accuracy = (x.argmax(axis=1) == labels).mean()
             monitor = UnlabelledMonitor(ts).update(x, repeats="count")
@@ -250,7 +250,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["clusters", "unlabelled", "peers"])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("../shared/logits"))
-    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--classes", type=int)

@@ -29,6 +29,7 @@ from attemper import (
     cli,
 )
 from attemper.comparison import compare
+from attemper.drift import DriftTest
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.io import open_scores
 from attemper.report import summarise
@@ -171,6 +172,16 @@ def another_network():
 
 
 # Each heading of the page, and what brings that error or warning about.
+def day_fed_twice():
+    h = np.random.default_rng(0).normal(size=(60, 3))
+    DriftTest(1.0).update(h, h.argmax(axis=1)).update(h[::-1], h[::-1].argmax(axis=1))
+
+
+def patient_again():
+    test = DriftTest(1.0).update(np.eye(8)[:, :3], np.arange(8) % 3, clusters=[1, 2, 3, 4, 17, 17, 18, 19])
+    test.update(LOGITS, LABELS, clusters=[20, 21, 17])
+
+
 PROVOKED = {
     "Labels that start at 1": lambda: fit(LOGITS, [1, 2, 3]),
     "Labels that are names": lambda: fit(LOGITS, ["cat", "dog", "dog"]),
@@ -252,6 +263,8 @@ PROVOKED = {
     "A model that is calibrated already": lambda: onnx_calibrate(
         onnx_calibrate(models.mlp("Softmax"), ScaleMap(0.5)).model, ScaleMap(0.5)
     ),
+    "A day that is fed twice": day_fed_twice,
+    "A patient who comes again": patient_again,
     "A map that no layer can absorb": lambda: fold_into_linear(
         torch.nn.Linear(3, 3), BayesianTemperatureScaling().fit(LOGITS, LABELS)
     ),
