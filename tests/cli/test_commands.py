@@ -453,7 +453,8 @@ def test_fit_and_evaluate_by_cluster(good, val):
     case = np.arange(len(y)) // 3
     np.savez("v.npz", logits=h, labels=y, patient=case)
     Path("ids.txt").write_text("".join(f"patient {c:03}\n" for c in case))
-    for given in ("patient", "ids.txt"):
+    names = Path("ids.txt").read_text().splitlines()
+    for given, ids in (("patient", case), ("ids.txt", names)):  # resamples follow the order of ids
         found = strict_json(good("fit", "v.npz", "--method", "ts", "--clusters", given, "--json"))
         size = effective_sample_size(Scores.from_logits(h, y, clusters=case))
         assert found["clusters"]["n_clusters"] == case.max() + 1
@@ -462,7 +463,7 @@ def test_fit_and_evaluate_by_cluster(good, val):
         assert found["temperature_interval"] == pytest.approx(expected.temperature_interval_)
         figures = strict_json(good("evaluate", "v.npz", "--clusters", given, "--json"))
         assert figures["clusters"] == found["clusters"]
-        expected = nll(y, h, input="logits", clusters=case, confidence_level=0.95)
+        expected = nll(y, h, input="logits", clusters=ids, confidence_level=0.95)
         assert figures["rows"][0]["metrics"]["nll"]["high"] == pytest.approx(expected.high)
     text = good("evaluate", "v.npz", "--clusters", "patient")
     assert f"{len(y)} samples of {case.max() + 1} clusters, worth about {size.effective:.0f} independent ones" in text
