@@ -32,11 +32,13 @@ from attemper.comparison import compare
 from attemper.drift import DriftTest
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.io import open_scores
+from attemper.planning import labels_for_certificate, labels_for_temperature
 from attemper.report import summarise
 from attemper.tokens import topk_scores
 from attemper.torch.metrics import CalibrationError
 
 import onnx_models as models
+from data import draw
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
 
@@ -102,6 +104,11 @@ def map_of_the_future():
     fit(LOGITS).save("map.json")
     Path("map.json").write_text(json.dumps(json.loads(Path("map.json").read_text()) | {"schema": 99}))
     attemper.load("map.json")
+
+
+def all_right():
+    h, _ = draw(50, 3)
+    return h, h.argmax(axis=1)
 
 
 def lone_npy():
@@ -258,6 +265,10 @@ PROVOKED = {
     "Predictions that no mix of the classes explains": another_network,
     "A calibrator without class priors": lambda: (
         TemperatureScaling().fit_sketch(Sketch.of(LOGITS, LABELS)).with_priors([0.5, 0.3, 0.2])
+    ),
+    "A pilot without a wrong prediction": lambda: labels_for_temperature(*all_right(), width=1.2),
+    "A share that no number of labels can certify": lambda: labels_for_certificate(
+        *draw(300, 5), max_miss=0.25, decided_share=0.95
     ),
     "A model whose logits are not clear": lambda: onnx_calibrate(models.mlp("LogSoftmax"), ScaleMap(0.5)),
     "A model that is calibrated already": lambda: onnx_calibrate(

@@ -263,9 +263,7 @@ def _gaps(p: Pilot, log_p: Floats, right: Floats, n_bins: int) -> Gaps:
     squares = np.bincount(cell, p.weights**2, n_bins)
     size = per**2 / np.where(used, squares, 1.0) / effect  # samples that a bin is worth
     variance = np.where(size < FEW, np.maximum(variance, calibrated), variance * size / np.maximum(size - 1, 1))
-    # What chance adds is known for all bins together, and hardly for a single one.
-    squared = float(share @ gap**2)
-    gap = gap * math.sqrt(max(squared - float(share @ (variance / size)), 0.0) / max(squared, 1e-300))
+    gap = np.sign(gap) * np.sqrt(np.maximum(gap**2 - variance / size, 0.0))
     return Gaps(share[used], gap[used], effect * variance[used], effect * calibrated[used], effect)
 
 

@@ -114,7 +114,7 @@ def fitted_temperature(p: Pilot, logits: Floats) -> tuple[float, float, float]:
         found = TemperatureScaling().fit(logits, p.labels, weights, clusters=p.clusters)
     if found.fit_report_.edge is not None or found.temperature_interval_ is None:
         raise InputError(
-            f"pilot: {found.fit_report_.message}. Use a larger pilot, or one without labels, with "
-            f"{option('temperature=…', '--temperature')} of a similar network where that is asked for."
+            f"pilot: {found.fit_report_.message}. Use a larger pilot, or the T of a similar network: "
+            f"{option('temperature=…', '--temperature')}, for a pilot without labels."
         )
     return found.temperature_, *found.temperature_interval_
