@@ -29,6 +29,7 @@ from attemper import (
     cli,
 )
 from attemper.comparison import compare
+from attemper.decisions import prediction_sets
 from attemper.drift import DriftTest
 from attemper.export import fold_into_linear, onnx_calibrate
 from attemper.io import open_scores
@@ -279,6 +280,7 @@ PROVOKED = {
     "A map that no layer can absorb": lambda: fold_into_linear(
         torch.nn.Linear(3, 3), BayesianTemperatureScaling().fit(LOGITS, LABELS)
     ),
+    "Too few samples for prediction sets": lambda: prediction_sets(PROBS, LABELS),
     "An unknown key of attemper.toml": key_that_is_unknown,
     "A condition about a figure that has no interval": condition_without_interval,
 }

@@ -188,7 +188,7 @@ def test_too_few_samples_put_every_class_into_the_set(samples):
 def test_a_class_with_too_few_samples_is_in_every_set_and_named(samples):
     p, y = samples
     rare = np.flatnonzero((y != 3) | (np.cumsum(y == 3) <= 4))
-    with pytest.warns(AttemperWarning, match="1 classes have too few samples, so they are in every set.* 4 of d"):
+    with pytest.warns(AttemperWarning, match="1 class has too few samples, and is in every set.* 4 of d"):
         policy = prediction_sets(p[rare], y[rare], 0.9, by="class", classes=list("abcde"))
     mask = policy.sets(p).mask
     assert mask[:, 3].all()

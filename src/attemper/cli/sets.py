@@ -17,6 +17,7 @@ from attemper.calibrators import METHODS, Provenance
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
+from attemper.cli.groups import of_val
 from attemper.cli.inputs import Fitted, load_pair
 from attemper.cli.options import METHOD, confidence_level_option, reading, test_argument, val_argument, with_val
 from attemper.cli.output import compact, out, print_json
@@ -141,7 +142,7 @@ def sets(
     if fitted is not None:
         check_unseen(fitted, val)
         fitted.warn_of(test)
-    pair = load_pair(val, test, val_spec, spec, fitted)
+    pair = load_pair(val, test, val_spec if by == "group" else of_val(val_spec, spec), spec, fitted)
     for path, scores in ((val, pair.val), (test, pair.test)):
         check_independent(path, None, scores.images, soft=scores.repeated is not None)
     warn_of_shared_rows(pair.val, pair.test)
@@ -154,7 +155,7 @@ def sets(
         )
         if save_map:
             calibrator.set_params(classes=None if pair.names is None else list(pair.names))
-        calibrator.fit(fitting)
+        calibrator.fit(replace(fitting, groups=None))  # one map for all groups
     policy = prediction_sets(
         applied(calibrator, rest),
         rest.labels,

@@ -21,6 +21,10 @@ from attemper.kernels.conformal import best_penalty, one_per_cluster, score_clas
 __all__ = ["prediction_sets"]
 
 TUNE_SHARE = 0.2
+PARTS = {  # one and several that have too few samples, and what follows
+    "class": ("class has", "classes have", "in every set"),
+    "group": ("group has", "groups have", "given every class"),
+}
 
 
 class _Units(NamedTuple):
@@ -253,7 +257,6 @@ def _too_few(policy: SetPolicy) -> str:
     if policy.by is None:
         return f"every class is in every set: {why}, and there are {few[0][1]}"
     each = ", ".join(f"{n} of {name}" for name, n in few[:12]) + (", …" if len(few) > 12 else "")
-    kind, then = (
-        ("classes", "they are in every set") if policy.by == "class" else ("groups", "their sets have all classes")
-    )
-    return f"{len(few)} {kind} have too few {policy.unit}s, so {then}: {why} of each, and there are {each}"
+    one, several, then = PARTS[policy.by]
+    have, are = (one, "is") if len(few) == 1 else (several, "are")
+    return f"{len(few)} {have} too few {policy.unit}s, and {are} {then}: {why} of each, and there are {each}"
