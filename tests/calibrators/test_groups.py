@@ -166,6 +166,16 @@ def test_errors_of_labels_are_not_taken_for_soft_groups():
     assert blind[1] / blind[0] < sharp
 
 
+def test_confusions_of_labels_are_those_of_every_group():
+    h, y, g = draw(1500, temperatures={"a": 1.0, "b": 2.0})
+    wrong = (np.random.default_rng(1).random(1500) < 0.4) & (y == 0)
+    y = np.where(wrong, 1, y)  # class 0 is often labelled 1
+    fitted = BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(h, y, groups=g)
+    assert fitted.classwise_ > 0.5
+    ratio = fitted.groups_.temperature_ratio
+    assert abs(ratio[1] / ratio[0] - 2) < 0.5
+
+
 @pytest.mark.parametrize("ids", [[1, 2, 3], ["1", "2", "3"], np.array([1, 2, 3], dtype=np.int32)])
 def test_a_number_and_its_text_are_the_same_group(ids, tmp_path):
     h, y, g = draw()

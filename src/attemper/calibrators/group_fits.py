@@ -37,7 +37,7 @@ from attemper.maps.affine import centred
 __all__ = ["GroupFit", "GroupMaps", "LabelErrors", "centred_table", "fit_groups", "maps_by_scale", "sorted_ids"]
 
 N_NODES = 64
-LARGE = 1 << 23  # logits beyond which a sample shows first where the scales lie
+LARGE = 1 << 21  # logits beyond which a sample shows first where the scales lie
 MOST_CLASSES = 1000  # for which biases of groups are looked for
 MAX_GROUPS = 1_000_000
 SHOWN = 5  # groups that a summary names
@@ -51,6 +51,11 @@ class LabelErrors(NamedTuple):
 
     channel: Channel = Channel()
     similar: bool = False  # errors of that rate fall among similar classes
+
+    @property
+    def none(self) -> bool:
+        """Whether every label is right."""
+        return self.channel.rate == 0 and self.channel.matrix is None
 
     def of_map(self, own: Map, scores: LabelledScores) -> Floats:
         """Log-likelihood of each label by a map; an impossible label costs a lot, but not everything."""
@@ -271,7 +276,9 @@ def fit_groups(
             bias, bias_spread, converged = found.bias, found.sigma, found.gradient_norm < CONVERGED
     maps, fit = maps_by_scale(common, ids, counts, scales, level, bias, bias_spread, converged=converged)
     own_fits = OwnFits(recipe, errors.of_map)
-    for g, key in enumerate(ids):
+    weights = np.bincount(codes, scores.weights, len(ids))
+    for g in np.flatnonzero(weights >= own_fits.least(scores.n_classes)).tolist():
+        key = ids[g]
         own = own_fits.better(scores.at(np.flatnonzero(codes == g)), maps[key], float(determined[g]))
         if own is not None:
             maps[key] = own
@@ -346,9 +353,14 @@ class _Tables(NamedTuple):
         nodes = np.exp(chebyshev.nodes(n_nodes, interval))
         total = np.zeros((n_nodes, self.n_groups))
         for part, log_p, y, w in self._chunks(step):
+            of_label, ones = log_p[np.arange(len(y)), y], np.ones(log_p.shape[1])
             for i, tau in enumerate(nodes):
-                values = w * self.errors.log_likelihood(tau * log_p, y)
-                total[i] += np.bincount(self.codes[part], values, self.n_groups)
+                z = tau * log_p
+                if self.errors.none:  # no log-probability is above 0, and one not far below
+                    values = tau * of_label - np.log(np.exp(z, out=z) @ ones)
+                else:
+                    values = self.errors.log_likelihood(z, y)
+                total[i] += np.bincount(self.codes[part], w * values, self.n_groups)
         return total
 
     def _chunks(self, step: int = 1) -> Any:

@@ -29,15 +29,17 @@ class OwnFits(NamedTuple):
     recipe: Recipe
     log_likelihood: LogLikelihood  # of each row
 
+    @staticmethod
+    def least(n_classes: int) -> float:
+        """Return the weight that a group needs to be compared."""
+        return max(LEAST_WEIGHT, LEAST_PER_CLASS * n_classes)
+
     def better(self, scores: LabelledScores, corrected: Map, optimism: float) -> Map | None:
         """Return a fit on these rows alone if it predicts held-out labels better than the corrected common map.
 
         ``optimism`` is the number of parameters of the correction that these rows determine: on rows of the fit its
         log-likelihood is too large by about as many nats.
         """
-        weight = scores.total_weight
-        if weight < max(LEAST_WEIGHT, LEAST_PER_CLASS * scores.n_classes):
-            return None
         w = np.ones(len(scores)) if scores.weights is None else scores.weights
         try:
             with warnings.catch_warnings():
