@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from attemper.data.boundaries import boundary_mask
+from attemper.metrics.alike import GroupTest
 from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
 from attemper.metrics.clusters import EffectiveSampleSize, effective_sample_size
@@ -41,6 +42,7 @@ __all__ = [
     "Evaluation",
     "GroupMetrics",
     "GroupRow",
+    "GroupTest",
     "LabelMetrics",
     "LabelRow",
     "ReferralCurve",

@@ -43,7 +43,7 @@ class GroupRow:
 
 
 class WorstGroup(NamedTuple):
-    """The worst group by some metric; ``value`` is of the worst of all groups, whichever it is."""
+    """The worst group by some metric, of `by_group`; ``value`` is of the worst of all groups, whichever it is."""
 
     group: str | int
     value: Estimate
