@@ -18,8 +18,8 @@ from attemper.planning.pilot import Pilot
 
 __all__ = ["ChosenSamples", "choose_samples"]
 
-# The rest is in proportion to the standard deviation of "right or wrong" that the confidence predicts. Less than this,
-# and a confident error, where networks are not calibrated, has a weight that spoils the NLL: benchmarks/planning.py.
+# The rest is in proportion to the standard deviation of "right or wrong" that the confidence predicts. With 0.2 a
+# confident error, where networks are not calibrated, has a weight that spoils the NLL: sets of benchmarks/planning.py.
 UNIFORM_SHARE = 0.5
 
 
