@@ -16,7 +16,7 @@ Watch = DriftTest | ExchangeabilityTest | GroupedTest | UnlabelledMonitor
 
 
 def load_test(path: str | os.PathLike[str]) -> Watch:
-    """Read the state of any test or monitor that `save` wrote."""
+    """Read the state of any test or monitor, such as `DriftTest`, that ``save`` wrote."""
     kinds: tuple[type[Watch], ...] = (DriftTest, ExchangeabilityTest, GroupedTest, UnlabelledMonitor)
     by_document = {cls.document: cls for cls in kinds}
     content = read_document(path, *by_document)
