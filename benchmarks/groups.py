@@ -115,31 +115,26 @@ def one_job(job):
 
 
 def summary(lines):
-    """One row for each set, method and number of labels: means over draws, and standard errors of differences."""
+    """Two rows for each set and method: NLL of pooled maps less that of the common map, and of separate ones."""
     cells = {}
     for line in lines:
-        key = (line["family"], line["set"], line["method"], int(line["labels"]))
-        cells.setdefault(key, []).append([float(line[name]) for name in FIELDS[5:]])
-    rows, misses = [], []
-    for key, values in cells.items():
-        v = np.array(values)
-        common, separate = v[:, 1] - v[:, 0], v[:, 1] - v[:, 2]
-        shown = [
-            f"{d.mean():+.4f} ± {d.std(ddof=1) / len(d) ** 0.5 if len(d) > 1 else 0:.4f}" for d in (common, separate)
-        ]
-        miss = max(common.mean(), separate.mean()) > LIMIT
-        misses += [key] if miss else []
-        sizes = [
-            f"{v[:, 0].mean():.4f}",
-            *shown,
-            f"{v[:, 3].mean():.2f}",
-            f"{v[:, 4].mean():.2f}",
-            f"{v[:, 5].mean():.0%}",
-        ]
-        rows.append([*map(str, key), *sizes, "miss" if miss else ""])
-    head = [*FIELDS[:4], "NLL of the common map", "pooled − common", "pooled − separate", "s", "σ", "own fits", ""]
-    table(head, rows)
-    print(f"\n{len(misses)} of {len(rows)} cells are above {LIMIT} on average over draws.")
+        name = line["set"] if line["family"] in ("tasks", "prompts", "models") else f"{line['family']}, {line['set']}"
+        values = [float(line["pooled"]) - float(line[other]) for other in ("common", "separate")]
+        cells.setdefault((line["method"], name), {}).setdefault(int(line["labels"]), []).append(values)
+    rows, misses, total = [], 0, 0
+    for (method, name), by_size in cells.items():
+        for i, other in enumerate(("common", "separate")):
+            shown = []
+            for n in SIZES:
+                d = np.array(by_size.get(n, []))[:, i] if n in by_size else None
+                shown.append("–" if d is None else f"{d.mean():+.4f} ± {d.std(ddof=1) / len(d) ** 0.5:.4f}")
+                if d is not None:
+                    total += 1
+                    if d.mean() > LIMIT:
+                        misses, shown[-1] = misses + 1, f"**{shown[-1]}**"
+            rows.append([method if i == 0 else "", name if i == 0 else "", other, *shown])
+    table(["method", "groups", "pooled less", *(f"{n} labels" for n in SIZES)], rows)
+    print(f"\n{misses} of {total} cells are above {LIMIT} on average over draws.")
 
 
 def priors():
