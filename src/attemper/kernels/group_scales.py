@@ -28,7 +28,7 @@ N_NODES = 25  # of Gauss–Hermite
 START = np.linspace(-1, 1, 121)  # of the unit interval, to find a mode from
 STEPS, ARRIVED = 40, 1e-9
 BLOCK = 1000  # groups at a time
-PRIOR_SCALE = 0.2  # √3 times the scale of the Student law; benchmarks/groups.py shows on what it was chosen
+PRIOR_SCALE = 0.2  # √3 times the scale of the Student law; docs/groups.md has what it was chosen on
 
 
 class PooledScales(NamedTuple):
