@@ -29,6 +29,7 @@ MODULES = [
         "metrics",
         "decisions",
         "drift",
+        "priors",
         "tokens",
         "sharded",
         "torch.ensembles",

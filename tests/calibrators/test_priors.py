@@ -25,6 +25,7 @@ from attemper import (
     StructuredScaling,
     TemperatureScaling,
     VectorScaling,
+    VennAbers,
 )
 from attemper.export import fold_into_linear, map_to_onnx, to_torch
 from attemper.priors import PredictionCounts
@@ -336,3 +337,17 @@ def test_a_class_without_labels_keeps_its_share():
     assert found.new[3] == pytest.approx(calibrator.class_prior_[3], rel=0.01)
     assert found.new[:3] == pytest.approx([0.1, 0.3, 0.6], abs=0.05)
     assert calibrator.adapt(calibrator.count_predictions(new)).class_prior_[3] < 0.01
+
+
+def test_intervals_of_venn_abers_are_of_the_fit():
+    with pytest.raises(InputError, match="before with_priors"):
+        VennAbers().fit(*draw(200)).with_priors(NEW).predict_interval(draw(5)[0])
+
+
+def test_counts_can_be_left_out_of_a_file(tmp_path):
+    ts = TemperatureScaling().fit(*draw(300))
+    ts.without_counts().save(tmp_path / "a.json")
+    back = attemper.load(tmp_path / "a.json")
+    assert not hasattr(back, "prediction_counts_")
+    assert hasattr(ts, "prediction_counts_")
+    np.testing.assert_array_equal(back.with_priors(NEW).map_.bias, ts.with_priors(NEW).map_.bias)

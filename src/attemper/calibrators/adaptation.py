@@ -36,6 +36,11 @@ class Adaptation:
         Nats a sample by which the likelihood could be larger, at most.
     n_samples : float, optional
         How many unlabelled samples there were.
+
+    Examples
+    --------
+    >>> Adaptation(old=np.array([0.5, 0.5]), new=np.array([0.9, 0.1])).describe(["no", "yes"])
+    ['class priors as specified:', '  no: 0.5 → 0.9', '  yes: 0.5 → 0.1']
     """
 
     __repr__ = one_line

@@ -16,7 +16,7 @@ from attemper.calibrators.one_vs_rest import OneVsRest, Problem
 from attemper.calibrators.style import GREEN, Style
 from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import FileError
+from attemper.errors import FileError, InputError
 from attemper.kernels.venn_abers import with_one_more_sample
 from attemper.maps import BinMap
 from attemper.maps.bins import softmax
@@ -93,6 +93,11 @@ class VennAbers(BinCalibrator):
         A wide one means that few validation samples had such a score. A class that is masked has [0, 0].
         """
         h = to_numpy(self._check_is_fitted()._scores_of(X).logits)
+        if not isinstance(self.map_, BinMap):
+            raise InputError(
+                "predict_interval: intervals are those of the class priors of the fit; use the calibrator "
+                "from before with_priors or adapt"
+            )
         low, high = np.empty(h.shape), np.empty(h.shape)
         ends = [replace(self.map_, values=values) for values in (self.lower_, self.upper_)]
         for rows in row_slices(*h.shape):

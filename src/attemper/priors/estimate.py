@@ -24,7 +24,7 @@ __all__ = ["PriorEstimate", "estimate_priors", "priors_of_counts"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PriorEstimate:
-    """Shares of the classes in unlabelled data.
+    """Shares of the classes in unlabelled data: the result of `estimate_priors`.
 
     Attributes
     ----------

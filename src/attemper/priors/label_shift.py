@@ -24,7 +24,7 @@ ALPHA = 0.01
 
 
 class LabelShiftTest(NamedTuple):
-    """How well some mix of the classes explains the predictions for new data.
+    """How well some mix of the classes explains the predictions for new data: the result of `label_shift_test`.
 
     Attributes
     ----------
