@@ -78,7 +78,7 @@ def adapt(
     attemper adapt map.json new.npz -o adapted.json
     attemper adapt map.json 'june/*.parquet' -o june.json --clusters patient
     attemper adapt map.json --priors 0.7,0.2,0.1 -o adapted.json
-    attemper adapt map.json --priors rare=0.01,common=0.99 --old rare=0.5,common=0.5 -o adapted.json
+    attemper adapt map.json --priors 0.01,0.99 --old 0.5,0.5 -o adapted.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
     calibrator = fitted.calibrator

@@ -89,7 +89,7 @@ def labels_for_temperature(
     mean = of_temperature(p.weights @ rows)
     if mean <= 1e-12:
         raise InputError(
-            f"pilot: at T = {t:.4g} its labels would say nothing of T: the logits of every row are equal, or one class "
+            f"pilot: at T = {t:.4g} its labels would not depend on T: the logits of every row are equal, or one class "
             f"is certain. Use {option('temperature=…', '--temperature')} with the T of a similar network."
         )
     effect = _effect(p, h, t)
