@@ -241,7 +241,7 @@ def test_clusters_make_intervals_wider():
     assert by_case.adaptation_.n_samples == 150
     carried = calibrator.adapt(Scores.from_logits(rows, clusters=ids))
     assert carried.adaptation_.high == pytest.approx(by_case.adaptation_.high)
-    with pytest.raises(InputError, match=r"clusters.*1500 rows"):
+    with pytest.raises(InputError, match=r"clusters.*shape \(1500,\)"):
         calibrator.adapt(rows, clusters=ids[:-1])
     with pytest.raises(InputError, match=r"bring their own"):
         calibrator.adapt(Scores.from_logits(rows), clusters=ids)
@@ -351,3 +351,47 @@ def test_counts_can_be_left_out_of_a_file(tmp_path):
     assert not hasattr(back, "prediction_counts_")
     assert hasattr(ts, "prediction_counts_")
     np.testing.assert_array_equal(back.with_priors(NEW).map_.bias, ts.with_priors(NEW).map_.bias)
+
+
+def test_maps_of_groups_adapt_with_groups_or_with_the_common_map():
+    h, y = draw(2000)
+    new, _ = draw(1000, NEW, seed=1)
+    site, new_site = np.arange(2000) % 3, np.arange(1000) % 3
+    calibrator = TemperatureScaling().fit(h, y, groups=site)
+    with pytest.raises(InputError, match="groups=…, one id for each row"):
+        calibrator.adapt(new)
+    adapted = calibrator.adapt(new, groups=new_site)
+    of_scores = calibrator.adapt(Scores.from_logits(new, groups=new_site))
+    np.testing.assert_array_equal(adapted.class_prior_, of_scores.class_prior_)
+    old, p = calibrator.class_prior_, calibrator.predict_proba(new, groups=new_site)
+    expected = closed_form(p, adapted.class_prior_, old)
+    np.testing.assert_allclose(adapted.predict_proba(new, groups=new_site), expected, atol=1e-12)
+    common = calibrator.adapt(iter([new[:500], new[500:]]), groups="common")
+    one_map = calibrator.for_group("common").adapt(new)
+    np.testing.assert_allclose(common.class_prior_, one_map.class_prior_, atol=0.01)
+    assert list(common.group_maps_) == [0, 1, 2]
+    counts = calibrator.count_predictions(new, groups=new_site)
+    assert calibrator.adapt(counts).class_prior_ == pytest.approx(NEW, abs=0.06)
+    again = calibrator.with_reference((h, y), groups=site)
+    np.testing.assert_array_equal(again.prediction_counts_.counts, calibrator.prediction_counts_.counts)
+    with pytest.raises(InputError, match="groups: pieces and Scores bring their own"):
+        calibrator.adapt(iter([new]), groups=new_site)
+
+
+def test_missing_clusters_are_an_error():
+    calibrator = VectorScaling().fit(*draw(500))
+    with pytest.raises(InputError, match="clusters: row 3 is NaN"):
+        calibrator.adapt(draw(5)[0], clusters=[0.0, 1.0, 1.0, np.nan, 2.0])
+
+
+def test_a_class_that_was_ruled_out_stays_so():
+    h, y = draw(2000)
+    seen = y != 3
+    with pytest.warns(EdgeWarning):
+        calibrator = VectorScaling().fit(h[seen], y[seen])
+    new = draw(1000, np.array([0.2, 0.3, 0.5, 0.0]), seed=1)[0]
+    for rows in (new, calibrator.count_predictions(new)):
+        adapted = calibrator.adapt(rows, force=True).adaptation_
+        assert adapted.new[3] == pytest.approx(adapted.old[3], rel=1e-6)
+        assert adapted.low[3] <= adapted.new[3] * (1 + 1e-6)
+        assert adapted.new.sum() == pytest.approx(1)

@@ -82,3 +82,21 @@ def test_a_map_of_a_sketch_needs_validation_data(good, bad, files):
     assert "--validation VAL" in bad("adapt", "t.json", "new.npz", "-o", "adapted.json")
     found = strict_json(good("adapt", "t.json", "new.npz", "-o", "adapted.json", "--validation", "val.npz", "--json"))
     assert found["new"] == pytest.approx(NEW, abs=0.06)
+
+
+def test_a_map_of_groups(good, bad, files, tmp_path):
+    h, y = rows(600, OLD, 3)
+    np.savez(tmp_path / "sites.npz", logits=h, labels=y, site=np.arange(600) % 2)
+    good("fit", "sites.npz", "--groups", "site", "-o", "g.json")
+    new, labels = rows(600, NEW, 4)
+    np.savez(tmp_path / "later.npz", logits=new, labels=labels, site=np.arange(600) % 2)
+    assert "Use --groups NAME, or --no-groups" in bad("adapt", "g.json", "later.npz", "-o", "a.json")
+    for options in (["--groups", "site"], ["--no-groups"], ["--groups", "site", "--validation", "sites.npz"]):
+        found = strict_json(good("adapt", "g.json", "later.npz", *options, "-o", "a.json", "--json"))
+        assert found["new"] == pytest.approx(NEW, abs=0.1)
+    assert len(attemper.load(tmp_path / "a.json").group_maps_) == 2
+
+
+def test_errors_name_the_option(bad, files):
+    assert "--priors: expected shares that add up to 1" in bad("adapt", "m.json", "--priors", "5,3,2", "-o", "a.json")
+    assert "--old: expected" in bad("adapt", "m.json", "--priors", ".5,.3,.2", "--old", "5,3,2", "-o", "a.json")

@@ -127,14 +127,20 @@ def adaptation_of(
     if reference is not None and counts is not None and reference.confusion is not None:
         assert counts.confusion is not None
         checks = {name: rule(reference.confusion, counts.confusion) for name, rule in (("bbse", bbse), ("rlls", rlls))}
-    seen = before > 0
-    new = np.where(seen, found.priors, 0.0)
+    kept = np.zeros(len(before), dtype=bool) if reference is None else reference.counts.sum(axis=0) == 0
+    left = (1 - before[kept].sum()) / (1 - found.old[kept].sum())
+
+    def shares(estimated: Floats) -> Floats:
+        """Of classes without labels nothing is estimated: they keep their share."""
+        return np.asarray(np.where(kept, before, np.clip(left * estimated, 0, 1)))
+
+    new = np.where(before > 0, shares(found.priors), 0.0)
     return Adaptation(
         old=before,
         new=new / new.sum(),
-        low=found.low,
-        high=found.high,
-        most_likely=found.most_likely,
+        low=shares(found.low),
+        high=shares(found.high),
+        most_likely=shares(found.most_likely),
         p_value=None if test is None else test.p_value,
         unexplained=None if test is None else test.unexplained,
         concentration=found.concentration,

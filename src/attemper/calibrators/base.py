@@ -27,7 +27,7 @@ from attemper.calibrators.adaptation import Adaptation
 from attemper.calibrators.changed_priors import ChangesPriors
 from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups
+from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups, is_common
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.calibrators.style import Style
@@ -271,7 +271,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
     def _predicted(self, X: Any, groups: Any, predict: Callable[[Map, Any, Any], Any]) -> Any:
         """Predict all rows at once; of an array with the classes along ``axis`` an image at a time, in its shape."""
         scores = self._check_is_fitted()._scores_of(X, groups)
-        ids = None if _is_common(groups) or not hasattr(self, "group_maps_") else scores.groups
+        ids = None if is_common(groups) or not hasattr(self, "group_maps_") else scores.groups
         first = 0
 
         def of_rows(rows: Any) -> Any:
@@ -292,14 +292,14 @@ class Calibrator(ChangesPriors, ShownEstimator):
         Use it to export the map of a group. It cannot be saved; save the calibrator that has all groups.
         """
         maps: GroupMaps | None = getattr(self._check_is_fitted(), "group_maps_", None)
-        if maps is None and not _is_common(group):
+        if maps is None and not is_common(group):
             raise InputError(
                 f"{setting('group', group)}: this {type(self).__name__} was fitted without groups. Leave it out."
             )
         new = copy(self)
         for name in ("group_maps_", "groups_"):
             new.__dict__.pop(name, None)
-        if maps is None or _is_common(group):
+        if maps is None or is_common(group):
             return new
         by_text = {str(key): own for key, own in maps.items()}
         if str(group) not in by_text:
@@ -631,7 +631,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _check_groups(self, scores: Scores, groups: Any) -> None:
         """Refuse rows without a group where groups have maps, and groups where they have none."""
-        if _is_common(groups):
+        if is_common(groups):
             return
         maps = getattr(self, "group_maps_", None)
         if maps is None and groups is not None:
@@ -649,7 +649,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
     def _scores_of(self, X: Any, groups: Any = None) -> Scores:
         """Check what is to be predicted."""
         self._column_names(X, reset=False)
-        ids = None if _is_common(groups) else groups
+        ids = None if is_common(groups) else groups
         scores: Scores = X
         if not isinstance(X, Scores):
             shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
@@ -709,10 +709,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
             f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
             "input: one column per class"
         )
-
-
-def _is_common(groups: Any) -> bool:
-    return isinstance(groups, str) and groups == "common"
 
 
 def _ascends(names: list[Any]) -> bool:

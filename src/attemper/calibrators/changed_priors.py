@@ -12,8 +12,9 @@ import numpy as np
 from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.adaptation import Adaptation, adaptation_of, check_plausible
-from attemper.calibrators.group_fits import GroupMaps
+from attemper.calibrators.group_fits import GroupMaps, is_common
 from attemper.data.arrays import to_numpy
+from attemper.data.ids import as_ids
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import InputError, option
 from attemper.maps import Map, TiltedMap
@@ -43,7 +44,7 @@ class ChangesPriors:
         predict_proba: Callable[..., Any]
         _check_is_fitted: Callable[[], Self]
         _scores: Callable[..., LabelledScores]
-        _scores_of: Callable[[Any], Scores]
+        _scores_of: Callable[[Any, Any], Scores]
 
     def with_priors(self, new: Any, old: Any = None) -> Self:
         """Return this calibrator for data with other shares of the classes: p(y | x) ∝ p_old(y | x) · new / old.
@@ -69,11 +70,11 @@ class ChangesPriors:
         """
         self._check_is_fitted()
         k, names = self.n_features_in_, self.class_names
-        shares = as_priors(new, k, names, "new")
+        shares = as_priors(new, k, names, option("new", "--priors"))
         if old is None:
             base = self._before_adaptation()
             return base._tilted(Adaptation(old=base._known_prior(), new=shares))
-        before = as_priors(old, k, names, "old")
+        before = as_priors(old, k, names, option("old", "--old"))
         return self._tilted(Adaptation(old=before, new=shares))
 
     def adapt(
@@ -82,6 +83,7 @@ class ChangesPriors:
         *,
         old: Any = None,
         validation: Any = None,
+        groups: Any = None,
         clusters: Any = None,
         force: bool = False,
         confidence_level: float = 0.95,
@@ -102,6 +104,9 @@ class ChangesPriors:
             Under which the probabilities are right; by default ``class_prior_``.
         validation : (X, y), labelled `Scores` or labelled `PredictionCounts`, optional
             Data like those of the fit, for ``class_prior_`` and for the test. Needed after a fit from sketches.
+        groups : array of shape (n_samples,), or "common", optional
+            For a calibrator that was fitted with groups: as for `predict_proba`. Pieces, `Scores` and ``validation``
+            (as `Scores`) bring their own. The shares are those of all rows together.
         clusters : array of shape (n_samples,), optional
             Which rows are of one patient, document or user.
         force : bool
@@ -124,15 +129,19 @@ class ChangesPriors:
         """
         base = self._check_is_fitted()._before_adaptation()
         if validation is not None:
-            base = base.with_reference(validation)
+            base = base.with_reference(validation, groups="common" if is_common(groups) else None)
         reference: PredictionCounts | None = getattr(base, "prediction_counts_", None)
-        before = base._known_prior() if old is None else as_priors(old, self.n_features_in_, self.class_names, "old")
+        before = (
+            base._known_prior()
+            if old is None
+            else as_priors(old, self.n_features_in_, self.class_names, option("old", "--old"))
+        )
         settings: Any = {"confidence_level": confidence_level, "n_resamples": n_resamples, "seed": seed}
         if isinstance(X, PredictionCounts):
             counts: PredictionCounts | None = X
             found = _of_counts(reference, X, settings)
         else:
-            counts, sample = base._seen(X, clusters, seed)
+            counts, sample = base._seen(X, groups, clusters, seed)
             n_reference = None if reference is None else reference.n_samples
             found = estimate_priors(
                 sample.probs,
@@ -150,13 +159,15 @@ class ChangesPriors:
         check_plausible(test, force)
         return base._tilted(adaptation_of(found, before, test, reference, counts))
 
-    def with_reference(self, validation: Any) -> Self:
+    def with_reference(self, validation: Any, *, groups: Any = None) -> Self:
         """Return this calibrator with the counts of its predictions on labelled data, which `adapt` needs.
 
         Parameters
         ----------
         validation : (X, y), labelled `Scores` or labelled `PredictionCounts`
             Data like those of the fit. Counts of several sites add up.
+        groups : array of shape (n_samples,), or "common", optional
+            For a calibrator that was fitted with groups: as for `predict_proba`.
         """
         new = copy(self._check_is_fitted()._before_adaptation())
         if isinstance(validation, PredictionCounts):
@@ -166,10 +177,14 @@ class ChangesPriors:
                 )
             new.prediction_counts_, new.class_prior_ = validation, validation.mean
             return new
-        scores = labelled(validation) if isinstance(validation, Scores) else self._scores(*validation, None)
+        scores = (
+            labelled(validation)
+            if isinstance(validation, Scores)
+            else self._scores(*validation, None, groups=_ids(groups))
+        )
         if scores.n_classes > MAX_CLASSES:
             raise InputError(f"validation: expected at most {MAX_CLASSES} classes, got {scores.n_classes}; pass old=…")
-        new._count_predictions(scores)
+        new._count_predictions(scores, common=is_common(groups))
         return new
 
     def without_counts(self) -> Self:
@@ -178,34 +193,35 @@ class ChangesPriors:
         new.__dict__.pop("prediction_counts_", None)
         return new
 
-    def count_predictions(self, X: Any, y: Any = None, *, clusters: Any = None) -> PredictionCounts:
+    def count_predictions(self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None) -> PredictionCounts:
         """Count the calibrated predictions for data, with labels or without: a small table that adds up.
 
-        Counts of labelled data are for `with_reference`, counts of unlabelled data for `adapt`.
+        Counts of labelled data are for `with_reference`, counts of unlabelled data for `adapt`. ``groups`` are as for
+        `predict_proba`.
         """
         base = self._check_is_fitted()._before_adaptation()
         if y is None and not isinstance(X, LabelledScores):
-            counts, _ = base._seen(X, clusters, 0)
+            counts, _ = base._seen(X, groups, clusters, 0)
             if counts is None:
                 raise InputError(f"X: expected at most {MAX_CLASSES} classes, got {self.n_features_in_}")
             return counts
-        scores = self._scores(X, y, None, clusters=clusters)
-        return base._counted(scores)
+        scores = self._scores(X, y, None, groups=_ids(groups), clusters=clusters)
+        return base._counted(scores, common=is_common(groups))
 
     # How it is done.
 
-    def _count_predictions(self, scores: LabelledScores) -> None:
+    def _count_predictions(self, scores: LabelledScores, common: bool = False) -> None:
         """Keep the mean prediction and the counts of labelled data, or of some of their rows."""
         if scores.n_classes > MAX_CLASSES:
             return
         rows = min(REFERENCE_ROWS, REFERENCE_ELEMENTS // scores.n_classes)
         some = scores.sample(rows)
-        counts = self._counted(some, "common" if some.groups is None and scores.groups is not None else None)
+        counts = self._counted(some, common or (some.groups is None and scores.groups is not None))
         if counts.weight > 0:
             self.prediction_counts_, self.class_prior_ = counts, counts.mean
 
-    def _counted(self, scores: LabelledScores, groups: Any = None) -> PredictionCounts:
-        probs = _rows_of(self.predict_proba(scores, groups))
+    def _counted(self, scores: LabelledScores, common: bool) -> PredictionCounts:
+        probs = _rows_of(self.predict_proba(scores, "common" if common else None))
         return PredictionCounts.of(probs, scores.labels, sample_weight=scores.weights, clusters=scores.clusters)
 
     def _known_prior(self) -> Floats:
@@ -247,17 +263,18 @@ class ChangesPriors:
         new.class_prior_, new.adaptation_ = adaptation.new, adaptation
         return new
 
-    def _seen(self, X: Any, clusters: Any, seed: int) -> tuple[PredictionCounts | None, RowSample]:
+    def _seen(self, X: Any, groups: Any, clusters: Any, seed: int) -> tuple[PredictionCounts | None, RowSample]:
         """Go through new data once: counts of all predictions, and those of some rows."""
         pieces = X if isinstance(X, Iterator) else iter([X])
-        if clusters is not None and isinstance(X, Iterator | Scores):
-            raise InputError("clusters: pieces and Scores bring their own. Use Scores.from_logits(…, clusters=…).")
+        for name, ids in (("groups", _ids(groups)), ("clusters", clusters)):
+            if ids is not None and isinstance(X, Iterator | Scores):
+                raise InputError(f"{name}: pieces and Scores bring their own. Use Scores.from_logits(…, {name}=…).")
         counts: PredictionCounts | None = None
         sample = RowSample(seed, max(SAMPLE_ROWS, SAMPLE_ELEMENTS // self.n_features_in_))
         for piece in pieces:
-            scores = self._scores_of(piece)
-            own = scores.clusters if clusters is None else _checked_ids(clusters, len(scores))
-            probs = _rows_of(self.predict_proba(piece if isinstance(piece, Scores) else scores))
+            scores = self._scores_of(piece, groups)
+            own = scores.clusters if clusters is None else as_ids(clusters, len(scores))
+            probs = _rows_of(self.predict_proba(scores, "common" if is_common(groups) else None))
             if self.n_features_in_ <= MAX_CLASSES:
                 found = PredictionCounts.of(probs, sample_weight=scores.weights, clusters=own)
                 counts = found if counts is None else counts + found
@@ -295,11 +312,9 @@ def _rows_of(probs: Any) -> Floats:
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def _checked_ids(clusters: Any, n: int) -> Any:
-    ids = np.asarray(to_numpy(clusters) if hasattr(clusters, "shape") else clusters)
-    if ids.shape != (n,):
-        raise InputError(f"clusters: expected one id for each of {n} rows, got shape {ids.shape}")
-    return ids
+def _ids(groups: Any) -> Any:
+    """Return the group of each row; None if there are none, or all rows get the common map."""
+    return None if is_common(groups) else groups
 
 
 def _log_ratio(new: Floats, old: Floats, names: Sequence[Any] | None) -> Floats:
@@ -308,8 +323,8 @@ def _log_ratio(new: Floats, old: Floats, names: Sequence[Any] | None) -> Floats:
     if len(never):
         name = never[0] if names is None else names[never[0]]
         raise InputError(
-            f"old: the share of class {name} is 0, so no factor gives it a share of {new[never[0]]:g}. Use data that "
-            "have that class for the fit."
+            f"{option('old', '--old')}: the share of class {name} is 0, so no factor gives it a share of "
+            f"{new[never[0]]:g}. Use data that have that class for the fit."
         )
     bias = np.full(len(new), IMPOSSIBLE)
     seen = new > 0

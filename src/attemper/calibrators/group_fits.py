@@ -34,7 +34,16 @@ from attemper.kernels.noisy import SOFTENING
 from attemper.maps import Map, map_from_fields, tilted
 from attemper.maps.affine import centred
 
-__all__ = ["GroupFit", "GroupMaps", "LabelErrors", "centred_table", "fit_groups", "maps_by_scale", "sorted_ids"]
+__all__ = [
+    "GroupFit",
+    "GroupMaps",
+    "LabelErrors",
+    "centred_table",
+    "fit_groups",
+    "is_common",
+    "maps_by_scale",
+    "sorted_ids",
+]
 
 N_NODES = 64
 LARGE = 1 << 21  # logits beyond which a sample shows first where the scales lie
@@ -229,6 +238,11 @@ class GroupMaps(dict[Any, Map]):
             if own.n_classes not in (None, n_classes):
                 raise FileError(f"{content.where}: group {key}: a map of {own.n_classes} classes for {n_classes}")
         return cls(zip(ids, maps))
+
+
+def is_common(groups: Any) -> bool:
+    """Whether all rows are to get the common map."""
+    return isinstance(groups, str) and groups == "common"
 
 
 def sorted_ids(ids: NDArray[Any]) -> tuple[list[Any], NDArray[np.intp]]:

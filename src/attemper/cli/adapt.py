@@ -12,7 +12,7 @@ from attemper._paths import expand_paths
 from attemper.calibrators import Calibrator
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
-from attemper.cli.options import confidence_level_option, map_argument, reading, seed_option
+from attemper.cli.options import confidence_level_option, map_argument, no_groups_option, reading, seed_option
 from attemper.cli.output import out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import progress
@@ -53,7 +53,8 @@ from attemper.io import InputSpec
 @click.option("--force", is_flag=True, help="Adapt also where another mix of the classes does not explain INPUT.")
 @confidence_level_option
 @seed_option
-@reading(weights=False, labels=False, clusters=True)
+@no_groups_option
+@reading(weights=False, labels=False, groups=True, clusters=True)
 def adapt(
     map_file: str,
     inputs: Sequence[str],
@@ -65,6 +66,7 @@ def adapt(
     force: bool,
     confidence_level: float,
     seed: int,
+    no_groups: bool,
     spec: InputSpec,
     as_json: bool,
 ) -> None:
@@ -81,14 +83,14 @@ def adapt(
     attemper adapt map.json --priors 0.01,0.99 --old 0.5,0.5 -o adapted.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
-    calibrator = fitted.calibrator
+    calibrator, groups = fitted.calibrator, "common" if no_groups else None
     known = None if old is None else class_shares("--old", old)
     if bool(inputs) == (priors is not None):
         raise InputError("pass INPUT, unlabelled data, or --priors with known shares" + ", not both" * bool(inputs))
     if validation is not None:
         labels = spec.updated(need_labels=True, labels=validation_labels, clusters_key=None)
         files = read_files(validation, labels, fitted)
-        calibrator = calibrator.with_reference(files.load())
+        calibrator = calibrator.with_reference(files.load(), groups=groups)
     if priors is not None:
         adapted = calibrator.with_priors(class_shares("--priors", priors), known)
     else:
@@ -96,6 +98,7 @@ def adapt(
         adapted = calibrator.adapt(
             iter(progress(files, "reading predictions")),
             old=known,
+            groups=groups,
             force=force,
             confidence_level=confidence_level,
             seed=seed,

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import fraction, whole
-from attemper._typing import Floats, Labels
+from attemper._typing import Floats
 from attemper.data.arrays import one_line, to_numpy
+from attemper.data.ids import as_ids
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
@@ -109,7 +110,7 @@ def estimate_priors(
     if not reference > 0:
         raise InputError(f"n_reference={n_reference}: expected a positive number of samples")
     weights = np.ones(n) if scores.weights is None else scores.weights
-    code = None if clusters is None else _codes(clusters, n)
+    code = None if clusters is None else np.unique(as_ids(clusters, n), return_inverse=True)[1]
     before = _above_zero(before, reference if np.isfinite(reference) else float(n))
     independent = float(weights.sum()) if code is None else float(code.max() + 1)
     rng = np.random.default_rng(seed)
@@ -205,10 +206,3 @@ def _factors(old: Floats, n_reference: float, rng: np.random.Generator) -> Float
     if np.isinf(n_reference):
         return np.ones(len(old))
     return np.asarray(old / np.maximum(rng.dirichlet(n_reference * old + 0.5), 1e-12))  # Jeffreys' prior: no share is 0
-
-
-def _codes(clusters: Any, n: int) -> Labels:
-    ids = np.asarray(to_numpy(clusters) if hasattr(clusters, "shape") else clusters)
-    if ids.shape != (n,):
-        raise InputError(f"clusters: expected one id for each of {n} rows, got shape {ids.shape}")
-    return np.unique(ids, return_inverse=True)[1].astype(np.int64)
