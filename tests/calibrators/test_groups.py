@@ -344,3 +344,27 @@ def test_other_priors_are_those_of_every_group(calibrator, tmp_path):
     moved.save(tmp_path / "map.json")
     back = attemper.load(tmp_path / "map.json")
     np.testing.assert_array_equal(back.predict_proba(h, g), moved.predict_proba(h, g))
+
+
+def test_several_groups_none_of_which_is_of_the_fit_are_a_warning():
+    h, y, g = draw()
+    ts = TemperatureScaling().fit(h, y, groups=g)
+    with pytest.warns(attemper.AttemperWarning, match=r"expected those of the fit \('a', 'b', 'c'\), got none of them"):
+        p = ts.predict_proba(h, np.arange(len(h)) % 2)  # another column
+    np.testing.assert_array_equal(p, ts.predict_proba(h, "common"))
+    ts.predict_proba(h, np.where(g == "a", "a", "new"))
+    ts.predict_proba(h, ["new"] * len(h))  # a new site
+
+
+def test_scores_of_groups_and_maps_by_number_or_text():
+    h, y, g = draw()
+    codes = np.unique(g, return_inverse=True)[1]
+    vector = VectorScaling().fit(h, y, groups=codes)
+    assert vector.group_maps_["1"] is vector.group_maps_[1]
+    with pytest.raises(KeyError):
+        vector.group_maps_["7"]
+    w = np.arange(len(h)) % 3
+    right = vector.predict(h, codes) == y
+    assert vector.score(h, y, groups=codes) == right.mean()
+    assert vector.score(h, y, w, groups=codes) == pytest.approx(np.average(right, weights=w))
+    assert vector.score(Scores.from_logits(h, groups=codes), y) == right.mean()

@@ -181,3 +181,22 @@ def test_several_files_and_large_ones_have_groups_too(cli, files, tmp_path, monk
     result = cli("fit", "val.npz", "--multi-label", "--groups", "site")
     assert result.code == 2
     assert "exclude each other" in (result.out + result.err)
+
+
+def test_sets_take_the_options_that_the_error_names(cli, files, tmp_path):
+    assert cli("fit", "val.npz", "--groups", "site", "-o", "map.json").code == 0
+    z, y, site = draw(900, 2)
+    np.savez(tmp_path / "third.npz", logits=z, labels=y, site=site + 1)
+    result = cli("sets", "new.npz", "third.npz", "--map", "map.json", "--coverage", "0.9")
+    assert result.code == 2
+    assert "--no-groups" in result.err
+    for options in (["--groups", "site"], ["--no-groups"]):
+        assert cli("sets", "new.npz", "third.npz", "--map", "map.json", "--coverage", "0.9", *options).code == 0
+
+
+def test_another_column_is_a_warning(cli, files, tmp_path):
+    assert cli("fit", "val.npz", "--groups", "site", "-o", "map.json").code == 0
+    (tmp_path / "names.txt").write_text("\n".join(["Oslo", "Bergen"] * 450) + "\n")
+    result = cli("apply", "map.json", "new.npz", "--groups", "names.txt", "-o", "p.npz")
+    assert result.code == 0
+    assert "expected those of the fit ('1', '2', '3'), got none of them, but 'Bergen', 'Oslo'" in result.err

@@ -47,6 +47,7 @@ from attemper.errors import (
     names_flags,
     option,
     setting,
+    warn,
 )
 from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
@@ -267,6 +268,13 @@ class Calibrator(ChangesPriors, ShownEstimator):
             return self.classes_[to_numpy(value).argmax(axis=1)]
 
         return self._predicted(X, groups, classes_of)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Return the share of right predictions; ``groups`` as for `predict`."""
+        if groups is None:
+            return super().score(X, y, sample_weight)
+        right = to_numpy(self.predict(X, groups)) == to_numpy(y)
+        return float(np.average(right, weights=None if sample_weight is None else to_numpy(sample_weight)))
 
     def _predicted(self, X: Any, groups: Any, predict: Callable[[Map, Any, Any], Any]) -> Any:
         """Predict all rows at once; of an array with the classes along ``axis`` an image at a time, in its shape."""
@@ -645,6 +653,21 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 f"groups: this {type(self).__name__} has maps of {len(maps)} groups ({listed(map(str, maps))}), but "
                 f"these rows have no groups. Use {use} to apply the common map to all rows."
             )
+        if maps is not None:
+            self._warn_of_other_groups(maps, scores.groups)
+
+    @staticmethod
+    def _warn_of_other_groups(maps: GroupMaps, groups: Any) -> None:
+        """Warn of several groups, none of them of the fit: another column was passed, or ids are written otherwise."""
+        found = [str(name) for name in np.unique(groups).tolist()]
+        if len(found) < 2 or {str(name) for name in maps} & set(found):
+            return
+        warn(
+            f"groups: expected those of the fit ({listed(map(str, maps))}), got none of them, but {listed(found)}; the "
+            f"common map is applied to all of these {len(groups)} rows. Use "
+            + option('groups="common"', "--no-groups")
+            + " if that is what you want."
+        )
 
     def _scores_of(self, X: Any, groups: Any = None) -> Scores:
         """Check what is to be predicted."""

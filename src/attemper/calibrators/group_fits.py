@@ -208,6 +208,12 @@ class GroupMaps(dict[Any, Map]):
     (ScaleMap(beta=0.5), [ScaleMap(beta=1.0), ScaleMap(beta=0.7)])
     """
 
+    def __missing__(self, key: Any) -> Map:
+        for known, own in self.items():
+            if str(known) == str(key):
+                return own
+        raise KeyError(key)
+
     def of(self, ids: Any, common: Map) -> tuple[NDArray[np.intp], list[Map]]:
         """Return the map of each row: a number of the list of maps that follows; the common one for other groups."""
         by_text = {str(key): own for key, own in self.items()}

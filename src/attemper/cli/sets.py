@@ -19,7 +19,15 @@ from attemper.cli.commands import cli
 from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
 from attemper.cli.groups import of_val
 from attemper.cli.inputs import Fitted, load_pair
-from attemper.cli.options import METHOD, confidence_level_option, reading, test_argument, val_argument, with_val
+from attemper.cli.options import (
+    METHOD,
+    confidence_level_option,
+    no_groups_option,
+    reading,
+    test_argument,
+    val_argument,
+    with_val,
+)
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
@@ -91,6 +99,7 @@ MOST_ROWS = 30  # of a table; --json has all
     show_default=True,
     help="Seed of the division of VAL, of the sample of each cluster and of --randomized.",
 )
+@no_groups_option
 @reading(groups=True, clusters=True)
 @with_val(groups=True, clusters=True)
 def sets(
@@ -113,6 +122,7 @@ def sets(
     sets_out: str | None,
     confidence_level: float,
     seed: int,
+    no_groups: bool,
     spec: InputSpec,
     val_spec: InputSpec,
     as_json: bool,
@@ -138,7 +148,7 @@ def sets(
     """  # noqa: D301 (click wants the control character)
     _check_options(map_file, by, spec)
     portion = fraction("fit_share", fit_share or default_share(method), such_as="0.5")
-    fitted = Fitted.load(map_file) if map_file else None
+    fitted = Fitted.load(map_file, no_groups=no_groups) if map_file else None
     if fitted is not None:
         check_unseen(fitted, val)
         fitted.warn_of(test)
