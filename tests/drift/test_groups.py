@@ -213,3 +213,25 @@ def test_damaged_files(tmp_path, damage):
     (tmp_path / "t.json").write_text(json.dumps(content))
     with pytest.raises(FileError, match=r"t\.json"):
         load_test(tmp_path / "t.json")
+
+
+def test_a_group_that_the_map_knows_less_well_has_a_tolerance_of_its_own(tmp_path):
+    rng = np.random.default_rng(0)
+    site = np.array(["large"] * 2000 + ["small"] * 8)
+    z = 3 * rng.normal(size=(len(site), 4))
+    y = (z / 2 + rng.gumbel(size=z.shape)).argmax(axis=1)
+    ts = TemperatureScaling().fit(z, y, groups=site)
+    found = ts.groups_
+    known = max(found.ratio_high[1] / found.temperature_ratio[1], found.temperature_ratio[1] / found.ratio_low[1])
+    test = GroupedTest(ts)
+    test.save(tmp_path / "state.json")  # before any sample of the small group
+    for one in (test, GroupedTest.load(tmp_path / "state.json")):
+        one.update(z[1500:], y[1500:], groups=site[1500:])
+        assert one.overall.tolerance == one.tests["large"].tolerance < one.tests["small"].tolerance
+        assert one.tests["small"].tolerance == pytest.approx(known)
+        alone = DriftTest(ts.group_maps_["small"], alpha=one.tests["small"].alpha, tolerance=known)
+        alone.update(z[2000:], y[2000:])
+        assert one.tests["small"].e_value == pytest.approx(alone.e_value)
+        assert any("group small: tolerance" in line for line in one.describe())
+        one.save(tmp_path / "later.json")
+        assert GroupedTest.load(tmp_path / "later.json").tests["small"].tolerance == pytest.approx(known)

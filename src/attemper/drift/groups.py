@@ -25,7 +25,7 @@ from attemper.data.scores import LabelledScores, Scores
 from attemper.drift.exchangeability import ExchangeabilityTest
 from attemper.drift.monitor import Batch, MapMonitor, Repeats
 from attemper.drift.sequential import SequentialTest, contradiction, joined
-from attemper.drift.temperature import DriftTest
+from attemper.drift.temperature import MAX_TOLERANCE, DriftTest
 from attemper.errors import InputError, option
 from attemper.maps import Map
 
@@ -43,7 +43,8 @@ class GroupedTest(MapMonitor):
 
     The test of all samples gets half of alpha. G groups that are known beforehand get 1/(G + 1) of the other half each,
     and what is left goes to groups that appear later: 6/(π² j²) of it to the j-th. A map that was fitted with groups
-    knows its groups, and predicts each row by the map of its group.
+    knows its groups, and predicts each row by the map of its group; a group whose temperature is known less well than
+    the tolerance has the interval of its temperature for a tolerance.
 
     Parameters
     ----------
@@ -89,6 +90,7 @@ class GroupedTest(MapMonitor):
     overall: SequentialTest
     tests: dict[str | int, SequentialTest]
     _known: tuple[str | int, ...]  # groups that were known beforehand
+    _known_within: dict[str, float]  # the factor within which the temperature of each group of the map is known
     _references: dict[str | int, SequentialTest] | None  # tests that have begun with the reference of their group
 
     def __init__(
@@ -103,11 +105,12 @@ class GroupedTest(MapMonitor):
     ) -> None:
         super().__init__(deployed)
         self.alpha = fraction("alpha", alpha, such_as="0.05")
-        self.tests, self._references = {}, None
+        self.tests, self._references, self._known_within = {}, None, {}
         if reference is None:
             given = {} if tolerance is None else {"tolerance": tolerance}
             self.overall = DriftTest(deployed, alpha=self.alpha / 2, **given)
             known: Sequence[str | int] = list(self.group_maps)
+            self._known_within = _known_within(deployed)
         else:
             if tolerance is not None:
                 raise InputError(f"{option('tolerance', '--tolerance')}: a test against a reference has none")
@@ -165,7 +168,7 @@ class GroupedTest(MapMonitor):
         lines = [f"all: {line}" for line in self.overall.describe()]
         for name in sorted(self.tests, key=lambda n: (isinstance(n, str), n)):
             test = self.tests[name]
-            shown = test.describe() if test.alarm else test.describe()[:1]
+            shown = test.describe() if test.alarm or self._has_own_tolerance(test) else test.describe()[:1]
             lines += [f"group {name}: {line}" for line in shown]
         rest = self.overall.n_rows - sum(test.n_rows for test in self.tests.values())
         if rest:
@@ -186,7 +189,9 @@ class GroupedTest(MapMonitor):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write map and states as JSON, atomically; `load` goes on from there."""
-        begun = {} if self._references is None else {"references": _listed(self._references)}
+        begun: dict[str, Any] = {} if self._references is None else {"references": _listed(self._references)}
+        if self._known_within:
+            begun["known_within"] = self._known_within
         write_document(
             path,
             self.document,
@@ -206,6 +211,8 @@ class GroupedTest(MapMonitor):
         new = cls.__new__(cls)
         new._take_up_maps(content)
         vars(new).update(values_of(cls, content, (*cls.monitored, *cls.stored)))
+        within = content.fields("known_within") if "known_within" in content else None
+        new._known_within = {} if within is None else {name: within.number(name) for name in within.content}
         kind = content.text("test")
         if kind not in KINDS or not 0 < new.alpha < 1:
             raise contradiction(content, cls.document)
@@ -269,8 +276,17 @@ class GroupedTest(MapMonitor):
             rows = of.ravel() == i
             if test is not None:
                 own: Labels = np.flatnonzero(is_impossible[rows])
-                test._stake(statistics[rows], own, None if clusters is None else clusters[rows])
+                some = statistics[rows]
+                if self._has_own_tolerance(test):
+                    mine = new.copy()
+                    mine[new] = rows
+                    some, _ = joined([test._statistics(chunk) for chunk in self._predictions(batch, mine)])
+                test._stake(some, own, None if clusters is None else clusters[rows])
         self.n_classes = self.overall.n_classes = batch.scores.n_classes
+
+    def _has_own_tolerance(self, test: SequentialTest) -> bool:
+        """Tell whether the temperature of this group is known less well than that of all."""
+        return isinstance(test, DriftTest) and test.tolerance > getattr(self.overall, "tolerance", math.inf)
 
     def _with_own_map(self, name: str | int, test: SequentialTest) -> SequentialTest:
         test.map, test.group_maps = self.group_maps.get(str(name), self.map), {}
@@ -282,11 +298,23 @@ class GroupedTest(MapMonitor):
         if name not in self.tests:
             alpha = self._alpha_of(name, list(self.tests))
             if self._references is None:
-                self.tests[name] = self._with_own_map(name, self.overall.fresh(alpha))
+                test = self.tests[name] = self._with_own_map(name, self.overall.fresh(alpha))
+                if isinstance(test, DriftTest):
+                    test.tolerance = max(test.tolerance, self._known_within.get(str(name), 1.0))
             elif name in self._references:
                 self.tests[name] = self._with_own_map(name, copy.copy(self._references[name]))
                 self.tests[name].alpha = alpha
         return self.tests.get(name)
+
+
+def _known_within(deployed: Any) -> dict[str, float]:
+    """Return by what factor the ends of the interval of each group's temperature differ from it, 10 at most."""
+    found = getattr(deployed, "groups_", None)
+    if found is None:
+        return {}
+    t = found.temperature_ratio
+    factor = np.minimum(np.maximum(t / found.ratio_low, found.ratio_high / t), MAX_TOLERANCE)
+    return dict(zip(map(str, found.group), factor.tolist()))
 
 
 def _same(name: str | int, known: Iterable[str | int]) -> str | int:
