@@ -130,3 +130,16 @@ def test_probabilities(good, tmp_path, val):
     np.savez(tmp_path / "p.npz", probs=p, labels=y)
     found = json.loads(good("plan", "p.npz", "--probs", "--temperature-width", 1.2, "--json"))
     assert found["plans"][0]["n_samples"] == labels_for_temperature(h, y, width=1.2).n_samples
+
+
+def test_a_pilot_without_labels_is_named(bad, good, tmp_path):
+    np.savez(tmp_path / "new.npz", logits=draw(200, 3)[0])
+    np.savetxt(tmp_path / "new.csv", draw(200, 3)[0], delimiter=",", header="a,b,c", comments="")
+    for file in ("new.npz", "new.csv"):
+        assert "Use --no-labels if the pilot has none." in bad("plan", file, "--temperature-width", "1.2x")
+        assert "labels" in good("plan", file, "--temperature-width", "1.2x", "--no-labels")
+
+
+def test_a_width_beyond_all_values_is_an_error(bad, val):
+    for name, most in (("accuracy", 1), ("ece", 1), ("brier", 2)):
+        assert f"expected a positive number, below {most}" in bad("plan", "val.npz", f"--{name}-width", "5")

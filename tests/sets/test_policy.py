@@ -208,6 +208,28 @@ def test_sets_are_decided_listed_or_referred():
     assert "\n" not in repr(sets)
 
 
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_a_set_of_all_classes_is_no_short_list(k):
+    sets = PredictionSets(np.ones((1, k), dtype=bool), np.full((1, k), 1 / k), 4)
+    assert sets.action.tolist() == ["refer"]
+    words = {2: "no sets", 3: "sets of 2 classes", 4: "sets of 2 to 3 classes"}
+    assert SetPolicy("lac", 0.9, (0.5,), (20,), k, 20).lists_of() == words[k]
+
+
+def test_numbers_and_text_name_the_same_group():
+    rng = np.random.default_rng(0)
+    p, y, site = rng.dirichlet(np.ones(4), 200), rng.integers(4, size=200), np.arange(200) % 2
+    policy = prediction_sets(p, y, 0.8, by="group", groups=site)
+    as_text = policy.sets(p, groups=site.astype(str)).mask  # as a table may have them; a warning would fail
+    np.testing.assert_array_equal(as_text, policy.sets(p, groups=site).mask)
+
+
+def test_weights_that_are_no_counts_are_refused_with_what_helps():
+    p, y = np.full((30, 2), 0.5), np.arange(30) % 2
+    with pytest.raises(InputError, match=r"how often each sample occurred\. Use no weights\.$"):
+        prediction_sets(p, y, 0.8, sample_weight=np.full(30, 0.5))
+
+
 def test_only_when_asked_a_set_is_empty(samples):
     p, y = samples
     for options in ({}, {"score": "aps", "randomized": True}):

@@ -170,7 +170,7 @@ def of_sets(policy: SetPolicy) -> Found:
     rows = rows if len(rows) <= MOST_LABELS else [*rows[:MOST_LABELS], f"… {len(rows)} in all"]
     sizes = f"from {policy.n_samples} samples, {policy.n_classes} classes"
     words = [policy.rule(), policy.promise(), policy.law(), *policy.notes]
-    lines = ["prediction sets", *words, f"{sizes}; sets of up to {policy.max_size} classes are listed", *rows]
+    lines = ["prediction sets", *words, f"{sizes}; {policy.lists_of()} are listed", *rows]
     return {"kind": "set policy", **policy.to_dict(), "rule": policy.rule(), "promise": policy.promise()}, lines
 
 

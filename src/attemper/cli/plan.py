@@ -21,7 +21,7 @@ from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.verbosity import say
 from attemper.data.scores import Scores
-from attemper.errors import InputError, require, unsupported_extension
+from attemper.errors import FileError, InputError, require, unsupported_extension
 from attemper.io import InputSpec
 from attemper.planning import (
     ChosenSamples,
@@ -258,8 +258,13 @@ def _pilot(
         spec = spec.updated(labels=None, labels_key=None, need_labels=False)
     elif fitted is not None:
         fitted.warn_of(inputs)
-    with shown_progress("reading") as progress:
-        return read_files(inputs, spec, fitted).load(progress), more
+    try:
+        with shown_progress("reading") as progress:
+            return read_files(inputs, spec, fitted).load(progress), more
+    except (FileError, InputError) as error:
+        if no_labels or "label" not in str(error):
+            raise
+        raise type(error)(f"{error} Use --no-labels if the pilot has none.") from None
 
 
 def _width(

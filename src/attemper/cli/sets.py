@@ -130,9 +130,9 @@ def sets(
     """Find on VAL which classes remain possible for each case; evaluate that on TEST.
 
     Each case gets a set of classes. A set of one class is a decision, one of at most --max-size classes a short list,
-    and any other is referred. Of new cases like those of VAL, at least --coverage have a set that holds the true class
-    (split-conformal prediction). This holds on average over draws of VAL, for any network and any number of samples;
-    the command prints how far the coverage varies from draw to draw.
+    and any other is referred, as is a set of all classes. Of new cases like those of VAL, at least --coverage have a
+    set that holds the true class (split-conformal prediction). This holds on average over draws of VAL, for any network
+    and any number of samples; the command prints how far the coverage varies from draw to draw.
 
     A map that was fitted on the samples of the thresholds would void that, so VAL is divided at random (--fit-share).
     With --clusters, such as patients, one sample of each is drawn. Where samples are too few for the coverage, every
@@ -298,7 +298,7 @@ def print_outcome(policy: SetPolicy, found: SetOutcome, level: float) -> None:
     assert every.coverage is not None
     out.print(f"On the {count(every.n)} test samples:")
     out.print(f"  {share(every.coverage)} of the sets hold the true class; asked: {policy.coverage:.1%}.")
-    listed = f"{count(every.listed)} are listed (2 to {policy.max_size} classes)"
+    listed = f"{count(every.listed)} are listed" + (f" ({policy.lists_of()})" if every.listed else "")
     out.print(
         f"  Mean size {size:.3g}: {count(every.decided)} are decided, {listed}, {count(every.referred)} referred."
     )

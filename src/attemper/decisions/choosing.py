@@ -332,12 +332,12 @@ def _check_bounds(max_miss: Any, n_classes: int, by_class: bool) -> Floats:
     return values
 
 
-def check_whole(sample_weight: Any) -> None:
+def check_whole(sample_weight: Any, instead: str = "Use no weights, or choose by budget or cost.") -> None:
     """Refuse weights that are not counts."""
     w = as_weights(sample_weight, np.size(sample_weight))
     bad = np.flatnonzero(w != np.floor(w))
     if bad.size:
         raise InputError(
             f"sample_weight: row {bad[0]}: expected a whole number, got {w[bad[0]]}. A guarantee needs counts, how "
-            "often each sample occurred. Use no weights, or choose by budget or cost."
+            f"often each sample occurred. {instead}"
         )

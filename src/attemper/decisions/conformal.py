@@ -111,7 +111,7 @@ def prediction_sets(
         Leave sets empty where no score is within the threshold. By default the most probable class is in every set,
         which can only raise the coverage.
     max_size : int
-        Largest set that is listed; larger ones are referred.
+        Largest set that is listed; larger ones, and sets of all classes, are referred.
     sample_weight : array of shape (N,), optional
         Whole numbers: how often each sample occurred.
     classes : names of the classes in column order, optional
@@ -208,7 +208,7 @@ def _units(probs: Any, labels: Any, sample_weight: Any, classes: Any, groups: An
     """Check arrays; samples of weight 0 are left out."""
     p = checked_samples(probs, labels, sample_weight, classes, groups=groups, clusters=clusters)
     if (p.weights != 1).any():
-        check_whole(p.weights)
+        check_whole(p.weights, "Use no weights.")
     names, group = (0,), np.zeros(len(p), dtype=np.int64)
     if p.groups is not None:
         values, group = np.unique(p.groups, return_inverse=True)

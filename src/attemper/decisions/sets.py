@@ -41,7 +41,8 @@ TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 class PredictionSets(Table):
     """The classes that remain possible for each sample: `SetPolicy.sets` returns it.
 
-    A set of one class is a decision, one of at most ``max_size`` classes a short list, and any other is referred.
+    A set of one class is a decision, one of at most ``max_size`` classes a short list, and any other is referred; so is
+    a set of all classes, which rules nothing out.
     """
 
     __repr__ = one_line
@@ -65,8 +66,8 @@ class PredictionSets(Table):
     @cached_property
     def action(self) -> NDArray[np.str_]:
         """For each sample "decide", "list" or "refer"."""
-        short = np.where((self.sizes > 1) & (self.sizes <= self.max_size), "list", "refer")
-        return np.where(self.sizes == 1, "decide", short)
+        short = (self.sizes > 1) & (self.sizes <= self.max_size) & (self.sizes < self.mask.shape[1])
+        return np.where(self.sizes == 1, "decide", np.where(short, "list", "refer"))
 
     def lists(self) -> list[list[Any]]:
         """Return the classes of each set by name (column number without names), the most probable first."""
@@ -135,7 +136,7 @@ class SetPolicy(Table):
                [ True,  True, False],
                [ True,  True,  True]])
         >>> sets.action.tolist(), sets.lists()
-        (['decide', 'list', 'list'], [[0], [0, 1], [2, 0, 1]])
+        (['decide', 'list', 'refer'], [[0], [0, 1], [2, 0, 1]])
         """
         given = checked_samples(probs, groups=groups)
         p = given.probs.astype(np.float64)
@@ -167,9 +168,9 @@ class SetPolicy(Table):
                 "groups: expected the group of each sample, as the policy has a threshold for each group, got none. "
                 f"Use {option('groups=…', '--groups NAME')}; its groups are {listed(map(str, self.groups))}."
             )
-        place = {name: i for i, name in enumerate(self.groups)}
+        place = {str(name): i for i, name in enumerate(self.groups)}  # in a table the number 1 may be text
         values, inverse = np.unique(groups, return_inverse=True)
-        number = np.array([place.get(value, -1) for value in values.tolist()])[inverse]
+        number = np.array([place.get(str(value), -1) for value in values.tolist()])[inverse]
         unknown = groups[number < 0]
         if unknown.size:
             names = [str(name) for name in np.unique(unknown)]
@@ -226,6 +227,11 @@ class SetPolicy(Table):
         low, high = (f(ends) for f, ends in zip((min, max), zip(*ranges)))
         several = f" of {len(ranges)} thresholds" if len(ranges) > 1 else ""
         return f"of 100 draws of the calibration samples 90 give a coverage{several} between {low:.4g} and {high:.4g}"
+
+    def lists_of(self) -> str:
+        """Return as words which sets are listed."""
+        most = min(self.max_size, self.n_classes - 1)
+        return "no sets" if most < 2 else "sets of 2 classes" if most == 2 else f"sets of 2 to {most} classes"
 
     def name(self, k: int) -> str:
         """Return what class k is called."""

@@ -25,6 +25,7 @@ __all__ = ["labels_for_metric"]
 PlannedMetric = Literal["accuracy", "nll", "brier", "ece"]
 TITLES = {"accuracy": "the accuracy", "nll": "the NLL", "brier": "the Brier score", "ece": "the ECE"}
 DRAWS, RESAMPLES = 50, 400  # data sets that are simulated, and resamples of each
+MOST_WIDTH = {"accuracy": 1, "ece": 1, "brier": 2}  # as wide as all values
 ENOUGH = 0.8  # probability of as many errors as an interval takes
 FEW = 5  # samples of a bin that do not show how much they vary
 
@@ -86,7 +87,12 @@ def labels_for_metric(
     """
     one_of("metric", metric, get_args(PlannedMetric))
     target = number(
-        option("width", f"{metric}_width"), width, 0, expected="a positive number, such as 0.02", closed=(False, False)
+        option("width", f"{metric}_width"),
+        width,
+        0,
+        MOST_WIDTH.get(metric, math.inf),
+        expected=f"a positive number{f', below {MOST_WIDTH[metric]}' if metric in MOST_WIDTH else ''}, such as 0.02",
+        closed=(False, False),
     )
     fraction("confidence_level", confidence_level)
     whole("n_bins", n_bins, at_most=10_000)
