@@ -137,3 +137,15 @@ def test_names_that_spreadsheets_would_run_are_quoted(good, files):
     with Path("s.csv").open() as stream:
         cells = [cell for row in csv.reader(stream) for cell in row]
     assert not any(cell.startswith("=") for cell in cells)
+
+
+def test_sets_of_a_map_with_groups_are_exported_for_one(good, bad, tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("fit", "val", "test"):
+        y = rng.integers(4, size=300)
+        h = rng.normal(size=(300, 4)) + 2 * np.eye(4)[y]
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, site=np.array(["a", "b"])[np.arange(300) % 2])
+    good("fit", "fit.npz", "--groups", "site", "-o", "g.json")
+    good("sets", "val.npz", "test.npz", "--map", "g.json", "--groups", "site", "-o", "sg.json")
+    assert "--group NAME" in bad("export", "g.json", "--sets", "sg.json", "-o", "x.onnx")
+    assert "and the same sets" in good("export", "g.json", "--sets", "sg.json", "--group", "a", "-o", "x.onnx")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from attemper.cli.sets import load_sets
 from attemper.cli.verbosity import note, say
 from attemper.errors import InputError
 from attemper.onnx.child import LIMITS
+
+if TYPE_CHECKING:
+    from attemper.onnx.sets import SetExport
 
 WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "calibrated logits"}
 
@@ -111,6 +114,7 @@ def export(
     attemper export map.json -o sets.onnx --sets sets.json
     """  # noqa: D301 (click wants the control character)
     from attemper.onnx.calibrate import map_to_onnx, onnx_calibrate
+    from attemper.onnx.sets import sets_to_onnx
 
     if output is None and not in_place:
         raise InputError("no output file: pass -o calibrated.onnx, or --in-place to write over the model")
@@ -122,13 +126,16 @@ def export(
     output, model = (None if path is None else str(local(path)) for path in (output, model))
     if output is not None and in_place:
         raise InputError(f"-o {output} and --in-place: use one of them")
+    source: Any = map_file if group is None else Fitted.load(map_file).calibrator.for_group(group)
     if sets_file is not None:
         others = in_place or axis is not None or fold or add or external or positive or no_check
         if others or output_kind not in ("same", "probs") or output is None:
-            raise InputError("--sets: use it with -o, --logits and --sets-group only")
-        _export_sets(map_file, model, output, sets_file, sets_group, logits, as_json)
+            raise InputError("--sets: use it with -o, --logits, --group and --sets-group only")
+        with_sets = sets_to_onnx(
+            load_sets(sets_file, map_file), source, output, model=model, logits=logits, group=sets_group
+        )
+        _report_sets(with_sets, model, as_json)
         return
-    source: Any = map_file if group is None else Fitted.load(map_file).calibrator.for_group(group)
     if model is None:
         if in_place or logits or axis is not None or fold is not None or add or external:
             raise InputError("without MODEL.onnx the map alone is written: use -o, --output-kind and --positive only")
@@ -187,19 +194,8 @@ def export(
         say(f"  its tensors are in {names}: keep the files together")
 
 
-def _export_sets(
-    map_file: str,
-    model: str | None,
-    output: str,
-    sets_file: str,
-    group: str | None,
-    logits: str | None,
-    as_json: bool,
-) -> None:
-    """Write a model with one more output, the sets."""
-    from attemper.onnx.sets import sets_to_onnx
-
-    made = sets_to_onnx(load_sets(sets_file, map_file), map_file, output, model=model, logits=logits, group=group)
+def _report_sets(made: SetExport, model: str | None, as_json: bool) -> None:
+    """Print how a model got one more output, the sets."""
     if as_json:
         print_json(
             {
