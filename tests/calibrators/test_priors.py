@@ -366,8 +366,8 @@ def test_maps_of_groups_adapt_with_groups_or_with_the_common_map():
     old, p = calibrator.class_prior_, calibrator.predict_proba(new, groups=new_site)
     expected = closed_form(p, adapted.class_prior_, old)
     np.testing.assert_allclose(adapted.predict_proba(new, groups=new_site), expected, atol=1e-12)
-    common = calibrator.adapt(iter([new[:500], new[500:]]), groups="common")
-    one_map = calibrator.for_group("common").adapt(new)
+    common = calibrator.adapt(iter([new[:500], new[500:]]), groups="common", validation=(h, y))
+    one_map = calibrator.for_group("common").adapt(new, validation=(h, y))
     np.testing.assert_allclose(common.class_prior_, one_map.class_prior_, atol=0.01)
     assert list(common.group_maps_) == [0, 1, 2]
     counts = calibrator.count_predictions(new, groups=new_site)
@@ -395,3 +395,16 @@ def test_a_class_that_was_ruled_out_stays_so():
         assert adapted.new[3] == pytest.approx(adapted.old[3], rel=1e-6)
         assert adapted.low[3] <= adapted.new[3] * (1 + 1e-6)
         assert adapted.new.sum() == pytest.approx(1)
+
+
+def test_the_common_map_of_groups_needs_validation_data_to_adapt():
+    rng = np.random.default_rng(0)
+    site = rng.integers(0, 3, 1500)
+    h = 2 * rng.normal(size=(1500, 4))
+    y = (h / np.array([1, 2, 5])[site, None] + rng.gumbel(size=h.shape)).argmax(axis=1)
+    calibrator = TemperatureScaling().fit(h, y, groups=site)
+    for adapt in (lambda **more: calibrator.adapt(h, groups="common", **more), calibrator.for_group("common").adapt):
+        with pytest.raises(InputError, match="validation="):
+            adapt(**({} if adapt.__name__ == "<lambda>" else {"X": h}))
+    found = calibrator.adapt(h, groups="common", validation=(h, y), n_resamples=20).adaptation_
+    assert found.p_value > 0.05

@@ -91,7 +91,9 @@ def test_a_map_of_groups(good, bad, files, tmp_path):
     new, labels = rows(600, NEW, 4)
     np.savez(tmp_path / "later.npz", logits=new, labels=labels, site=np.arange(600) % 2)
     assert "Use --groups NAME, or --no-groups" in bad("adapt", "g.json", "later.npz", "-o", "a.json")
-    for options in (["--groups", "site"], ["--no-groups"], ["--groups", "site", "--validation", "sites.npz"]):
+    assert "--validation VAL" in bad("adapt", "g.json", "later.npz", "--no-groups", "-o", "a.json")
+    more = ["--validation", "sites.npz"]
+    for options in (["--groups", "site"], ["--no-groups", *more], ["--groups", "site", *more]):
         found = strict_json(good("adapt", "g.json", "later.npz", *options, "-o", "a.json", "--json"))
         assert found["new"] == pytest.approx(NEW, abs=0.1)
     assert len(attemper.load(tmp_path / "a.json").group_maps_) == 2

@@ -24,7 +24,7 @@ from attemper._json import Fields, from_fields, to_fields, values_of, write_docu
 from attemper._limits import MAX_CLASSES
 from attemper._typing import Floats
 from attemper.calibrators.adaptation import Adaptation
-from attemper.calibrators.changed_priors import ChangesPriors
+from attemper.calibrators.changed_priors import COUNTED, ChangesPriors
 from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups, is_common
@@ -51,7 +51,7 @@ from attemper.errors import (
 )
 from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
-from attemper.maps import Map, TiltedMap, map_from_fields
+from attemper.maps import Map, ScaleMap, TiltedMap, map_from_fields
 from attemper.priors import PredictionCounts
 from attemper.sketch import Part, Sketch
 
@@ -305,7 +305,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 f"{setting('group', group)}: this {type(self).__name__} was fitted without groups. Leave it out."
             )
         new = copy(self)
-        for name in ("group_maps_", "groups_"):
+        for name in () if maps is None else ("group_maps_", "groups_", *COUNTED):  # counted by group
             new.__dict__.pop(name, None)
         if maps is None or is_common(group):
             return new
@@ -482,7 +482,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
             self.map_,
             scores,
             self._label_errors(),
-            recipe=None if self.keeps_arg_max else self._map_of,
+            recipe=None if self.keeps_arg_max and isinstance(self.map_, ScaleMap) else self._map_of,
+            biases=not self.keeps_arg_max,
             recentred=not self.minimises_nll,
             level=getattr(self, "credible_level", 0.95),
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,18 +15,19 @@ from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.adaptation import Adaptation, adaptation_of, check_plausible
 from attemper.calibrators.group_fits import GroupMaps, is_common
-from attemper.data.arrays import to_numpy
+from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.ids import as_ids
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import InputError, option
 from attemper.maps import Map, TiltedMap
 from attemper.priors import PredictionCounts, PriorEstimate, as_priors, estimate_priors, label_shift_test
-from attemper.priors.counts import MAX_CLASSES
+from attemper.priors.counts import MAX_CLASSES, weight_of_cluster
 from attemper.priors.estimate import priors_of_counts
 from attemper.priors.sample import RowSample
 
 __all__ = ["ChangesPriors"]
 
+COUNTED = ("prediction_counts_", "class_prior_")  # of the data of the fit
 REFERENCE_ROWS, REFERENCE_ELEMENTS = 20_000, 1 << 23  # of a fit that are counted: so many show what is needed
 SAMPLE_ROWS, SAMPLE_ELEMENTS = 2000, 1 << 22  # of new data that are kept: at least, and of more rows so many numbers
 IMPOSSIBLE = -1e30  # bias of a class with a prior of zero
@@ -42,6 +45,7 @@ class ChangesPriors:
         n_features_in_: int
         class_names: Any
         predict_proba: Callable[..., Any]
+        _counts_are_common: bool  # those of `with_reference`, of a calibrator with groups
         _check_is_fitted: Callable[[], Self]
         _scores: Callable[..., LabelledScores]
         _scores_of: Callable[[Any, Any], Scores]
@@ -130,6 +134,11 @@ class ChangesPriors:
         base = self._check_is_fitted()._before_adaptation()
         if validation is not None:
             base = base.with_reference(validation, groups="common" if is_common(groups) else None)
+        elif is_common(groups) and hasattr(base, "group_maps_") and not getattr(base, "_counts_are_common", False):
+            # What the fit counted are predictions by group.
+            base = copy(base)
+            for name in COUNTED:
+                base.__dict__.pop(name, None)
         reference: PredictionCounts | None = getattr(base, "prediction_counts_", None)
         before = (
             base._known_prior()
@@ -185,6 +194,7 @@ class ChangesPriors:
         if scores.n_classes > MAX_CLASSES:
             raise InputError(f"validation: expected at most {MAX_CLASSES} classes, got {scores.n_classes}; pass old=…")
         new._count_predictions(scores, common=is_common(groups))
+        new._counts_are_common = is_common(groups)
         return new
 
     def without_counts(self) -> Self:
@@ -221,12 +231,20 @@ class ChangesPriors:
             self.prediction_counts_, self.class_prior_ = counts, counts.mean
 
     def _counted(self, scores: LabelledScores, common: bool) -> PredictionCounts:
-        probs = _rows_of(self.predict_proba(scores, "common" if common else None))
-        return PredictionCounts.of(probs, scores.labels, sample_weight=scores.weights, clusters=scores.clusters)
+        clusters, w, groups = scores.clusters, scores.weights, "common" if common else None
+        whole = None if clusters is None else weight_of_cluster(clusters, np.ones(len(scores)) if w is None else w)
+        found = []
+        for part in row_slices(len(scores), scores.n_classes):
+            some = scores._some(part)
+            weights = None if whole is None else whole[part]
+            probs = _rows_of(self.predict_proba(some, groups))
+            found.append(PredictionCounts.of(probs, some.labels, sample_weight=some.weights, cluster_weight=weights))
+        return reduce(operator.add, found)
 
     def _known_prior(self) -> Floats:
         if not hasattr(self, "class_prior_"):
             why = f"it has {self.n_features_in_} classes" if self.n_features_in_ > MAX_CLASSES else (
+                "it was fitted with groups, whose own maps predicted" if hasattr(self, "groups_") else
                 "it was fitted from a sketch, which holds no predictions, or by an older version"
             )  # fmt: skip
             raise InputError(

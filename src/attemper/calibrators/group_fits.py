@@ -263,6 +263,7 @@ def fit_groups(
     errors: LabelErrors,
     *,
     recipe: Recipe | None,
+    biases: bool,
     recentred: bool = False,
     level: float = 0.95,
 ) -> tuple[GroupMaps, GroupFit]:
@@ -271,8 +272,9 @@ def fit_groups(
     Parameters
     ----------
     recipe
-        Fits a map on rows of one group alone, where groups may have biases, or such a fit; None: no map may change the
-        arg max, and temperatures are all that groups have of their own.
+        Fits a map on rows of one group alone; None where a correction of the common map can be all that such a fit is.
+    biases
+        Whether groups may have biases, which may change the arg max.
     recentred
         Whether temperatures of groups are compared with each other alone, as the common map has another aim than a
         small NLL.
@@ -289,7 +291,7 @@ def fit_groups(
         return maps_by_scale(common, ids, counts, scales, level)
     determined = scales.own_share
     bias, bias_spread, converged = None, 0.0, True
-    if scores.n_classes <= MOST_CLASSES:
+    if biases and scores.n_classes <= MOST_CLASSES:
         found = pool_biases(tables.rows(), scales.spread, errors.channel)
         if found.sigma > 0:
             scales, determined = scales._replace(mean=found.scale), found.effective + determined

@@ -16,7 +16,7 @@ from attemper.maps import Map
 
 __all__ = ["OwnFits"]
 
-LEAST_WEIGHT, LEAST_PER_CLASS = 200.0, 10.0  # of a group that is compared
+LEAST_WEIGHT, LEAST_PER_CLASS = 50.0, 1.0  # of a group that is compared; docs/groups.md has what they were chosen on
 FOLDS = 5
 
 Recipe = Callable[[LabelledScores], Map]

@@ -51,8 +51,12 @@ class PredictionCounts:
         *,
         sample_weight: Floats | None = None,
         clusters: Any = None,
+        cluster_weight: Floats | None = None,
     ) -> PredictionCounts:
-        """Count N×K calibrated probabilities, as NumPy arrays; ``labels`` are column numbers."""
+        """Count N×K calibrated probabilities, as NumPy arrays; ``labels`` are column numbers.
+
+        Rows of a larger table come with ``cluster_weight``, what all rows of their cluster weigh there.
+        """
         n, k = probs.shape
         if k > MAX_CLASSES:
             raise InputError(f"probs: expected at most {MAX_CLASSES} classes, got {k}")
@@ -61,10 +65,9 @@ class PredictionCounts:
         if k <= PREDICTED_CLASSES:
             cells = probs.argmax(axis=1) * BINS + cells
         size = n_cells(k)
-        once = w
         if clusters is not None:
-            _, code = np.unique(np.asarray(clusters), return_inverse=True)
-            once = w / np.maximum(np.bincount(code, w), 1e-300)[code]
+            cluster_weight = weight_of_cluster(clusters, w)
+        once = w if cluster_weight is None else w / cluster_weight
         if labels is None:
             counts = np.bincount(cells, once, size)
         else:
@@ -153,3 +156,9 @@ class PredictionCounts:
 def n_cells(n_classes: int) -> int:
     """Return how many cells there are."""
     return BINS * (n_classes if n_classes <= PREDICTED_CLASSES else 1)
+
+
+def weight_of_cluster(clusters: Any, weights: Floats) -> Floats:
+    """Return, for each row, what all rows of its cluster weigh."""
+    _, code = np.unique(np.asarray(clusters), return_inverse=True)
+    return np.asarray(np.maximum(np.bincount(code.reshape(-1), weights), 1e-300)[code.reshape(-1)])

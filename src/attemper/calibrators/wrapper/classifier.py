@@ -298,8 +298,8 @@ class CalibratedClassifier(ShownEstimator):
 
     def _apply(self, X: Any, *, log: bool) -> Iterator[Any]:
         """Yield the probabilities of each member, or their logarithms."""
-        classes = self._classes_of_members()
-        for (estimator, calibrator), h in zip(self._members(), self._responses(X)):
+        members, classes = self._members(), self._classes_of_members()
+        for (estimator, calibrator), h in zip(members, self._responses(X)):
             unseen = not is_module(estimator) and len(classes_of(estimator)) < len(classes)
             if unseen and calibrator.input == "probs":
                 # A class that the estimator has not seen stays impossible, whatever zeros_as is.
