@@ -52,6 +52,9 @@ def test_fit_and_apply_by_group(cli, files, tmp_path, method):
     jsonschema.validate(found, schema_of("fit"))
     assert found["groups"]["group"] == [1, 2, 3]
     fitted = attemper.load(tmp_path / "map.json")
+    z, y, site = files["val"]
+    assert found["nll_groups"] == pytest.approx(attemper.metrics.nll(y, fitted.predict_proba(z, site + 1)), rel=1e-9)
+    assert found["nll_groups"] < found["nll"]
     z, _y, site = files["new"]
     p = fitted.predict_proba(z, SITES[site])
     for source, groups in (("new.npz", "site"), ("new.npz", "text"), ("new.npz", "new_sites.txt"), ("new.csv", "site"),

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from attemper._paths import expand_paths
-from attemper.calibrators import METHODS, Provenance
+from attemper.calibrators import METHODS, Calibrator, Provenance
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.inputs import in_double, open_first
@@ -29,7 +29,7 @@ from attemper.cli.paths import OUTPUT
 from attemper.cli.progress import shown_progress, unit_of
 from attemper.cli.values import check_noise, parameters
 from attemper.cli.verbosity import say
-from attemper.data.scores import Scores
+from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError
 from attemper.fitting import fit_and_return_data
 from attemper.group_sketches import GroupSketches
@@ -147,7 +147,7 @@ def fit(
     read = source.files if isinstance(source, ScoreFiles) else [*paths, *dict.fromkeys(spec.labels or ())]
     calibrator.save(output, provenance=Provenance.now(read))
     clear_cache(cache_dir_for(output))
-    report, before = calibrator.fit_report_, nll_before(data)
+    report, before, by_group = calibrator.fit_report_, nll_before(data), nll_by_group(calibrator, data)
     if as_json:
         print_json(
             calibrator.summary()
@@ -165,6 +165,7 @@ def fit(
                 "message": report.message,
                 "output": output,
             }
+            | ({} if by_group is None else {"nll_groups": by_group})
             | clusters_json(data)
         )
         return
@@ -172,9 +173,18 @@ def fit(
     say_clusters(data)
     for line in calibrator.describe():
         say(f"  {line}")
-    say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}")
+    common = "" if by_group is None else f" with the common map, {by_group:.4f} with the maps of the groups"
+    say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}{common}")
     say(f"  {report.message}")
     say(f"wrote {output}")
+
+
+def nll_by_group(calibrator: Calibrator, data: Scores | Sketch | GroupSketches | None) -> float | None:
+    """Return the validation NLL of the maps of the groups; None where there are none, or no rows."""
+    if not hasattr(calibrator, "group_maps_") or not isinstance(data, LabelledScores):
+        return None
+    log_probs = calibrator.predict_log_proba(data)
+    return float(nll(data.labels, log_probs, input="log_probs", sample_weight=data.weights))
 
 
 def nll_before(data: Scores | Sketch | GroupSketches | None) -> float | None:

@@ -370,6 +370,7 @@ SCHEMAS: dict[str, Schema] = {
         optional={
             "temperature": either(NUMBER),
             "groups": described({"type": "object"}, "with --groups: columns of the table of groups, and their spread"),
+            "nll_groups": described(NUMBER, "with --groups: validation NLL of the maps of the groups"),
         },
         more=True,
     ),
