@@ -177,11 +177,9 @@ def constants(options):
     """Choose the prior of s on all families but one: the largest gain among those that never cost more than LIMIT."""
     cells, head = {}, list(priors())
     for family, name, groups in worlds(options):
-        if family not in ("tasks", "prompts", "identical sites"):
-            continue
-        for n in (5, 20):
+        for n in (5, 20, 100):
             values = [one_comparison(groups, n, seed) for seed in range(options.draws)]
-            cells[family, f"{name}, {n} labels"] = np.mean(values, axis=0)
+            cells[family, f"{family}, {name}, {n} labels"] = np.mean(values, axis=0)
     table(["set", *head], [[key[1], *(f"{v:+.4f}" for v in values)] for key, values in cells.items()])
     for left_out in [None, *dict.fromkeys(family for family, _ in cells)]:
         rest = np.array([values for (family, _), values in cells.items() if family != left_out])
