@@ -131,7 +131,7 @@ def not_fed(
             continue
         if sha256 in known and repeats == "error":
             raise InputError(
-                f"{path}: {known[sha256]}; the same labels count only once. Use --repeats skip to leave the file out, "
+                f"{path}: {known[sha256]}; the same samples count only once. Use --repeats skip to leave the file out, "
                 "or a new --state to begin anew."
             )
         if sha256 in known:
