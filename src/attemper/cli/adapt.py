@@ -28,12 +28,14 @@ from attemper.io import InputSpec
 @click.option("-o", "--output", type=OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map.")
 @click.option(
     "--priors",
+    type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
     help="Known shares of the classes, instead of INPUT: one for each column, by name, or in a file (.json: a list or "
     "an object; else a line NAME,SHARE for each class). They add up to 1.",
 )
 @click.option(
     "--old",
+    type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
     help="Shares under which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
 )

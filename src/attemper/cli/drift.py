@@ -54,11 +54,13 @@ from attemper.io import InputSpec
 )
 @click.option(
     "--reference-groups",
+    type=INPUT,
     metavar="NAME|FILE",
     help="The groups of --reference, if they have another name than in INPUT.",
 )
 @click.option(
     "--reference-clusters",
+    type=INPUT,
     metavar="NAME|FILE",
     help="The clusters of --reference, if they have another name than in INPUT.",
 )

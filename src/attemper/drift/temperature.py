@@ -43,6 +43,9 @@ class DriftTest(SequentialTest):
     a factor of the temperature between 1/tolerance and tolerance, which may change from sample to sample. The test
     grows a *wealth* that such labels cannot make large: the probability that it ever reaches 1/alpha is at most alpha.
 
+    With ``clusters`` in `update` a case with m samples counts once: each of its log-ratios has weight 1/m. The bound
+    then holds whatever the samples of a case have in common, as long as m does not depend on the labels.
+
     Parameters
     ----------
     deployed : Calibrator, Map or float
@@ -54,9 +57,6 @@ class DriftTest(SequentialTest):
         of its temperature raises the tolerance to that interval: a temperature that was fitted on 200 labels is itself
         off by 10 to 30 percent, and testing it more closely than it is known raises false alarms. Pass the map itself,
         ``DriftTest(calibrator.map_)``, to take its temperature for exact.
-
-    With ``clusters`` in `update` a case with m samples counts once: each of its log-ratios has weight 1/m. The bound
-    then holds whatever the samples of a case have in common, as long as m does not depend on the labels.
 
     Attributes
     ----------
