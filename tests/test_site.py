@@ -76,6 +76,18 @@ def address(site):
         server.shutdown()
 
 
+def texts_of_links(page):
+    return re.findall(r"(?<!!)\[([^\]]+)\]\((?!https?:)", page.read_text(encoding="utf-8"))
+
+
+def test_the_text_of_a_link_is_a_title_and_not_a_file_name():
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*/README.md")]
+    names = [
+        f"{p.name}: {t}" for p in pages for t in texts_of_links(p) if re.fullmatch(r"`?[\w./-]+\.md`?|[\w./-]+\.\w+", t)
+    ]
+    assert names == []
+
+
 class Fetched(HTMLParser):
     """Collects the addresses that a browser fetches by itself to show a page."""
 
