@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from attemper import FileError, InputError, datasets
+from attemper import FileError, InputError, TemperatureScaling, datasets, metrics
 
 CARD = Path(__file__).parents[1] / "data" / "README.md"
 
@@ -16,6 +17,29 @@ CARD = Path(__file__).parents[1] / "data" / "README.md"
 def test_the_data_card_has_a_line_for_each_network_and_no_other():
     assert datasets.names() == re.findall(r"^\| ([\w-]+)\.npz \|", CARD.read_text(), flags=re.M)
     assert datasets.DEMO in datasets.names()
+    assert f"held-out logits of {len(datasets.names())} networks" in CARD.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", datasets.names())
+def test_the_data_card_has_the_figures_of_the_file(name):
+    line = re.search(rf"^\| {name}\.npz \|.*$", CARD.read_text(), flags=re.M)
+    assert line is not None
+    *about, accuracy, nll, ece, best, ece_there, _ = line[0].split(" |")
+    stored = datasets.stored(name)
+    h, y, config = stored["logits"].astype(np.float64), stored["labels"], json.loads(str(stored["config"]))
+    t = TemperatureScaling().fit(h, y).temperature_
+    assert float(accuracy) == pytest.approx(100 * metrics.accuracy(y, h, input="logits"), abs=0.006)
+    assert float(nll) == pytest.approx(metrics.nll(y, h, input="logits"), abs=6e-5)
+    assert float(best) == pytest.approx(t, abs=1e-3)
+    for told, logits in ((ece, h), (ece_there, h / t)):
+        assert float(told) == pytest.approx(100 * metrics.ece(y, logits, input="logits"), abs=0.02)
+    n_train, n_val, n_test = re.findall(r"\d+", about[3])
+    assert (int(n_train), int(n_test)) == (config["n_train"], len(y))
+    assert int(n_val) == len(stored.get("val_labels", ()))
+    recipe = f"{config['epochs']} ep, batch {config['batch']}, lr {config['lr']} {config['schedule']}"
+    assert about[4].strip().startswith(recipe)
+    assert ("wd 1e-4" in about[4]) == (config["weight_decay"] == 1e-4)
 
 
 @pytest.mark.parametrize("name", datasets.names())

@@ -30,8 +30,10 @@ __all__ = [
     "load",
     "members",
     "names",
+    "runs",
     "split",
     "split_rows",
+    "stands_for",
     "with_dropout",
 ]
 
@@ -39,6 +41,9 @@ Rows = NDArray[np.int64]
 
 # Probabilities are stored at a resolution of 2^-20: what is 0 there is less than half of that.
 LEAST_PROBABILITY = 2.0**-21
+
+
+VARIANTS = {"randomsplit": "", "lesionsplit": "lesions apart", "long": "long run", "startone": "branches from one"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class About:
     dataset: str
     seed: int
     n_classes: int
+    val_accuracy: float | None = None  # on the training images that were held out, where there are any
 
     @property
     def variant(self) -> str:
@@ -63,8 +69,13 @@ class About:
 
     @property
     def stands_for_papers(self) -> bool:
-        """Tell whether the paper's figures are set beside this one: the first seed, without dropout."""
-        return self.seed == 0 and self.variant in ("", "randomsplit")
+        """Tell whether the paper's figures are set beside this one (`stands_for`)."""
+        return self.name == stands_for(self.key)
+
+    @property
+    def could_stand(self) -> bool:
+        """Tell whether it was trained as the paper's networks: the first seed, no dropout, images divided at random."""
+        return self.seed == 0 and not self.lesions_apart and "dropout" not in self.variant
 
     @property
     def lesions_apart(self) -> bool:
@@ -74,7 +85,8 @@ class About:
     @property
     def label(self) -> str:
         """Return its name for readers of the paper."""
-        variant = {"randomsplit": "", "lesionsplit": "lesions apart"}.get(self.variant, self.variant)
+        plain = "first run" if self.could_stand and len(runs(self.key)) > 1 else ""
+        variant = {"": plain, **VARIANTS}.get(self.variant, self.variant)
         return ", ".join(filter(None, [paper.title(*self.key), variant, f"seed {self.seed}" if self.seed else ""]))
 
 
@@ -116,12 +128,14 @@ def load(name: str) -> Network:
 
 @lru_cache
 def about(name: str) -> About:
-    """Read which network it is, and nothing more."""
+    """Read which network it is, and how many of its validation images are classified right."""
     path = datasets.path_of(name)
     try:
         with np.load(path, allow_pickle=False) as archive:
             config, n_classes = json.loads(str(archive["config"])), len(archive["class_names"])
-        found = About(name, config["arch"], config["dataset"], int(config["seed"]), n_classes)
+            right = archive["val_logits"].argmax(axis=1) == archive["val_labels"] if "val_logits" in archive else None
+        val_accuracy = None if right is None else float(right.mean())
+        found = About(name, config["arch"], config["dataset"], int(config["seed"]), n_classes, val_accuracy)
     except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
         raise FileError(f"{path}: no network of the form that the data card tells: {error}") from None
     if not re.fullmatch(rf"{re.escape(found.arch)}-{re.escape(found.dataset)}(-[\w-]+)?-s{found.seed}", name):
@@ -141,6 +155,17 @@ def names() -> list[str]:
             "the installed package. Run this in a clone of the repository, or set ATTEMPER_DATA to that folder."
         )
     return found
+
+
+def runs(key: paper.Network) -> list[About]:
+    """Return the networks that could stand for a row of the paper."""
+    return [network for network in map(about, names()) if network.key == key and network.could_stand]
+
+
+def stands_for(key: paper.Network) -> str | None:
+    """Name of the network that stands for a row of the paper: of several runs the best on validation images."""
+    found = max(runs(key), key=lambda network: (network.val_accuracy or 0.0, not network.variant), default=None)
+    return found and found.name
 
 
 def members(name: str) -> list[str]:

@@ -63,6 +63,7 @@ def table1(rows: Sequence[Row], settings: Settings) -> Page:
         "n_networks": str(len(names)),
         "as_in_the_paper": _as_in_the_paper(rows, names),
         "not_here": _not_here(names),
+        "chosen": _chosen(names),
         "nll": _means(values["nll"], names, ALL, 4, settings),
         "above_ts": _above_ts(values["nll"], names),
         "ece": _means(values["ece"], names, ALL, 2, settings),
@@ -154,6 +155,12 @@ def _as_in_the_paper(rows: Sequence[Row], names: Sequence[str]) -> str:
 def _not_here(names: Sequence[str]) -> str:
     here = {about(name).key for name in names}
     return "; ".join(paper.title(*network) for network in paper.TABLE_1 if network not in here) or "none"
+
+
+def _chosen(names: Sequence[str]) -> str:
+    """Of which runs the paper's rows are, where there are several."""
+    several = [name for name in names if about(name).stands_for_papers and len(networks.runs(about(name).key)) > 1]
+    return "; ".join(about(name).label for name in several) or "none"
 
 
 def _means(

@@ -1,4 +1,4 @@
-"""Held-out logits of 24 networks that were trained for this project.
+"""Held-out logits of 32 networks that were trained for this project.
 
 One small set comes with the package; the others lie in the repository's ``data/`` folder,
 whose README is their data card.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attemper import FileError, datasets
-from experiments.reproduce import networks
+from experiments.reproduce import networks, paper
 from experiments.reproduce.networks import about, load, split, split_rows
 
 RANDOM, LESION = "resnet200-skin-randomsplit-s0", "resnet200-skin-lesionsplit-s0"
@@ -61,6 +61,32 @@ def test_who_stands_for_the_papers_network():
     assert not about("vgg16-cifar10-dropout-s0").stands_for_papers
     assert about("vgg16-cifar10-s1").label == "VGG16, CIFAR-10, seed 1"
     assert about(LESION).label == "ResNet200, skin lesions, lesions apart"
+    assert about(RANDOM).stands_for_papers
+
+
+def test_of_several_runs_the_best_on_validation_images_stands_for_the_papers():
+    for key in paper.TABLE_1:
+        runs = [
+            name
+            for name in networks.names()
+            if name.startswith(f"{key.arch}-{key.dataset}-") and name.endswith("-s0") and "dropout" not in name
+        ]
+        right = {}
+        for name in runs:
+            data = datasets.load(name)
+            right[name] = (data.val_logits.argmax(axis=1) == data.val_labels).sum()
+        assert networks.stands_for(key) == max(runs, key=right.__getitem__, default=None)
+    standing = {key: networks.stands_for(key) for key in paper.TABLE_1}
+    assert [key for key, name in standing.items() if name is None] == [("vgg16", "birds"), ("resnet152", "imagenet")]
+    assert standing["resnet110", "cifar10"] == "resnet110-cifar10-startone-s0"
+    assert standing["resnet110", "cifar100"] == "resnet110-cifar100-cosine-s0"
+
+
+def test_no_two_networks_have_one_label():
+    labels = [about(name).label for name in networks.names()]
+    assert len(set(labels)) == len(labels)
+    assert about("resnet110-cifar100-cosine-s0").label == "ResNet110, CIFAR-100, cosine"
+    assert about("resnet110-cifar100-s0").label == "ResNet110, CIFAR-100, first run"
 
 
 def tiny(folder, name, **config):
