@@ -18,12 +18,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["against_noise", "against_size", "need", "referral"]
-
-# Below the others and larger, for it is often where the Bayesian fit is.
-LARGER: dict[str, dict[str, Any]] = {"structured": {"linewidth": 2.2, "markersize": 5.5, "zorder": 1.5}}
+__all__ = ["WIDTH", "against_noise", "against_size", "legend", "need", "panels", "referral"]
 
 WIDTH = 7.2  # inches: two columns of a paper
+SMALL = 6.5  # points
+WHOLE = ("none", "ats", "bayes")  # methods that a panel of the noise figure has room for; others may leave it
+
+# Each thinner than the one below it, and its marker smaller, so that curves that coincide are all seen.
+NESTED: dict[str, dict[str, Any]] = {
+    "none": {"linewidth": 1.3, "zorder": 2.0},
+    "structured": {"linewidth": 2.8, "markersize": 5.4, "zorder": 2.1},
+    "ts": {"linewidth": 1.9, "markersize": 4.3, "zorder": 2.2},
+    "bayes": {"linewidth": 1.1, "markersize": 3.1, "zorder": 2.3},
+    "ats": {"linewidth": 0.8, "markersize": 2.5, "zorder": 2.4},
+}
 
 
 def need() -> None:
@@ -39,68 +47,65 @@ def against_noise(
     methods: Sequence[str],
 ) -> Figure:
     """Draw NLL against the share of wrong labels: a column for each network, a row for each kind."""
-    figure, axes = _panels(len(kinds), len(networks), 1.75)
-    for row, kind in zip(axes, kinds):
-        for ax, name in zip(row, networks):
+    figure, axes = panels(len(kinds), len(networks), 1.45, sharex=True, sharey="col")
+    for column, name in zip(zip(*axes), networks):
+        of = {key: v for key, v in values.items() if key[0] == name}
+        limits = _limits(list(of.values()), [v for key, v in of.items() if key[3] in WHOLE])
+        for ax, kind in zip(column, kinds):
+            ax.set(ylim=limits, xlim=(-4, 100 * max(shares) + 4), xticks=[0, *(100 * s for s in shares)])
             cells = [(0.0, "none"), *((share, kind) for share in shares)]
-            for i, method in enumerate(methods):
+            for method in methods:
                 found = [(100 * s, values[name, k, s, method]) for s, k in cells if (name, k, s, method) in values]
-                _line(ax, method, [x + 0.5 * (i - 2) for x, _ in found], [v for _, v in found])
-            _frame(ax, [v for key, v in values.items() if key[0] == name and key[3] in ("none", "ats", "bayes")])
-            ax.set_xticks([0, *(100 * s for s in shares)])
-    for ax, name in zip(axes[0], networks):
-        ax.set_title(about(name).label, fontsize=8)
+                _line(ax, method, [x for x, _ in found], [v for _, v in found])
+        column[0].set_title(about(name).label, fontsize=8)
+        column[-1].set_xlabel("labels replaced, %", fontsize=8)
     for row, kind in zip(axes, kinds):
-        row[0].set_ylabel(f"{kind} noise\ntest NLL", fontsize=8)
-    for ax in axes[-1]:
-        ax.set_xlabel("labels replaced, %", fontsize=8)
-    _legend(figure, axes[0][0])
+        row[0].set_ylabel("test NLL", fontsize=8)
+        place: dict[str, Any] = {"transform": row[-1].transAxes, "rotation": 270, "ha": "left", "va": "center"}
+        row[-1].text(1.04, 0.5, kind, fontsize=8, **place)
+    legend(figure, axes[0][0])
     return figure
 
 
 def against_size(values: Mapping[tuple[Any, ...], Floats], networks: Sequence[str], methods: Sequence[str]) -> Figure:
     """Draw NLL against the number of labels, one panel for each network."""
-    figure, axes = _panels(1, len(networks), 2.2)
+    figure, axes = panels(1, len(networks), 2.1)
     for ax, name in zip(axes[0], networks):
-        for i, method in enumerate(methods):
-            found = sorted((n, v) for (of, n, m), v in values.items() if (of, m) == (name, method))
-            _line(ax, method, [n * 1.04 ** (i - 2) for n, _ in found], [v for _, v in found])
-        means = [v.mean() for (of, _, _), v in values.items() if of == name]
-        wide = max(means) > 3 * min(means)  # where something runs away
-        ax.set(xscale="log", yscale="log" if wide else "linear")
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        if wide:
-            ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-            ax.tick_params(which="minor", labelsize=7)
-        ax.set_xlabel("validation labels", fontsize=8)
+        of = {(n, m): v for (network, n, m), v in values.items() if network == name}
+        ax.set_xscale("log")
         ax.set_title(about(name).label, fontsize=8)
+        ax.set_xlabel("validation labels", fontsize=8)
+        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _scale(ax, list(of.values()))
+        for i, method in enumerate(methods):
+            found = sorted((n, v) for (n, m), v in of.items() if m == method)
+            _line(ax, method, [n * 1.05 ** (i - 2) for n, _ in found], [v for _, v in found])
     axes[0][0].set_ylabel("test NLL", fontsize=8)
-    _legend(figure, axes[0][0])
+    legend(figure, axes[0][0])
     return figure
 
 
 def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str]) -> Figure:
     """Draw the referral curves over the paper's 21 thresholds, and thin ones over all, with their areas."""
-    figure, axes = _panels(1, len(networks), 3.4)
+    figure, axes = panels(1, len(networks), 3.25)
     areas = {(r["network"], r["method"], r["measure"]): r["value"] for r in rows if r["what"] == "interval"}
     for ax, name in zip(axes[0], networks):
         for i, method in enumerate(methods):
             style = {**styled([method])[method].line, "marker": styled([method])[method].marker or "x"}
             both = [areas[name, method, measure] for measure in ("area_paper", "area")]
-            label = f"{TITLES[method]} ({both[0]:.3f}, {both[1]:.3f})"
+            label = f"{TITLES[method]}: {both[0]:.3f}, {both[1]:.3f}"
             # Each thinner than the one below it, so that curves that coincide are all seen.
-            size: dict[str, Any] = {"linewidth": 3 - 0.7 * i, "markersize": 7 - 1.3 * i}
+            size: dict[str, Any] = {"linewidth": 3 - 0.7 * i, "markersize": 7 - 1.3 * i, "clip_on": False}
             ax.plot(*_points(rows, name, method, "curve, 21"), label=label, **style, **size)
-            if method in ("none", "ts"):
-                ax.plot(
-                    *_points(rows, name, method, "curve"), color="black", linewidth=0.6, linestyle=style["linestyle"]
-                )
-        ax.set(xlim=(0, 100), ylim=(0, 102), aspect="equal")
-        ax.set_title(about(name).label, fontsize=9)
-        ax.set_xlabel("right answers that are decided, %", fontsize=8)
-        ax.legend(loc="lower left", fontsize=7, frameon=False)
-    axes[0][0].set_ylabel("wrong answers that are referred, %", fontsize=8)
+        for method, dashes in (("none", (0, (1, 1))), ("ts", "-")):
+            label = f"{TITLES[method]}, all thresholds"
+            ax.plot(*_points(rows, name, method, "curve"), color="black", linewidth=0.7, linestyle=dashes, label=label)
+        ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+        ax.set_title(about(name).label, fontsize=8)
+        ax.set_xlabel("right answers above the threshold, %", fontsize=8)
+        title = "area below the curve: 21 thresholds, all thresholds"
+        ax.legend(loc="lower left", fontsize=7, frameon=False, title=title, title_fontsize=7, alignment="left")
+    axes[0][0].set_ylabel("wrong answers below the threshold, %", fontsize=8)
     return figure
 
 
@@ -109,34 +114,115 @@ def _points(rows: Sequence[Row], name: str, method: str, what: str) -> tuple[lis
     return [100 * r["correct_decided"] for r in of], [100 * r["errors_referred"] for r in of]
 
 
-def _panels(n_rows: int, n_columns: int, height: float) -> tuple[Figure, list[list[Axes]]]:
+def panels(n_rows: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
+    """Return a Figure of two columns' width with Axes for print: small ticks, a light grid, no box."""
     need()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, n_rows * height + 0.45), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, squeeze=False)
+    figure = Figure(figsize=(WIDTH, n_rows * height + 0.5), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, **shared)
     for ax in axes.flat:
-        ax.tick_params(labelsize=7)
-        ax.grid(alpha=0.25, linewidth=0.5)
+        ax.tick_params(labelsize=7, width=0.6, length=2.5)
+        ax.tick_params(which="minor", width=0.5, length=1.5)
+        ax.grid(color="0.9", linewidth=0.5)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set(linewidth=0.6, color="0.3")
     return figure, axes.tolist()
 
 
+def legend(figure: Figure, ax: Axes) -> None:
+    """Put one legend below all panels."""
+    handles, labels = ax.get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False, handlelength=3.2
+    )
+
+
 def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -> None:
-    """Draw means with bars of one standard deviation."""
+    """Draw means with bars of one standard deviation, and mark what leaves the panel, which has its limits already."""
+    mean, low, high = _bars(values)
+    bottom, top = ax.get_ylim()
+    style = {**styled([method])[method].line, **NESTED.get(method, {})}
+    if method == "none":  # nothing is fitted: the bars would be of the divisions alone
+        ax.plot(x, mean, label=TITLES[method], **style)
+    else:
+        bars = [mean - np.maximum(low, np.minimum(bottom, mean)), high - mean]  # a logarithmic axis has no zero
+        ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **style)
+        for at, m, down, up in zip(x, mean, low, high):
+            if bottom <= m <= top:
+                ends = [edge for edge, leaves in ((0, down < bottom), (1, up > top)) if leaves]
+                for edge in ends:
+                    _arrow(ax, at, edge, style["color"])
+    _mark_exit(ax, x, mean, style["color"])
+
+
+def _mark_exit(ax: Axes, x: Sequence[float], mean: Floats, color: str) -> None:
+    """Mark where a curve leaves the panel at the top, and how far it goes; axes are linear where that happens."""
+    top = ax.get_ylim()[1]
+    out = np.flatnonzero(mean > top)
+    if len(out):
+        i = int(out[0])
+        share = (top - mean[i - 1]) / (mean[i] - mean[i - 1]) if i else 0.0
+        at = x[i - 1] + share * (x[i] - x[i - 1]) if i else x[0]
+        _arrow(ax, at, 1, color, length=9.0)
+        height = -1 - 8 * sum(bool(text.get_text()) for text in ax.texts)  # below what was marked before
+        ax.annotate(
+            f"to {mean.max():.2f}",
+            (at, 1),
+            xytext=(4, height),
+            xycoords=_edge(ax),
+            textcoords="offset points",
+            va="top",
+            fontsize=SMALL,
+            color=color,
+        )
+
+
+def _arrow(ax: Axes, x: float, edge: int, color: str, length: float = 5.0) -> None:
+    """Draw an arrow that ends at the upper (1) or lower (0) edge of a panel."""
+    tip = {"arrowstyle": "-|>,head_width=0.16,head_length=0.3", "color": color, "linewidth": 0.7}
+    tip |= {"shrinkA": 0, "shrinkB": 0}
+    start = (0, -length if edge else length)
+    ax.annotate(
+        "",
+        (x, edge),
+        xytext=start,
+        xycoords=_edge(ax),
+        textcoords="offset points",
+        arrowprops=tip,
+        annotation_clip=False,
+    )
+
+
+def _edge(ax: Axes) -> Any:
+    """Coordinates: of the data along, of the panel (0 to 1) upwards."""
+    return ax.get_xaxis_transform()
+
+
+def _bars(values: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
+    """Means, and one standard deviation below and above."""
     mean = np.array([v.mean() for v in values])
     std = np.array([v.std(ddof=1) if len(v) > 1 else 0.0 for v in values])
-    bars = None if method == "none" else [np.minimum(std, 0.5 * mean), std]  # a logarithmic axis has no zero
-    size: dict[str, Any] = {"linewidth": 1.1, "markersize": 3, "zorder": 2} | LARGER.get(method, {})
-    ax.errorbar(x, mean, bars, label=TITLES[method], elinewidth=0.7, **size, **styled([method])[method].line)
+    return mean, mean - std, mean + std
 
 
-def _frame(ax: Axes, values: Sequence[Floats]) -> None:
-    """Keep the panel to where the methods differ; what runs away leaves it at the top."""
-    means = np.array([v.mean() for v in values])
-    low, high = means.min(), means.max()
-    ax.set_ylim(low - 0.12 * (high - low), high + 0.25 * (high - low))
+def _limits(shown: Sequence[Floats], whole: Sequence[Floats]) -> tuple[float, float]:
+    """Limits of a panel that has all of what is to be seen ``whole``, and the lower end of everything."""
+    low = min(v.mean() for v in shown)
+    high = max(v.mean() for v in whole)
+    return low - 0.1 * (high - low), high + 0.25 * (high - low)
 
 
-def _legend(figure: Figure, ax: Axes) -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
+def _scale(ax: Axes, values: Sequence[Floats]) -> None:
+    """Fit the vertical axis of a panel to means and bars; it is logarithmic where a method runs away."""
+    mean, low, high = _bars(values)
+    if mean.max() <= 3 * mean.min():
+        room = 0.05 * (high.max() - low.min())
+        ax.set_ylim(low.min() - room, high.max() + room)
+        return
+    ax.set(yscale="log", ylim=(0.8 * mean.min(), 1.15 * high.max()))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+    ax.tick_params(which="minor", labelsize=7)
+    ax.text(0.98, 0.98, "log scale", transform=ax.transAxes, ha="right", va="top", fontsize=SMALL, color="0.4")

@@ -1,10 +1,24 @@
-"""Every number of the paper's four tables, to be set beside ours (arXiv 1810.11586)."""
+"""Every number of the paper's four tables and of the examples in its Figures 1 and 6 (arXiv 1810.11586)."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["MODELS", "SETS", "TABLE_1", "TABLE_2", "TABLE_3", "TABLE_4", "TABLE_4_FOUND", "Network", "Score", "title"]
+__all__ = [
+    "EXAMPLES",
+    "LESIONS",
+    "MODELS",
+    "SETS",
+    "TABLE_1",
+    "TABLE_2",
+    "TABLE_3",
+    "TABLE_4",
+    "TABLE_4_FOUND",
+    "Example",
+    "Network",
+    "Score",
+    "title",
+]
 
 
 class Network(NamedTuple):
@@ -20,6 +34,21 @@ class Score(NamedTuple):
     accuracy: float
     nll: float
     ece: float
+
+
+class Example(NamedTuple):
+    """A skin lesion of Figure 1 or 6: confidence in the predicted class, before and after.
+
+    Figure 1 does not name the method: there it is ``calibrated``.
+    """
+
+    figure: int
+    label: str
+    predicted: str
+    none: float
+    ts: float | None = None
+    ats: float | None = None
+    calibrated: float | None = None
 
 
 # The paper's names for what we call otherwise. It does not describe its WideResNet32; ours is the 28-10.
@@ -113,6 +142,31 @@ TABLE_4 = {
     "ats": Score(89.14, 0.333, 1.157),
 }
 TABLE_4_FOUND = {"ts": 4.934, "ats": 3.548, "theta": 0.01}
+
+# The paper's names of the classes of HAM10000; vascular lesions are not among its examples.
+LESIONS = {
+    "akiec": "Bowen",
+    "bcc": "BCC",
+    "bkl": "Benign keratosis",
+    "df": "Dermatofibroma",
+    "mel": "Melanoma",
+    "nv": "Melanocytic nevus",
+    "vasc": "Vascular lesion",
+}
+EXAMPLES = (
+    Example(1, "df", "df", 0.99, calibrated=0.98),
+    Example(1, "bcc", "bcc", 0.99, calibrated=0.99),
+    Example(1, "nv", "nv", 0.99, calibrated=0.98),
+    Example(1, "mel", "akiec", 0.91, calibrated=0.54),
+    Example(1, "akiec", "bcc", 0.90, calibrated=0.46),
+    Example(1, "bkl", "akiec", 0.89, calibrated=0.48),
+    Example(6, "nv", "nv", 0.99, ts=0.58, ats=0.92),
+    Example(6, "mel", "mel", 0.99, ts=0.58, ats=0.93),
+    Example(6, "bcc", "bcc", 0.99, ts=0.58, ats=0.92),
+    Example(6, "bkl", "mel", 0.92, ts=0.41, ats=0.65),
+    Example(6, "mel", "nv", 0.93, ts=0.43, ats=0.68),
+    Example(6, "akiec", "bkl", 0.87, ts=0.45, ats=0.65),
+)
 
 
 def title(arch: str, dataset: str) -> str:

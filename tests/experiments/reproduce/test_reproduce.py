@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from attemper import FileError, InputError, MissingExtraError
 from experiments.reproduce import (
@@ -228,16 +227,6 @@ def test_what_cannot_be_averaged_is_told(monkeypatch):
     names = ("lenet5-mnist-s0", "lenet5-mnist-s1", "lenet5-mnist-s2", "lenet5-mnist-dropout-s0")
     with pytest.raises(InputError, match="lenet5-mnist-s2 has other labels than lenet5-mnist-s0"):
         table3.run(names, 0, 0)
-
-
-def test_bars_are_standard_deviations():
-    ax = Figure().subplots()
-    values = [np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.9])]
-    figures._line(ax, "ts", [1, 2], values)
-    (_, _, (bars,)) = ax.containers[0]
-    for (low, high), v in zip(bars.get_segments(), values):
-        assert high[1] == pytest.approx(v.mean() + v.std(ddof=1))
-        assert low[1] == pytest.approx(max(v.mean() - v.std(ddof=1), v.mean() / 2))
 
 
 @pytest.mark.slow
