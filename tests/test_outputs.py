@@ -77,7 +77,7 @@ def test_an_output_is_never_an_input(tmp_path, monkeypatch, name, read, written,
     if link == "hard":
         output = "link"
         Path(output).hardlink_to(victim)
-    with pytest.raises(FileError, match="is one of the inputs, which would be lost"):
+    with pytest.raises(FileError, match="is one of the inputs, which would be overwritten"):
         cli.main(arguments(name, **{read.name: given, written.name: output}), standalone_mode=False)
     assert victim.read_text() == "precious"
     assert {path.name for path in Path().iterdir()} <= {"folder", "link"}

@@ -246,7 +246,7 @@ def test_no_file_is_lost(bad, good, tmp_path):
     assert "both name p.json" in bad("--max-miss", "0.2", "-o", "p.json", "--save-map", "p.json")
     good("--budget", "0.2", "--save-map", "m.json")
     before = (tmp_path / "m.json").read_bytes()
-    assert "is one of the inputs, which would be lost" in bad("--budget", "0.2", "--map", "m.json", "-o", "m.json")
+    assert "one of the inputs, which would be overwritten" in bad("--budget", "0.2", "--map", "m.json", "-o", "m.json")
     assert (tmp_path / "m.json").read_bytes() == before
 
 

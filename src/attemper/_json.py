@@ -4,7 +4,7 @@ Maps, sketches and fitted calibrators travel as such documents. They hold
 numbers and names, never code. What is read is checked before it is used: size,
 schema version, kind, types, and that every number is finite.
 
-`to_fields` and `from_fields` are the one codec: the annotations of a dataclass or NamedTuple say what its fields hold.
+`to_fields` and `from_fields` are the one codec: the annotations of a class define what its fields hold.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Fields:
         self.where = where
 
     def __contains__(self, key: str) -> bool:
-        """Tell whether the field is there."""
+        """Return whether the field is there."""
         return key in self.content
 
     def _get(self, key: str, kind: type | tuple[type, ...], name: str) -> Any:
@@ -378,7 +378,7 @@ def _plain(value: Any) -> Any:
 
 
 def _may_be(value: Any, kind: Any) -> bool:
-    """Tell whether this is the member of a union that a value of JSON is of."""
+    """Return whether this is the member of a union that a value of JSON is of."""
     if get_origin(kind) in (tuple, np.ndarray):
         return isinstance(value, list)
     if kind in SCALARS:

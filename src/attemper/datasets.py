@@ -90,7 +90,7 @@ def stored(name: str) -> dict[str, NDArray[Any]]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
         for key in ("logits", "labels", "class_names", "config"):
-            arrays[key]  # a KeyError is told as what it is: another kind of file
+            arrays[key]  # a KeyError becomes an error about another kind of file
         json.loads(str(arrays["config"]))
         for key in ("labels", "val_labels"):
             if key in arrays:

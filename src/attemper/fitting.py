@@ -346,7 +346,7 @@ def _updated(spec: InputSpec | None, options: dict[str, Any]) -> InputSpec:
 
 
 def _is_arrays(source: Any) -> bool:
-    """Tell (logits, labels[, weights]) from a tuple of paths, Scores or shards."""
+    """Distinguish (logits, labels[, weights]) from a tuple of paths, Scores or shards."""
     return (
         isinstance(source, tuple)
         and len(source) in (2, 3)
@@ -365,7 +365,7 @@ def _paths(source: Any) -> list[PathOrURL] | None:
 
 
 def _are_sketches(paths: list[PathOrURL]) -> bool:
-    """Tell sketches that were made before from files of logits."""
+    """Distinguish sketches that were made before from files of logits."""
     sketches = [path for path in paths if path.suffix.lower() == ".json"]
     if sketches and len(sketches) < len(paths):
         raise InputError(

@@ -110,7 +110,7 @@ class Sketch:
 
     __repr__ = one_line
 
-    n_samples: int  # seen; what they weigh is told by the sums
+    n_samples: int  # seen; their weight is in the sums
     n_classes: int
     weight: float  # sum of the sample weights, of a stream that forgets: of what is left of them
     correct: float  # weight of the samples whose label has the largest logit
@@ -247,7 +247,7 @@ class Sketch:
         return float(1 / np.sqrt(max(slope + bend, 1e-12)))
 
     def _obstacle(self, other: Sketch) -> str:
-        """Say what keeps two sketches from being added; empty if nothing does."""
+        """Return why two sketches cannot be added; empty if they can."""
         if self.n_classes != other.n_classes:
             return f"{self.n_classes} and {other.n_classes} classes"
         counts = [len(sketch._ranges[0].nll) for sketch in (self, other)]

@@ -196,7 +196,7 @@ def check_sketch_fit(calibrator: Calibrator) -> None:
             clone(calibrator).fit_sketch(sketch)
         return
     if calibrator.knows_noise and calibrator.get_params()["labels"] == "noisy":
-        calibrator = clone(calibrator).set_params(noise="uniform")  # with "auto" the rows tell more than a sketch
+        calibrator = clone(calibrator).set_params(noise="uniform")  # with "auto" the rows hold more than a sketch
     direct = clone(calibrator).fit(h, y)
     fitted = clone(calibrator).fit_sketch(sketch)
     close(fitted.temperature_, direct.temperature_, 1e-6)
@@ -506,7 +506,7 @@ def check_finite_masks(calibrator: Calibrator) -> None:
 
 
 def check_class_attributes(calibrator: Calibrator) -> None:
-    """Check that the class says what it is and needs, as `compare`, the report and the command line read it."""
+    """Check that the class declares what it is and needs, as `compare`, the report and the command line read it."""
     cls = type(calibrator)
     assert METHODS[cls.method] is cls
     assert cls.title
@@ -534,7 +534,7 @@ def check_class_attributes(calibrator: Calibrator) -> None:
 
 
 def check_in_comparison(calibrator: Calibrator) -> None:
-    """Check that `compare` fits it beside another method."""
+    """Check that `compare` fits it together with another method."""
     val, test = (Scores.from_logits(*draw(300, 4, seed=seed)) for seed in (1, 2))
     row = compare(val, test, [calibrator, "ts"] if calibrator.method != "ts" else [calibrator]).rows[1]
     assert not row.failure, row.failure

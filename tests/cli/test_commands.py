@@ -624,9 +624,9 @@ def damaged(tmp_path, val, fitted):
         ("fit " + "a" * 300 + ".npz", "File name too long"),
         ("fit val.npz -o .", ".: a folder; pass the name of a file"),
         ("demo -o val.npz", "val.npz: cannot be made: File exists"),
-        ("apply m.json val.npz -o val.npz", "val.npz: is one of the inputs, which would be lost"),
-        ("merge a.sketch.json -o ./a.sketch.json", "a.sketch.json: is one of the inputs, which would be lost"),
-        ("sketch val.npz -o ./val.npz", "val.npz: is one of the inputs, which would be lost"),
+        ("apply m.json val.npz -o val.npz", "val.npz: is one of the inputs, which would be overwritten"),
+        ("merge a.sketch.json -o ./a.sketch.json", "a.sketch.json: is one of the inputs, which would be overwritten"),
+        ("sketch val.npz -o ./val.npz", "val.npz: is one of the inputs, which would be overwritten"),
         (
             "merge a.sketch.json b.sketch.json -o s.json",
             "b.sketch.json: these sketches cannot be added: 64 and 32 nodes",

@@ -233,7 +233,7 @@ def test_tensors_are_not_written_over(folder, output, fold):
     for name in ("net", "other"):
         (folder / name / "link").symlink_to(folder / "net" / "m.data")
     before = everything(folder)
-    with pytest.raises(FileError, match=r"'m\.data' beside the model holds its tensors, which would be lost"):
+    with pytest.raises(FileError, match=r"'m\.data' next to the model holds its tensors, which would be overwritten"):
         onnx_calibrate(folder / "net" / "m.onnx", SCALE, folder / output, fold=fold, check=False)
     assert everything(folder) == before
 

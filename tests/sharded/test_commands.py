@@ -111,7 +111,7 @@ def test_small_sketches_are_not_written_unless_told(run):
         ("fit s*.npz --workers 0", "--workers 0: expected a whole number, at least 1"),
         ("fit s*.npz --retries -1", "--retries -1"),
         ("fit a.sketch.json --workers 2", "--workers is for files of logits"),
-        ("merge a.sketch.json b.sketch.json -o a.sketch.json", "is one of the inputs, which would be lost"),
+        ("merge a.sketch.json b.sketch.json -o a.sketch.json", "is one of the inputs, which would be overwritten"),
     ],
 )
 def test_what_cannot_be_is_one_message(run, line, why):

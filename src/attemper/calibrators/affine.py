@@ -314,7 +314,7 @@ def advice() -> str:
 
 
 def _possible_somewhere(h: NDArray[np.float64], scores: LabelledScores) -> NDArray[np.bool_]:
-    """Tell for each class whether any sample leaves it open."""
+    """Return for each class whether any sample leaves it open."""
     if not scores.masked:
         return np.ones(scores.n_classes, dtype=np.bool_)
     rows = h if scores.weights is None else h[scores.weights > 0]

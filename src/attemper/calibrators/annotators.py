@@ -76,7 +76,7 @@ class Confusions(_Confusions, Table):
         ]
 
     def fits(self, n_classes: int) -> bool:
-        """Tell whether these can be rows of a transition matrix of so many classes."""
+        """Return whether these can be rows of a transition matrix of so many classes."""
         columns, total = self.columns, self.mean.sum(axis=-1)
         return bool(
             {v.shape for v in self} == {(n_classes, columns.shape[-1])}

@@ -245,7 +245,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             self._set_interval(at.log_t_std)
 
     def _doubts(self, sketch: Sketch) -> list[str]:
-        """Tell whether the best θ may lie outside the grid."""
+        """Return whether the best θ may lie outside the grid."""
         low, high = float(sketch.thetas[0]), float(sketch.thetas[-1])
         # Beyond 0 and 1 there is nothing to look for.
         if self.theta is None and 0 < self.theta_ < 1 and low < high and self.theta_ in (low, high):
@@ -286,7 +286,7 @@ def _instead() -> str:
 
 
 def _at(t: float, sketch: Sketch, scores: LabelledScores | None) -> _At | None:
-    """Look at one temperature; None where neither the table nor the data can tell."""
+    """Look at one temperature; None where neither the table nor the data can decide."""
     if sketch.t_range[0] <= t <= sketch.t_range[1]:
         return _At(t, sketch.mean_nll(t), sketch.log_t_std(t))
     if scores is None:

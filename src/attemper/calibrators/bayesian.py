@@ -92,7 +92,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     Parameters
     ----------
     labels : "clean" or "noisy"
-        Whether validation labels may be wrong. The data alone cannot tell a network that fails now and
+        Whether validation labels may be wrong. The data alone cannot distinguish a network that fails now and
         then from annotators that do, so it must be said.
     noise : "auto", "uniform" or "classwise"
         ``labels="noisy"``: how labels go wrong. "auto" weighs errors that fall anywhere, errors among similar classes
@@ -337,7 +337,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         )
 
     def _edge(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:
-        """Tell whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
+        """Return whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
 
         Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
         """

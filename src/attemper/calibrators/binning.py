@@ -70,7 +70,7 @@ class HistogramBinning(BinCalibrator):
         Bins of as nearly as possible the same weight of samples, or of the same width. Bins of equal mass end half-way
         between neighbouring samples; samples with the same probability are never parted, so there may be fewer bins.
         A bin of equal width that holds no sample predicts the middle of the bin; so do all bins of a class about which
-        no sample says anything (it is masked in all of them).
+        no sample has information (it is masked in all of them).
     n_bins : int
     input, zeros_as, classes
         As in `TemperatureScaling`.
@@ -146,7 +146,7 @@ class IsotonicCalibration(BinCalibrator):
 
     **The arg max may change**, since each class has a function of its own, and probabilities can be exactly 0: a label
     there has an infinite NLL on other data. Where all classes have 0, the possible ones share equally. How many answers
-    changed on the validation data stands in ``fit_report_.changed``. A class about which no sample says
+    changed on the validation data stands in ``fit_report_.changed``. A class about which no sample shows
     anything (it is masked in all of them) keeps its probability.
 
     Parameters
@@ -215,7 +215,7 @@ def _share(positive: NDArray[Any], negative: NDArray[Any]) -> Floats:
 class Tally(NamedTuple):
     """Distinct probabilities of a class in ascending order, and the weight of the samples that have them."""
 
-    low: Floats  # the least and the largest of those that rounding alone tells apart
+    low: Floats  # the least and the largest of those that differ by rounding alone
     high: Floats
     positive: Floats  # weight of the samples of the class, and of the others
     negative: Floats

@@ -2,7 +2,7 @@
 
 With x the centred logits at temperature T, z = x + b + s ∘ x + M x. Biases b, changes of scale s and the rest of the
 matrix M (for two classes: a curve) are groups of parameters whose priors are shrunk to what the data support
-(`attemper.kernels.joint`), given how the labels came about (`attemper.calibrators.explanations`).
+(`attemper.kernels.joint`), given a model of the labels (`attemper.calibrators.explanations`).
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def mix(log_parts: Floats, sample_weight: Floats | None = None, max_iterations: 
         length, slope = 1.0, float((s - 1) @ step)
         if gap < 1e-15 or slope <= 0:
             break
-        # So near that the NLL itself hardly tells, Newton's step needs no search.
+        # So near the minimum that the NLL hardly changes, Newton's step needs no search.
         while gap > 1e-6 and -v @ np.log(parts @ (omega + length * step) + 1e-300) > value - 1e-4 * length * slope:
             length /= 2
         omega = np.maximum(omega + length * step, 0.0)

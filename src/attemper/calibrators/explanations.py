@@ -1,4 +1,4 @@
-"""How labels came about: temperature and biases of the network, and errors of the labels, weighed by their evidence.
+"""Models of how labels arise: temperature and biases of the network, errors of the labels, weighed by evidence.
 
 A label is right, or uniform over the classes at a rate e, or it went through a transition matrix of the annotators
 (`attemper.calibrators.annotators`). Temperature and biases are fitted within each account, so that a classifier that
@@ -54,7 +54,7 @@ class RateLaw(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """How the labels came about: temperature and biases of the network, and errors of the labels."""
+    """How the labels arise: temperature and biases of the network, and errors of the labels."""
 
     fit: Fit  # with biases
     channel: Channel  # that labels go through, in the more probable account
@@ -122,7 +122,7 @@ def rate_law(grid: Floats, evidence: Floats, shape: tuple[float, float], probabi
 
 
 def explain(samples: Samples, labels: Labels, noise: Noise, *, unbiased: bool = False) -> Explanation:
-    """Weigh the accounts of how labels came about, each with temperature and biases of the network.
+    """Weigh the models of how labels arise, each with temperature and biases of the network.
 
     ``unbiased``: compare also with an account that has no biases.
     """

@@ -1,4 +1,4 @@
-"""What the posterior says about the annotators: how many labels are wrong, and which classes are confused."""
+"""What the posterior shows about the annotators: how many labels are wrong, and which classes are confused."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from attemper.sketch import DEFAULT_T_RANGE, Sketch
 __all__ = ["TemperatureCalibrator", "student_factor"]
 
 MAX_LOG_T_STD = 100.0  # beyond this the samples leave T wholly open
-SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T tells a reader nothing
+SHOWN_FACTOR = 1000.0  # an interval whose ends are further from T is of no use to a reader
 
 
 class TemperatureCalibrator(Calibrator):

@@ -1,6 +1,6 @@
 """One class against the others: K problems of two classes, or one where K = 2.
 
-A sample in which a class is masked, or alone possible, says nothing about that class: whatever is fitted, the
+A sample in which a class is masked, or alone possible, carries no information about that class: whatever is fitted, the
 map gives it 0 or 1 there. Such samples are left out of that class's problem, and samples of weight zero out of all.
 """
 
@@ -29,7 +29,7 @@ class Problem(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Several problems side by side, C×N; a sample that says nothing about a class has weight zero there."""
+    """Several problems side by side, C×N; a sample without information about a class has weight zero there."""
 
     rows: NDArray[np.intp]  # which problems these are
     x: Floats
@@ -39,7 +39,7 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class OneVsRest:
-    """All problems, one row of ``x`` for each; NaN where a sample says nothing about a class."""
+    """All problems, one row of ``x`` for each; NaN where a sample has no information about a class."""
 
     x: Floats
     labels: Labels

@@ -41,7 +41,7 @@ class OddsCalibrator(Calibrator):
         problems = OneVsRest.of(scores, log_odds)
         count, bounded = len(problems.x), self.slopes == 2
         theta = np.zeros((count, self.slopes + 1))
-        theta[:, :-1] = 1.0  # what no sample speaks of stays as it is
+        theta[:, :-1] = 1.0  # what no sample determines stays as it is
         error, square, steps, smoothed = 0.0, 0.0, 0, 0
         for block in problems.blocks():
             t, endless = _targets(block, self.targets, falling=not bounded)
@@ -97,7 +97,7 @@ class PlattScaling(OddsCalibrator):
     targets : "platt" or "labels"
         What is fitted to. Platt's (N₊+1)/(N₊+2) for samples of the class and 1/(N₋+2) for the others always have a
         finite best curve. With the labels 1 and 0 a class whose samples a threshold separates has none; there
-        Platt's are taken, and the report says so.
+        Platt's are taken, and the report states it.
     input, zeros_as, classes
         As in `TemperatureScaling`.
 
@@ -153,7 +153,7 @@ class BetaCalibration(OddsCalibrator):
     targets : "labels" or "platt"
         What is fitted to: the labels, as in the paper, or the targets of `PlattScaling`, which keep away from 0
         and 1. Where a threshold separates the samples of a class from the others there is no finite
-        best curve for the labels; there Platt's targets are taken, and the report says so.
+        best curve for the labels; there Platt's targets are taken, and the report states it.
     input, zeros_as, classes
         As in `TemperatureScaling`.
 

@@ -15,7 +15,7 @@ With ``labels="noisy"`` annotators also err, at a rate e_a, in one of two ways t
 Where the rows are at hand, a network with class biases and annotators who confuse certain classes are also weighed
 (`attemper.calibrators.explanations`).
 
-The data cannot tell the two floors e_m and e_a apart; their priors do. The prediction leaves the annotators'
+The data cannot distinguish the two floors e_m and e_a; their priors do. The prediction leaves the annotators'
 errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a
 mixture of temperatures and a floor, and keeps the arg max.
 
@@ -25,7 +25,7 @@ no sampling, no optimiser.
 The priors
 ----------
 log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence
-at T = 1 (at most 0.95): networks that are surer of themselves are more often too sure. e_m is 0 with probability
+at T = 1 (at most 0.95): networks that are more confident are more often over-confident. e_m is 0 with probability
 0.9 and Beta(1/4, 20) otherwise; e_a is uniform; errors among the similar have prior probability 0.1 and a rate
 e_a ~ Beta(1, 4). How they were chosen: docs/bayesian.md.
 """
@@ -52,7 +52,7 @@ __all__ = ["GRID", "Model", "NoiseHypothesis", "Posterior"]
 
 
 GRID = (256, 160)  # points in log T and logit e; tests/calibrators/test_bayesian.py compares with brute force
-CONFIDENCE = (0.01, 0.95)  # beyond, the mean confidence says nothing more about T (docs/bayesian.md, "The priors")
+CONFIDENCE = (0.01, 0.95)  # beyond, the mean confidence adds nothing about T (docs/bayesian.md, "The priors")
 DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^-35 is below double precision
 
 

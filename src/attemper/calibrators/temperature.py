@@ -138,7 +138,7 @@ class TemperatureScaling(StreamingCalibrator):
         t, error = float(np.exp(best.at[0])), float(best.error[0])
         edge: Literal["low", "high"] | None = {-1: "low", 0: None, 1: "high"}[int(best.edge[0])]
         if sketch.perfect or no_finite_t:
-            edge = "low" if sketch.perfect else "high"  # whatever a table of rounding noise says
+            edge = "low" if sketch.perfect else "high"  # whatever a table of rounding noise shows
             t = float(np.clip(DEFAULT_T_RANGE[edge == "high"] * sketch.unit, *sketch.t_range))
         elif edge is not None:
             t = sketch.t_range[edge == "high"]
@@ -310,7 +310,7 @@ def _evaluator(scores: LabelledScores, *, quick: bool = False) -> Callable[[floa
 
 
 def _direction_without_optimum(scores: LabelledScores) -> Literal["low", "high", "flat"] | None:
-    """Tell at which end the best T would lie; "flat": T has no effect at all."""
+    """Return at which end the best T would lie; "flat": T has no effect at all."""
     at_zero, at_infinity = scores.backend.limits()
     if at_infinity <= 0:
         return "flat" if at_zero == 0 else "low"

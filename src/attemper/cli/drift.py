@@ -104,7 +104,7 @@ def drift(
 ) -> int:
     """Test whether a deployed MAP still fits new labelled data.
 
-    Pass files in the order in which the data came, rows in their order. You can run the test after every file. The
+    Pass files in the order of the data in time, rows in their order. You can run the test after every file. The
     probability that it ever raises a false alarm is at most alpha, if the map's temperature is right within the
     tolerance and each label is news: drawn afresh, not a copy of an earlier case. An alarm, once raised, stays.
 

@@ -58,7 +58,7 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
 @click.option(
     "--external",
     type=click.Choice(["copy", "refer"]),
-    help="Tensors in files beside the model: copy them, or refer to them where they are. "
+    help="Tensors in files next to the model: copy them, or refer to them where they are. "
     "[default: copy them to another folder]",
 )
 @click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")

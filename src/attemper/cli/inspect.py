@@ -272,7 +272,7 @@ def of_provenance(meta: dict[str, str]) -> list[str]:
 
 
 def number_of(meta: dict[str, str], key: str) -> str:
-    """Write a number short; what is none, as it came."""
+    """Write a number short; anything else unchanged."""
     try:
         return f"{float(meta[key]):.4g}"
     except (ValueError, KeyError):

@@ -80,7 +80,7 @@ def check_writable(path: str, inputs: Sequence[str], fix: str) -> None:
         raise FileError(f"{path or repr(path)}: a folder; pass the name of a file to write")
     if lost is not None:
         also = "" if lost == path else f" ({lost} is or holds the same file)"
-        raise FileError(f"{path}: is one of the inputs, which would be lost{also}; use {fix}")
+        raise FileError(f"{path}: is one of the inputs, which would be overwritten{also}; use {fix}")
 
 
 def _files(given: str) -> Iterator[Path]:

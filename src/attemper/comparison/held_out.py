@@ -24,7 +24,7 @@ __all__ = ["HeldOut", "assign_folds", "effective_errors"]
 class HeldOut:
     """Losses of validation samples by the fit on the other folds, method by method.
 
-    ``reason`` says why validation data cannot select; there are no folds then.
+    ``reason`` is why validation data cannot select; there are no folds then.
     """
 
     def __init__(

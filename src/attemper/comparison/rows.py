@@ -29,7 +29,7 @@ class CrossValidated(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Row:
-    """One method's result in `compare`; ``failure`` says why there is none."""
+    """One method's result in `compare`; ``failure`` is why there is none."""
 
     __repr__ = one_line
 

@@ -364,7 +364,7 @@ def is_foreign(array: Any) -> bool:
 
 
 def reject_masked(values: Any, what: str, advice: str) -> None:
-    """Refuse a masked array of NumPy in which something is masked: nothing says what that stands for."""
+    """Refuse a masked array of NumPy in which something is masked: its meaning is not defined."""
     if np.ma.is_masked(values):
         where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
         place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column"), where))

@@ -1,4 +1,4 @@
-"""Exponential forgetting: old samples count less, by how many came after them.
+"""Exponential forgetting: old samples count less, by how many follow them.
 
 A sample counts half when ``half_life`` others have come after it. Age is counted in samples, so a stream gives the
 same weights however it is cut into batches. A weight counts repeats of its row here as everywhere: weight 2 is the
@@ -19,7 +19,7 @@ __all__ = ["Faded", "check_half_life", "fade"]
 
 
 class Faded(NamedTuple):
-    """A batch as it counts at its end, and what is left of all that came before it."""
+    """A batch as it counts at its end, and what is left of all before it."""
 
     weights: Floats
     before: float

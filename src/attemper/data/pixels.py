@@ -75,7 +75,7 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """One whole number for each position that counts, in the type that it came in; parts of it become int64."""
+    """One whole number for each position that counts, in the type of the input; parts of it become int64."""
 
     flat: Any  # of all positions: NumPy, or a tensor on a GPU
     chosen: Chosen

@@ -1,7 +1,7 @@
 """The scale that logits are on: which temperatures to look at, and which of them counts as 1.
 
 Networks that were trained on the cross-entropy need temperatures near 1. Logits in other units (in thousands, in
-float16 after a division, the log-probabilities of AdaBoost) need others. What tells is the temperature T* at which the
+float16 after a division, the log-probabilities of AdaBoost) need others. The temperature T* decides at which the
 mean confidence equals the accuracy: it follows the unit of the logits, and a few dozen rows show it well enough.
 On 103 published sets of logits T* lies between 0.2 and 9 from as few as 20 labels: they have unit 1. AdaBoost has 0.02.
 """
@@ -19,7 +19,7 @@ from attemper.data.scores import LabelledScores
 __all__ = ["DEFAULT_T_RANGE", "NORMAL", "LogitScale", "logit_scale", "nearest_unit"]
 
 DEFAULT_T_RANGE = (0.05, 20.0)
-SKILL = (0.2, 0.95)  # share of the way from chance to certainty; accuracy by chance, or without an error, tells no more
+SKILL = (0.2, 0.95)  # share of the way from chance to certainty; accuracy by chance, or without an error, adds nothing
 ROWS, ELEMENTS = 512, 1 << 19  # that are looked at
 
 

@@ -1,6 +1,6 @@
 """Scores: the outputs of a classifier, and with labels what was true; validated once, never guessed.
 
-You say whether the numbers are logits or probabilities. Whatever array holds them (NumPy, torch on any device, JAX, …)
+You specify whether the numbers are logits or probabilities. Whatever array holds them (NumPy, torch on any device, JAX)
 stays where it is; only one chunk at a time is brought to NumPy, so memory is bounded by the chunk. What a fit asks of
 labelled scores is answered by a backend: NumPy, or the GPU that holds the logits.
 """
@@ -172,7 +172,7 @@ class Scores:
             With ``axis``: use at most so many pixels of each image, drawn with this seed from those that count. They
             are weighted by the share of their image's pixels that count.
         first_row, name
-            Errors call a row by its number, counted from ``first_row``, or as ``name(number)`` says.
+            Errors call a row by its number, counted from ``first_row``, or by ``name(number)``.
 
         Examples
         --------
@@ -382,7 +382,7 @@ class LabelledScores(Scores):
     array([0, 1])
     """
 
-    # Column numbers: NumPy, a tensor where labels came on the GPU that holds the logits, or `Entries` of pixels.
+    # Column numbers: NumPy, a tensor where labels are on the GPU that holds the logits, or `Entries` of pixels.
     y: Any
     device: DeviceRows | DevicePixels | None = None  # logits on a GPU
 

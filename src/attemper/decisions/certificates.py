@@ -1,6 +1,6 @@
 """Thresholds below which the risk stays with a stated confidence, whatever the distribution.
 
-Counts alone are used: k errors among m samples speak against a risk above α when that few are unlikely,
+Counts alone are used: k errors among m samples are evidence against a risk above α when that few are unlikely,
 P(Bin(m, α) ≤ k) ≤ δ. This is the same as saying that the Clopper–Pearson upper bound is at most α.
 """
 
@@ -59,7 +59,7 @@ def samples_needed(alpha: float, delta: float) -> int:
 
 
 def most_errors(n: int, alpha: float, delta: float) -> int:
-    """Largest number of errors among n that still speaks against a risk above ``alpha``; −1 where none does.
+    """Largest number of errors among n that is still evidence against a risk above ``alpha``; −1 where none does.
 
     >>> [most_errors(n, 0.05, 0.05) for n in (58, 59, 92, 93)]
     [-1, 0, 0, 1]

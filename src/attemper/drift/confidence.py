@@ -56,7 +56,7 @@ class ConfidenceSums:
         return Estimate(float(value), max(value - low, 0.0), min(value + high, 1.0))
 
     def is_consistent(self) -> bool:
-        """Tell whether these can be sums of confidences."""
+        """Return whether these can be sums of confidences."""
         shapes = self.count.shape, self.confidence.shape, self.variance.shape
         return shapes == ((2,), (2, 3), (2,)) and bool(
             (self.count >= 0).all()

@@ -121,7 +121,7 @@ class ExchangeabilityTest(SequentialTest):
     def update(
         self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
     ) -> Self:
-        """Take in samples, in the order in which they came: as `DriftTest.update`, without labels if it uses none."""
+        """Take in samples, in their order in time: as `DriftTest.update`, without labels if it uses none."""
         if y is not None and not self.labelled:
             raise InputError("labels: this test uses none; leave them out")
         return super().update(X, y, groups=groups, clusters=clusters, repeats=repeats)

@@ -125,7 +125,7 @@ class GroupedTest(MapMonitor):
     def update(
         self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
     ) -> Self:
-        """Take in samples, in the order in which they came, as `DriftTest.update`; ``groups`` has one for each."""
+        """Take in samples, in their order in time, as `DriftTest.update`; ``groups`` has one for each."""
         batch = self._read(X, y, groups, clusters, labels=self.overall.labelled)
         if batch.groups is None:
             raise InputError(
@@ -285,7 +285,7 @@ class GroupedTest(MapMonitor):
         self.n_classes = self.overall.n_classes = batch.scores.n_classes
 
     def _has_own_tolerance(self, test: SequentialTest) -> bool:
-        """Tell whether the temperature of this group is known less well than that of all."""
+        """Return whether the temperature of this group is known less well than that of all."""
         return isinstance(test, DriftTest) and test.tolerance > getattr(self.overall, "tolerance", math.inf)
 
     def _with_own_map(self, name: str | int, test: SequentialTest) -> SequentialTest:

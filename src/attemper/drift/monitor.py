@@ -136,7 +136,7 @@ class MapMonitor(Table):
 
     def _labels(self, X: Any, y: Any, scores: Scores) -> Labels:
         if isinstance(X, Scores) and isinstance(X, LabelledScores) == (y is not None):
-            raise InputError("labels: pass them once, in the Scores or beside it")
+            raise InputError("labels: pass them once, in the Scores or as an argument")
         if not isinstance(X, Scores) and y is None:
             raise InputError("labels: a drift test needs them; pass one label per row")
         if y is None:

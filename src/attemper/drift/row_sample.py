@@ -55,7 +55,7 @@ class RowSample:
         return cls(hashes[kept], cases[kept], np.maximum(log_p[kept], -700.0).round(6))  # a file has no −inf
 
     def is_consistent(self, n_classes: int | None) -> bool:
-        """Tell whether these can be rows of so many classes."""
+        """Return whether these can be rows of so many classes."""
         n = len(self.hashes)
         return (
             len(self.cases) == n

@@ -72,7 +72,7 @@ class Seen(NamedTuple):
         return int(seen.min()), int(seen.max())
 
     def is_consistent(self, n: int) -> bool:
-        """Tell whether these can be of n samples."""
+        """Return whether these can be of n samples."""
         h = self.hashes
         return (
             0 <= self.level < BITS

@@ -64,7 +64,7 @@ class SequentialTest(MapMonitor):
     def update(
         self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
     ) -> Self:
-        """Take in labelled samples, in the order in which they came.
+        """Take in labelled samples, in their order in time.
 
         Parameters
         ----------

@@ -33,7 +33,7 @@ class Drift(NamedTuple):
 
     factor: float  # by which the temperature of the map would have to be multiplied
     temperature: float | None  # what it would then be, where the map has one
-    since: int | None  # samples that came before the change; None: there seems to be none
+    since: int | None  # samples before the change; None: there seems to be none
 
 
 class DriftTest(SequentialTest):

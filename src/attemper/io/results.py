@@ -44,7 +44,7 @@ def write_probs(
         Ends in .npz, .npy, .csv, .jsonl, .safetensors or .parquet.
     rows
         Pieces that follow one another; only one at a time is held in memory.
-        Beside the probabilities each may bring labels and predictions, as
+        In addition to the probabilities each may bring labels and predictions, as
         column numbers (an .npy file holds the probabilities alone).
     classes
         Names in column order. Tables (csv, jsonl, parquet) then hold names in place of

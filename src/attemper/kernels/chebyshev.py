@@ -1,8 +1,8 @@
-"""Functions known at Chebyshev nodes: interpolate, find the global minimum, say how sure.
+"""Functions known at Chebyshev nodes: interpolate, find the global minimum, bound the error.
 
 An analytic function is known to full precision from a few dozen nodes, because
 its Chebyshev coefficients fall off geometrically. How small the last ones
-are tells how good the interpolant is: that is the certificate.
+are shows how good the interpolant is: that is the certificate.
 """
 
 from __future__ import annotations

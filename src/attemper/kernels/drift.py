@@ -1,6 +1,6 @@
-"""A wager against a map that says how likely labels are, in logarithms and row by row.
+"""A wager against a map that predicts how likely labels are, in logarithms and row by row.
 
-For a row of log-probabilities log p and a factor λ let q^λ = softmax(log p / λ): what the map would say if its
+For a row of log-probabilities log p and a factor λ let q^λ = softmax(log p / λ): what the map would predict if its
 temperature were λ times as high. `log_ratios` gives log q^λ(y) − log q^e(y) for a grid of λ outside a band [1/τ, τ],
 e being the edge of the band on the side of λ. `advance` multiplies such ratios up from every possible beginning at
 once. Why that is a fair wager: docs/drift.md. `log_bets` gives such ratios for conformal p-values instead.

@@ -57,7 +57,7 @@ class Problem:
     prior: Floats
     penalty: Floats
     impossible: NDArray[np.bool_] | None
-    identifiable: NDArray[np.bool_]  # which parameters the samples tell of; the others stay at the prior
+    identifiable: NDArray[np.bool_]  # which parameters the samples determine; the others stay at the prior
 
     @staticmethod
     def of(
@@ -180,7 +180,7 @@ class Problem:
         """Return the Hessian as a function of a direction.
 
         With damping, a share of the curvature that all samples would have if they were as unsure as the average is
-        added, so that a step cannot rush off where they are sure.
+        added, so that a step cannot run away where they are certain.
         """
         if damping > 0:
             plain, more = self.product(p), damping * self.mean_curvature(p)
@@ -223,7 +223,7 @@ class Problem:
         return np.stack([np.einsum("n,nk,nk->k", self.weights, self.x, self.x), np.ones(self.x.shape[1])], axis=1)
 
     def preconditioner(self) -> Callable[[Floats, float], Callable[[Floats], Floats]]:
-        """Return a function that, told the probabilities, gives an approximate inverse of the Hessian."""
+        """Return a function from the probabilities to an approximate inverse of the Hessian."""
         k, size = self.prior.shape
         if self.diagonal:
             return self._pairs
@@ -294,7 +294,7 @@ class Problem:
         return np.block([[self.x.T @ xw, edge[:, None]], [edge[None, :], np.ones((1, 1))]])
 
     def moved(self, change: Floats, p: Floats) -> float:
-        """Largest change of a logit, beside what all classes of a sample share."""
+        """Largest change of a logit, apart from what all classes of a sample share."""
         u = change - np.vecdot(p, change)[:, None]
         if self.impossible is not None:
             u[self.impossible] = 0.0
@@ -353,7 +353,7 @@ class Problem:
 
 
 def _identifiable(x: Floats, impossible: NDArray[np.bool_] | None, shape: tuple[int, int]) -> NDArray[np.bool_]:
-    """Tell which parameters some sample has a use for: its class is possible, beside others, and its feature not 0."""
+    """Return which parameters some sample determines: its class and another are possible, and its feature is not 0."""
     identifiable = np.ones(shape, dtype=np.bool_)
     diagonal = shape[1] == 2 and x.shape[1] != 1
     used = x != 0

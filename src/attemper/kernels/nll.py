@@ -114,7 +114,7 @@ class BestBeta(Minimum):
         return float(1 / np.sqrt(max(weight * self.curvature * self.at**2, 1e-12)))
 
     def __str__(self) -> str:
-        """Say in a sentence how the search ended."""
+        """Describe in a sentence how the search ended."""
         state = "converged" if self.converged else "did NOT converge"
         return f"{state} after {self.n_iter} passes over the data; T is known to {self.error:.0e} relative"
 

@@ -4,7 +4,7 @@ With weights w_i of total W, features x_i, and targets q_i (one-hot for a label)
 
     F(A, b) = 1/W Σ_i w_i Σ_k −q_ik log softmax(A x_i + b)_k  +  ½ Σ λ ∘ ((A, b) − prior)²
 
-A is K×D, or diagonal (K numbers, for D = K). The penalty λ is told for every parameter: an L2 penalty, one on the
+A is K×D, or diagonal (K numbers, for D = K). The penalty λ is given for every parameter: an L2 penalty, one on the
 off-diagonal alone, or shrinkage towards a multiple of the identity are all the same thing.
 
 F is convex. Newton's steps are found by conjugate gradients, with exact products with the Hessian (two products of
@@ -136,7 +136,7 @@ def descend(
         change = problem.logits(step)
         before = moved if moved < np.inf else 0.0
         moved = problem.moved(change, state.p)
-        # Under a huge penalty the gradient is never small, for parameters are rounded; the step tells then.
+        # Under a huge penalty the gradient is never small, for parameters are rounded; the step decides then.
         fine = damping == 0 and gap <= tolerance and (size <= tolerance or moved <= STILL**1.5)
         goes_on = moved >= ENDLESS and moved > before / 2
         if free and goes_on and size <= max(tolerance, faded) and gap <= max(tolerance, FADED / 10):
@@ -144,7 +144,7 @@ def descend(
             break
         theta, state, length = _search(problem, theta, state, step, change, gap, moved, far=length <= 1)
         iterations += 1
-        if length == 0:  # F cannot be told from its minimum
+        if length == 0:  # F is at its minimum, up to rounding
             settled = fine or size <= 1e3 * tolerance
             break
         if fine and moved <= max(STILL, 10 * tolerance):

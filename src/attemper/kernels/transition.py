@@ -1,4 +1,4 @@
-"""Labels whose errors depend on the class: the transition matrix, with everything that the data cannot tell pooled.
+"""Labels whose errors depend on the class: the transition matrix, with all that the data do not determine pooled.
 
 A sample of true class k is labelled wrongly with probability ε_k, and then as j with probability D_kj::
 

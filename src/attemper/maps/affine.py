@@ -27,7 +27,7 @@ def centred(h: Any, centring: Centring, xp: Any) -> Any:
 
     ``mean``: the mean of the row is taken away, so that adding a constant to a row changes nothing.
     ``log_probs``: the logarithms of the probabilities. ``none``: the logits as they are.
-    A masked class (−inf) says nothing about the others: it counts as the mean of its row.
+    A masked class (−inf) carries no information about the others: it counts as the mean of its row.
     """
     possible, zero = xp.isfinite(h), xp.zeros_like(h)
     count = xp.sum(xp.astype(possible, h.dtype), axis=-1, keepdims=True)
@@ -124,7 +124,7 @@ class AffineMap(Map):
         return self.then.logits(self._affine(h, arrays, xp), arrays, xp)
 
     def _affine(self, h: Any, arrays: Arrays, xp: Any) -> Any:
-        """W x + b, with masked classes as they came."""
+        """W x + b, with masked classes unchanged."""
         numpy = array_api_compat.is_numpy_namespace(xp)
         # In single precision the mean of large logits loses less this way; NumPy's bits are those of 0.1.
         near = h if numpy or self.centring == "none" else h - xp.max(h, axis=-1, keepdims=True)

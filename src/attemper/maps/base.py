@@ -74,7 +74,7 @@ class Map:
 
     @classmethod
     def from_fields(cls, content: Fields) -> Self:
-        """Read back what `to_dict` gave; the annotations say what the fields hold."""
+        """Read back what `to_dict` gave; the annotations define what the fields hold."""
         return map_from_fields(content) if cls is Map else from_fields(cls, content)  # type: ignore[return-value]
 
     def apply(self, logits: Any, *, dtype: Any = None) -> Any:
@@ -162,5 +162,5 @@ def float_dtype(logits: Any, xp: Any) -> Any:
 
 def wide_dtype(logits: Any, xp: Any) -> Any:
     """Type to compute in: float16 and bfloat16 in single precision, which is rounded once, at the end."""
-    came = float_dtype(logits, xp)
-    return xp.float32 if "16" in str(came) or came == xp.float32 else xp.float64
+    given = float_dtype(logits, xp)
+    return xp.float32 if "16" in str(given) or given == xp.float32 else xp.float64

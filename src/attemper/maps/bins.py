@@ -32,7 +32,7 @@ class BinMap(Map):
     the functions of all classes are 0 the possible ones share equally, as in scikit-learn. The arg max may change;
     but where the classifier's own answer is among several that are equally probable, it stays.
 
-    Steps and steep pieces magnify rounding, so the functions are evaluated in double precision whatever came in: where
+    Steps and steep pieces magnify rounding, so the functions are evaluated in double precision for any input: where
     the library has it on that device; else (JAX in single precision, Apple's GPUs) by NumPy, and the result is
     brought back.
 

@@ -232,7 +232,7 @@ def _problems(p: Predictions, score: Score, kind: Kind) -> Iterator[_Problem]:
     if kind == "top":
         confidence, right = p.top
         given = _losses(confidence, right, score)
-        if score == "log" and p.log_confidence is not None:  # which tells confidences near 1 apart
+        if score == "log" and p.log_confidence is not None:  # which distinguishes confidences near 1
             with np.errstate(divide="ignore"):
                 given = -np.where(p.right, p.log_confidence, np.log(-np.expm1(p.log_confidence)))
         yield _Problem(score, 1.0, confidence, right, Recalibration.of(confidence), given)

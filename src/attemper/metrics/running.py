@@ -1,9 +1,9 @@
 """Metrics of a stream: sums that grow with every batch, in memory that does not.
 
 Accuracy, NLL and Brier score are means; a calibration error in bins of equal width is a function of three sums for
-each bin. So all of them can be told exactly after any number of samples. Their intervals need resamples that can be
+each bin. So all of them are known exactly after any number of samples. Their intervals need resamples that can be
 drawn before the number of samples is known: in the Poisson bootstrap each sample comes into each resample as often as
-a Poisson law of mean 1 says, whatever the other samples are.
+a Poisson law of mean 1 gives, whatever the other samples are.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class RunningMetrics(Table):
         """Return each metric by its name in `evaluate`, with its interval if there are any.
 
         Class-wise ECE is left out where there are more than 2048 bins in all. ``ece_quantile`` and ``mmce`` need all
-        samples at once, and are not told.
+        samples at once, and are left out.
         """
         if self._sums is None:
             raise NotFittedError("RunningMetrics has seen no samples yet: call partial_fit first")
@@ -263,7 +263,7 @@ class RunningMetrics(Table):
         return new
 
     def _is_consistent(self) -> bool:
-        """Tell whether the numbers of a file fit together."""
+        """Return whether the numbers of a file fit together."""
         s, k, bins = self._sums, self.n_classes or 0, (3, self.n_bins, self._columns)
         if min(self._seeds) < 0 or not 0 <= self._drawn <= self.n_samples:
             return False

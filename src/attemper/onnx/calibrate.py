@@ -155,7 +155,7 @@ def onnx_calibrate(
         )
     if target is not None:
         if read.ByteSize() > MAX_BYTES:
-            raise FileError(f"{target}: larger than an ONNX file can be; keep the tensors in files beside the model")
+            raise FileError(f"{target}: larger than an ONNX file can be; keep the tensors in files next to the model")
         write_model(read, target, folder, external)
     beside = () if target is None else tuple(target.parent / name for name in external_files(read))
     return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes), beside)
@@ -244,7 +244,7 @@ def _take_one_column(model: Any, probs: bool) -> None:
 
 
 def provenance_of(model: Any) -> dict[str, str]:
-    """Return what a calibrated model tells of its calibration; nothing for any other."""
+    """Return what a calibrated model records of its calibration; nothing for any other."""
     metadata = {p.key.removeprefix(PREFIX): p.value for p in model.metadata_props if p.key.startswith(PREFIX)}
     return {"output_kind" if key == "gives" else key: value for key, value in metadata.items()}  # gives: in 0.1
 
@@ -282,7 +282,7 @@ def _kind(
     outputs: Literal["replace", "add"],
     notes: list[str],
 ) -> OutputKind:
-    """Tell what the calibrated tensor will hold."""
+    """Return what the calibrated tensor will hold."""
     if output_kind == "same":
         wanted: OutputKind = "probs" if outputs == "add" else place.kind
         if wanted != "logits" or source.map.has_logits:

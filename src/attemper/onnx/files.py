@@ -51,7 +51,7 @@ def read_model(given: Any) -> tuple[Any, Path | None]:
     external = [tensor for tensor in tensors_of(model) if _is_external(tensor)]
     if external and folder is None:
         raise InputError(
-            f"the tensor {external[0].name!r} is in a file beside the model. Pass the model's path, not the ModelProto"
+            f"the tensor {external[0].name!r} is in a file next to the model. Pass the model's path, not the ModelProto"
         )
     _check_text(model, where)
     _check_types(model, where)
@@ -265,7 +265,7 @@ def check_target(model: Any, path: Path, folder: Path | None) -> None:
             one, other = (Path(str(p.resolve()).casefold()) for p in (path, file))
             if one == other or one in other.parents or _same(path, file):
                 raise FileError(
-                    f"{path}: {name!r} beside the model holds its tensors, which would be lost; give another name"
+                    f"{path}: {name!r} next to the model holds its tensors, which would be overwritten; choose another"
                 )
 
 

@@ -40,7 +40,7 @@ class Layer(NamedTuple):
 
 
 def find_layer(graph: Graph, place: Place) -> Layer:
-    """Return the layer whose output the map reads; an error that says why there is none."""
+    """Return the layer whose output the map reads; an error with the reason where there is none."""
     name = place.reads
     seen_by_others = place.ending is not None and (len(graph.users[name]) > 1 or name in graph.outputs)
     if seen_by_others or (place.ending is None and graph.users.get(name)):
@@ -81,7 +81,7 @@ def find_layer(graph: Graph, place: Place) -> Layer:
 
 
 def _runs_over(graph: Graph, place: Place) -> bool:
-    """Tell whether the Softmax is over the classes alone; before opset 13 it took all axes after its own as well."""
+    """Return whether the Softmax is over the classes alone; before opset 13 it took all axes after its own as well."""
     axis = attribute(place.ending, "axis", 1 if graph.opset < 13 else -1)
     axis = axis - place.rank if axis >= 0 and place.rank is not None else axis
     return bool(axis == place.axis and (graph.opset >= 13 or axis == -1))

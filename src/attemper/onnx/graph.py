@@ -61,7 +61,7 @@ class Graph:
     def _types(self) -> dict[str, Any]:
         try:
             inferred = onnx.shape_inference.infer_shapes(skeleton(self.model)).graph
-        except Exception:  # shapes then are what the file tells
+        except Exception:  # shapes are then those of the file
             inferred = self.graph
         infos = [*inferred.value_info, *inferred.input, *inferred.output]
         return {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
@@ -97,7 +97,7 @@ class Graph:
         return node
 
     def is_transposed(self, name: str) -> bool:
-        """Tell whether axes change their order between `origin` and a tensor."""
+        """Return whether axes change their order between `origin` and a tensor."""
         node: Any = self.maker.get(name)
         while is_op(node, *SHAPERS) and node.input:
             if node.op_type == "Transpose":
@@ -106,7 +106,7 @@ class Graph:
         return False
 
     def is_constant(self, name: str) -> bool:
-        """Tell whether a tensor is an initialiser, or computed of such alone: transposed, or of another type."""
+        """Return whether a tensor is an initialiser, or computed of such alone: transposed, or of another type."""
         names, seen = [name], {""}
         while names:
             name = names.pop()
@@ -126,17 +126,17 @@ class Graph:
         return node if is_op(node, *LINEAR) else None
 
     def is_linear(self, node: Any) -> bool:
-        """Tell whether a node is a linear layer, or adds the bias of one."""
+        """Return whether a node is a linear layer, or adds the bias of one."""
         return self.layer_of(node) is not None
 
 
 def is_op(node: Any, *kinds: str) -> bool:
-    """Tell whether a node is one of these operators, of ONNX itself: another domain may give a name another meaning."""
+    """Return whether a node is one of these operators, of ONNX itself: other domains reuse its names."""
     return node is not None and node.op_type in kinds and node.domain in ("", "ai.onnx")
 
 
 def type_name(elem_type: int) -> str:
-    """Return the name of a type, whatever number came."""
+    """Return the name of a type, whatever its number."""
     known = elem_type in onnx.TensorProto.DataType.values()
     return str(onnx.TensorProto.DataType.Name(elem_type)) if known else f"type {elem_type}"
 
@@ -220,7 +220,7 @@ def _at(graph: Graph, name: str, axis: int | None, kinds: tuple[str, ...], *, pr
 
 
 def _reaches_output(graph: Graph, name: str) -> bool:
-    """Tell whether a tensor is an output, or becomes one by changes of shape alone."""
+    """Return whether a tensor is an output, or becomes one by changes of shape alone."""
     while name not in graph.outputs:
         users = graph.users.get(name, [])
         if len(users) != 1 or not is_op(users[0], *SHAPERS):

@@ -85,7 +85,7 @@ def sets_to_onnx(
     else:
         made = onnx_calibrate(model, calibration, logits=logits, fold=False, output_kind="probs")
     if made.external_files:
-        raise InputError("the model has tensors in files beside it, which sets_to_onnx does not copy")
+        raise InputError("the model has tensors in files next to it, which sets_to_onnx does not copy")
     name = _add_sets(made, rule, policy.n_classes)
     for key, value in {"sets": name, "sets_coverage": repr(policy.coverage), "sets_score": rule.score}.items():
         made.model.metadata_props.add(key=PREFIX + key, value=value)

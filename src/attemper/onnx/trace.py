@@ -242,7 +242,7 @@ class Trace:
         return SimpleNamespace(dtypes=lambda **_: {"float32": "float32", self.widest: self.widest})
 
     def isdtype(self, dtype: str, kind: str) -> Any:
-        """Tell whether a type is of this kind."""
+        """Return whether a type is of this kind."""
         return "float" in dtype and kind == "real floating"
 
     def finfo(self, dtype: str) -> Any:

@@ -56,7 +56,7 @@ def labels_for_metric(
     ----------
     pilot, labels, clusters
         As in `labels_for_temperature`. Without labels the probabilities are taken to be calibrated: labels are as
-        probable as they say.
+        probable as predicted.
     metric : {"ece", "accuracy", "nll", "brier"}
     width : float
         Such as 0.02, for an ECE of 0.05 known from 0.04 to 0.06.

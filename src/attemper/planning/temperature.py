@@ -31,7 +31,7 @@ def labels_for_temperature(
 ) -> Plan:
     r"""Plan labels for an interval of T whose upper end is ``width`` times its lower end.
 
-    A label tells of :math:`\log T` what its Fisher information is, :math:`\operatorname{Var}_S[h / T]`, whatever the
+    The Fisher information of a label about :math:`\log T` is :math:`\operatorname{Var}_S[h / T]`, whatever the
     label is. So n labels leave an interval of :math:`\log T` of the width :math:`2 z / \sqrt{n I}`, I being the mean
     over the pilot: the interval of `attemper.TemperatureScaling`. The pilot needs labels only to find T.
 

@@ -16,7 +16,7 @@ from attemper.errors import FileError, InputError
 __all__ = ["MAX_CLASSES", "PredictionCounts"]
 
 MAX_CLASSES = 1024  # with counts at all
-PREDICTED_CLASSES = 32  # up to which cells tell the predicted class; beyond, the confidence alone
+PREDICTED_CLASSES = 32  # up to which cells are by predicted class; beyond, the confidence alone
 EDGES = np.array([0.5, 0.8, 0.95, 0.99])  # of the confidence, between cells
 BINS = len(EDGES) + 1
 

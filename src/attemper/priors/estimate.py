@@ -30,7 +30,7 @@ class PriorEstimate:
     Attributes
     ----------
     priors : array
-        The estimate: the most likely shares, shrunk towards the old ones as far as the data do not speak against them.
+        The estimate: the most likely shares, shrunk towards the old ones as far as the data do not contradict them.
     most_likely : array
         The maximum of the likelihood, which EM (Saerens et al. 2002) tends to.
     low, high : arrays

@@ -1,7 +1,7 @@
 """Where shards are worked on: each engine is a `concurrent.futures.Executor`.
 
 Processes are those of joblib's loky, clusters are Dask's or Ray's, which try the shard of a lost worker again by
-themselves. What `sketch_shard` meets it returns; so an exception that an executor raises tells of a lost worker.
+themselves. What `sketch_shard` meets it returns; so an exception that an executor raises means a lost worker.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ Outcome = Sketched | Exception | None
 def sketch_shard(shard: Shard) -> Outcome:
     """Sketch one shard in bounded memory.
 
-    An error is returned rather than raised: what an engine itself raises then tells of a lost worker. Warnings are
+    An error is returned rather than raised: what an engine itself raises then means a lost worker. Warnings are
     sent back too, since nobody reads what a worker prints.
     """
     try:

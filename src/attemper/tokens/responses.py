@@ -15,7 +15,7 @@ from attemper.errors import InputError, InputTypeError
 
 __all__ = ["Position", "TopK", "positions_of", "read_topk", "topk_of"]
 
-# What OpenAI writes for "so unlikely that we do not say".
+# What OpenAI writes for "too unlikely to report".
 NEVER = -9999.0
 # Rounding may leave a log-probability a little above 0.
 MAX_LOG_PROB = 1e-3

@@ -20,14 +20,14 @@ __all__ = ["Folded", "fold_into_linear", "unfold"]
 
 KEPT = "_attemper_unfolded"
 INSTEAD = "use nn.Sequential(model, attemper.export.to_torch(…)) instead"
-# What single operations may differ by, relative to the size of the logits, before a check says that they disagree; but
+# What single operations may differ by, relative to the size of the logits, before a check fails; but
 # no probability by more than LARGEST.
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}
 LARGEST = 0.05
 
 
 class Folded(NamedTuple):
-    """What folding did, as `fold_into_linear` tells it."""
+    """What folding did, as `fold_into_linear` returns it."""
 
     rounding: float  # largest change of a weight by rounding it to the layer's type, relative to the largest weight
     difference: float | None  # largest difference of a probability on the sample input; None: not compared
@@ -127,7 +127,7 @@ def unfold(layer: Any) -> None:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Tell whether weights are the same, in the type that the model was brought to meanwhile."""
+    """Return whether weights are the same, in the type that the model was brought to meanwhile."""
     if one is None or other is None:
         return one is other
     return one.shape == other.shape and bool((one == other.to(one)).all())

@@ -204,7 +204,7 @@ def _places_kernel(
 
 
 def scan(h: Any, index: Any, y: Any) -> tuple[Scan, bool]:
-    """Look at every logit once; once more, with care, if some are not finite, which is told too."""
+    """Look at every logit once; once more, with care, if some are not finite, which is returned too."""
     n = len(y)
     top = torch.empty(n, dtype=torch.int64, device=h.device)
     out = torch.empty((7, n), dtype=torch.float64, device=h.device)

@@ -52,7 +52,7 @@ def mmce_loss(
         that are alike), since a network that has learnt its training set gives few wrong ones. A batch with only
         right or only wrong answers has these alone.
     ignore_index : int, optional
-        A label that says "leave this sample out", such as -100. If all are left out, the loss is 0.
+        A label that marks samples to leave out, such as -100. If all are left out, the loss is 0.
 
     Returns
     -------

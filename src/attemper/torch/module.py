@@ -26,7 +26,7 @@ def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1, posit
     """Return a module that turns logits into calibrated probabilities.
 
     It has no parameters to train and lets gradients through. Half precision is computed in single precision inside,
-    whatever ``.half()`` or autocast say, and given back in the type that came. A calibrator that was fitted on
+    whatever ``.half()`` or autocast set, and returned in the type of the input. A calibrator that was fitted on
     probabilities makes a module that takes probabilities. ``torch.export``, ``torch.compile``, ``torch.jit.trace`` and
     ``torch.jit.script`` take it.
 
@@ -123,7 +123,7 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
         return ScriptedModule(self)
 
     def extra_repr(self) -> str:
-        """Tell the map in one line."""
+        """Describe the map in one line."""
         return self.what
 
 

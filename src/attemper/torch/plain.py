@@ -40,7 +40,7 @@ class Scan:
 
 
 def scan(h: Any, index: Any, y: Any) -> tuple[Scan, bool]:
-    """Look at every logit once; tell too whether some are not finite."""
+    """Look at every logit once; also return whether some are not finite."""
     parts = [_scan(x, y[part]) for part, x in _chunks(h, index)]
     found = Scan(torch.cat([part.top for part in parts]), torch.cat([part.values for part in parts], dim=1))
     return found, bool(((found.possible < h.shape[1]) | (found.bad > 0)).any())

@@ -45,7 +45,7 @@ PATIENCE = 1.0  # seconds before a progress bar is worth showing
 
 
 def torch_module() -> Any:
-    """Return torch, or say how to get it."""
+    """Return torch, or raise an error with how to install it."""
     return require("torch", extra="torch", why="to run networks")
 
 
@@ -65,7 +65,7 @@ def is_loader(X: Any) -> bool:
 
 
 def described(value: Any) -> str:
-    """Name what came, for an error."""
+    """Name the input, for an error."""
     if isinstance(value, Mapping):
         return f"{type(value).__name__} with the keys {', '.join(map(repr, value))}"
     return type(value).__name__

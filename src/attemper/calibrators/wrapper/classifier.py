@@ -87,7 +87,7 @@ class CalibratedClassifier(ShownEstimator):
     >>> from attemper import CalibratedClassifier
     >>> X, y = make_classification(2000, n_informative=6, n_redundant=10, random_state=0)
     >>> clf = CalibratedClassifier(GaussianNB(), response_method="predict_log_proba").fit(X, y)
-    >>> round(clf.calibrator_.temperature_, 1)  # naive Bayes is far too sure of itself
+    >>> round(clf.calibrator_.temperature_, 1)  # naive Bayes is far too confident
     3.2
     >>> clf.predict_proba(X[:2]).shape
     (2, 2)

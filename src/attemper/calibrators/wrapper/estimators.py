@@ -225,5 +225,5 @@ def _as_columns(values: Any, estimator: Any, response: Response, n_classes: int)
 
 
 def _gives_pairs(estimator: Any) -> bool:
-    """Whether it is an SVC with pairs for columns; with three classes the shape does not tell."""
+    """Whether it is an SVC with pairs for columns; with three classes the shape does not show it."""
     return bool(getattr(innermost(estimator), "decision_function_shape", None) == "ovo")

@@ -1,6 +1,6 @@
 """The calibration of a classifier as a document, and how it is put behind the classifier again.
 
-The document holds what `CalibratedClassifier.fit` found beside the estimator: the calibrators, the names of the
+The document holds what `CalibratedClassifier.fit` found in addition to the estimator: the calibrators, the names of the
 classes, and which scores of the estimator they take. The estimator itself stays where its owner keeps it.
 """
 

@@ -72,7 +72,7 @@ def fit_module(
     kind = _kind_of_module(wrapper)
     if is_loader(X):
         if y is not None:
-            raise InputError("y: a loader yields its own labels, (inputs, labels); give no others beside it")
+            raise InputError("y: a loader yields its own labels, (inputs, labels); pass no others")
         if sample_weight is not None:
             raise InputError("sample_weight: a loader may yield rows in any order. Use tensors for X and y.")
         if clusters is not None:
@@ -172,7 +172,7 @@ def _fit_folds(
     classes = classes_of(wrapper.estimator) if frozen else np.unique(y[kept])
     if len(classes) < 2:
         raise InputError(
-            f"y holds one class only ({classes.tolist()[0]!r}); a classifier needs two or more, beside rows of weight 0"
+            f"y holds one class only ({classes.tolist()[0]!r}); a classifier needs two or more, of weight above 0"
         )
     columns = np.zeros(len(y), dtype=np.int64)  # of rows that are not kept, too: nobody looks at those
     columns[kept] = encode(y[kept], classes, name_of(wrapper.estimator))

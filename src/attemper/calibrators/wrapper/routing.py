@@ -32,7 +32,7 @@ class Routed(NamedTuple):
 
 
 def router_of(wrapper: Any) -> Any:
-    """Say to scikit-learn that the wrapper takes weights itself, and that estimator and splitter take what they ask."""
+    """Declare to scikit-learn that the wrapper takes weights itself, and estimator and splitter what they request."""
     to_fit = MethodMapping().add(caller="fit", callee="fit")
     to_split = MethodMapping().add(caller="fit", callee="split")
     router = MetadataRouter(owner=wrapper).add_self_request(wrapper)

@@ -199,7 +199,7 @@ def reject_short_folds(cv: Any, parts: Sequence[tuple[Rows, Rows]]) -> None:
 
 
 def warn_left_out(names: NDArray[Any], why: str) -> None:
-    """Say that rows of some classes take no part in the calibration."""
+    """Warn that rows of some classes take no part in the calibration."""
     classes, counts = np.unique(names, return_counts=True)
     shown = ", ".join(f"{name!r} ({count})" for name, count in zip(classes.tolist()[:8], counts.tolist()[:8]))
     warn(

@@ -31,7 +31,7 @@ BOTTOM = -1e30  # stands for −inf where −inf − −inf would be NaN; within
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EnsemblePrediction(Table):
-    """What several passes say together, in the array type of the input, in single precision or better.
+    """What several passes predict together, in the array type of the input, in single precision or better.
 
     `average`, `MCDropout` and `DeepEnsemble` give it.
 
@@ -48,7 +48,7 @@ class EnsemblePrediction(Table):
     passes : int
         How many passes or members were averaged.
     labels : N, optional
-        If they came along.
+        If they were passed.
     """
 
     __repr__ = one_line
@@ -157,7 +157,7 @@ class Running:
             self.top = top
 
     def prediction(self, first_row: int, labels: Any) -> EnsemblePrediction:
-        """Return what was found, or say which row is not fit for it."""
+        """Return what was found, or raise an error that names the row."""
         xp = array_api_compat.array_namespace(self.probs)
         self._check(xp, first_row)
         if labels is not None and np.shape(labels)[:1] != self.probs.shape[:1]:

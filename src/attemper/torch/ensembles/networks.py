@@ -21,7 +21,7 @@ __all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "average"]
 
 
 class _Ensemble:
-    """Members that see the same batches, one after the other, and a running mean of what they say."""
+    """Members that see the same batches, one after the other, and a running mean of their predictions."""
 
     each: ClassVar[str]  # what errors call one of them
 
@@ -56,7 +56,7 @@ class _Ensemble:
         Returns
         -------
         EnsemblePrediction
-            NumPy arrays if NumPy came, else tensors on the device of the input.
+            NumPy arrays if the input is NumPy, else tensors on the device of the input.
         """
         members, name = self._members(), type(self).__name__
         active = self._active()
@@ -178,7 +178,7 @@ class MCDropout(_Ensemble):
         self.passes = passes
         self.layers = layers if isinstance(layers, tuple) else (layers,)
         self.seed = seed
-        self._active()  # says at once if there is nothing to switch on
+        self._active()  # raises at once if there is nothing to switch on
 
     def _members(self) -> Sequence[Any]:
         return [self.model] * self.passes
