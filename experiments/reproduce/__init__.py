@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attemper._json import atomic
-from attemper.errors import FileError, InputError
-from experiments.reproduce import consistency, figures, networks, noise, size, skin, table1, table3
+from attemper.errors import FileError, InputError, option
+from experiments.reproduce import consistency, examples, figure2, figures, networks, noise, size, skin, table1, table3
 from experiments.reproduce.journal import Row, Settings, Study, rows_of, versions
 from experiments.reproduce.pages import Page, filled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["PAGES", "reproduce"]
 
@@ -26,13 +29,18 @@ class Source(NamedTuple):
     study: Study
     page: Callable[[Sequence[Row], Settings], Page]
     tells: str
+    photographs: Callable[[Sequence[Row], Path], dict[str, Figure]] | None = None  # more figures, from a folder of them
 
 
 PAGES = {
     "table1": Source(table1.STUDY, table1.table1, "NLL, ECE and accuracy of every method for every network"),
     "table2": Source(table1.STUDY, table1.table2, "temperatures and θ"),
     "table3": Source(table3.STUDY, table3.table3, "MC dropout and ensembles"),
-    "table4": Source(skin.STUDY, skin.table4, "skin lesions: NLL, ECE, T, θ; the examples of Figures 1 and 6"),
+    "table4": Source(skin.STUDY, skin.table4, "skin lesions: NLL, ECE, T, θ"),
+    "examples": Source(
+        examples.STUDY, examples.examples, "single skin lesions (Figures 1 and 6)", examples.photographs
+    ),
+    "figure2": Source(figure2.STUDY, figure2.figure2, "which samples the subset of each class takes (Figure 2)"),
     "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)"),
     "size": Source(size.STUDY, size.size, "few validation labels (Figure 4)"),
     "consistency": Source(
@@ -42,6 +50,7 @@ PAGES = {
 }
 
 JOURNALS = ".journal"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def reproduce(
@@ -52,6 +61,7 @@ def reproduce(
     repeats: int = 20,
     workers: int | None = None,
     fresh: bool = False,
+    images: str | os.PathLike[str] | None = None,
     tick: Tick = lambda study, done, total, job: None,
 ) -> list[Path]:
     """Write tables and figures of the paper, ours beside the paper's.
@@ -67,6 +77,7 @@ def reproduce(
     repeats : random divisions over which means are taken
     workers : processes; None takes one for each core
     fresh : do everything again
+    images : folder with photographs of HAM10000, to draw the examples with them too; not for ``docs/``
     tick : called with the study's name, jobs done, jobs in all, and the last job
 
     Returns
@@ -84,6 +95,7 @@ def reproduce(
     figures.need()
     networks.names()
     folder, settings = Path(output), Settings(seed, repeats)
+    pictured = None if images is None else _pictured(Path(images), folder, pages)
     _prepare(folder)
     rows: dict[str, list[Row]] = {}
     written: list[Path] = []
@@ -99,7 +111,10 @@ def reproduce(
             rows[study.name] = rows_of(
                 study, settings, folder / JOURNALS, workers=workers or os.cpu_count() or 1, tick=count
             )
-        written += PAGES[name].page(rows[study.name], settings).write(folder, name, _about(study, settings))
+        page = PAGES[name].page(rows[study.name], settings)
+        if pictured is not None and PAGES[name].photographs is not None:
+            page = replace(page, figures=page.figures | PAGES[name].photographs(rows[study.name], pictured))
+        written += page.write(folder, name, _about(study, settings))
     written.append(_index(folder))
     return written
 
@@ -107,6 +122,24 @@ def reproduce(
 def _about(study: Study, settings: Settings) -> dict[str, Any]:
     needed = sorted({name for job in study.jobs(settings) for name in job.needs})
     return {**asdict(settings), "versions": versions(), "data": {name: networks.digest(name) for name in needed}}
+
+
+def _pictured(images: Path, output: Path, pages: Sequence[str]) -> Path:
+    """Check, before any work, that photographs are asked for where they can be drawn and not published."""
+    able = [name for name, source in PAGES.items() if source.photographs is not None]
+    use = option("images=", "--images")
+    if not set(able) & set(pages):
+        raise InputError(
+            f"expected a page with photographs ({', '.join(able)}), got {', '.join(pages)}. Leave out {use}."
+        )
+    if not images.is_dir():
+        raise FileError(f"{images}: expected a folder of photographs, got none. Use {use} with a folder.")
+    if output.resolve().is_relative_to(DOCS):
+        raise InputError(
+            f"{output}: expected a folder outside docs/, as the photographs of HAM10000 are not ours to publish. Use "
+            f"{option('output=', '--output')} with another folder, or leave out {use}."
+        )
+    return images
 
 
 def _prepare(folder: Path) -> None:

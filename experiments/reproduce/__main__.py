@@ -14,12 +14,15 @@ from attemper._paths import local
 from attemper.cli import main
 from attemper.cli.commands import CheckedCommand
 from attemper.cli.output import err, out, print_json
-from attemper.errors import InputError
+from attemper.errors import InputError, naming_flags
 
 
 @click.command(cls=CheckedCommand)
 @click.argument(
-    "pages", nargs=-1, required=True, metavar="all|table1|table2|table3|table4|noise|size|consistency|referral"
+    "pages",
+    nargs=-1,
+    required=True,
+    metavar="all|table1|table2|table3|table4|examples|figure2|noise|size|consistency|referral",
 )
 @click.option("-o", "--output", default="results", show_default=True, help="Folder for what is written.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
@@ -31,9 +34,17 @@ from attemper.errors import InputError
     help="Random divisions that means are taken over; 2 is enough for a look.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: one for each core].")
+@click.option("--images", metavar="FOLDER", help="Draw the examples also with the photographs FOLDER/<image_id>.jpg.")
 @click.option("--fresh", is_flag=True, help="Do everything again, also what was finished before.")
 def reproduce(
-    pages: Sequence[str], output: str, seed: int, repeats: int, workers: int | None, fresh: bool, as_json: bool
+    pages: Sequence[str],
+    output: str,
+    seed: int,
+    repeats: int,
+    workers: int | None,
+    images: str | None,
+    fresh: bool,
+    as_json: bool,
 ) -> None:
     """Write the paper's tables and figures, with ours beside them.
 
@@ -45,11 +56,13 @@ def reproduce(
     python -m experiments.reproduce all -o results/           # ten minutes or so on two cores
     python -m experiments.reproduce table4 referral           # seconds
     python -m experiments.reproduce noise --repeats 2         # a quick look
+    python -m experiments.reproduce examples --images FOLDER  # with photographs
     """  # noqa: D301 (click wants the control character)
     from experiments.reproduce import PAGES
     from experiments.reproduce import reproduce as written
 
-    folder = local(output)
+    click.get_current_context().with_resource(naming_flags())
+    folder, pictures = local(output), None if images is None else local(images)
     unknown = [name for name in pages if name not in (*PAGES, "all")]
     if unknown:
         raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}, and all")
@@ -76,7 +89,16 @@ def reproduce(
             progress.update(tasks[study], completed=done, total=total, job="" if done == total else job)  # type: ignore[arg-type]
 
         try:
-            files = written(chosen, folder, seed=seed, repeats=repeats, workers=workers, fresh=fresh, tick=tick)
+            files = written(
+                chosen,
+                folder,
+                seed=seed,
+                repeats=repeats,
+                workers=workers,
+                fresh=fresh,
+                images=pictures,
+                tick=tick,
+            )
         except KeyboardInterrupt:
             err.print("what is finished is kept: the same command goes on from here")
             raise

@@ -15,7 +15,7 @@ from experiments.reproduce.networks import Part, about
 from experiments.reproduce.pages import Floats, Page, beside, gather, spread, summary, table
 from experiments.reproduce.recipes import TITLES, Fitted, fit, judge
 
-__all__ = ["NETWORKS", "STUDY", "referral", "table4"]
+__all__ = ["DRAWN", "NETWORKS", "STUDY", "referral", "table4"]
 
 NETWORKS = {"random": "resnet200-skin-randomsplit-s0", "lesion": "resnet200-skin-lesionsplit-s0"}
 METHODS = ("none", "ts", "ats", "ats-code", "ts-run", "bayes", "structured")
@@ -38,19 +38,14 @@ def jobs(settings: Settings) -> list[Job]:
 
 
 def run(name: str, number: int | None, seed: int) -> list[Row]:
-    """Fit and judge one division; without a number: intervals, curves and examples of division 0."""
+    """Fit and judge one division; without a number: intervals and curves of division 0."""
     network = networks.load(name)
     val, test = networks.split(network, number or 0, seed)
     found = {method: fit(method, val) for method in METHODS}
     log_p = {m: f.map.log_apply(test.logits.astype(np.float64)) for m, f in found.items()}
     case = {"network": name, "division": number or 0}
     if number is None:
-        rows = [
-            *_intervals(log_p, test, seed),
-            *_curves(log_p, test),
-            *_examples(network, networks.split_rows(network, 0, seed)[1], log_p),
-        ]
-        return [{**case, **row} for row in rows]
+        return [{**case, **row} for row in (*_intervals(log_p, test, seed), *_curves(log_p, test))]
     return [{**case, "what": "division", "method": m, **_judged(found[m], log_p[m], test)} for m in METHODS]
 
 
@@ -111,34 +106,11 @@ def _curves(log_p: dict[str, Any], test: Part) -> list[Row]:
     return rows
 
 
-def _examples(network: networks.Network, rows: networks.Rows, log_p: dict[str, Any]) -> list[Row]:
-    """Pictures as in Figures 1 and 6; in each group three, each predicted as another class."""
-    labels, images = network.labels[rows], network.extra["image_id"][rows]
-    predicted, confidence = log_p["none"].argmax(axis=1), np.exp(log_p["none"].max(axis=1))
-    right = predicted == labels
-    groups = {
-        "right, surest": np.where(right, -confidence, np.inf),
-        "wrong, surest": np.where(right, np.inf, -confidence),
-        "wrong, at 0.9 as in the paper": np.where(right, np.inf, np.abs(confidence - 0.9)),
-    }
-    found: list[Row] = []
-    for group, order in groups.items():
-        chosen: dict[int, int] = {}
-        for i in np.lexsort((images, order)):
-            if len(chosen) < 3 and np.isfinite(order[i]):
-                chosen.setdefault(int(predicted[i]), int(i))
-        for i in chosen.values():
-            named = {"label": network.class_names[labels[i]], "predicted": network.class_names[predicted[i]]}
-            row = {"what": "example", "group": group, "image": str(images[i]), **named}
-            found.append(row | {f"confidence_{m}": float(np.exp(log_p[m][i].max())) for m in DRAWN})
-    return found
-
-
 def table4(rows: Sequence[Row], _: Settings) -> Page:
     """T, θ, NLL and ECE."""
     rows = [_without(row, AREA_COLUMNS) for row in rows if not row["what"].startswith("curve") and not _of_area(row)]
     divisions = [row for row in rows if row["what"] == "division"]
-    tables, shown = {"examples": _examples_shown([row for row in rows if row["what"] == "example"])}, {}
+    tables, shown = {}, {}
     for word, name in NETWORKS.items():
         tables[word] = _one_division([row for row in rows if row["network"] == name])
         of = [row for row in divisions if row["network"] == name]
@@ -171,18 +143,6 @@ def _one_division(rows: Sequence[Row]) -> str:
             ]
         )
     return table(["method", "ACC, %", "NLL [95 %]", "ECE, % [95 %]", "T", "θ"], lines)
-
-
-def _examples_shown(rows: Sequence[Row]) -> str:
-    lines = [
-        [
-            about(row["network"]).label,
-            *(row[key] for key in ("group", "image", "label", "predicted")),
-            *(f"{row[f'confidence_{m}']:.2f}" for m in DRAWN),
-        ]
-        for row in rows
-    ]
-    return table(["network", "answer", "image", "label", "predicted", *(TITLES[m] for m in DRAWN)], lines)
 
 
 def referral(rows: Sequence[Row], _: Settings) -> Page:

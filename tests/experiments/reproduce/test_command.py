@@ -36,7 +36,7 @@ def test_pages_are_written_and_named(command, tmp_path):
 @pytest.mark.parametrize(
     "args, message",
     [
-        (["table9"], "'table9' is no table or figure; there are table1, table2, table3, table4, noise, size,"),
+        (["table9"], "'table9' is no table or figure; there are table1, table2, table3, table4,"),
         ([], "Usage: python -m experiments.reproduce "),
         (["all", "--repeats", "0"], "--repeats"),
         (["all", "--seed", "-1"], "--seed"),

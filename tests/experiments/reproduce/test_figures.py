@@ -170,6 +170,7 @@ def test_the_referral_figure_has_21_thresholds_and_the_areas():
     assert figure.axes[0].get_ylabel() == "wrong answers below the threshold, %"
 
 
+@pytest.mark.slow
 def test_pictures_are_the_same_bytes_each_time():
     values, kinds = noise_values(30.0)
     for form in ("svg", "png"):
