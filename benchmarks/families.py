@@ -3,7 +3,7 @@
     python benchmarks/families.py FOLDER --out runs.csv [--methods ts,bayes,structured] [--peers] [--draws 3] [--jobs 1]
         [--rows clean20,uniform10-200,pairs20-1000] [--sets llm_] [--beside other.csv]
     python benchmarks/families.py FOLDER --out runs.csv --report     # only print
-    python benchmarks/families.py --out runs.csv --report --choose "structured,structured:shrinkage=empirical"
+    python benchmarks/families.py --out runs.csv --report --choose "structured,structured:structure=biases"
 
 Networks of one family share their faults, so a mean over all sets hides a family on which a method fails. The family of
 a set is its file name before ``--``; all sets whose name begins with "cifar10_" are one family. Every .npz of the

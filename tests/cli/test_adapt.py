@@ -102,3 +102,9 @@ def test_a_map_of_groups(good, bad, files, tmp_path):
 def test_errors_name_the_option(bad, files):
     assert "--priors: expected shares that add up to 1" in bad("adapt", "m.json", "--priors", "5,3,2", "-o", "a.json")
     assert "--old: expected" in bad("adapt", "m.json", "--priors", ".5,.3,.2", "--old", "5,3,2", "-o", "a.json")
+
+
+def test_a_map_without_names_takes_those_of_the_input(good, files, tmp_path):
+    good("fit", "val.npz", "--method", "ts", "-o", "plain.json")
+    np.savez(tmp_path / "named.npz", logits=files, class_names=np.array(["nevus", "melanoma", "other"]))
+    assert "nevus: 0." in good("adapt", "plain.json", "named.npz", "-o", "adapted.json")

@@ -596,6 +596,7 @@ def damaged(tmp_path, val, fitted):
         ("fit val.npz --probs", "val.npz: holds no array 'probs'"),
         ("fit val.npz --probs --logits-key logits", "If these are logits, leave out --probs"),
         ("fit val.npz --classes nothing", "--classes nothing: expected a list such as cat,dog or a readable file"),
+        ("fit val.npz --classes 10", "For the number of classes use --n-classes (`attemper plan`)"),
         ("fit val.npz --classes binary.txt", "--classes binary.txt: expected a list"),
         ("fit val.npz --classes a,a,b,c", "'a' twice"),
         ("fit val.npz --classes a,b,c,d --labels-are names", "row 0 is '"),

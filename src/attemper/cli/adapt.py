@@ -20,6 +20,7 @@ from attemper.cli.values import class_shares
 from attemper.cli.verbosity import say
 from attemper.errors import InputError
 from attemper.io import InputSpec
+from attemper.io.classes import CLASS_NAMES
 
 
 @cli.command(section="Decide and monitor")
@@ -93,10 +94,12 @@ def adapt(
         labels = spec.updated(need_labels=True, labels=validation_labels, clusters_key=None)
         files = read_files(validation, labels, fitted)
         calibrator = calibrator.with_reference(files.load(), groups=groups)
+    names: Sequence[Any] | None = calibrator.class_names
     if priors is not None:
         adapted = calibrator.with_priors(class_shares("--priors", priors), known)
     else:
         files = read_files(inputs, spec, fitted)
+        names = names or files.names(CLASS_NAMES)
         adapted = calibrator.adapt(
             iter(progress(files, "reading predictions")),
             old=known,
@@ -110,7 +113,7 @@ def adapt(
         files_read = [str(path) for path in expand_paths(inputs)] if inputs else []
         print_json(as_dict(adapted) | {"map": map_file, "files": files_read, "output": output})
         return
-    for line in adapted.adaptation_.describe(adapted.class_names):
+    for line in adapted.adaptation_.describe(names):
         out.print(line)
     say(f"wrote {output}")
 

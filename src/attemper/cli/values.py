@@ -79,7 +79,10 @@ def class_names(given: str | None) -> list[str] | None:
     try:
         lines = read_lines(as_path(given))
     except FileError as error:
-        raise FileError(f"--classes {given}: expected a list such as cat,dog or a readable file; {error}") from None
+        count = " For the number of classes use --n-classes (`attemper plan`)." if given.isdecimal() else ""
+        raise FileError(
+            f"--classes {given}: expected a list such as cat,dog or a readable file; {error}.{count}"
+        ) from None
     return [line.strip() for line in lines if line.strip()]
 
 

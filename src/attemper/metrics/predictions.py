@@ -378,6 +378,9 @@ def _is_fine(p: NDArray[Any], top: NDArray[Any], tied: NDArray[np.bool_]) -> boo
     return bool(columns.min() >= 0 and top.max() <= 1 + ROOM and off <= room_of_sums(p.shape[1]))
 
 
+HINT = ' Pass probabilities, such as calibrator.predict_proba(logits). Metrics also take input="logits" or "log_probs".'
+
+
 def _check_range(values: NDArray[Any], first_row: int, what: str, logs: bool, name: RowName) -> None:
     low, high = (-np.inf, float(np.log1p(ROOM))) if logs else (0.0, 1 + ROOM)
     if values.min() >= low and values.max() <= high:  # false for NaN too
@@ -387,7 +390,7 @@ def _check_range(values: NDArray[Any], first_row: int, what: str, logs: bool, na
         raise InputError(f"{what}: {name(first_row + row)} has no softmax: expected finite numbers, or −inf for a mask")
     expected = "at most 0" if logs else "from 0 to 1"
     got = values[row, column]
-    hint = "" if logs or np.isnan(got) else ' Use input="logits" or input="log_probs" for those.'
+    hint = "" if logs or np.isnan(got) else HINT
     raise InputError(
         f"{what}: {name(first_row + row)}, column {column}: expected a number {expected}, got {got}.{hint}"
     )
