@@ -255,9 +255,9 @@ def sizes(folder, coverage, draws, torchcp):
                 tables[key][what].append(values)
         print(f"\r{sum(n_sets.values())} of {len(given)} sets ", end="", file=sys.stderr, flush=True)
     for column, title in ((0, "mean size"), (1, "coverage")):
-        whats = list(dict.fromkeys(what for table in tables.values() for what in table))
+        kinds = list(dict.fromkeys(what for table in tables.values() for what in table))
         for group in ("attemper", "peers"):
-            own = [what for what in whats if (what[0] == "attemper" and "," not in what[1]) == (group == "attemper")]
+            own = [what for what in kinds if (what[0] == "attemper" and "," not in what[1]) == (group == "attemper")]
             own += [("attemper", score, "ts") for score in ("lac", "aps", "raps") if group == "peers"]
             own.sort(key=lambda what: (what[1], what[0]))
             heads = [" ".join(part for part in what if group == "attemper" or part != "ts") for what in own]

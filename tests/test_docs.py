@@ -1,4 +1,4 @@
-"""What the documentation says is true: code runs, commands work, names exist, links lead somewhere."""
+"""What the documentation says is true: code runs, commands work, names exist."""
 
 import pkgutil
 import re
@@ -134,13 +134,6 @@ def test_make_targets_that_are_named_exist():
     for page in PAGES:
         for target in re.findall(r"`make ([\w-]+)", page.read_text()):
             assert target in targets, f"{page.name}: make {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-        if not target.startswith("http"):
-            assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

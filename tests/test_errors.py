@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import re
+import json
+import shlex
 import sys
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError
 
 import numpy as np
 import pytest
 import sklearn.exceptions
+from packaging.requirements import Requirement
 
 from attemper import errors
 from attemper.errors import AttemperError, AttemperWarning, MissingExtraError, require
@@ -36,16 +37,15 @@ def test_what_is_there_is_given():
 def test_what_is_missing_is_told_with_the_way_to_get_it(module):
     with pytest.raises(MissingExtraError) as error:
         require(module, extra="plots", why="to draw")
-    assert str(error.value).startswith(f"{module} is needed to draw and is not installed")
-    assert "pip install not_there (" in str(error.value)  # a clone has no attemper[plots] that pip could find
-    assert '"plots"' in str(error.value)
+    assert str(error.value).startswith(f"{module} is needed to draw and is not installed. Use: pip install ")
+    assert str(error.value).endswith('[plots]"')
     with pytest.raises(MissingExtraError, match=r"not_there.* is needed and is not installed"):
         require(module, extra="plots")
 
 
 def test_a_package_that_is_blocked_counts_as_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"pip install pyarrow .*parquet"):
+    with pytest.raises(MissingExtraError, match=r"pip install .*\[parquet\]"):
         require("pyarrow", extra="parquet")
 
 
@@ -57,21 +57,39 @@ def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
     assert not isinstance(error.value, AttemperError)
 
 
-AVOIDED = re.compile(r"\b(tells?|told|says?|said|speaks?|mend(ed)?|judged?|besides|whom|sure|came)\b", re.IGNORECASE)
+# What pip writes into direct_url.json, and the command that installs from there with the extra "plots".
+ORIGINS = {
+    "an index": (None, '"attemper[plots]"'),
+    "a clone": ({"url": "file:///home/me/my%20clone", "dir_info": {"editable": True}}, '-e "/home/me/my clone[plots]"'),
+    "a folder": ({"url": "file:///home/me/clone", "dir_info": {}}, '"attemper[plots] @ file:///home/me/clone"'),
+    "a wheel": ({"url": "file:///a.whl", "archive_info": {}}, '"attemper[plots] @ file:///a.whl"'),
+    "git": (
+        {"url": "https://host/a.git", "vcs_info": {"vcs": "git", "commit_id": "ab12"}},
+        '"attemper[plots] @ git+https://host/a.git@ab12"',
+    ),
+}
 
 
-def texts(path):
-    """Return every string of a module that is not a docstring."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    docs = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, DOCUMENTED)}
-    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return [text for text in found if isinstance(text, str) and text not in docs]
+@pytest.mark.parametrize("origin, command", ORIGINS.values(), ids=ORIGINS)
+def test_the_command_of_an_extra_installs_from_where_attemper_came(tmp_path, monkeypatch, origin, command):
+    info = tmp_path / "attemper-0.2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: attemper\nVersion: 0.2.0\n")
+    if origin:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError) as error:
+        require("not_there", extra="plots")
+    assert str(error.value).endswith(f"Use: pip install {command}")
+    *flags, target = shlex.split(command)
+    assert flags == ["-e"] or Requirement(target).extras == {"plots"}
 
 
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
-MODULES = sorted(Path(errors.__file__).parent.rglob("*.py"))
+def test_without_metadata_the_command_is_that_of_an_index(monkeypatch):
+    monkeypatch.setattr("importlib.metadata.distribution", _not_installed)
+    with pytest.raises(MissingExtraError, match=r'Use: pip install "attemper\[plots\]"$'):
+        require("not_there", extra="plots")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: "/".join(p.parts[-2:]))
-def test_messages_have_the_words_of_the_field(path):
-    assert not [text for text in texts(path) if " " in text and AVOIDED.search(text)]
+def _not_installed(name):
+    raise PackageNotFoundError(name)

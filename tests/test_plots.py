@@ -293,7 +293,7 @@ def test_what_cannot_be_drawn_is_told(case, tmp_path):
 def test_without_matplotlib_the_way_to_get_it_is_told(case, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for draw_it in (lambda: plots.save_before_and_after(tmp_path / "a.png", *case), plots.new_axes):
-        with pytest.raises(MissingExtraError, match=r"matplotlib is needed to draw .*: pip install matplotlib"):
+        with pytest.raises(MissingExtraError, match=r"matplotlib is needed to draw .*: pip install .*\[plots\]"):
             draw_it()
 
 

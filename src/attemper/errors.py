@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import json
 import re
 import sys
 import warnings
@@ -43,9 +44,6 @@ __all__ = [
     "unsupported_extension",
     "warn",
 ]
-
-# Packages whose name on the index is not that of their module.
-PACKAGES = {"PIL": "pillow", "ray": '"ray[client]"'}
 
 _flags: ContextVar[bool] = ContextVar("flags", default=False)
 _collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", default=None)
@@ -224,22 +222,39 @@ def naming_flags(yes: bool = True) -> Iterator[None]:
 def require(module: str, *, extra: str | None = None, why: str = "") -> ModuleType:
     """Import an optional package, or report in one line how to install it.
 
-    The package itself is named: a clone has no ``attemper[extra]`` that pip could find.
-
     >>> require("json", extra="none").__name__
     'json'
-    >>> require("not_there", extra="parquet", why="to read parquet files")
+    >>> require("not_there", why="for to_pandas()")
     Traceback (most recent call last):
-    attemper.errors.MissingExtraError: not_there is needed to read parquet files and is not installed. \
-Use: pip install not_there (extra "parquet")
+    attemper.errors.MissingExtraError: not_there is needed for to_pandas() and is not installed. \
+Use: pip install not_there
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise  # the package is there, but one of its own imports is broken: let that be seen
-        package = module.split(".")[0]
-        raise MissingExtraError(
-            f"{module} is needed {why + ' ' if why else ''}and is not installed. "
-            f"Use: pip install {PACKAGES.get(package, package)}" + (f' (extra "{extra}")' if extra else "")
-        ) from None
+        target = _with_extra(extra) if extra else module.split(".")[0]
+        message = f"{module} is needed {why + ' ' if why else ''}and is not installed. Use: pip install {target}"
+        raise MissingExtraError(message) from None
+
+
+def _with_extra(extra: str) -> str:
+    """Return what pip installs this attemper from again, with an extra: an index, a clone, a file or an address."""
+    from importlib import metadata  # here: an import of attemper needs neither
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    try:
+        origin = metadata.distribution("attemper").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        origin = None  # on PYTHONPATH
+    if not origin:  # pip writes it for everything that is not from an index
+        return f'"attemper[{extra}]"'
+    direct = json.loads(origin)
+    url = direct["url"]
+    if direct.get("dir_info", {}).get("editable"):
+        return f'-e "{url2pathname(urlsplit(url).path)}[{extra}]"'
+    if repository := direct.get("vcs_info"):
+        url = f"{repository['vcs']}+{url}@{repository['commit_id']}"
+    return f'"attemper[{extra}] @ {url}"'

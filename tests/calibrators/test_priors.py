@@ -129,7 +129,7 @@ def test_names_one_column_and_undersampling():
     assert adapted.adaptation_.new[1] == pytest.approx(0.02, abs=0.01)
     for wrong, what in (
         ({"rare": 0.1}, "'common'"),
-        ({"rare": 0.1, "commun": 0.9}, "Did you mean 'common'"),
+        ({"rare": 0.1, "commun": 0.9}, "Did you mean 'common'"),  # codespell:ignore
         ([0.9, 0.2], "sum of 1.1"),
         ([90, 10], "sum of 100"),
         ([1.5, -0.5], "'rare'"),

@@ -218,7 +218,7 @@ def test_a_bad_batch_changes_nothing(calibrator):
         (h, None, {}, "requires y"),
         (h, y, {"sample_weight": np.zeros(300)}, "all weights are zero"),
         (h, y, {"classes": ["benign", "malignant"]}, "'benign' is not among the 3 classes"),
-        (pd.DataFrame(h, columns=list("abd")), y, {}, "feature names should match"),
+        (pd.DataFrame(h, columns=list("abe")), y, {}, "feature names should match"),
     ]:
         with pytest.raises(InputError, match=why):
             calibrator.partial_fit(X, labels, **more)

@@ -568,7 +568,7 @@ def test_old_names_of_parameters_name_the_new_ones(estimator):
     with pytest.raises(InputError, match=rf"{name}\(\) got 'floor', which is 'zeros_as'"):
         type(estimator)(floor=0.1)
     with pytest.raises(ValueError, match="Invalid parameter 'flor'"):
-        estimator.set_params(flor=0.1)
+        estimator.set_params(flor=0.1)  # codespell:ignore
     assert estimator.set_params(zeros_as=0.1).zeros_as == 0.1
     pipe = make_pipeline(FunctionTransformer(), clone(estimator))
     with pytest.raises(InputError, match="which is 'zeros_as'"):

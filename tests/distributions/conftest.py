@@ -13,6 +13,9 @@ import pytest
 
 from environments import ROOT, Built, Environment, build, installed, once
 
+# As from an index: of a path pip would remember where it was.
+FROM_INDEX = ("--no-index", "--no-deps", "--find-links")
+
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
@@ -32,6 +35,6 @@ def clean(built, tmp_path_factory):
                 for top in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
                     (environment.packages / top).symlink_to(package.locate_file(top))
             pip = [sys.executable, "-m", "pip", "--python", environment.python, "--disable-pip-version-check"]
-            subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", built.wheel], check=True)
+            subprocess.run([*pip, "install", "--quiet", *FROM_INDEX, built.folder, "attemper"], check=True)
             subprocess.run([*pip, "check"], check=True)
     return environment

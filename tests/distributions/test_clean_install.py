@@ -119,8 +119,7 @@ def test_a_command_names_the_extra_that_it_needs(clean, folder, extra, command):
     done = clean.run(*command, cwd=folder, program="attemper")
     assert done.returncode != 0
     said = " ".join(done.stderr.split())
-    assert "pip install " in said
-    assert f'(extra "{extra}")' in said
+    assert f'Use: pip install "attemper[{extra}]"' in said
     assert "Traceback" not in done.stderr
 
 
@@ -129,7 +128,7 @@ def test_a_statement_names_the_extra_that_it_needs(clean, folder, extra, stateme
     done = clean.run("-c", statement, cwd=folder)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("attemper.errors.MissingExtraError: ")
-    assert last.endswith(f'(extra "{extra}")')
+    assert last.endswith(f'Use: pip install "attemper[{extra}]"')
 
 
 def test_every_extra_is_asked_for_above():
@@ -144,7 +143,7 @@ def test_every_module_can_be_imported_or_says_what_it_needs(clean, tmp_path):
     missing = {name: error for name, error in told.items() if error}
     assert missing
     for name, error in missing.items():
-        assert any(error.endswith(f'(extra "{extra}")') for extra in EXTRAS), name
+        assert any(error.endswith(f'"attemper[{extra}]"') for extra in EXTRAS), name
 
 
 def test_users_programs_are_checked_against_the_types(clean, tmp_path):

@@ -175,7 +175,7 @@ for use in (lambda: MCDropout(None), lambda: __import__("attemper.torch.losses")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "[[0.5 0.5]]" in done.stdout
-    assert done.stdout.count("pip install torch") == 2
+    assert done.stdout.count("[torch]") == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -217,7 +217,7 @@ def test_a_server_that_does_not_tell_the_size(memory, monkeypatch):
 
 def test_without_fsspec(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match=r"to read s3:// addresses .*pip install fsspec"):
+    with pytest.raises(MissingExtraError, match=r"to read s3:// addresses .*pip install .*\[remote\]"):
         open_scores("s3://bucket/a.npz")
 
 

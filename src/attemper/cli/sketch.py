@@ -87,7 +87,7 @@ def sketch(
         of = "a sketch" if group is None else f"a sketch of the group {group}"
         raise InputError(
             f"{output}: not written, since it would be {of} of {smallest.n_samples} samples, fewer than {least}. "
-            "The sums of a few samples come close to telling about single ones; of one sample they give its losses "
+            "The sums of a few samples reveal much about each of them; those of one sample give its losses "
             "away. Sketch more data together, or use --allow-small if it stays with you."
         )
     made.save(output)
