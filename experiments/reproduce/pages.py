@@ -23,7 +23,7 @@ from experiments.reproduce.journal import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Page", "beside", "filled", "gather", "spread", "summary", "table"]
+__all__ = ["Page", "beside", "drawn", "filled", "gather", "spread", "summary", "table"]
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Page:
         }
         for stem, figure in self.figures.items():
             for form in ("svg", "png"):
-                files[f"{stem}.{form}"] = _drawn(figure, form)
+                files[f"{stem}.{form}"] = drawn(figure, form)
         for file, content_bytes in files.items():
             with atomic(folder / file) as stream:
                 stream.write(content_bytes)
@@ -105,9 +105,9 @@ def beside(ours: float | None, papers: float | None, digits: int) -> str:
     return shown if papers is None else f"{shown} ({papers:g})"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is text, the others are numbers."""
-    lines = [list(head), ["---", *["---:"] * (len(head) - 1)], *map(list, rows)]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
+    """Return a Markdown table; the first column, or so many, are text, the others are numbers."""
+    lines = [list(head), [*["---"] * texts, *["---:"] * (len(head) - texts)], *map(list, rows)]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
@@ -128,11 +128,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _drawn(figure: Figure, form: str) -> bytes:
+def drawn(figure: Figure, form: str) -> bytes:
+    """Return a picture as SVG or PNG, the same bytes every time."""
     import matplotlib as mpl
 
     out = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "attemper"}):  # the same bytes every time
+    with mpl.rc_context({"svg.hashsalt": "attemper"}):
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         figure.savefig(out, format=form, dpi=300, metadata=metadata)
     return out.getvalue()

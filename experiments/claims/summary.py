@@ -1,0 +1,174 @@
+"""The summary page: whether to use ATS, what to use instead, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from string import Template
+from typing import NamedTuple
+
+from experiments.claims.claim import HALF, share
+from experiments.claims.of_ats import gains
+from experiments.claims.of_ts import kinds
+from experiments.claims.page import TEXTS
+from experiments.claims.results import MARGIN, Results
+from experiments.claims.robustness import METHODS, Case, cases, size_cases
+from experiments.claims.wording import count, family, figure, label, listed
+from experiments.reproduce.pages import table
+from experiments.reproduce.recipes import TITLES
+
+__all__ = ["COMMANDS", "Situation", "choose", "situations", "summary_page"]
+
+FEW, SOME = 50, 500  # labels
+
+# Kinds of wrong labels as people who have labels would call them.
+TITLE = {
+    "uniform": "labels wrong at random",
+    "confusable": "labels of a similar class",
+    "instance": "labels wrong where images are hard",
+    "annotators": "labels wrong as annotators are",
+}
+
+# As the studies fit them: without the fallback of attemper, ATS is the paper's method.
+COMMANDS = {
+    "none": "",
+    "ts": "attemper fit val.npz --method ts",
+    "ats": "attemper fit val.npz --method ats -p fallback=false",
+    "bayes": "attemper fit val.npz --method bayes",
+    "structured": "attemper fit val.npz --method structured",
+}
+WITH_WRONG_LABELS = ("bayes", "structured")  # methods that take --noisy
+
+
+class Situation(NamedTuple):
+    """What somebody's labels are like, and the cases of the studies that are like that."""
+
+    title: str
+    detail: str
+    cases: list[Case]
+    wrong: bool = False
+
+
+def situations(results: Results) -> list[Situation]:
+    """Return the situations that the studies have cases of."""
+    whole = [Case("table1", n, label(n), {}) for n in results.networks("table1")]
+    return [
+        Situation("many right labels", "a fifth of a test set", whole),
+        _so_many(results, FEW + 1, SOME),
+        _so_many(results, 1, FEW),
+        *(Situation(TITLE[kind], f"*{kind}*", cases(results, kind), wrong=True) for kind in kinds(results)),
+    ]
+
+
+def _so_many(results: Results, least: int, most: int) -> Situation:
+    found = [case for case in size_cases(results) if least <= case.where["labels"] <= most]
+    numbers = [case.where["labels"] for case in found]
+    return Situation(f"{min(numbers)} to {max(numbers)} right labels", "", found)
+
+
+def worst(results: Results, situation: Situation) -> dict[str, float]:
+    """Return how far above the best of the five methods each of them is in its worst case, as mean NLL."""
+    above = [{m: case.above(results, m, "ts") for m in METHODS} for case in situation.cases]
+    return {m: max(of[m] - min(of.values()) for of in above) for m in METHODS}
+
+
+def choose(results: Results, situation: Situation) -> str:
+    """Return the method whose worst case is the best; of those within the margin of it the simplest."""
+    found = worst(results, situation)
+    return next(m for m in METHODS if found[m] <= min(found.values()) + MARGIN)
+
+
+def command(method: str, situation: Situation) -> str:
+    """Return how to fit a method in a situation."""
+    more = " --noisy" if situation.wrong and method in WITH_WRONG_LABELS else ""
+    return f"`{COMMANDS[method]}{more}`" if COMMANDS[method] else "no fit: keep the network's probabilities"
+
+
+def summary_page(results: Results) -> str:
+    """Return the page, Markdown."""
+    chosen = [(situation, choose(results, situation)) for situation in situations(results)]
+    values = {
+        "verdict": _verdict(chosen),
+        "instead": _instead(chosen),
+        "compared": _compared(results),
+        "ahead": _ahead(results),
+        "table": _table(results, chosen),
+        "margin": f"{MARGIN:g}",
+        "networks": listed([label(n) for n in results.networks("noise")]),
+    }
+    return Template((TEXTS / "ats.md").read_text(encoding="utf-8")).substitute(values)
+
+
+def _verdict(chosen: Sequence[tuple[Situation, str]]) -> str:
+    own = [situation.title for situation, method in chosen if method == "ats"]
+    if not own:
+        return f"No: in none of the {len(chosen)} situations below is it the method to choose."
+    word = "Yes" if len(own) == len(chosen) else "Often" if len(own) >= HALF * len(chosen) else "Seldom"
+    return f"{word}: it is the method to choose in {len(own)} of the {len(chosen)} situations below, {listed(own)}."
+
+
+def _instead(chosen: Sequence[tuple[Situation, str]]) -> str:
+    parts = []
+    for method in METHODS:
+        of = [situation.title for situation, m in chosen if m == method]
+        if of and method != "ats":
+            name = "no calibration" if method == "none" else f"`{method}`"
+            parts.append(f"{name} for {listed(of)}")
+    return f"Use {'; '.join(parts)}." if parts else "There is nothing better."
+
+
+def _compared(results: Results) -> str:
+    """Compare ATS with TS: with many right labels, and how often it is better otherwise."""
+    largest = max(map(abs, gains(results, "nll").values()))
+    few = _so_many(results, 1, FEW)
+    wrong = [case for kind in kinds(results) for case in cases(results, kind)]
+    lower = [count(case.above(results, "ats", "ts") < -MARGIN for case in of) for of in (few.cases, wrong)]
+    return (
+        f"Compared with plain temperature scaling (TS), it has a lower NLL in {lower[0]} cases with {few.title} "
+        "and in "
+        f"{lower[1]} cases with wrong labels; with many right labels its NLL is that of TS to within "
+        f"{figure(largest, 4)} on each of {len(results.networks('table1'))} networks."
+    )
+
+
+def _ahead(results: Results) -> str:
+    """List the data on which ATS is better than TS."""
+    lines = []
+    for situation in situations(results):
+        data = [d for d, of in _by_data(situation).items() if _mostly_lower(results, of, "ats", "ts")]
+        lines.append(f"- {situation.title}: {listed(data)}")
+    return "\n".join(lines)
+
+
+def _table(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str:
+    lines = []
+    for situation, method in chosen:
+        rival = "ts" if method == "ats" else "ats"
+        found = worst(results, situation)
+        lines.append(
+            [
+                f"{situation.title} ({situation.detail})" if situation.detail else situation.title,
+                command(method, situation),
+                f"{TITLES[rival]}: {_gains(results, situation, method, rival)}",
+                "; ".join(f"{TITLES[m]} {figure(found[m], 3)}" for m in dict.fromkeys((method, "ats", "ts"))),
+            ]
+        )
+    head = ["your labels", "use", "NLL below that of", "NLL above the best method, worst case"]
+    return table(head, lines, texts=4)
+
+
+def _by_data(situation: Situation) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in situation.cases:
+        found.setdefault(family(case.network), []).append(case)
+    return found
+
+
+def _mostly_lower(results: Results, of: Sequence[Case], method: str, other: str) -> bool:
+    return share(case.above(results, method, other) < -MARGIN for case in of) >= HALF
+
+
+def _gains(results: Results, situation: Situation, method: str, rival: str) -> str:
+    """Return by how much a method is below its rival in the mean, for each data set."""
+    means = {d: fmean(case.above(results, rival, method) for case in of) for d, of in _by_data(situation).items()}
+    return ", ".join(f"{data} {figure(value, 3)}" for data, value in means.items())
