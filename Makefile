@@ -60,8 +60,9 @@ certificates: .venv-bench/stamp  ## how often the guarantee of a referral policy
 annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=folder
 	$(BIN)/python benchmarks/annotators.py $(LOGITS)
 
-results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (minutes; goes on after an interrupt)
+results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (minutes; goes on after an interrupt), and the verdicts
 	$(BIN)/python -m experiments.reproduce all --output docs/results
+	$(BIN)/python -m experiments.claims --results docs/results --output docs
 
 test-oldest: .venv-oldest/stamp  ## the tests with the oldest versions that pyproject.toml allows, in an environment of its own
 	.venv-oldest/bin/python -m pytest --numprocesses=2 -m "slow or not slow" tests $(OLD_WARNINGS) \

@@ -11,7 +11,7 @@ from experiments.claims.of_ts import kinds, shares
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.robustness import METHODS
 from experiments.claims.wording import label
-from experiments.reproduce.figures import legend, panels
+from experiments.reproduce.figures import NESTED, legend, panels
 from experiments.reproduce.recipes import TITLES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def above_best(results: Results, page: str, network: str, method: str, **where: 
 def against_labels(results: Results) -> Figure:
     """Draw one panel for each network."""
     names = results.networks("size")
-    figure, axes = panels(1, len(names), 1.9)
+    figure, axes = panels(1, len(names), 1.9, sharex=True, sharey=True)
     for ax, name in zip(axes[0], names):
         sizes = sorted(results.distinct("size", "labels", network=name))
         for method in METHODS:
@@ -52,7 +52,7 @@ def against_labels(results: Results) -> Figure:
 def against_wrong_labels(results: Results) -> Figure:
     """Draw a column for each network and a row for each kind of wrong labels."""
     names = results.networks("noise")
-    figure, axes = panels(len(kinds(results)), len(names), 1.15)
+    figure, axes = panels(len(kinds(results)), len(names), 1.15, sharex=True, sharey=True)
     for row, kind in zip(axes, kinds(results)):
         for ax, name in zip(row, names):
             wheres = [{"kind": "none", "share": 0}, *({"kind": kind, "share": s} for s in shares(results))]
@@ -69,7 +69,7 @@ def against_wrong_labels(results: Results) -> Figure:
 
 
 def _line(ax: Axes, method: str, x: Sequence[float], y: Sequence[float]) -> None:
-    ax.plot(x, y, label=TITLES[method], linewidth=1.2, markersize=3, **styled([method])[method].line)
+    ax.plot(x, y, label=TITLES[method], **styled([method])[method].line, **NESTED[method])
 
 
 def _finish(figure: Figure, axes: list[list[Axes]]) -> None:
@@ -82,5 +82,4 @@ def _finish(figure: Figure, axes: list[list[Axes]]) -> None:
             ax.set_yticks([*TICKS], [*TICKS.values()])
             ax.minorticks_off()
             ax.axhline(0, color="0.6", linewidth=0.6, zorder=1)
-            ax.label_outer()
     legend(figure, axes[0][0])

@@ -108,7 +108,7 @@ def keeps_accuracy(results: Results) -> Finding:
         f"(`structured` may change predictions: accuracy by {span(structured, 2, '+')} points.)"
     )
     number = f"accuracy changed in {count(changed)} divisions"
-    return Finding(not any(changed), share(changed) <= 1 - MOST, number, details)
+    return Finding(not any(changed), share(not c for c in changed) >= MOST, number, details)
 
 
 def cost(results: Results) -> Finding:

@@ -22,7 +22,7 @@ def accurate(results: Results) -> list[str]:
 
 def kinds(results: Results) -> list[str]:
     """Return the kinds of wrong labels that were studied."""
-    return [kind for kind in results.distinct("noise", "kind") if kind != "none"]
+    return [kind for kind in KINDS if kind in results.distinct("noise", "kind")]
 
 
 def shares(results: Results) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from experiments.reproduce import paper
 from experiments.reproduce.networks import about
@@ -55,6 +56,7 @@ def count(chosen: Iterable[object]) -> str:
     return f"{sum(chosen)} of {len(chosen)}"
 
 
+@cache
 def label(name: str) -> str:
     """Return a network's name for readers."""
     return about(name).label
