@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["WIDTH", "against_noise", "against_size", "legend", "need", "panels", "referral"]
+__all__ = [
+    "WIDTH",
+    "against_noise",
+    "against_size",
+    "legend",
+    "need",
+    "noise_panel",
+    "panels",
+    "referral",
+    "size_panel",
+]
 
 WIDTH = 7.2  # inches: two columns of a paper
 SMALL = 6.5  # points
@@ -27,11 +37,14 @@ WHOLE = ("none", "ats", "bayes")  # methods that a panel of the noise figure has
 # Each thinner than the one below it, and its marker smaller, so that curves that coincide are all seen.
 NESTED: dict[str, dict[str, Any]] = {
     "none": {"linewidth": 1.3, "zorder": 2.0},
-    "structured": {"linewidth": 2.8, "markersize": 5.4, "zorder": 2.1},
-    "ts": {"linewidth": 1.9, "markersize": 4.3, "zorder": 2.2},
-    "bayes": {"linewidth": 1.1, "markersize": 3.1, "zorder": 2.3},
-    "ats": {"linewidth": 0.8, "markersize": 2.5, "zorder": 2.4},
+    "structured": {"linewidth": 2.8, "markersize": 6.4, "zorder": 2.1},
+    "ts": {"linewidth": 1.9, "markersize": 5.2, "zorder": 2.2},
+    "bayes": {"linewidth": 1.1, "markersize": 4.2, "zorder": 2.3},
+    "ats": {"linewidth": 0.8, "markersize": 3.7, "zorder": 2.4},
 }
+EDGES: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.3}  # so that they differ in grey too
+
+Values = Mapping[tuple[Any, ...], Floats]
 
 
 def need() -> None:
@@ -40,23 +53,17 @@ def need() -> None:
 
 
 def against_noise(
-    values: Mapping[tuple[Any, ...], Floats],
-    networks: Sequence[str],
-    kinds: Sequence[str],
-    shares: Sequence[float],
-    methods: Sequence[str],
+    values: Values, networks: Sequence[str], kinds: Sequence[str], shares: Sequence[float], methods: Sequence[str]
 ) -> Figure:
     """Draw NLL against the share of wrong labels: a column for each network, a row for each kind."""
     figure, axes = panels(len(kinds), len(networks), 1.45, sharex=True, sharey="col")
     for column, name in zip(zip(*axes), networks):
-        of = {key: v for key, v in values.items() if key[0] == name}
-        limits = _limits(list(of.values()), [v for key, v in of.items() if key[3] in WHOLE])
+        of = {key[1:]: v for key, v in values.items() if key[0] == name}
+        limits = _limits(list(of.values()), [v for key, v in of.items() if key[-1] in WHOLE])
         for ax, kind in zip(column, kinds):
-            ax.set(ylim=limits, xlim=(-4, 100 * max(shares) + 4), xticks=[0, *(100 * s for s in shares)])
-            cells = [(0.0, "none"), *((share, kind) for share in shares)]
-            for method in methods:
-                found = [(100 * s, values[name, k, s, method]) for s, k in cells if (name, k, s, method) in values]
-                _line(ax, method, [x for x, _ in found], [v for _, v in found])
+            shown = {(share, method): v for (k, share, method), v in of.items() if k in ("none", kind)}
+            noise_panel(ax, shown, methods, limits)
+            ax.set_xticks([0, *(100 * s for s in shares)])
         column[0].set_title(about(name).label, fontsize=8)
         column[-1].set_xlabel("labels replaced, %", fontsize=8)
     for row, kind in zip(axes, kinds):
@@ -67,22 +74,36 @@ def against_noise(
     return figure
 
 
-def against_size(values: Mapping[tuple[Any, ...], Floats], networks: Sequence[str], methods: Sequence[str]) -> Figure:
+def noise_panel(ax: Axes, values: Values, methods: Sequence[str], limits: tuple[float, float] | None = None) -> None:
+    """Draw NLL, by share of wrong labels and method, for one network and kind; what runs away leaves the panel."""
+    most = 100 * max(share for share, _ in values)
+    ax.set_xlim(-4, most + 4)
+    ax.set_ylim(limits or _limits(list(values.values()), [v for (_, m), v in values.items() if m in WHOLE]))
+    for method in methods:
+        found = sorted((100 * share, v) for (share, m), v in values.items() if m == method)
+        _line(ax, method, [x for x, _ in found], [v for _, v in found])
+
+
+def against_size(values: Values, networks: Sequence[str], methods: Sequence[str]) -> Figure:
     """Draw NLL against the number of labels, one panel for each network."""
     figure, axes = panels(1, len(networks), 2.1)
     for ax, name in zip(axes[0], networks):
-        of = {(n, m): v for (network, n, m), v in values.items() if network == name}
-        ax.set_xscale("log")
+        size_panel(ax, {key[1:]: v for key, v in values.items() if key[0] == name}, methods)
         ax.set_title(about(name).label, fontsize=8)
         ax.set_xlabel("validation labels", fontsize=8)
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        _scale(ax, list(of.values()))
-        for i, method in enumerate(methods):
-            found = sorted((n, v) for (n, m), v in of.items() if m == method)
-            _line(ax, method, [n * 1.05 ** (i - 2) for n, _ in found], [v for _, v in found])
     axes[0][0].set_ylabel("test NLL", fontsize=8)
     legend(figure, axes[0][0])
     return figure
+
+
+def size_panel(ax: Axes, values: Values, methods: Sequence[str]) -> None:
+    """Draw NLL, by number of labels and method, for one network; bars are moved sideways a little."""
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _scale(ax, list(values.values()))
+    for i, method in enumerate(methods):
+        found = sorted((n, v) for (n, m), v in values.items() if m == method)
+        _line(ax, method, [n * 1.05 ** (i - (len(methods) - 1) / 2) for n, _ in found], [v for _, v in found])
 
 
 def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str]) -> Figure:
@@ -143,7 +164,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     """Draw means with bars of one standard deviation, and mark what leaves the panel, which has its limits already."""
     mean, low, high = _bars(values)
     bottom, top = ax.get_ylim()
-    style = {**styled([method])[method].line, **NESTED.get(method, {})}
+    style = {**styled([method])[method].line, **EDGES, **NESTED.get(method, {})}
     if method == "none":  # nothing is fitted: the bars would be of the divisions alone
         ax.plot(x, mean, label=TITLES[method], **style)
     else:
