@@ -3,17 +3,19 @@
 import base64
 import json
 import os
+import re
 import time
 
 import numpy as np
 import pytest
 from selenium.common.exceptions import WebDriverException
 
-from attemper.calibrators import METHODS
+from attemper.calibrators import METHODS, method_title
 from attemper.data.scores import Scores
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll, referral_curve, reliability
 from attemper.report import render, summarise
+from attemper.report.charts import SHARES, bar, curve, panels
 from attemper.report.numbers import count, fixed, percent, share
 
 HOSTILE = [
@@ -154,8 +156,35 @@ def expected_at(t, test):
     rows = []
     for n, *values in zip(table.weight, table.confidence, table.accuracy, table.low, table.high):
         c, a, low, high = (percent(v) for v in values)
-        rows.append([count(n), f"{c} %", f"{a} %", f"{low} to {high}"] if n > 0 else ["0", "–", "–", "–"])
+        rows.append([f"{a} %", f"{low} to {high}", f"{c} %", count(n)] if n > 0 else ["–", "–", "–", "0"])
     return shown, rows
+
+
+def bars_of(browser):
+    """Return what is drawn of each bin of the diagram: title, top of the bar, of the gap, and the whisker."""
+    script = """
+        const numbers = (e) => ["x", "y", "width", "height"].map((name) => Number(e.getAttribute(name)));
+        return [...document.querySelectorAll("#reliability-chart .bin")].map((g) => g.hasAttribute("data-empty") ? null
+          : [
+            g.querySelector("title").textContent,
+            ...[".bar", ".gap"].flatMap((query) => numbers(g.querySelector(query))),
+            g.querySelector(".whisker").getAttribute("d").split(/[^0-9.]+/).slice(1).map(Number),
+          ]);
+    """
+    return browser.execute_script(script)
+
+
+def expected_bars(state):
+    found = []
+    for i, cell in enumerate(state["bins"]):
+        b = bar(i, len(state["bins"]), cell)
+        if b is None:
+            found.append(None)
+            continue
+        numbers = [b["x"], b["right"], b["width"], b["height"], b["x"], b["gap"], b["width"], b["gap_height"]]
+        whisker = [float(part) for part in re.split("[^0-9.]+", b["whisker"])[1:]]
+        found.append([b["text"], *(pytest.approx(v, abs=0.11) for v in numbers), pytest.approx(whisker, abs=0.11)])
+    return found
 
 
 def test_the_temperature_slider_shows_what_python_computes(browser, page, summary, skin):
@@ -168,9 +197,15 @@ def test_the_temperature_slider_shows_what_python_computes(browser, page, summar
         assert found.pop("label") == f"T = {summary['temperature']['labels'][place]}"
         assert found == shown
         assert [row[1:] for row in cells(browser, "#bins")] == rows
-        chart = browser.execute_script("return Chart.getChart('reliability-chart').data.datasets.map(d => d.data)")
-        bars = [100 * b[2] if b[0] > 0 else None for b in summary["temperature"]["states"][place]["bins"]]
-        assert chart[3] == bars
+        assert bars_of(browser) == expected_bars(summary["temperature"]["states"][place])
+        dots = browser.execute_script(
+            "return [...document.querySelectorAll('#temperature-chart .here')].map(e => e.hasAttribute('data-empty') ? "
+            "null : ['cx', 'cy'].map(a => Number(e.getAttribute(a))))"
+        )
+        expected = [
+            None if (at := panel["places"][place]) is None else list(at) for panel in panels(summary["temperature"])
+        ]
+        assert dots == expected
 
 
 def limits(part, total):
@@ -199,8 +234,8 @@ def expected_referral(test, probs, threshold, label):
     rows = []
     for k in range(test.n_classes):
         of = test.labels == k
-        parts = (of & low, of & low & wrong, of & ~low & wrong, of & ~low & ~wrong)
-        rows.append([count(of.sum()), *(count(part.sum()) for part in parts)])
+        parts = (of & ~low & wrong, of & low & wrong, of & low, of & ~low & ~wrong, of)
+        rows.append([count(part.sum()) for part in parts])
     return shown, rows
 
 
@@ -219,6 +254,11 @@ def test_the_threshold_slider_shows_what_python_computes(browser, page, summary,
         move(browser, "threshold", place)
         shown, rows = expected_referral(test, probs, thresholds[place], labels[place])
         assert texts(browser, "data-ref") == shown
+        script = (
+            "const e = document.getElementById('referral-dot'); return ['cx', 'cy'].map(a => Number(e.getAttribute(a)))"
+        )
+        x, y = curve(summary["referral"]["counts"][summary["referral"]["methods"].index(method)])[place]
+        assert browser.execute_script(script) == pytest.approx([SHARES.at_x(x), SHARES.at_y(y)], abs=0.11)
         assert [row[1:] for row in cells(browser, "#referral-classes")] == rows
 
 
@@ -242,16 +282,26 @@ def test_choosing_a_method_changes_the_figures(browser, page, summary):
     assert texts(browser, "data-ref")["caught"] == count(referral["counts"][0]["wrong"][0][referral["start"]])
 
 
-def test_legends_are_dashed_as_their_lines(browser, page):
+def test_one_line_where_methods_coincide_and_the_legend_names_them_all(browser, page, summary):
     opened(browser, page)
     script = """
-        const chart = Chart.getChart(arguments[0]), sets = chart.data.datasets;
-        return chart.legend.legendItems.map((item) => [item.lineDash, sets[item.datasetIndex].borderDash ?? []]);
+        const style = (e) => [getComputedStyle(e).stroke, getComputedStyle(e).strokeDasharray];
+        const lines = [...document.querySelectorAll("#referral-chart .curve")];
+        const legend = [...document.querySelectorAll("#referral-chart ~ .legend li")];
+        return [
+          lines.map((e) => [e.dataset.methods, ...style(e)]),
+          legend.map((e) => [e.textContent.trim(), ...style(e.querySelector(".curve"))]),
+        ];
     """
-    for name, n_dashed in (("referral-chart", 2), ("temperature-chart", 1), ("reliability-chart", 1)):
-        found = browser.execute_script(script, name)
-        assert all(legend == line for legend, line in found)
-        assert sum(bool(line) for _, line in found) >= n_dashed
+    lines, legend = browser.execute_script(script)
+    assert [line[1:] for line in lines] == [entry[1:] for entry in legend]
+    groups = [[int(i) for i in line[0].split()] for line in lines]
+    assert sorted(i for group in groups for i in group) == list(range(len(summary["referral"]["methods"])))
+    assert any(len(group) > 1 for group in groups)  # temperatures do not change the order of the samples by much
+    for group, (text, *_) in zip(groups, legend):
+        assert all(method_title(summary["referral"]["methods"][i]) in text for i in group)
+        assert ("the same line" in text) == (len(group) > 1)
+    assert len({tuple(line[1:]) for line in lines}) == len(lines)
 
 
 def test_the_first_view_is_the_same_without_scripts(browser, page):
@@ -287,8 +337,12 @@ def test_the_keyboard_is_enough(browser, page, summary):
     state = summary["temperature"]["methods"]["bayes"]
     assert texts(browser, "data-t-out")["ece"] == percent(state["ece"])
     assert texts(browser, "data-t-out")["label"] == "Bayesian temperature scaling"
+    assert slider.get_attribute("aria-valuetext").startswith("not used: Bayesian temperature scaling is not a single")
+    assert browser.find_element("id", "t-value").text == "not used"
+    assert bars_of(browser) == expected_bars(state)
     slider.send_keys(Keys.ARROW_RIGHT)
     assert button.get_attribute("aria-pressed") == "false"
+    assert slider.get_attribute("aria-valuetext") == texts(browser, "data-t-out")["label"]
     # Every control can be reached with the Tab key.
     browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
     reached = []
@@ -319,7 +373,7 @@ def test_hostile_text_is_text(browser, tmp_path):
     names = browser.execute_script("return [...document.querySelectorAll('bdi')].map(e => e.textContent)")
     assert all(names.count(name) >= 3 for name in HOSTILE)
     assert browser.title == HOSTILE[1]
-    assert browser.execute_script("return [document.scripts.length, document.images.length]") == [3, 0]
+    assert browser.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 380
     assert browser.get_log("browser") == []
 
@@ -372,37 +426,3 @@ def test_it_fits_every_screen_and_paper(browser, page, tmp_path, name, width, sc
         colours = len(set(image.convert("RGB").resize((200, 1000)).get_flattened_data()))
     assert colours > 50  # charts are drawn
     assert (max(corner) < 60) == (name == "dark")
-
-
-@pytest.mark.parametrize("window", [390, 800, 1400])
-@pytest.mark.parametrize("paper", [718, 740], ids=["A4", "Letter"])  # pixels between the margins
-def test_printed_from_any_window_nothing_is_cut_or_covered(browser, page, window, paper):
-    """Charts are sized before the page has its width on paper, and nothing tells them later."""
-    deaf = "window.ResizeObserver = class { observe() {} unobserve() {} disconnect() {} };"
-    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": deaf})
-    try:
-        opened(browser, page, window)
-        browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-        size = {"width": paper, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= paper
-        boxes = browser.execute_script(
-            """
-            return [...document.querySelectorAll("canvas")].map((canvas) => {
-              const figure = canvas.closest("figure");
-              const parts = [canvas, figure, figure.querySelector("figcaption")];
-              return parts.map((part) => part.getBoundingClientRect().toJSON());
-            });
-            """
-        )
-        assert len(boxes) == 3
-        for canvas, figure, caption in boxes:
-            assert figure["left"] - 1 <= canvas["left"]
-            assert canvas["right"] <= figure["right"] + 1 <= paper + 1
-            assert canvas["right"] - canvas["left"] > 0.9 * (figure["right"] - figure["left"])
-            assert canvas["bottom"] <= caption["top"] + 1
-            assert 150 < canvas["bottom"] - canvas["top"] < 400
-            assert caption["bottom"] <= figure["bottom"] + 1
-    finally:
-        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)

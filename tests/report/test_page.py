@@ -71,7 +71,7 @@ def test_hostile_names_are_text(hostile):
     assert page.names[0] == HOSTILE[0]
     for name in HOSTILE:
         assert page.names.count(name) >= 3  # two tables, and the files
-    assert [tag for tag, _ in page.tags].count("script") == 3
+    assert [tag for tag, _ in page.tags].count("script") == 2
     assert not [tag for tag, _ in page.tags if tag in ("img", "b") and "onerror" in _]
     assert not any(key.startswith("on") or key == "style" for _, attributes in page.tags for key in attributes)
 
@@ -92,7 +92,7 @@ def test_the_policy_names_the_scripts_and_styles_by_their_hashes(page):
     assert "unsafe" not in policy
     inside = re.findall(r"<(?:script|style)>(.*?)</(?:script|style)>", text, flags=re.S)
     hashes = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in inside]
-    assert len(hashes) == 3
+    assert len(hashes) == 2
     assert sorted(re.findall(r"'sha256-([^']+)'", policy)) == sorted(hashes)
 
 
@@ -109,7 +109,9 @@ def test_controls_have_names_and_charts_have_words(page):
     controls = [attributes for tag, attributes in tags if tag in ("input", "select")]
     assert len(controls) == 3
     assert {attributes["id"] for attributes in controls} == labelled
-    assert all(attributes["aria-label"] for tag, attributes in tags if tag == "canvas")
+    drawn = [attributes for tag, attributes in tags if tag == "svg" and "aria-hidden" not in attributes]
+    assert len(drawn) == 5
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in drawn)
     assert all("alt" in attributes for tag, attributes in tags if tag == "img")
     assert dict(tags)["html"]["lang"] == "en"
 
@@ -136,9 +138,9 @@ def test_a_class_without_samples_says_so():
     val, test = drawn(200, 3), Scores.from_logits(np.random.default_rng(0).normal(size=(50, 3)), [0, 1] * 25)
     text = render(summarise(val, test, classes=["a", "b", "empty one"], methods=["ts"]))
     rows = re.findall(
-        r"<tr[^>]*>\s*<th scope=\"row\"><bdi class=\"name\">empty one</bdi></th>\s*<td[^>]*>([^<]*)", text
+        r"<tr[^>]*>\s*<th scope=\"row\"><bdi class=\"name\">empty one</bdi></th>(.*?)</tr>", text, flags=re.S
     )
-    assert rows == ["no test samples"] * 2
+    assert ["no test samples" in row for row in rows] == [True, False, True]  # classes, the matrix, referral
 
 
 def test_an_infinite_loss_can_be_written():
@@ -156,7 +158,7 @@ def test_the_page_says_what_its_figures_are_not(page):
     for part in (
         "No guarantee",
         "the samples that fitted the map",
-        "chosen on this test set",
+        "chooses on this test set",
         "attemper refer --max-miss",
     ):
         assert part in caveat
@@ -171,14 +173,6 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         write_report(path, drawn(60, 3), drawn(60, 3, 1), methods=["ts"])
     assert path.read_text() == "before"
-
-
-def test_the_library_is_the_one_it_says():
-    library = (HERE / "static" / "chart.umd.min.js").read_bytes()
-    readme = (HERE / "static" / "README.md").read_text()
-    assert hashlib.sha256(library).hexdigest() in readme
-    assert b"Chart.js v4.6.1" in library
-    assert "MIT" in (HERE / "static" / "chart.LICENSE.md").read_text()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from attemper.metrics.metric import of_predictions
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import INFINITE
 
-__all__ = ["by_group", "group_metrics"]
+__all__ = ["by_group", "group_metrics", "overall"]
 
 BIASED = "no interval: plain ECE is too large in small groups; compare it with its chance, or use ece_debiased"
 NO_PAIR = "no value: no bin has two samples"
@@ -139,6 +139,11 @@ def group_metrics(
         confidence_level,
         simultaneous,
     )
+
+
+def overall(p: Predictions, confidence_level: float) -> GroupRow:
+    """Return accuracy and gap of all samples, as `group_metrics` has them in its row ``all``."""
+    return _row("all", p, ("accuracy", "gap"), confidence_level, 15, 2, 0)
 
 
 def _row(

@@ -1,7 +1,7 @@
-"""One page of HTML that needs nothing else: styles, scripts, numbers and pictures are in it.
+"""One page of HTML that needs nothing else: styles, script, numbers and pictures are in it.
 
-All text goes through a template that escapes it. A content security policy allows the page's own two scripts and one
-style sheet, by their hashes, and nothing else: the page cannot ask the network for anything.
+All text goes through a template that escapes it. A content security policy allows the page's own script and style
+sheet, by their hashes, and nothing else: the page cannot ask the network for anything.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
 from attemper.errors import require
 from attemper.metrics.intervals import quantile
+from attemper.report.charts import SAME, SHARES, bar, coinciding, curve, line, panels
 from attemper.report.inline import Report
 from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 from attemper.report.summary import summarise
+from attemper.report.verdict import state_of
 
 __all__ = ["render", "write_report"]
 
 HERE = Path(__file__).parent
+COLOURS = 5  # of lines, in the style sheet
 # A script ends at the first "</script"; U+2028 and U+2029 are ends of lines to older browsers.
 UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -50,20 +53,22 @@ def render(summary: dict[str, Any]) -> str:
         "percent_interval": percent_interval,
         "full_name": method_title,
     }
-    environment.globals["share_of"] = share
-    style, library, script = (_static(name) for name in ("report.css", "chart.umd.min.js", "report.js"))
+    environment.globals |= {"share_of": share, "bar": bar, "shares": SHARES, "same": SAME}
+    style, script = (_static(name) for name in ("report.css", "report.js"))
     policy = (
-        f"default-src 'none'; script-src {_digest(library)} {_digest(script)}; style-src {_digest(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
+    drawn = _drawings(summary)
     # Our own files, and JSON that is escaped for where it stands; everything else is escaped by the template.
     return environment.get_template("report.html").render(
         summary,
+        **drawn,
+        level=f"{percent(summary['confidence_level'], 0)} %",
         policy=policy,
         style=Markup(style),
-        library=Markup(library),
         script=Markup(script),
-        data=Markup(embedded(_moving_parts(summary))),
+        data=Markup(embedded(_moving_parts(summary, drawn))),
     )
 
 
@@ -102,13 +107,35 @@ def embedded(content: Any) -> str:
     return text.translate(UNSAFE)
 
 
-def _moving_parts(summary: dict[str, Any]) -> dict[str, Any]:
+def _drawings(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return what the charts draw."""
+    temperature, referral = summary["temperature"], summary["referral"]
+    found = [curve(counts) for counts in referral["counts"]]
+    x, y = found[referral["first_method"]][referral["start"]]
+    return {
+        "states": {method: state_of(temperature, method) for method in ("none", summary["recommended"])},
+        "panels": panels(temperature),
+        "dot": (SHARES.at_x(x), SHARES.at_y(y)),
+        "curves": [
+            {
+                "first": same[0] % COLOURS,
+                "methods": same,
+                "names": [method_title(referral["methods"][i]) for i in same],
+                "points": line(found[same[0]], SHARES),
+                "chosen": referral["first_method"] in same,
+            }
+            for same in coinciding(found)
+        ],
+    }
+
+
+def _moving_parts(summary: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
     """Return what the sliders need. Names are in the page already."""
     referral = summary["referral"]
     return {
-        "temperature": summary["temperature"],
+        "frame": [SHARES.left, SHARES.top, SHARES.width, SHARES.height],
+        "temperature": summary["temperature"] | {"places": [panel["places"] for panel in drawn["panels"]]},
         "referral": {
-            "names": [method_title(method) for method in referral["methods"]],
             "method": referral["first_method"],
             "start": referral["start"],
             "labels": referral["labels"],
@@ -120,9 +147,7 @@ def _moving_parts(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _static(name: str) -> str:
-    text = (HERE / "static" / name).read_text(encoding="utf-8")
-    # The map is not in the page, and looking for it would be a request.
-    return "\n".join(line for line in text.rstrip("\n").split("\n") if not line.startswith("//# sourceMappingURL"))
+    return (HERE / "static" / name).read_text(encoding="utf-8").rstrip("\n")
 
 
 def _digest(text: str) -> str:

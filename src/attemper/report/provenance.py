@@ -14,9 +14,7 @@ import sklearn
 import attemper
 from attemper._paths import InputFile, expand_paths
 
-__all__ = ["CHART_JS", "origin", "versions"]
-
-CHART_JS = "4.6.1"
+__all__ = ["origin", "versions"]
 
 
 def origin(
@@ -41,9 +39,8 @@ def origin(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes, and of what draws."""
+    """Return the versions of what computes."""
     return {
         **{module.__name__: module.__version__ for module in (attemper, numpy, scipy, sklearn)},
         "python": ".".join(platform.python_version_tuple()[:2]),
-        "Chart.js": CHART_JS,
     }

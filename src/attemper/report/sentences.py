@@ -15,10 +15,12 @@ def in_sentences(summary: dict[str, Any]) -> dict[str, list[str]]:
     rows = {row["method"]: row for row in summary["rows"]}
     level = f"{percent(summary['confidence_level'], 0)} % interval"
     return {
+        "verdict": [f"{lead} {text}" for lead, text in summary["verdict"]],
         "confidence": _confidence(summary, rows["none"], level),
         "changed": _changed(summary, rows["none"], rows[summary["recommended"]], level),
         "referral": _referral(summary, rows[summary["recommended"]], level),
         **({} if summary["groups"] is None else {"groups": summary["groups"]["after"]}),
+        **({} if summary["sets"] is None else {"sets": summary["sets"]["sentences"]}),
     }
 
 

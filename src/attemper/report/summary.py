@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from attemper.comparison import Comparison, Row
 from attemper.data.arrays import to_numpy
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, labelled
-from attemper.errors import InputError
+from attemper.decisions import SetOutcome, SetPolicy
+from attemper.errors import InputError, option
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate
 from attemper.metrics.clusters import size_of
+from attemper.metrics.groups import overall
 from attemper.metrics.predictions import Predictions
+from attemper.report.card import card_of
 from attemper.report.classes import group_classes, names_of, table
+from attemper.report.confusion import confusion, taken_for
 from attemper.report.gallery import gallery
 from attemper.report.groups import by_group, groups_of
 from attemper.report.images import ImageFolder, ids_by_order
@@ -29,7 +34,9 @@ from attemper.report.numbers import fixed, triple
 from attemper.report.provenance import versions
 from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, scale_of
 from attemper.report.sentences import in_sentences
+from attemper.report.sets import sets_of
 from attemper.report.temperatures import table_of, tables
+from attemper.report.verdict import focus_of, note_on, verdict
 
 __all__ = ["summarise"]
 
@@ -39,11 +46,15 @@ def summarise(
     test: LabelledScores,
     *,
     classes: Sequence[Any] | None = None,
+    descriptions: Mapping[str, str] | None = None,
+    focus: Any = None,
     methods: Sequence[str] | None = None,
     comparison: Comparison | None = None,
     images: str | ImageFolder | None = None,
     ids: Sequence[Any] | None = None,
+    sets: tuple[SetPolicy, SetOutcome] | None = None,
     title: str = "Calibration report",
+    card: Mapping[str, Any] | None = None,
     files: Sequence[dict[str, Any]] = (),
     catch: float = 0.8,
     noisy: bool = False,
@@ -62,14 +73,21 @@ def summarise(
     val, test : Scores
         Methods are fitted on ``val`` and evaluated on ``test``. Where ``test`` has groups, there is a section by group.
     classes : names of the columns
+    descriptions : dict, optional
+        What the names stand for, such as ``{"mel": "melanoma"}``; of some classes or of all.
+    focus : name of a class, optional
+        The class that the verdict is about. By default the one with the most samples that the network does not find.
     methods, noisy, noise, cv, val_clusters, test_clusters, confidence_level, seed, tick
         As in `attemper.comparison.compare`.
     comparison : what `compare` returned for these data, if that is at hand
     images, ids
         A folder of images, and for each test sample the name of its own. Without names the files of the
         folder in sorted order are the test samples.
-    title, files
-        For the page: its title, and where the data came from.
+    sets : (SetPolicy, SetOutcome), optional
+        Prediction sets and how they fare on ``test``, from `attemper.decisions.set_outcome`; they get a section.
+    title, card, files
+        For the page: its title; a model card, such as ``{"model": "resnet200", "version": "1", "date": "2026-05",
+        "population": "adults", "intended use": "triage"}``; where the data came from.
     catch : float
         The threshold slider starts where this share of the validation errors is referred.
 
@@ -85,8 +103,8 @@ def summarise(
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> summary = summarise(val, test, classes=data.class_names, methods=["ts"])
-    >>> print(summary["sentences"]["confidence"][0])
-    The network was right in 75.5 % of 3\u202f205 test samples (95 % interval 74.0 to 77.0).
+    >>> print(summary["sentences"]["verdict"][0])
+    The network is over-confident: when it is 90 % confident, it is right 66 % of the time (95 % interval 58 to 73).
     """
     level = fraction("confidence_level", confidence_level)
     share = "a share of the errors, above 0 and at most 1, such as 0.8"
@@ -118,6 +136,10 @@ def summarise(
     weighted = {method: p.weighted(test.weights) for method, p in predictions.items()}
     w = np.ones(len(test)) if test.weights is None else test.weights
     groups = group_classes(names, test.labels, w)
+    known_as = _descriptions(descriptions, names)
+    by_class = table(groups, predictions["none"], predictions[recommended], level, w)
+    for found_of, other in zip(by_class, taken_for(groups, names, predictions["none"], w)):
+        found_of["taken_for"] = other
     rows = [_row(row, weighted.get(row.method), level, seed) for row in comparison.rows]
     single = {m: 1 / fitted.beta for m, fitted in maps.items() if isinstance(fitted, ScaleMap) and m != "none"}
     # The validation set alone decides what the slider offers and where it starts.
@@ -155,8 +177,15 @@ def summarise(
                     counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
                 ],
             },
-            "classes": table(groups, predictions["none"], predictions[recommended], level, w),
+            "classes": by_class,
             "other_classes": groups.others,
+            "descriptions": known_as,
+            "focus": focus_of(by_class, groups.others, _place(focus, names, groups.of_class)),
+            "confusion": confusion(names, predictions["none"], w),
+            "overall": {method: _overall(weighted[method], level) for method in ("none", recommended)},
+            "clusters": _clusters(weighted[recommended]),
+            "card": card_of(card),
+            "sets": sets_of(sets),
             "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],
             "groups": groups_of(grouped),
             "gallery": gallery(names, predictions, recommended, known, folder, seed),
@@ -177,8 +206,52 @@ def summarise(
     # What the page opens on is what it recommends.
     others = summary["temperature"]["methods"]
     summary["temperature"]["chosen"] = recommended if recommended in others else None
+    summary["verdict"] = [list(finding) for finding in verdict(summary)]
+    summary["verdict_note"] = note_on(summary)
     summary["sentences"] = in_sentences(summary)
     return summary
+
+
+def _overall(p: Predictions, confidence_level: float) -> dict[str, Any]:
+    found = overall(p, confidence_level)
+    return {"confidence": found.confidence, "accuracy": triple(found.accuracy), "gap": triple(found.gap)}
+
+
+def _clusters(p: Predictions) -> dict[str, Any] | None:
+    """Return what the samples of the cases are worth; None where samples are independent."""
+    if p.clusters is None:
+        return None
+    found = size_of(p)
+    return {
+        "n_clusters": found.n_clusters,
+        "largest": int(np.unique(p.clusters, return_counts=True)[1].max()),
+        "correlation": None if math.isnan(found.correlation) else found.correlation,
+        "design_effect": found.design_effect,
+        "effective": found.effective,
+    }
+
+
+def _descriptions(given: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
+    known = {str(name): str(text) for name, text in (given or {}).items()}
+    for name in known:
+        if name not in names:
+            raise InputError(
+                f"descriptions: expected names of classes ({', '.join(names[:10])}{', …' if len(names) > 10 else ''}), "
+                f"got {name!r}"
+            )
+    return {name: text for name, text in known.items() if text}
+
+
+def _place(focus: Any, names: Sequence[str], of_class: Any) -> int | None:
+    """Return the row of the class that the verdict is about, where one is given."""
+    if focus is None:
+        return None
+    if str(focus) not in names:
+        raise InputError(
+            f"{option('focus', '--focus')} {focus}: expected the name of a class, one of {', '.join(names[:10])}"
+            f"{', …' if len(names) > 10 else ''}"
+        )
+    return int(of_class[list(names).index(str(focus))])
 
 
 def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:

@@ -1,0 +1,249 @@
+"""The findings first, in sentences that a clinician can use: each has a lead, which is bold, and the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attemper.calibrators import method_title
+from attemper.report.numbers import count, percent, share
+
+__all__ = ["focus_of", "note_on", "state_of", "verdict"]
+
+Finding = tuple[str, str]
+LEAST = 20  # predictions of a group of which a share is worth a sentence
+
+
+def verdict(summary: dict[str, Any]) -> list[Finding]:
+    """Return a lead and its figures for: the confidence, calibration, the classes, referral.
+
+    ``summary`` is what `summarise` has found so far.
+    """
+    findings = [_confidence(summary), _calibration(summary), *_classes(summary), _referral(summary)]
+    groups = summary["groups"]
+    return [*findings, *([] if groups is None else [_groups(groups)])]
+
+
+def state_of(temperature: dict[str, Any], method: str) -> dict[str, Any]:
+    """Return the reliability table of a method: that of its temperature, or its own."""
+    place = temperature["marks"].get(method)
+    found: dict[str, Any] = temperature["methods"][method] if place is None else temperature["states"][place]
+    return found
+
+
+def focus_of(classes: list[dict[str, Any]], others: int, given: int | None = None) -> int | None:
+    """Return the class that a sentence is about: the one given, or the one with the most samples that are not found.
+
+    >>> rows = [{"n": 100, "found": [0.9]}, {"n": 40, "found": [0.5]}, {"n": 0, "found": None}]
+    >>> focus_of(rows, 0)
+    1
+    """
+    if given is not None:
+        return given
+    own = range(len(classes) - (others > 0))
+    missed = {k: row["n"] * (1 - row["found"][0]) for k in own if (row := classes[k])["found"] is not None}
+    return max(missed, key=lambda k: missed[k]) if missed else None
+
+
+def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float = 0) -> int | None:
+    """Return the group of predictions whose confidence is furthest off; None where none is beyond chance.
+
+    Of groups with a twentieth of the predictions. Each has an interval that allows for the choice among them
+    (Bonferroni). ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
+    """
+    enough = max(sum(b[0] for b in bins) / 20, LEAST)
+    large = [i for i, b in enumerate(bins) if b[0] >= enough]
+    far = {}
+    for i in large:
+        _, low, high = _right(bins, i, level, scale)
+        gap = bins[i][1] - bins[i][2]
+        if not low <= bins[i][1] <= high and sign * gap >= 0:
+            far[i] = abs(gap)
+    return max(far, key=lambda i: far[i]) if far else None
+
+
+def _right(bins: list[list[float]], place: int, level: float, scale: float) -> list[float]:
+    """Return how often a group of predictions is right, with an interval that allows for the choice of the group."""
+    n_large = sum(b[0] >= max(sum(c[0] for c in bins) / 20, LEAST) for b in bins)
+    found = share(bins[place][2] * bins[place][0], bins[place][0], 1 - (1 - level) / max(1, n_large), scale)
+    assert found is not None
+    return found
+
+
+def note_on(summary: dict[str, Any]) -> str:
+    """Return how the intervals of single groups of predictions are made; nothing where no sentence has one."""
+    before = _about(summary)
+    return "Those of predictions of one confidence allow for the choice of the group." if before[1] is not None else ""
+
+
+def _about(summary: dict[str, Any]) -> tuple[str, int | None]:
+    """Return over, under, mixed, fine or unknown, and the group of predictions that shows it best."""
+    gap = summary["overall"]["none"]["gap"]
+    bins = state_of(summary["temperature"], "none")["bins"]
+    settings = summary["confidence_level"], summary["referral"]["scale"]
+    if len(gap) == 1:
+        return "unknown", None
+    if gap[1] > 0:
+        return "over", worst_bin(bins, *settings, sign=1)
+    if gap[2] < 0:
+        return "under", worst_bin(bins, *settings, sign=-1)
+    worst = worst_bin(bins, *settings)
+    return ("fine", None) if worst is None else ("mixed", worst)
+
+
+LEADS = {
+    "over": "The network is over-confident:",
+    "under": "The network is under-confident:",
+    "mixed": "The network's confidence is right on average, but not everywhere:",
+    "fine": "No error of the network's confidence is detectable:",
+    "unknown": "There are too few independent cases for a verdict on the confidence:",
+}
+
+
+def _confidence(summary: dict[str, Any]) -> Finding:
+    kind, place = _about(summary)
+    overall = summary["overall"]["none"]
+    if place is not None:
+        bins = state_of(summary["temperature"], "none")["bins"]
+        right = _right(bins, place, summary["confidence_level"], summary["referral"]["scale"])
+        level = f"{percent(summary['confidence_level'], 0)} % interval "
+        text = f"when it is {_whole(bins[place][1])} confident, it is right {_whole(right[0])} of the time"
+        return LEADS[kind], f"{text}{_limits(right, level)}."
+    of = f"of {count(summary['n_test'])} predictions {_whole(overall['accuracy'][0])} are right"
+    return LEADS[kind], (
+        f"its mean confidence is {_whole(overall['confidence'])}, and {of}{_limits(overall['accuracy'])}."
+    )
+
+
+def _calibration(summary: dict[str, Any]) -> Finding:
+    method = summary["recommended"]
+    if method == "none":
+        return "No calibration is recommended,", "so the confidence stays as it is."
+    row = next(row for row in summary["rows"] if row["method"] == method)
+    sentences = [f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"]
+    _, place = _about(summary)
+    bins = state_of(summary["temperature"], method)["bins"]
+    if place is not None and bins[place][0] >= LEAST:
+        right = _right(bins, place, summary["confidence_level"], summary["referral"]["scale"])
+        sentences[0] += (
+            f", when it is {_whole(bins[place][1])} confident, it is right {_whole(right[0])} of the time"
+            f"{_limits(right)}. {_on_average(summary, 'On average')}"
+        )
+    else:
+        sentences[0] += f", {_on_average(summary, 'on average')}"
+    if row["changed"]:
+        sentences.append(f"This changes {percent(row['changed'])} % of the predictions.")
+    return "After calibration", " ".join(sentences)
+
+
+def _on_average(summary: dict[str, Any], begin: str) -> str:
+    """Describe the mean gap after calibration, beside the one before."""
+    before, after = (summary["overall"][method]["gap"] for method in ("none", summary["recommended"]))
+    was = f"{_points(before[0])} before"
+    if len(after) == 1 or after[1] > 0 or after[2] < 0:
+        found = [abs(v) for v in after]
+        side = "high" if after[0] > 0 else "low"
+        limits = f" ({_points(min(found[1:]))} to {_points(max(found[1:]))})" if len(after) > 1 else ""
+        return f"{begin} the confidence is {_points(found[0])} points too {side}{limits}; it was {was}."
+    limits = f" ({_signed(after[1])} to {_signed(after[2])})"
+    return (
+        f"{begin} no error of the confidence is detectable: confidence minus accuracy is {_signed(after[0])} points"
+        f"{limits}; it was {_signed(before[0])} before."
+    )
+
+
+def _classes(summary: dict[str, Any]) -> list[Finding]:
+    place = summary["focus"]
+    if place is None:
+        return []
+    n_wrong = summary["referral"]["counts"][0]["wrong"][0][-1]
+    if n_wrong == 0:
+        return [(f"All {count(summary['n_test'])} predictions are right:", "there is no error to learn from.")]
+    focus = summary["classes"][place]
+    if focus["found"] is None:
+        return []
+    name = _named(summary, focus["name"])
+    lead = f"It finds {_whole(focus['found'][0])} of {name}:"
+    text = _found(focus)
+    if focus["taken_for"] and focus["taken_for"][1] > 1:
+        other, n = focus["taken_for"]
+        text += f"; {count(n)} are taken for {_named(summary, other)}"
+    sentences = [f"{text}."]
+    after = summary["referral"]["counts"][summary["referral"]["first_method"]]
+    now = after["right"][1 + place][-1] / focus["n"]
+    if _whole(now) != _whole(focus["found"][0]):
+        sentences.append(f"After calibration it finds {_whole(now)}.")
+    if summary["n_classes"] == 2 and (other := summary["classes"][1 - place])["found"] is not None:
+        found = f"{_whole(other['found'][0])} of {_named(summary, other['name'])}, {_found(other)}"
+        sentences.append(f"Of the other class it finds {found}.")
+    return [(lead, " ".join(sentences))]
+
+
+def _found(row: dict[str, Any]) -> str:
+    return f"{count(round(row['found'][0] * row['n'], 6))} of {count(row['n'])} samples{_limits(row['found'])}"
+
+
+def _referral(summary: dict[str, Any]) -> Finding:
+    referral = summary["referral"]
+    counts, start = referral["counts"][referral["first_method"]], referral["start"]
+    right, wrong = counts["right"], counts["wrong"]
+    total, errors = right[0][-1] + wrong[0][-1], wrong[0][-1]
+    if errors == 0:
+        return "No referral is needed on these samples:", "no prediction on the test set is wrong."
+    if not referral["chosen"]:
+        return "There is no suggested threshold for referral:", "the validation set has no error to choose one by."
+    referred, missed = right[0][start] + wrong[0][start], errors - wrong[0][start]
+
+    def shown(part: float, of: float) -> tuple[str, str]:
+        found = share(part, of, summary["confidence_level"], referral["scale"])
+        assert found is not None
+        return _whole(found[0]), _limits(found)
+
+    value, limits = shown(referred, total)
+    lead = f"At the suggested threshold of {referral['labels'][start]}, {value} of cases are referred"
+    caught = f"{count(wrong[0][start])} of the {count(errors)} errors are among them"
+    if referred >= total:
+        return f"{lead},", "so nothing is decided without a specialist."
+    value, of = shown(missed, total - referred)
+    text = f"{limits.strip()}, and {caught}. Of the predictions that are not referred, {value} are wrong{of}"
+    place = summary["focus"]
+    if place is not None and (n := summary["classes"][place]["n"]) > 0:
+        still = wrong[1 + place][-1] - wrong[1 + place][start]
+        name = _named(summary, summary["classes"][place]["name"])
+        text += f"; {count(still)} of {count(n)} {name} are still missed"
+    return lead, f"{text}. This is no guarantee: see “Which cases to refer”."
+
+
+def _groups(groups: dict[str, Any]) -> Finding:
+    """Return the first two sentences: whether all are alike, and the largest gap."""
+    first, *rest = groups["after"]
+    question, mark, answer = first.partition("? ")
+    return (f"{question}{mark}".strip(), " ".join([answer, *rest[:1]])) if mark else (first, " ".join(rest[:1]))
+
+
+def _named(summary: dict[str, Any], name: str) -> str:
+    described = summary["descriptions"].get(name)
+    return f"{name} ({described})" if described else name
+
+
+def _whole(value: float) -> str:
+    """Write a share in whole percent, with a decimal where that would be 0 or 100 and is not.
+
+    >>> _whole(0.586), _whole(0.997), _whole(1.0)
+    ('59 %', '99.7 %', '100 %')
+    """
+    plain = percent(value, 0)
+    return f"{plain} %" if plain not in ("0", "100") or value in (0, 1) else f"{percent(value)} %"
+
+
+def _limits(values: list[float], before: str = "") -> str:
+    if len(values) == 1:
+        return ""
+    return f" ({before}{' to '.join(percent(v, 0) for v in values[1:])})"
+
+
+def _points(gap: float) -> str:
+    return percent(abs(gap))
+
+
+def _signed(gap: float) -> str:
+    return f"{100 * gap:+.1f}".replace("-", "−")
