@@ -10,11 +10,14 @@ import re
 import subprocess
 import sys
 import threading
+import time
+import tomllib
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from selenium.webdriver.support.ui import WebDriverWait
 
 import attemper
 from attemper.cli.commands import cli
@@ -120,12 +123,97 @@ def test_what_pages_fetch_is_part_of_the_site(site):
 
 def test_what_is_outside_docs_is_part_of_the_site(site):
     home = (site / "index.html").read_text(encoding="utf-8")
-    assert "makes a classifier's confidence mean what it says" in html.unescape(home)
     assert 'href="outside/data.html"' in home
     report = "examples/skin_lesions/report.html"
     assert (site / "outside" / report).read_bytes() == (ROOT / report).read_bytes()
     assert f'href="outside/{report}"' in (site / "report.html").read_text(encoding="utf-8")
     assert 'href="experiments/zoo.html"' in (site / "outside/data.html").read_text(encoding="utf-8")
+
+
+# What a reader looks for, in words of theirs: the link of the home page has the words, and leads to the page.
+TASKS = {
+    "install": "install.md",
+    "fit csv": "tables.md",
+    "fit pandas": "tables.md",
+    "fit torch": "wrapper.md#a-torch-module",
+    "scikit-learn classifier": "wrapper.md",
+    "onnx": "export.md#onnx",
+    "guaranteed error rate": "referral.md",
+    "noisy labels": "noise.md",
+    "labels wrong": "noise.md",
+    "conformal": "sets.md",
+    "few labels": "planning.md",
+    "language models": "llm.md",
+    "drift": "drift.md",
+    "jupyter": "notebooks.md",
+}
+
+
+@pytest.mark.parametrize("words,page", TASKS.items())
+def test_a_task_is_one_click_from_home(words, page):
+    links = re.findall(r"\[([^\]]+)\]\(([^)]+)\)", (ROOT / "docs/index.md").read_text(encoding="utf-8"))
+    assert page in [target for text, target in links if all(word in text.lower() for word in words.split())]
+
+
+def test_the_page_of_the_installation_has_every_extra_and_every_dependency():
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in text
+    for extra, needs in project["optional-dependencies"].items():
+        [row] = [line for line in text.splitlines() if line.startswith(f"| `{extra}` |")]
+        assert all(re.match(r"[\w-]+", need)[0] in row for need in needs if extra != "test")
+    for need in project["dependencies"]:
+        assert re.match(r"[\w-]+", need)[0] in text
+
+
+# What users type, and the page that answers; the first result must be it.
+QUERIES = {
+    "pandas": "tables",
+    "polars": "tables",
+    "CSV": "tables",
+    "parquet": "tables",
+    "CalibratedClassifierCV": "wrapper",
+    "prefit": "wrapper",
+    "Jupyter": "notebooks",
+    "Hugging Face": "formats",
+    "torchmetrics": "metrics",
+    "logging": "errors",
+    "conformal": "sets",
+    "install": "install",
+    "ONNX": "export",
+    "noisy labels": "noise",
+    "wrong labels": "noise",
+    "referral": "referral",
+    "drift": "drift",
+    "LLM": "llm",
+    "segmentation": "segmentation",
+}
+
+
+def searched(browser, words):
+    """Return the pages that the site's own search shows, best first."""
+    links = "[...document.querySelectorAll('.md-search-result__item')].map(item => item.querySelector('a').href)"
+    box = browser.find_element("css selector", "[data-md-component=search-query]")
+    browser.execute_script("arguments[0].focus()", box)
+    box.clear()
+    wait = WebDriverWait(browser, 300, poll_frequency=0.1)  # machines are shared
+    wait.until_not(lambda _: browser.execute_script(f"return {links}"))
+    box.send_keys(words)
+    wait.until(lambda _: browser.execute_script(f"return {links}"))
+    shown = None
+    while shown != (shown := browser.execute_script(f"return {links}")):
+        time.sleep(0.3)  # a search for the words so far may have been first
+    return [re.sub(r"[?#].*", "", link) for link in shown]
+
+
+def test_the_search_finds_how_tos_and_shows_them_before_the_tables_of_the_paper(browser, address):
+    screen = {"width": 1400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get(f"{address}index.html")
+    found = {words: searched(browser, words)[0] for words in QUERIES}
+    assert found == {words: f"{address}{page}.html" for words, page in QUERIES.items()}
+    for words in ("ECE", "temperature", "NLL", "accuracy"):
+        assert not any("/results/" in page for page in searched(browser, words)[:5])
 
 
 def test_notebooks_are_pages_with_their_outputs(site):

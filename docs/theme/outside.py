@@ -1,8 +1,8 @@
 """Files outside docs/ that pages link to are part of the site, and the links lead there.
 
-The README is the home page. Whatever else a page links to, ``../data/README.md`` or a file of examples/, is taken
-into the site as ``outside/…``. A link to a folder leads to a list of its files, one to a notebook to a page of it. On
-GitHub the same links lead to the files where they are.
+Whatever a page links to, ``../data/README.md`` or a file of examples/, is taken into the site as ``outside/…``. A link
+to a folder leads to a list of its files, one to a notebook to a page of it. On GitHub the same links lead to the files
+where they are. The README is GitHub's: links to it lead to the home page.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ taken: dict[str, str] = {}  # where the site has a file, and where the repositor
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Take in the README, and all that it and the pages lead to."""
-    waiting = ["README.md", *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
-    seen = set(waiting)
+    """Take in all that the pages lead to."""
+    waiting = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
+    seen = {"README.md", *waiting}
     while waiting:
         path = waiting.pop()
         if not path.startswith("docs/"):
