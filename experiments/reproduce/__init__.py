@@ -111,9 +111,9 @@ def reproduce(
             rows[study.name] = rows_of(
                 study, settings, folder / JOURNALS, workers=workers or os.cpu_count() or 1, tick=count
             )
-        page = PAGES[name].page(rows[study.name], settings)
-        if pictured is not None and PAGES[name].photographs is not None:
-            page = replace(page, figures=page.figures | PAGES[name].photographs(rows[study.name], pictured))
+        page, photographs = PAGES[name].page(rows[study.name], settings), PAGES[name].photographs
+        if pictured is not None and photographs is not None:
+            page = replace(page, figures=page.figures | photographs(rows[study.name], pictured))
         written += page.write(folder, name, _about(study, settings))
     written.append(_index(folder))
     return written

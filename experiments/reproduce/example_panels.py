@@ -101,7 +101,7 @@ def _column(ax: Axes, column: Column, lines: int, photographs: Mapping[str, Any]
         y += 1
         for line in of:
             _example(ax, line, y)
-            if line.image in photographs:
+            if line.image is not None and line.image in photographs:
                 _photograph(ax, photographs[line.image], y)
             y += 1
 

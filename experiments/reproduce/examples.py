@@ -214,8 +214,8 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     papers: dict[str, list[Line]] = {}
     for e in paper.EXAMPLES:
         group = f"Figure {e.figure}: {'right' if e.label == e.predicted else 'wrong'}"
-        values = {"none": e.none, "ts": e.ts, "ats": e.ats, "calibrated": e.calibrated}
-        line = Line(_named(e._asdict(), SHORT), {m: v for m, v in values.items() if v is not None})
+        printed = {"none": e.none, "ts": e.ts, "ats": e.ats, "calibrated": e.calibrated}
+        line = Line(_named(e._asdict(), SHORT), {m: v for m, v in printed.items() if v is not None})
         papers.setdefault(group, []).append(line)
     columns = [Column("the paper", papers)]
     for name in NETWORKS.values():
