@@ -46,7 +46,7 @@ def overfit(results: Results) -> Finding:
         f"{len(set(separated))} networks "
         f"(data: {listed(sorted({family(n) for n in separated}))})."
     )
-    number = "; ".join(f"{method} scaling on {count(of)} networks" for method, of in both.items())
+    number = "overfits on " + "; ".join(f"{count(of)} networks ({method})" for method, of in both.items())
     most = [share(of) >= MOST for of in both.values()]
     return Finding(all(most), any(most), number, details)
 

@@ -7,9 +7,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from attemper.plots.styles import styled
-from experiments.claims.of_ts import kinds, shares
+from experiments.claims.cases import METHODS, kinds
 from experiments.claims.results import MARGIN, Results
-from experiments.claims.robustness import METHODS
 from experiments.claims.wording import label
 from experiments.reproduce.figures import NESTED, legend, panels
 from experiments.reproduce.recipes import TITLES
@@ -55,7 +54,8 @@ def against_wrong_labels(results: Results) -> Figure:
     figure, axes = panels(len(kinds(results)), len(names), 1.15, sharex=True, sharey=True)
     for row, kind in zip(axes, kinds(results)):
         for ax, name in zip(row, names):
-            wheres = [{"kind": "none", "share": 0}, *({"kind": kind, "share": s} for s in shares(results))]
+            shares = sorted(results.distinct("noise", "share", network=name, kind=kind))
+            wheres = [{"kind": "none", "share": 0}, *({"kind": kind, "share": s} for s in shares)]
             for method in METHODS:
                 values = [above_best(results, "noise", name, method, **where) for where in wheres]
                 _line(ax, method, [100 * where["share"] for where in wheres], values)  # type: ignore[operator]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from experiments.claims.cases import PAPERS_NOISE, Case, all_labels, kinds, noise_cases, size_cases
 from experiments.claims.claim import HALF, Claim, Finding, share
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.wording import count, family, figure, label, listed, span
 from experiments.reproduce.pages import table
 from experiments.reproduce.wrong_labels import KINDS
 
-__all__ = ["CLAIMS", "PAPERS_NOISE", "accurate", "kinds", "shares"]
+__all__ = ["CLAIMS", "accurate"]
 
-PAPERS_NOISE = "uniform"  # labels drawn at random from all classes, as the authors' code does
+SHOWN = ("10%", "20%", "30%", "40%", "50%")  # shares of wrong labels
 ACCURATE = 90.0  # per cent; the networks that the paper calls highly accurate have 92 % and more
 
 
@@ -18,16 +19,6 @@ def accurate(results: Results) -> list[str]:
     """Return the networks that are highly accurate."""
     names = results.networks("table1")
     return [n for n in names if results.mean("table1", "accuracy", network=n, method="none") >= ACCURATE]
-
-
-def kinds(results: Results) -> list[str]:
-    """Return the kinds of wrong labels that were studied."""
-    return [kind for kind in KINDS if kind in results.distinct("noise", "kind")]
-
-
-def shares(results: Results) -> list[float]:
-    """Return the shares of wrong labels that were studied."""
-    return sorted(share for share in results.distinct("noise", "share") if share > 0)
 
 
 def overconfident(results: Results) -> Finding:
@@ -56,7 +47,10 @@ def overconfident(results: Results) -> Finding:
         _modest_averages(results),
     ]
     return Finding(
-        all(good.values()), share(good.values()) >= HALF, f"so for {count(good.values())} networks", "\n\n".join(text)
+        all(good.values()),
+        share(good.values()) >= HALF,
+        f"T above 1, lower NLL and ECE on {count(good.values())} networks",
+        "\n\n".join(text),
     )
 
 
@@ -84,70 +78,64 @@ def _modest_averages(results: Results) -> str:
 
 def wrong_labels(results: Results) -> Finding:
     """TS fails where it is worse than no calibration."""
-    names, lines, failed = results.networks("noise"), [], {}
+    lines, failed = [], {}
     for kind in kinds(results):
-        failed[kind] = [_first_failure(results, n, kind) is not None for n in names]
-        for n in names:
-            first = _first_failure(results, n, kind)
-            nll = [results.mean("noise", network=n, kind=kind, share=s, method="ts") for s in shares(results)]
-            right = results.mean("noise", network=n, kind="none", share=0, method="ts")
-            start = "–" if first is None else f"{first:.0%}"
-            lines.append([kind, label(n), *(figure(v, 3) for v in (right, *nll)), _uncalibrated(results, n), start])
-    head = ["wrong labels", "network", "NLL of TS: 0%", *(f"{s:.0%}" for s in shares(results))]
+        of = noise_cases(results, kind)
+        first = {case.network: "–" for case in of}
+        for case in reversed(of):
+            if case.above(results, "ts", "none") > MARGIN:
+                first[case.network] = f"{case.where['share']:.0%}"
+        failed[kind] = [share != "–" for share in first.values()]
+        lines += [[kind, *_nll_by_share(results, [c for c in of if c.network == n]), first[n]] for n in first]
     details = (
         "The kinds of wrong labels:\n\n"
         + "\n".join(f"- *{kind}*: {KINDS[kind]}" for kind in kinds(results))
         + "\n\nThe last column has the least share of wrong labels with which TS is worse than no calibration.\n\n"
-        + table([*head, "uncalibrated", "worse from"], lines, texts=2)
+        + table(["wrong labels", "network", "NLL of TS: 0%", *SHOWN, "uncalibrated", "worse from"], lines, texts=2)
     )
     papers = failed[PAPERS_NOISE]
     number = "worse than no calibration on " + "; ".join(f"{count(of)} networks ({k})" for k, of in failed.items())
     return Finding(all(papers), any(papers), number, details)
 
 
-def _uncalibrated(results: Results, name: str) -> str:
-    return figure(results.mean("noise", network=name, kind="none", share=0, method="none"), 3)
-
-
-def _first_failure(results: Results, name: str, kind: str) -> float | None:
-    for s in shares(results):
-        if results.above("noise", "ts", "none", network=name, kind=kind, share=s) > MARGIN:
-            return s
-    return None
+def _nll_by_share(results: Results, of: list[Case]) -> list[str]:
+    """Return a network's name, the NLL of TS for the shares that are shown, and the NLL without calibration."""
+    right = all_labels(results, of[0])
+    nll = {f"{case.where['share']:.0%}": figure(case.nll(results, "ts"), 3) for case in of}
+    start, end = (figure(right.nll(results, method), 3) for method in ("ts", "none"))
+    return [right.title, start, *(nll.get(share, "–") for share in SHOWN), end]
 
 
 def few_labels(results: Results) -> Finding:
     """TS fails where it is worse than no calibration."""
-    names = results.networks("size")
-    least = min(results.distinct("size", "labels"))
-    above = {n: results.above("size", "ts", "none", network=n, labels=least) for n in names}
-    lines = []
-    for n in names:
-        sizes = sorted(results.distinct("size", "labels", network=n))
-        better = _from(sizes, [results.above("size", "ts", "none", network=n, labels=k) < 0 for k in sizes])
-        whole = results.mean("size", network=n, labels=sizes[-1], method="ts")
-        near = _from(sizes, [results.mean("size", network=n, labels=k, method="ts") < whole + MARGIN for k in sizes])
-        nll, std = (f("size", network=n, labels=least, method="ts") for f in (results.mean, results.std))
-        none = results.mean("size", network=n, labels=least, method="none")
+    lines, worse, cases = [], [], size_cases(results)
+    for n in dict.fromkeys(case.network for case in cases):
+        of = [case for case in cases if case.network == n]
+        least = of[0]
+        worse.append(least.above(results, "ts", "none") > MARGIN)
+        better = _from(of, [case.above(results, "ts", "none") < 0 for case in of])
+        near = _from(of, [case.excess(results, "ts") <= MARGIN for case in of])
+        std = results.std(least.page, network=n, method="ts", **least.where)
+        nll, none = (least.nll(results, method) for method in ("ts", "none"))
         lines.append([label(n), f"{nll:.3f} ± {std:.3f}", figure(none, 3), better, near])
+    fewest = listed(sorted({str(case.where["labels"]) for case in cases if case.title == cases[0].title}))
     details = (
         "Where no prediction among the labels is wrong, there is no finite T. The last two columns have the "
-        "number of labels from which on TS is better "
+        "number of "
+        "labels from which on TS is better "
         f"than no calibration, and from which on it is within {MARGIN} of its NLL with all labels.\n\n"
-    ) + table(["network", f"NLL of TS, {least} labels", "uncalibrated", "better from", f"within {MARGIN} from"], lines)
-    worse = [v > MARGIN for v in above.values()]
-    return Finding(
-        all(worse), any(worse), f"worse than no calibration on {count(worse)} networks with {least} labels", details
-    )
+    ) + table(["network", f"NLL of TS, {fewest} labels", "uncalibrated", "better from", f"within {MARGIN} from"], lines)
+    number = f"worse than no calibration on {count(worse)} networks with {fewest} labels"
+    return Finding(all(worse), any(worse), number, details)
 
 
-def _from(sizes: list[int], met: list[bool]) -> str:
-    """Return the size from which on a condition is met."""
+def _from(of: list[Case], met: list[bool]) -> str:
+    """Return the number of labels from which on a condition is met."""
     found = "–"
-    for size, true in zip(reversed(sizes), reversed(met)):
+    for case, true in zip(reversed(of), reversed(met)):
         if not true:
             break
-        found = str(size)
+        found = str(case.where["labels"])
     return found
 
 
@@ -157,11 +145,12 @@ def accurate_networks(results: Results) -> Finding:
     precise = accurate(results)
     worst = max(precise, key=lambda n: above[n])
     others = [v for n, v in above.items() if n not in precise]
-    best = max(results.networks("size"), key=lambda n: results.mean("size", "accuracy", network=n, method="none"))
+    by_accuracy = results.networks("size")
+    best = max(by_accuracy, key=lambda n: results.mean("size", "accuracy", network=n, method="none"))
     sizes = [
-        k
-        for k in sorted(results.distinct("size", "labels", network=best))
-        if results.above("size", "ts", "none", network=best, labels=k) > MARGIN
+        case.where["labels"]
+        for case in size_cases(results)
+        if case.network == best and case.above(results, "ts", "none") > MARGIN
     ]
     details = (
         f"With all labels, TS is {span((above[n] for n in precise), 4)} above the best T that there is, for the "
@@ -178,7 +167,7 @@ def accurate_networks(results: Results) -> Finding:
         details += (
             f"On {label(best)}, the most accurate network of the size study, TS is never worse than no calibration."
         )
-    number = f"{figure(above[worst], 4)} above the best T with all labels"
+    number = f"NLL at most {figure(above[worst], 4)} above the best T with all labels"
     return Finding(above[worst] > MARGIN, bool(sizes), number, details)
 
 

@@ -20,6 +20,17 @@ __all__ = ["MARGIN", "MARGIN_ECE", "Results"]
 MARGIN = 0.001  # of NLL: a smaller difference is a tie, as for `attemper compare`
 MARGIN_ECE = 0.1  # per cent
 
+STUDIES = (
+    "table1",
+    "table3",
+    "table4",
+    "noise",
+    "size",
+    "supplement-noise",
+    "supplement-size",
+    "consistency",
+    "referral",
+)
 REPEATS = ("repeat", "division")  # the column that counts the random divisions of a study
 
 
@@ -49,7 +60,7 @@ class Results:
     def read(cls, folder: str | os.PathLike[str]) -> Results:
         """Read the CSV files of a folder, and ``benchmarks.md`` beside it."""
         folder = Path(folder)
-        found = {name: _read(folder / f"{name}.csv") for name in PAGES}
+        found = {name: _read(folder / f"{name}.csv") for name in STUDIES if name in PAGES}
         return cls({**found, "benchmarks": benchmarks.rows(folder.resolve().parent / "benchmarks.md")})
 
     def values(self, page: str, measure: str = "nll", **where: Any) -> dict[Hashable, float]:
@@ -57,7 +68,7 @@ class Results:
         key = (page, measure, *sorted(where))
         if key not in self._index:
             found: dict[tuple[Any, ...], dict[Hashable, float]] = {}
-            for row in self.rows[page]:
+            for row in self.rows.get(page, ()):
                 if row.get(measure) is not None:
                     repeat = next((row[column] for column in REPEATS if row.get(column) is not None), 0)
                     found.setdefault(tuple(row.get(column) for column in sorted(where)), {})[repeat] = row[measure]
@@ -85,14 +96,21 @@ class Results:
         """Return the different values of a column, in order."""
         key = (page, column, *sorted(where.items()))
         if key not in self._distinct:
-            chosen = (row for row in self.rows[page] if all(row.get(name) == value for name, value in where.items()))
+            chosen = (
+                row for row in self.rows.get(page, ()) if all(row.get(name) == value for name, value in where.items())
+            )
             found: Iterable[Any] = dict.fromkeys(row.get(column) for row in chosen)
             self._distinct[key] = [value for value in found if value is not None]
         return self._distinct[key]
 
     def networks(self, page: str) -> list[str]:
         """Return the names of the networks of a study, sorted by data."""
-        return sorted(self.distinct(page, "network"), key=lambda name: (family(name), name))
+        return self.sort(self.distinct(page, "network"))
+
+    @staticmethod
+    def sort(names: Iterable[str]) -> list[str]:
+        """Sort names of networks by data."""
+        return sorted(names, key=lambda name: (family(name), name))
 
 
 def _read(path: Path) -> list[Row]:

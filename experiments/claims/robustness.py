@@ -2,65 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from statistics import fmean
-from typing import Any, NamedTuple
 
+from experiments.claims.cases import (
+    METHODS,
+    PAPERS_NOISE,
+    Case,
+    all_labels,
+    kinds,
+    noise_cases,
+    size_cases,
+    with_all_methods,
+)
 from experiments.claims.claim import HALF, MOST, Claim, Finding, share
-from experiments.claims.of_ts import kinds, shares
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.wording import count, figure, label, span
 from experiments.reproduce.pages import table
 from experiments.reproduce.recipes import TITLES
 
-__all__ = ["CLAIMS", "METHODS", "Case", "cases", "labels_needed", "size_cases"]
+__all__ = ["CLAIMS"]
 
-METHODS = ("none", "ts", "ats", "bayes", "structured")
 OURS = ("bayes", "structured")
-
-
-class Case(NamedTuple):
-    """A network with so many labels, or with wrong labels of one kind and share."""
-
-    page: str
-    network: str
-    title: str
-    where: dict[str, Any]
-
-    def above(self, results: Results, method: str, other: str) -> float:
-        """Return the mean of the differences of NLL."""
-        return results.above(self.page, method, other, network=self.network, **self.where)
-
-    def nll(self, results: Results, method: str) -> float:
-        """Return the mean NLL."""
-        return results.mean(self.page, network=self.network, method=method, **self.where)
-
-    def excess(self, results: Results, method: str) -> float:
-        """Return the mean NLL above that of TS with all labels, all right, in the same divisions."""
-        where: dict[str, Any] = {"kind": "none", "share": 0}
-        if self.page == "size":
-            where = {"labels": max(results.distinct("size", "labels", network=self.network))}
-        whole = results.values(self.page, network=self.network, method="ts", **where)
-        own = results.values(self.page, network=self.network, method=method, **self.where)
-        return fmean(own[repeat] - whole[repeat] for repeat in own if repeat in whole)
-
-
-def cases(results: Results, kind: str) -> list[Case]:
-    """Return every network and share of wrong labels of one kind."""
-    return [
-        Case("noise", n, f"{label(n)}, {s:.0%}", {"kind": kind, "share": s})
-        for n in results.networks("noise")
-        for s in shares(results)
-    ]
-
-
-def size_cases(results: Results) -> list[Case]:
-    """Return every network and number of labels."""
-    return [
-        Case("size", n, f"{label(n)}, {k} labels", {"labels": k})
-        for n in results.networks("size")
-        for k in sorted(results.distinct("size", "labels", network=n))
-    ]
+MIDDLE = 0.3  # of the labels are wrong
 
 
 def _failing(results: Results) -> list[Case]:
@@ -72,7 +36,7 @@ def wrong_labels(results: Results) -> Finding:
     """Compare ATS with TS and no calibration, kind by kind; then ours."""
     lines, verdicts, numbers = [], {}, []
     for kind in kinds(results):
-        of = cases(results, kind)
+        of = noise_cases(results, kind)
         lower, higher, useful = (
             [case.above(results, *pair) < -MARGIN for case in of]
             for pair in (("ats", "ts"), ("ts", "ats"), ("ats", "none"))
@@ -100,27 +64,26 @@ def wrong_labels(results: Results) -> Finding:
 
 
 def _at_the_middle(results: Results) -> str:
-    middle = shares(results)[len(shares(results)) // 2]
     lines = []
     for kind in kinds(results):
-        for n in results.networks("noise"):
-            case = Case("noise", n, "", {"kind": kind, "share": middle})
-            lines.append([kind, label(n), *_least_in_bold([case.nll(results, m) for m in METHODS], 3)])
+        of = [case for case in noise_cases(results, kind) if case.where["share"] == MIDDLE]
+        lines += [[kind, label(case.network), *_nll(results, case, 3)] for case in of]
     head = ["wrong labels", "network", *(TITLES[m] for m in METHODS)]
-    return f"Mean NLL with {middle:.0%} wrong labels, the least of each row in bold:\n\n{table(head, lines, texts=2)}"
+    return f"Mean NLL with {MIDDLE:.0%} wrong labels, the least of each row in bold:\n\n{table(head, lines, texts=2)}"
 
 
-def _least_in_bold(values: Sequence[float], digits: int) -> list[str]:
-    shown = [figure(value, digits) for value in values]
-    least = min(shown, key=float)
-    return [f"**{cell}**" if cell == least else cell for cell in shown]
+def _nll(results: Results, case: Case, digits: int) -> list[str]:
+    """Return the mean NLL of each method, the least in bold, and a dash where a study does not have the method."""
+    shown = {m: figure(case.nll(results, m), digits) for m in METHODS if case.has(results, m)}
+    least = min(shown.values(), key=float)
+    return [f"**{cell}**" if cell == least else cell for cell in (shown.get(m, "–") for m in METHODS)]
 
 
 def _ours_beside_ats(results: Results) -> str:
     lines = []
     for kind in kinds(results):
-        of = cases(results, kind)
         for method in OURS:
+            of = [case for case in noise_cases(results, kind) if case.has(results, method)]
             above = {case.title: case.above(results, method, "ats") for case in of}
             worst = max(of, key=lambda case: above[case.title])
             furthest = (
@@ -147,111 +110,119 @@ def _ours_beside_ats(results: Results) -> str:
 def _when_labels_are_right(results: Results) -> str:
     costs = []
     for method in OURS:
-        above = [
-            results.above("noise", method, "ts", network=n, kind="none", share=0) for n in results.networks("noise")
-        ]
+        whole = [all_labels(results, of[0]) for of in _by_network(noise_cases(results, PAPERS_NOISE)).values()]
+        above = [case.above(results, method, "ts") for case in whole if case.has(results, method)]
         costs.append(f"{TITLES[method]} {span(above, 4, '+')}")
     return f"The same option with labels that are all right, NLL above TS by network: {'; '.join(costs)}."
 
 
-def labels_needed(results: Results, network: str, method: str, below: str) -> float:
-    """Return the number of labels from which on a method is useful; infinity if there is none.
+def _needed(results: Results, of: Sequence[Case], method: str, *, near: bool) -> float:
+    """Return the number of labels from which on a method is useful, infinity if there is none.
 
-    ``below`` is "none", better than no calibration, or "ts", within `MARGIN` of TS with all labels.
+    That is: better than no calibration, or, if ``near``, within the margin of TS with all labels.
     """
-    found = float("inf")
-    for case in reversed([case for case in size_cases(results) if case.network == network]):
-        met = case.above(results, method, "none") < 0 if below == "none" else case.excess(results, method) <= MARGIN
+    found = math.inf
+    for case in reversed(of):
+        met = case.excess(results, method) <= MARGIN if near else case.above(results, method, "none") < 0
         if not met:
             break
         found = case.where["labels"]
     return found
 
 
+def _by_network(cases: Sequence[Case]) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in cases:
+        found.setdefault(case.network, []).append(case)
+    return found
+
+
 def fewer_labels(results: Results) -> Finding:
     """Find how many labels each method needs."""
-    names, lines, fewer = results.networks("size"), [], []
-    for n in names:
-        for below, aim in (("none", "better than no calibration"), ("ts", "near TS with all labels")):
-            needed = {m: labels_needed(results, n, m, below) for m in METHODS[1:]}
-            lines.append([label(n), aim, *("–" if v == float("inf") else f"{v:g}" for v in needed.values())])
-        fewer.append(needed["ats"] < needed["ts"])
+    lines, fewer = [], []
+    for n, of in _by_network(size_cases(results)).items():
+        methods = [m for m in METHODS[1:] if of[0].has(results, m)]
+        needed = {m: [_needed(results, of, m, near=near) for near in (False, True)] for m in methods}
+        fewer.append(needed["ats"][1] < needed["ts"][1])
+        cells = {m: " / ".join("–" if math.isinf(v) else f"{v:g}" for v in pair) for m, pair in needed.items()}
+        lines.append([label(n), *(cells.get(m, "") for m in METHODS[1:])])
     failing = _failing(results)
     lower, higher = (
         [case.above(results, *pair) < -MARGIN for case in failing] for pair in (("ats", "ts"), ("ts", "ats"))
     )
     worse = [case.above(results, "ats", "none") > MARGIN for case in failing]
     details = [
-        "Labels from which on a method is better than no calibration, and from which on its NLL is within "
-        f"{MARGIN} of TS with all labels (– if that is "
-        "more than the study has):",
-        table(["network", "aim", *(TITLES[m] for m in METHODS[1:])], lines, texts=2),
+        "Labels from which on a method is better than no calibration / from which on its NLL is within "
+        f"{MARGIN} of TS with all labels (– if the study has not so many):",
+        table(["network", *(TITLES[m] for m in METHODS[1:])], lines),
         f"With fewer labels than TS needs for the second aim, ATS is lower than TS in {count(lower)} cases of "
-        f"network and number, higher in {count(higher)}, and worse than "
-        f"no calibration in {count(worse)}. Mean NLL, the least of each row in bold:",
+        f"network and number, higher in {count(higher)}, and worse than no calibration in {count(worse)}. Mean NLL, "
+        "the least of each row in bold:",
         _by_size(results),
-        _ours_with_few(results, failing),
+        _ours_with_few(results),
         "Standard deviations and ECE: [few labels, in full](results/size.md).",
     ]
-    number = f"fewer labels on {count(fewer)} networks"
+    number = f"fewer labels than TS on {count(fewer)} networks"
     return Finding(all(fewer), any(fewer) or share(lower) >= HALF, number, "\n\n".join(details))
 
 
 def _by_size(results: Results) -> str:
-    lines = []
-    for n in results.networks("size"):
-        of = [case for case in size_cases(results) if case.network == n]
-        for case in of[::2]:
-            values = _least_in_bold([case.nll(results, m) for m in METHODS], 4)
-            lines.append([label(n), str(case.where["labels"]), *values])
+    """Return the NLL of every other number of labels, for the networks that have all methods."""
+    cases = with_all_methods(results, size_cases(results))
+    lines = [
+        [label(n), str(case.where["labels"]), *_nll(results, case, 4)]
+        for n, of in _by_network(cases).items()
+        for case in of[::2]
+    ]
     return table(["network", "labels", *(TITLES[m] for m in METHODS)], lines)
 
 
-def _ours_with_few(results: Results, failing: Sequence[Case]) -> str:
+def _ours_with_few(results: Results) -> str:
     parts = []
     for method in OURS:
-        below = [case.above(results, method, "ats") < -MARGIN for case in failing]
-        above = [case for case in size_cases(results) if case.above(results, method, "ats") > MARGIN]
-        none = [case for case in size_cases(results) if case.above(results, method, "none") > MARGIN]
-        worst = max((case.above(results, method, "none") for case in none), default=0.0)
+        cases = [case for case in size_cases(results) if case.has(results, method)]
+        ats, none = ([case.above(results, method, other) for case in cases] for other in ("ats", "none"))
         parts.append(
-            f"{TITLES[method]}: lower than ATS in {count(below)} of these cases; of all "
-            f"{len(size_cases(results))} cases higher than ATS in {len(above)}, and worse than no calibration in "
-            f"{len(none)}" + (f", by at most {figure(worst, 4)}." if none else ".")
+            f"- {TITLES[method]}: lower than ATS in {count(v < -MARGIN for v in ats)} cases, higher in "
+            f"{count(v > MARGIN for v in ats)} (by at most {figure(max(*ats, 0.0), 4)}); worse than no "
+            "calibration in "
+            f"{count(v > MARGIN for v in none)} (by at most {figure(max(*none, 0.0), 4)})"
         )
-    return "\n".join(f"- {part}" for part in parts)
+    return "\n".join(parts)
 
 
 def stable(results: Results) -> Finding:
     """Compare the standard deviation over draws of the labels, where labels are few for TS."""
+
+    def std(case: Case, method: str) -> float:
+        return results.std(case.page, network=case.network, method=method, **case.where)
+
     failing = _failing(results)
-    std = {m: [results.std(c.page, network=c.network, method=m, **c.where) for c in failing] for m in METHODS[1:]}
-    lower = [ats < ts - MARGIN for ats, ts in zip(std["ats"], std["ts"])]
+    lower = [std(case, "ats") < std(case, "ts") - MARGIN for case in failing]
+    first = [of[0] for of in _by_network(failing).values()]
     lines = [
-        [case.title, *(figure(std[m][i], 4) for m in METHODS[1:])]
-        for i, case in enumerate(failing)
-        if case.where["labels"] == min(results.distinct("size", "labels", network=case.network))
+        [case.title, *(figure(std(case, m), 4) if case.has(results, m) else "–" for m in METHODS[1:])] for case in first
     ]
     details = (
         f"Counted are the cases in which TS is not yet within {MARGIN} of its NLL with all labels. Standard "
         "deviation of NLL over draws, with the fewest labels:\n\n"
     ) + table(["network", *(TITLES[m] for m in METHODS[1:])], lines)
-    return Finding(
-        share(lower) >= MOST, share(lower) >= HALF, f"smaller spread than TS in {count(lower)} cases", details
-    )
+    number = f"smaller spread than TS in {count(lower)} cases"
+    return Finding(share(lower) >= MOST, share(lower) >= HALF, number, details)
 
 
 def finds_the_optimum(results: Results) -> Finding:
     """Count where ATS comes to the NLL of TS with all labels, all right, where TS itself does not."""
-    situations = {"few labels": size_cases(results)} | {f"{k} noise": cases(results, k) for k in kinds(results)}
+    situations = {"few labels": size_cases(results)} | {f"{k} noise": noise_cases(results, k) for k in kinds(results)}
     lines, near, halved = [], [], []
     for title, of in situations.items():
         failing = [case for case in of if case.excess(results, "ts") > MARGIN]
         line = [title, count(case in failing for case in of)]
         for method in METHODS[2:]:
-            there = [case.excess(results, method) <= MARGIN for case in failing]
-            half = [case.excess(results, method) <= HALF * case.excess(results, "ts") for case in failing]
-            line += [str(sum(there)), str(sum(half))]
+            known = [case for case in failing if case.has(results, method)]
+            there = [case.excess(results, method) <= MARGIN for case in known]
+            half = [case.excess(results, method) <= HALF * case.excess(results, "ts") for case in known]
+            line += [count(there), count(half)]
             if method == "ats":
                 near, halved = near + there, halved + half
         lines.append(line)

@@ -7,12 +7,11 @@ from statistics import fmean
 from string import Template
 from typing import NamedTuple
 
+from experiments.claims.cases import METHODS, Case, kinds, noise_cases, size_cases, with_all_methods
 from experiments.claims.claim import HALF, share
 from experiments.claims.of_ats import gains
-from experiments.claims.of_ts import kinds
 from experiments.claims.page import TEXTS
 from experiments.claims.results import MARGIN, Results
-from experiments.claims.robustness import METHODS, Case, cases, size_cases
 from experiments.claims.wording import count, family, figure, label, listed
 from experiments.reproduce.pages import table
 from experiments.reproduce.recipes import TITLES
@@ -53,10 +52,10 @@ def situations(results: Results) -> list[Situation]:
     """Return the situations that the studies have cases of."""
     whole = [Case("table1", n, label(n), {}) for n in results.networks("table1")]
     return [
-        Situation("many right labels", "a fifth of a test set", whole),
-        _so_many(results, FEW + 1, SOME),
         _so_many(results, 1, FEW),
-        *(Situation(TITLE[kind], f"*{kind}*", cases(results, kind), wrong=True) for kind in kinds(results)),
+        _so_many(results, FEW + 1, SOME),
+        Situation("many right labels", "a fifth of a test set", whole),
+        *(Situation(TITLE[kind], f"*{kind}*", noise_cases(results, kind), wrong=True) for kind in kinds(results)),
     ]
 
 
@@ -68,7 +67,8 @@ def _so_many(results: Results, least: int, most: int) -> Situation:
 
 def worst(results: Results, situation: Situation) -> dict[str, float]:
     """Return how far above the best of the five methods each of them is in its worst case, as mean NLL."""
-    above = [{m: case.above(results, m, "ts") for m in METHODS} for case in situation.cases]
+    cases = with_all_methods(results, situation.cases)
+    above = [{m: case.above(results, m, "ts") for m in METHODS} for case in cases]
     return {m: max(of[m] - min(of.values()) for of in above) for m in METHODS}
 
 
@@ -104,7 +104,7 @@ def _verdict(chosen: Sequence[tuple[Situation, str]]) -> str:
     if not own:
         return f"No: in none of the {len(chosen)} situations below is it the method to choose."
     word = "Yes" if len(own) == len(chosen) else "Often" if len(own) >= HALF * len(chosen) else "Seldom"
-    return f"{word}: it is the method to choose in {len(own)} of the {len(chosen)} situations below, {listed(own)}."
+    return f"{word}: of the {len(chosen)} situations below, it is the method to choose in {len(own)} ({listed(own)})."
 
 
 def _instead(chosen: Sequence[tuple[Situation, str]]) -> str:
@@ -121,7 +121,7 @@ def _compared(results: Results) -> str:
     """Compare ATS with TS: with many right labels, and how often it is better otherwise."""
     largest = max(map(abs, gains(results, "nll").values()))
     few = _so_many(results, 1, FEW)
-    wrong = [case for kind in kinds(results) for case in cases(results, kind)]
+    wrong = [case for kind in kinds(results) for case in noise_cases(results, kind)]
     lower = [count(case.above(results, "ats", "ts") < -MARGIN for case in of) for of in (few.cases, wrong)]
     return (
         f"Compared with plain temperature scaling (TS), it has a lower NLL in {lower[0]} cases with {few.title} "
@@ -135,7 +135,7 @@ def _ahead(results: Results) -> str:
     """List the data on which ATS is better than TS."""
     lines = []
     for situation in situations(results):
-        data = [d for d, of in _by_data(situation).items() if _mostly_lower(results, of, "ats", "ts")]
+        data = [d for d, of in _by_data(situation.cases).items() if _mostly_lower(results, of, "ats", "ts")]
         lines.append(f"- {situation.title}: {listed(data)}")
     return "\n".join(lines)
 
@@ -153,13 +153,13 @@ def _table(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str:
                 "; ".join(f"{TITLES[m]} {figure(found[m], 3)}" for m in dict.fromkeys((method, "ats", "ts"))),
             ]
         )
-    head = ["your labels", "use", "NLL below that of", "NLL above the best method, worst case"]
+    head = ["your labels", "use", "what it gained: NLL below", "worst case: NLL above the best method"]
     return table(head, lines, texts=4)
 
 
-def _by_data(situation: Situation) -> dict[str, list[Case]]:
+def _by_data(cases: Sequence[Case]) -> dict[str, list[Case]]:
     found: dict[str, list[Case]] = {}
-    for case in situation.cases:
+    for case in cases:
         found.setdefault(family(case.network), []).append(case)
     return found
 
@@ -170,5 +170,8 @@ def _mostly_lower(results: Results, of: Sequence[Case], method: str, other: str)
 
 def _gains(results: Results, situation: Situation, method: str, rival: str) -> str:
     """Return by how much a method is below its rival in the mean, for each data set."""
-    means = {d: fmean(case.above(results, rival, method) for case in of) for d, of in _by_data(situation).items()}
+    means = {
+        data: fmean(case.above(results, rival, method) for case in of)
+        for data, of in _by_data(with_all_methods(results, situation.cases)).items()
+    }
     return ", ".join(f"{data} {figure(value, 3)}" for data, value in means.items())
