@@ -53,7 +53,8 @@ def overfit(results: Results) -> Finding:
 
 def averages(results: Results) -> Finding:
     """Compare MC dropout and ensembles as they are with TS on one network."""
-    lines, good, lower, sharper = [], [], {}, []
+    lines, good, sharper = [], [], []
+    lower: dict[str, list[bool]] = {}
     names = results.networks("table3")
     for source, base in BASES.items():
         lower[source] = []

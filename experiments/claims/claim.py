@@ -68,5 +68,5 @@ def share(chosen: Iterable[object]) -> float:
     >>> share([True, False]), share([])
     (0.5, 0.0)
     """
-    chosen = [bool(one) for one in chosen]
-    return sum(chosen) / len(chosen) if chosen else 0.0
+    met = [bool(one) for one in chosen]
+    return sum(met) / len(met) if met else 0.0

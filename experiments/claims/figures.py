@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attemper.plots.styles import styled
 from experiments.claims.cases import METHODS, kinds
 from experiments.claims.results import MARGIN, Results
@@ -58,7 +60,7 @@ def against_wrong_labels(results: Results) -> Figure:
             wheres = [{"kind": "none", "share": 0}, *({"kind": kind, "share": s} for s in shares)]
             for method in METHODS:
                 values = [above_best(results, "noise", name, method, **where) for where in wheres]
-                _line(ax, method, [100 * where["share"] for where in wheres], values)  # type: ignore[operator]
+                _line(ax, method, [100 * where["share"] for where in wheres], values)
         row[0].set_ylabel(f"{kind}\nNLL above best", fontsize=7)
     for ax, name in zip(axes[0], names):
         ax.set_title(label(name), fontsize=8)
@@ -74,7 +76,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], y: Sequence[float]) -> None
 
 def _finish(figure: Figure, axes: list[list[Axes]]) -> None:
     """Give all panels one scale: linear up to the margin of a tie, logarithmic beyond it."""
-    drawn = [y for row in axes for ax in row for line in ax.lines for y in line.get_ydata()]
+    drawn = [float(y) for row in axes for ax in row for line in ax.lines for y in np.asarray(line.get_ydata())]
     for row in axes:
         for ax in row:
             ax.set_yscale("symlog", linthresh=MARGIN, linscale=0.5)

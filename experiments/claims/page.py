@@ -47,9 +47,9 @@ def claims_page(results: Results) -> str:
     return Template((TEXTS / "claims.md").read_text(encoding="utf-8")).substitute(values)
 
 
-def _section(number: int, claim: Claim, finding: Finding) -> str:
+def _section(place: int, claim: Claim, finding: Finding) -> str:
     rule = f"*Holds* if {claim.holds_if}; *in part* if {claim.in_part_if}."
-    head = f"### {number}. {claim.title}: {finding.verdict}"
+    head = f"### {place}. {claim.title}: {finding.verdict}"
     number = f"{finding.number[0].upper()}{finding.number[1:]}"
     return f"{head}\n\n{claim.source} `{claim.made_by}`\n\n{rule}\n\n**{number}.** {finding.details}"
 

@@ -214,7 +214,9 @@ def stable(results: Results) -> Finding:
 def finds_the_optimum(results: Results) -> Finding:
     """Count where ATS comes to the NLL of TS with all labels, all right, where TS itself does not."""
     situations = {"few labels": size_cases(results)} | {f"{k} noise": noise_cases(results, k) for k in kinds(results)}
-    lines, near, halved = [], [], []
+    lines: list[list[str]] = []
+    near: list[bool] = []
+    halved: list[bool] = []
     for title, of in situations.items():
         failing = [case for case in of if case.excess(results, "ts") > MARGIN]
         line = [title, count(case in failing for case in of)]

@@ -52,8 +52,8 @@ def count(chosen: Iterable[object]) -> str:
     >>> count([True, False, True])
     '2 of 3'
     """
-    chosen = [bool(one) for one in chosen]
-    return f"{sum(chosen)} of {len(chosen)}"
+    met = [bool(one) for one in chosen]
+    return f"{sum(met)} of {len(met)}"
 
 
 @cache
