@@ -8,9 +8,12 @@ import pytest
 
 from claim_rows import EVERY, MNIST, SITUATIONS, VERDICTS, found, table1
 from experiments.claims import CLAIMS, Results
+from experiments.claims.cases import noise_cases, size_cases, with_all_methods
 from experiments.claims.claim import Finding, share
 from experiments.reproduce import PAGES
+from experiments.reproduce.networks import about
 
+DENSE = "densenet40-cifar10-s0"
 MAKEFILE = Path(__file__).parents[3] / "Makefile"
 
 
@@ -76,3 +79,39 @@ def test_a_mean_does_not_depend_on_the_order():
     for _ in range(5):
         random.Random(1).shuffle(rows)
         assert Results({"table1": rows}).mean("table1", network=MNIST, method="ts") == 1 / 3
+
+
+def with_supplement(rows):
+    """Add a study of one more network, of uniform noise, with one method fewer."""
+    more = dict(rows)
+    for page in ("noise", "size"):
+        own = [row for row in rows.get(page, ()) if row["network"] == MNIST and row["method"] != "structured"]
+        own = [row | {"network": DENSE} for row in own if row.get("kind", "none") in ("none", "uniform")]
+        more[f"supplement-{page}"] = own + [row for row in rows.get(page, ()) if row["network"] == MNIST]
+    return more
+
+
+@pytest.mark.parametrize(
+    "title, page",
+    [
+        ("TS fails when labels are wrong", "noise"),
+        ("TS fails when the validation set is small", "size"),
+        ("ATS is robust to wrong labels", "noise"),
+        ("ATS needs fewer labels than TS", "size"),
+        ("ATS is more stable than TS with few labels", "size"),
+        ("ATS finds the optimal T where TS fails", "size"),
+    ],
+)
+def test_networks_of_the_supplement_count_once_and_lack_a_method(title, page):
+    for rows in SITUATIONS[title]:
+        plain, more = found(title, rows), found(title, with_supplement(rows))
+        assert plain.details != more.details
+        if "optimal" not in title and plain.details.count(about(MNIST).label):
+            assert more.details.count(about(MNIST).label) == plain.details.count(about(MNIST).label)
+            assert about(DENSE).label in more.details
+    results = Results(with_supplement(SITUATIONS[title][1]))
+    cases = size_cases(results) if page == "size" else noise_cases(results, "uniform")
+    assert [case.network for case in cases].count(DENSE) == 3
+    assert [case.network for case in cases].count(MNIST) == 3
+    assert not any(case.network == DENSE for case in with_all_methods(results, cases))
+    assert not any(case.network == DENSE for case in noise_cases(results, "confusable"))
