@@ -20,8 +20,8 @@ UNREVISED = HERE / "unrevised.txt"
 PAGES = ("*.md", "data/*.md", "docs/**/*.md", "examples/**/*.md", "experiments/**/*.md", ".github/**/*.md")
 TEMPLATES = ("src/**/*.html", ".github/ISSUE_TEMPLATE/*.yml", "CITATION.cff", "pyproject.toml", "mkdocs.yml")
 HISTORY = {"CHANGELOG.md"}
-# Code in a line, the target of a link, and the code of an example.
-CODE = re.compile(r"``[^`]*``|`[^`\n]*`|\]\([^)]*\)|^\s*(>>>|\.\.\. ).*$", re.MULTILINE)
+# Code in a line, the target of a link, a tag of HTML, and the code of an example.
+CODE = re.compile(r"``[^`]*``|`[^`\n]*`|\]\([^)]*\)|</?[a-z][^>]*>|^\s*(>>>|\.\.\. ).*$", re.MULTILINE)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -55,6 +55,7 @@ def test_words_of_a_page_are_found_with_their_line(tmp_path):
         "Makes confidence mean what\nit says.",
         "measures, essays",
         ">>> told = 3",
+        '<p id="t-says">T is 2</p>',
     ],
 )
 def test_code_links_and_what_is_allowed_are_left_alone(tmp_path, text):

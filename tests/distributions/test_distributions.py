@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickletools
+import re
 import tarfile
 import tomllib
 import zipfile
@@ -52,6 +53,16 @@ def test_the_metadata_are_what_the_standard_says(built):
     assert any("Redistribution and use in source and binary forms" in text for text in licences)
 
 
+def test_the_readme_of_the_index_leads_to_the_repository(built):
+    told, source = built.metadata, tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    targets = re.findall(r"\]\(([^)]+)\)", told.description)
+    assert len(targets) == len(re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text()))
+    assert all(target.startswith(("https://", "#")) for target in targets)
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", told.description):
+        assert picture.startswith(source.replace("github.com", "raw.githubusercontent.com") + "/main/docs/images/")
+        assert (ROOT / picture.partition("/main/")[2]).is_file()
+
+
 def test_nothing_in_the_wheel_runs_when_it_is_read_or_points_to_this_machine(built):
     for name, data in contents(built).items():
         assert not name.startswith("/")
@@ -85,7 +96,8 @@ def test_the_sdist_is_the_whole_repository(built):
         within = Path(folder).relative_to(ROOT)
         folders[:] = [f for f in folders if not f.startswith(".") and not ignored.match_file(f"{within / f}/")]
         here |= {(within / file).as_posix() for file in files}
-    here = {name for name in here if not ignored.match_file(name)} - {".git", "PKG-INFO"}
+    here = {name for name in here if not ignored.match_file(name)} - {"PKG-INFO"}
+    here = {name for name in here if not name.startswith(".") or name == ".gitignore"}  # no files of services
     with tarfile.open(built.sdist) as archive:
         top = built.sdist.name.removesuffix(".tar.gz")
         inside = {name.removeprefix(f"{top}/") for name in archive.getnames()}
