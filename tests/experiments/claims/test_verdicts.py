@@ -57,6 +57,14 @@ def test_commands_and_rules_are_whole():
         assert claim.in_part_if
 
 
+def test_ats_is_not_better_than_all_others_where_another_is_better_than_ats():
+    title = "ATS calibrates better than TS and all others"
+    rows = SITUATIONS[title][0]["table1"]
+    assert found(title, {"table1": rows}).verdict == "holds"
+    beaten = [row | ({"nll": 0.5} if row["method"] == "vector" else {}) for row in rows]
+    assert found(title, {"table1": beaten}).verdict == "does not hold"
+
+
 def test_a_verdict_is_the_first_condition_that_is_met():
     verdicts = [Finding(holds, in_part, "", "").verdict for holds in (True, False) for in_part in (True, False)]
     assert verdicts == ["holds", "holds", "holds in part", "does not hold"]
