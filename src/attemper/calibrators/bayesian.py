@@ -93,7 +93,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     ----------
     labels : "clean" or "noisy"
         Whether validation labels may be wrong. The data alone cannot distinguish a network that fails now and
-        then from annotators that do, so it must be said.
+        then from annotators that do, so you must specify it.
     noise : "auto", "uniform" or "classwise"
         ``labels="noisy"``: how labels go wrong. "auto" weighs errors that fall anywhere, errors among similar classes
         and confusions of certain classes with others by their evidence, with class biases of the network in the model,

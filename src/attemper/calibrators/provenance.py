@@ -30,7 +30,7 @@ class DataFile(NamedTuple):
     sha256: str | None = None  # None: too large, or too far away, to be read once more
 
     def words(self) -> str:
-        """Return the same in words."""
+        """Return a readable summary."""
         size = "" if self.bytes is None else f", {self.bytes} bytes"
         return f"{self.name}{size}, " + ("not hashed" if self.sha256 is None else f"sha256 {self.sha256}")
 

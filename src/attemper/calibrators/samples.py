@@ -100,7 +100,7 @@ class Samples:
 
 
 def check_noise_is_wanted(labels: Labels, noise: Noise) -> None:
-    """Refuse a kind of noise for labels that are said to be clean."""
+    """Refuse a kind of noise for labels that are specified as clean."""
     if labels == "clean" and noise != "auto":
         wanted = option("labels='noisy'", "--noisy")
         raise InputError(f"noise={noise!r} has no effect on clean labels; add {wanted}, or leave it out")

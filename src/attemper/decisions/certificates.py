@@ -1,7 +1,7 @@
 """Thresholds below which the risk stays with a stated confidence, whatever the distribution.
 
 Counts alone are used: k errors among m samples are evidence against a risk above α when that few are unlikely,
-P(Bin(m, α) ≤ k) ≤ δ. This is the same as saying that the Clopper–Pearson upper bound is at most α.
+P(Bin(m, α) ≤ k) ≤ δ. It is equivalent that the Clopper–Pearson upper bound is at most α.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class Traced:
 
 
 class Size:
-    """How many rows or classes a tensor has, known when the graph runs; it is there to be passed on."""
+    """How many rows or classes a tensor has, known when the graph runs; it can only be passed on."""
 
     __array_ufunc__ = None
 

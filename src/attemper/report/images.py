@@ -52,7 +52,7 @@ class ImageFolder:
             return False
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether there is an image of this name."""
+        """Return whether there is an image of this name."""
         return name in self._by_name
 
     def data_uri(self, name: str) -> str | None:

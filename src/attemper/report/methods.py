@@ -44,7 +44,7 @@ def compare_within_budget(
 
 
 def is_large(val: LabelledScores) -> bool:
-    """Tell whether only methods that a sketch is enough for are compared, unless others are named."""
+    """Return whether only methods that a sketch is enough for are compared, unless others are named."""
     return len(val) * val.n_classes > LARGE
 
 

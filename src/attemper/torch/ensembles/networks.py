@@ -125,8 +125,8 @@ class MCDropout(_Ensemble):
         tensors is given to the model by name.
     layers : types of modules
         Others that are random in training, such as ``(DropPath,)``, or a module of one's own that calls
-        ``F.dropout(x, training=self.training)``, even the whole network; of what is inside of it, batch norm say, the
-        mode does not change. Known without being named: all of torch's dropout layers, and the dropout inside
+        ``F.dropout(x, training=self.training)``, even the whole network; of what is inside of it, such as batch norm,
+        the mode does not change. Known without being named: all of torch's dropout layers, and the dropout inside
         `MultiheadAttention`, transformer layers, `LSTM`, `GRU` and `RNN`.
     seed : int or None
         The same seed gives the same numbers for the same batches, as ``torch.manual_seed(seed)`` would before
