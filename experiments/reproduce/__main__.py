@@ -52,7 +52,7 @@ def reproduce(
     same command goes on where it was.
 
     \b
-    python -m experiments.reproduce all -o results/           # ten minutes or so on two cores
+    python -m experiments.reproduce all -o results/           # about half an hour on two cores
     python -m experiments.reproduce table4 referral           # seconds
     python -m experiments.reproduce noise --repeats 2         # a quick look
     python -m experiments.reproduce examples --images FOLDER  # with photographs

@@ -15,7 +15,7 @@ from experiments.reproduce.pages import Page, gather, spread, summary, table
 from experiments.reproduce.recipes import TITLES, fit, judge
 from experiments.reproduce.wrong_labels import KINDS, most_confused, spoil
 
-__all__ = ["NETWORKS", "SHARES", "STUDY", "noise", "run_methods", "shares_of"]
+__all__ = ["FEW_SHARES", "NETWORKS", "SHARES", "STUDY", "noise", "run_methods", "shares_of"]
 
 # From very accurate to hardly, from 7 to 100 classes.
 NETWORKS = ("lenet5-mnist-s0", "vgg16-cifar10-s0", "vgg16-cifar100-s0", "resnet200-skin-randomsplit-s0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.reproduce import figures, networks, paper
@@ -10,7 +10,7 @@ from experiments.reproduce import noise as noise_study
 from experiments.reproduce import size as size_study
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.networks import about
-from experiments.reproduce.pages import Floats, Page, gather, spread, summary, table
+from experiments.reproduce.pages import Page, gather, spread, summary, table
 from experiments.reproduce.recipes import TITLES
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ METHODS = ("none", "ts", "ats", "bayes")
 SIZES = (10, 30, 100, 300, 1000, None)  # None: the whole fifth
 COLUMNS = 4
 
-Values = Mapping[tuple[Any, ...], Floats]
-
 
 def standing() -> list[str]:
     """Networks that stand for rows of Table 1, and one of Fashion-MNIST."""
@@ -38,7 +36,7 @@ def noise_jobs(settings: Settings) -> list[Job]:
     return [
         Job(f"{name} {share:.0%} repeat {i}", (name, share, i, settings.seed), (name,))
         for name in sorted(standing(), key=lambda name: -about(name).n_classes)
-        for share in (0.0, *noise_study.SHARES)
+        for share in (0.0, *noise_study.FEW_SHARES)
         for i in range(settings.repeats)
     ]
 
@@ -70,13 +68,9 @@ SIZE = Study("supplement-size", size_jobs, run_size)
 def noise(rows: Sequence[Row], _: Settings) -> Page:
     """NLL and ECE against the share of wrong labels."""
 
-    def draw(ax: Axes, of: Values) -> None:
-        ax.set(xlim=(-4, 100 * max(noise_study.SHARES) + 4), xticks=[0, 10, 20, 30, 40, 50])
-        whole = [v for (_, method), v in of.items() if method in figures.WHOLE]
-        ax.set_ylim(figures._limits(list(of.values()), whole))
-        for method in METHODS:
-            found = sorted((100 * share, v) for (share, m), v in of.items() if m == method)
-            figures._line(ax, method, [x for x, _ in found], [v for _, v in found])
+    def draw(ax: Axes, of: figures.Values) -> None:
+        figures.noise_panel(ax, of, METHODS)
+        ax.set_xticks(sorted({100 * share for share, _ in of}))
 
     return _page(rows, "supplement-noise", "share", "labels replaced, %", draw, lambda share: f"{share:.0%}")
 
@@ -84,13 +78,8 @@ def noise(rows: Sequence[Row], _: Settings) -> Page:
 def size(rows: Sequence[Row], _: Settings) -> Page:
     """NLL and ECE against the number of labels."""
 
-    def draw(ax: Axes, of: Values) -> None:
-        ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        figures._scale(ax, list(of.values()))
-        for i, method in enumerate(METHODS):
-            found = sorted((n * 1.05 ** (i - 1.5), v) for (n, m), v in of.items() if m == method)
-            figures._line(ax, method, [x for x, _ in found], [v for _, v in found])
+    def draw(ax: Axes, of: figures.Values) -> None:
+        figures.size_panel(ax, of, METHODS)
 
     return _page(rows, "supplement-size", "labels", "validation labels", draw, str)
 
@@ -100,7 +89,7 @@ def _page(
     name: str,
     along: str,
     title: str,
-    draw: Callable[[Axes, Values], None],
+    draw: Callable[[Axes, figures.Values], None],
     shown: Callable[[Any], str],
 ) -> Page:
     names = [network for network in standing() if any(row["network"] == network for row in rows)]
@@ -119,14 +108,16 @@ def _page(
     return Page(tables, rows, {"means": means}, {name: figure})
 
 
-def _small_multiples(values: Values, names: Sequence[str], title: str, draw: Callable[[Axes, Values], None]) -> Figure:
+def _small_multiples(
+    values: figures.Values, names: Sequence[str], title: str, draw: Callable[[Axes, figures.Values], None]
+) -> Figure:
     """Draw a panel for each network."""
     n_rows = -(-len(names) // COLUMNS)
     figure, axes = figures.panels(n_rows, COLUMNS, 1.55)
     flat = [ax for row in axes for ax in row]
     for ax, name in zip(flat, names):
         draw(ax, {key[1:]: v for key, v in values.items() if key[0] == name})
-        ax.set_title(about(name).label, fontsize=7)
+        ax.set_title(paper.title(*about(name).key), fontsize=8)
     for ax in flat[len(names) :]:
         ax.set_visible(False)
     for ax in flat[max(0, len(names) - COLUMNS) : len(names)]:
