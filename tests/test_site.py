@@ -285,7 +285,16 @@ def test_a_browser_shows_pages_without_complaint(browser, address, width, scheme
     browser.get("about:blank")
     for kind in ("browser", "performance"):
         browser.get_log(kind)
-    for page in ("index", "tutorial", "errors", "benchmarks", "reference/metrics", "reference/commands", NOTEBOOK):
+    for page in (
+        "index",
+        "tutorial",
+        "errors",
+        "benchmarks",
+        "benchmarks/annotators",
+        "reference/metrics",
+        "reference/commands",
+        NOTEBOOK,
+    ):
         browser.get(f"{address}{page}.html")
         assert browser.execute_script("return document.body.dataset.mdColorScheme") == (
             "slate" if scheme == "dark" else "default"

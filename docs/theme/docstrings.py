@@ -24,6 +24,8 @@ IN_LINE = re.compile(r":math:`([^`]+)`")
 EXAMPLE = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", flags=re.M)
 SECTION = re.compile(r"^Examples\n-+\n", flags=re.M)
 WORDS = re.compile(r"^(\w[\w, ]*) : ([^\n]{36,})\n(?! )", flags=re.M)  # longer than the name of a type
+# Decorators of attemper that change a signature in the reference. Others would import torch for nothing.
+SIGNING = ("attemper.metrics.", "attemper.calibrators.", "attemper._checks.")
 NOTHING = re.compile(r'–\s*<div class="doc-md-description">\s*</div>')
 
 
@@ -52,20 +54,21 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def _makes_signatures(decorator: griffe.Decorator) -> bool:
-    """Say whether a decorator is attemper's own."""
-    return decorator.callable_path.startswith("attemper.")
+    """Return whether a decorator is one of attemper's own that change a signature."""
+    return decorator.callable_path.startswith(SIGNING)
 
 
 def _sign(obj: griffe.Class | griffe.Function) -> None:
     """Give an object the parameters that it has when it is called."""
     path = obj.path.removeprefix(f"{obj.module.path}.")
     signature = inspect.signature(attrgetter(path)(importlib.import_module(obj.module.path)))
+    source = {p.name: p.default for p in obj.parameters}
     made = [
         griffe.Parameter(
             parameter.name,
             kind=griffe.ParameterKind(parameter.kind.description),
             annotation=None if parameter.annotation is parameter.empty else str(parameter.annotation),
-            default=None if parameter.default is parameter.empty else repr(parameter.default),
+            default=None if parameter.default is parameter.empty else _default(parameter, source),
         )
         for parameter in signature.parameters.values()
     ]
@@ -74,6 +77,12 @@ def _sign(obj: griffe.Class | griffe.Function) -> None:
     else:
         self = griffe.Parameter("self", kind=griffe.ParameterKind.positional_or_keyword)
         obj.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(self, *made)))
+
+
+def _default(parameter: inspect.Parameter, source: dict[str, Any]) -> str:
+    """Return a default as code; a function is shown as in the source, since its address differs from run to run."""
+    shown = repr(parameter.default)
+    return str(source.get(parameter.name) or "...") if shown.startswith("<") else shown
 
 
 def _drawn(formula: str, display: str) -> str:

@@ -21,7 +21,7 @@ def write(results: str | os.PathLike[str], output: str | os.PathLike[str]) -> li
 
     Parameters
     ----------
-    results : folder with the CSV files of `experiments.reproduce`; ``benchmarks.md`` is read from the folder above
+    results : folder with the CSV files of `experiments.reproduce`; ``benchmarks/speed.md`` is read beside it
     output : folder of the pages; the plots are written to its folder ``images``
 
     Returns

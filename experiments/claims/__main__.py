@@ -18,7 +18,7 @@ from attemper.cli.output import out, print_json
 def claims(results: str, output: str, as_json: bool) -> None:
     """Write what holds of the paper, and whether to use its method.
 
-    Reads the CSV files of python -m experiments.reproduce (and benchmarks.md of the folder above them), and writes
+    Reads the CSV files of python -m experiments.reproduce (and benchmarks/speed.md beside their folder), and writes
     claims.md, ats.md and two plots. It takes seconds, and the same numbers give the same bytes.
 
     \b

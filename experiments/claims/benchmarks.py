@@ -1,4 +1,4 @@
-"""Time and memory of TS and ATS, from the tables of ``docs/benchmarks.md``, which no study measures again."""
+"""Time and memory of TS and ATS, from the tables of ``docs/benchmarks/speed.md``, which no study measures again."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def cost(results: Results) -> Finding:
     details = (
         "The paper means complexity: both losses are sums over samples, and one pass serves all θ. The factor is "
         "not one, as ATS fits a path of "
-        "θ. Time of a fit, and peak memory beyond the logits ([benchmarks](benchmarks.md)):\n\n"
+        "θ. Time of a fit, and peak memory beyond the logits ([speed and memory](benchmarks/speed.md)):\n\n"
     ) + table(["what, N×K, type", "TS", "ATS"], lines)
     cheap = {what: max(values) <= TWICE for what, values in ratio.items()}
     number = ", ".join(f"{span(values, 1)} × the {what}" for what, values in ratio.items())

@@ -58,10 +58,10 @@ class Results:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> Results:
-        """Read the CSV files of a folder, and ``benchmarks.md`` beside it."""
+        """Read the CSV files of a folder, and ``benchmarks/speed.md`` of the folder above."""
         folder = Path(folder)
         found = {name: _read(folder / f"{name}.csv") for name in STUDIES if name in PAGES}
-        return cls({**found, "benchmarks": benchmarks.rows(folder.resolve().parent / "benchmarks.md")})
+        return cls({**found, "benchmarks": benchmarks.rows(folder.resolve().parent / "benchmarks" / "speed.md")})
 
     def values(self, page: str, measure: str = "nll", **where: Any) -> dict[Hashable, float]:
         """Return a measure of every repeat of one case."""

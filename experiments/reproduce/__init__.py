@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attemper._json import atomic
 from attemper.errors import FileError, InputError, option
-from experiments.reproduce import (
-    consistency,
-    examples,
-    figure2,
-    figures,
-    networks,
-    noise,
-    size,
-    skin,
-    supplement,
-    table1,
-    table3,
-)
+from experiments.reproduce import consistency, examples, figure2, figures, networks, noise, size, skin, table1, table3
 from experiments.reproduce.journal import Row, Settings, Study, rows_of, versions
 from experiments.reproduce.pages import Page, filled
 
@@ -41,7 +29,6 @@ class Source(NamedTuple):
     study: Study
     page: Callable[[Sequence[Row], Settings], Page]
     tells: str
-    repeats: int = 20
     photographs: Callable[[Sequence[Row], Path], dict[str, Figure]] | None = None  # more figures, from a folder of them
 
 
@@ -51,19 +38,13 @@ PAGES = {
     "table3": Source(table3.STUDY, table3.table3, "MC dropout and ensembles"),
     "table4": Source(skin.STUDY, skin.table4, "skin lesions: NLL, ECE, T, θ"),
     "examples": Source(
-        examples.STUDY, examples.examples, "single skin lesions (Figures 1 and 6)", photographs=examples.photographs
+        examples.STUDY, examples.examples, "single skin lesions (Figures 1 and 6)", examples.photographs
     ),
     "figure2": Source(figure2.STUDY, figure2.figure2, "which samples the subset of each class takes (Figure 2)"),
-    "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)", repeats=30),
+    "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)"),
     "size": Source(size.STUDY, size.size, "few validation labels (Figure 4)"),
     "consistency": Source(
         consistency.STUDY, consistency.consistency, "whether the loss of Eq. (8) finds a temperature that is known"
-    ),
-    "supplement-noise": Source(
-        supplement.NOISE, supplement.noise, "wrong validation labels, thirteen networks (supplement)", repeats=5
-    ),
-    "supplement-size": Source(
-        supplement.SIZE, supplement.size, "few validation labels, thirteen networks (supplement)", repeats=5
     ),
     "referral": Source(skin.STUDY, skin.referral, "referral curves of the skin-lesion network (Figure 5)"),
 }
@@ -77,7 +58,7 @@ def reproduce(
     output: str | os.PathLike[str],
     *,
     seed: int = 0,
-    repeats: int | None = None,
+    repeats: int = 20,
     workers: int | None = None,
     fresh: bool = False,
     images: str | os.PathLike[str] | None = None,
@@ -93,7 +74,7 @@ def reproduce(
     pages : names of `PAGES`
     output : folder
     seed : of divisions, wrong labels and intervals
-    repeats : random divisions over which means are taken; None takes those of each page, 5 to 30
+    repeats : random divisions over which means are taken
     workers : processes; None takes one for each core
     fresh : do everything again
     images : folder with photographs of HAM10000, to draw the examples with them too; not for ``docs/``
@@ -107,19 +88,19 @@ def reproduce(
     unknown = [name for name in pages if name not in PAGES]
     if unknown:
         raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}")
-    if (repeats is not None and repeats < 1) or seed < 0 or (workers is not None and workers < 1):
+    if repeats < 1 or seed < 0 or (workers is not None and workers < 1):
         raise InputError(
             f"seed={seed}, repeats={repeats}, workers={workers}: whole numbers, repeats and workers above 0"
         )
     figures.need()
     networks.names()
-    folder = Path(output)
+    folder, settings = Path(output), Settings(seed, repeats)
     pictured = None if images is None else _pictured(Path(images), folder, pages)
     _prepare(folder)
     rows: dict[str, list[Row]] = {}
     written: list[Path] = []
     for name in pages:
-        study, settings = PAGES[name].study, Settings(seed, repeats or PAGES[name].repeats)
+        study = PAGES[name].study
         if study.name not in rows:
             if fresh:
                 (folder / JOURNALS / f"{study.name}-{seed}.jsonl").unlink(missing_ok=True)

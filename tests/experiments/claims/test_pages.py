@@ -70,10 +70,11 @@ def test_the_command_writes_the_same_bytes_each_time(tmp_path, capsys, monkeypat
             assert written == (DOCS / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("missing", ["table1.csv", "benchmarks.md"])
+@pytest.mark.parametrize("missing", ["table1.csv", "speed.md"])
 def test_what_is_missing_is_named(tmp_path, capsys, monkeypatch, missing):
     shutil.copytree(DOCS / "results", tmp_path / "results", ignore=shutil.ignore_patterns("*.svg", "*.png", "*.md"))
-    (tmp_path / "benchmarks.md").write_text("| a |\n| --- |\n| 1 |\n")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "speed.md").write_text("| a |\n| --- |\n| 1 |\n")
     if missing == "table1.csv":
         (tmp_path / "results" / missing).unlink()
     code, _, err = run(capsys, monkeypatch, "--results", str(tmp_path / "results"), "-o", str(tmp_path / "out"))
@@ -141,10 +142,10 @@ def test_no_measured_number_is_typed():
 
 
 def test_benchmarks_are_read_from_their_page():
-    rows = benchmarks.rows(DOCS / "benchmarks.md")
+    rows = benchmarks.rows(DOCS / "benchmarks" / "speed.md")
     assert {row["what"] for row in rows} == {"time", "memory"}
     assert all(row["ts"] > 0 and row["ats"] > 0 for row in rows)
-    text = (DOCS / "benchmarks.md").read_text()
+    text = (DOCS / "benchmarks" / "speed.md").read_text()
     memory = next(row for row in rows if row["what"] == "memory" and row["type"] == "float64")
     assert f"| {memory['ts']:g} MiB | {memory['ats']:g} MiB |" in text
 
