@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attemper._json import atomic
 from attemper.errors import FileError, InputError, option
-from experiments.reproduce import consistency, examples, figure2, figures, networks, noise, size, skin, table1, table3
+from experiments.reproduce import (
+    consistency,
+    examples,
+    figure2,
+    figures,
+    networks,
+    noise,
+    size,
+    skin,
+    supplement,
+    table1,
+    table3,
+)
 from experiments.reproduce.journal import Row, Settings, Study, rows_of, versions
 from experiments.reproduce.pages import Page, filled
 
@@ -29,6 +41,7 @@ class Source(NamedTuple):
     study: Study
     page: Callable[[Sequence[Row], Settings], Page]
     tells: str
+    repeats: int = 20
     photographs: Callable[[Sequence[Row], Path], dict[str, Figure]] | None = None  # more figures, from a folder of them
 
 
@@ -38,13 +51,19 @@ PAGES = {
     "table3": Source(table3.STUDY, table3.table3, "MC dropout and ensembles"),
     "table4": Source(skin.STUDY, skin.table4, "skin lesions: NLL, ECE, T, θ"),
     "examples": Source(
-        examples.STUDY, examples.examples, "single skin lesions (Figures 1 and 6)", examples.photographs
+        examples.STUDY, examples.examples, "single skin lesions (Figures 1 and 6)", photographs=examples.photographs
     ),
     "figure2": Source(figure2.STUDY, figure2.figure2, "which samples the subset of each class takes (Figure 2)"),
-    "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)"),
+    "noise": Source(noise.STUDY, noise.noise, "wrong validation labels (Figure 3)", repeats=30),
     "size": Source(size.STUDY, size.size, "few validation labels (Figure 4)"),
     "consistency": Source(
         consistency.STUDY, consistency.consistency, "whether the loss of Eq. (8) finds a temperature that is known"
+    ),
+    "supplement-noise": Source(
+        supplement.NOISE, supplement.noise, "wrong validation labels, thirteen networks (supplement)", repeats=5
+    ),
+    "supplement-size": Source(
+        supplement.SIZE, supplement.size, "few validation labels, thirteen networks (supplement)", repeats=5
     ),
     "referral": Source(skin.STUDY, skin.referral, "referral curves of the skin-lesion network (Figure 5)"),
 }
@@ -58,7 +77,7 @@ def reproduce(
     output: str | os.PathLike[str],
     *,
     seed: int = 0,
-    repeats: int = 20,
+    repeats: int | None = None,
     workers: int | None = None,
     fresh: bool = False,
     images: str | os.PathLike[str] | None = None,
@@ -74,7 +93,7 @@ def reproduce(
     pages : names of `PAGES`
     output : folder
     seed : of divisions, wrong labels and intervals
-    repeats : random divisions over which means are taken
+    repeats : random divisions over which means are taken; None takes those of each page, 5 to 30
     workers : processes; None takes one for each core
     fresh : do everything again
     images : folder with photographs of HAM10000, to draw the examples with them too; not for ``docs/``
@@ -88,19 +107,19 @@ def reproduce(
     unknown = [name for name in pages if name not in PAGES]
     if unknown:
         raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}")
-    if repeats < 1 or seed < 0 or (workers is not None and workers < 1):
+    if (repeats is not None and repeats < 1) or seed < 0 or (workers is not None and workers < 1):
         raise InputError(
             f"seed={seed}, repeats={repeats}, workers={workers}: whole numbers, repeats and workers above 0"
         )
     figures.need()
     networks.names()
-    folder, settings = Path(output), Settings(seed, repeats)
+    folder = Path(output)
     pictured = None if images is None else _pictured(Path(images), folder, pages)
     _prepare(folder)
     rows: dict[str, list[Row]] = {}
     written: list[Path] = []
     for name in pages:
-        study = PAGES[name].study
+        study, settings = PAGES[name].study, Settings(seed, repeats or PAGES[name].repeats)
         if study.name not in rows:
             if fresh:
                 (folder / JOURNALS / f"{study.name}-{seed}.jsonl").unlink(missing_ok=True)

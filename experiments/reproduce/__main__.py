@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -22,16 +23,14 @@ from attemper.errors import InputError, naming_flags
     "pages",
     nargs=-1,
     required=True,
-    metavar="all|table1|table2|table3|table4|examples|figure2|noise|size|consistency|referral",
+    metavar="all|table1|table2|table3|table4|examples|figure2|noise|size|consistency|supplement-noise|supplement-size|referral",
 )
 @click.option("-o", "--output", default="results", show_default=True, help="Folder for what is written.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Random divisions that means are taken over; 2 is enough for a look.",
+    help="Random divisions that means are taken over [default: those of each page, 5 to 30]; 2 is enough for a look.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes [default: one for each core].")
 @click.option("--images", metavar="FOLDER", help="Draw the examples also with the photographs FOLDER/<image_id>.jpg.")
@@ -40,7 +39,7 @@ def reproduce(
     pages: Sequence[str],
     output: str,
     seed: int,
-    repeats: int,
+    repeats: int | None,
     workers: int | None,
     images: str | None,
     fresh: bool,
@@ -53,7 +52,7 @@ def reproduce(
     same command goes on where it was.
 
     \b
-    python -m experiments.reproduce all -o results/           # ten minutes or so on two cores
+    python -m experiments.reproduce all -o results/           # about half an hour on two cores
     python -m experiments.reproduce table4 referral           # seconds
     python -m experiments.reproduce noise --repeats 2         # a quick look
     python -m experiments.reproduce examples --images FOLDER  # with photographs
@@ -102,6 +101,8 @@ def reproduce(
         except KeyboardInterrupt:
             err.print("what is finished is kept: the same command goes on from here")
             raise
+    minutes = sum(os.times()[:4]) / 60  # user and system, of this process and of those that it began
+    err.print(f"CPU time of all processes: {minutes:.1f} minutes")
     if as_json:
         print_json({"output": output, "files": [str(path) for path in files]})
         return

@@ -13,7 +13,7 @@ from experiments.reproduce.noise import METHODS, NETWORKS
 from experiments.reproduce.pages import Page, gather, spread, summary, table
 from experiments.reproduce.recipes import TITLES, fit, judge
 
-__all__ = ["STUDY", "size"]
+__all__ = ["STUDY", "run_methods", "size"]
 
 SIZES = (10, 20, 50, 100, 200, 500, 1000, None)  # None: the whole fifth
 
@@ -32,11 +32,16 @@ def jobs(settings: Settings) -> list[Job]:
 
 def run(name: str, n: int | None, repeat: int, seed: int) -> list[Row]:
     """Fit on the first n samples of a validation part that is in random order."""
+    return run_methods(METHODS, name, n, repeat, seed)
+
+
+def run_methods(methods: Sequence[str], name: str, n: int | None, repeat: int, seed: int) -> list[Row]:
+    """Run some of the methods."""
     network = networks.load(name)
     val, test = networks.split(network, repeat, seed)
     part = val.take(np.arange(n if n is not None else len(val.labels)))
     rows: list[Row] = []
-    for method in METHODS:
+    for method in methods:
         found = fit(method, part)
         case = {"network": name, "labels": len(part.labels), "repeat": repeat, "method": method}
         rows.append({**case, **judge(found.map, test), "temperature": found.temperature})

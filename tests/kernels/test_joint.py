@@ -250,7 +250,7 @@ def test_the_curvature_of_clean_labels_is_exact(layout, masked):
     rows = make_rows(layout, masked=masked)
     theta = make_theta(rows)
     p = Channel().apply(rows.logits(theta), rows.y)[1]
-    found = dense(lambda v: rows.product(p, rows.w, v), theta.shape)
+    found = dense(lambda v: rows.curvature(p, rows.w)(v), theta.shape)
 
     def gradient(at):
         return rows.adjoint(Channel().apply(rows.logits(at), rows.y)[2] * rows.w[:, None])
@@ -276,7 +276,7 @@ def test_the_whole_hessian_is_that_of_products(layout, masked):
     theta = make_theta(rows)
     _, p, _, info = Channel(0.2).apply(rows.logits(theta), rows.y)
     r = rows.w * info
-    expected = dense(lambda v: rows.product(p, r, v), theta.shape)
+    expected = dense(lambda v: rows.curvature(p, r)(v), theta.shape)
     np.testing.assert_allclose(rows.hessian(p, r), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -290,7 +290,7 @@ def test_curvatures_solve_with_likelihood_and_prior(layout, whole, scales, monke
     penalty = shrinkage.Penalty.of(theta.shape, make_precisions(len(theta))._replace(scales=scales), LOG_T, PRIOR)
     _, p, _, info = Channel(0.2).apply(rows.logits(theta), rows.y)
     r = rows.w * info
-    hessian = dense(lambda v: rows.product(p, r, v) + penalty.product(theta, v), theta.shape)
+    hessian = dense(lambda v: rows.curvature(p, r)(v) + penalty.product(theta, v), theta.shape)
     g = make_theta(rows, 7)
     found = joint._curvature(rows, p, r, theta, penalty)(g)
     exact = np.linalg.solve(hessian, g.ravel()).reshape(g.shape)
@@ -363,9 +363,9 @@ def test_newton_steps_are_those_of_the_dense_hessian(layout):
     _, p, _, info = Channel(0.2).apply(rows.logits(theta), rows.y)
     r = rows.w * info
     inverse, *_ = joint._inverse(rows.blocks(p, r), penalty.array)
-    hessian = dense(lambda v: rows.product(p, r, v) + penalty.product(theta, v), theta.shape)
+    hessian = dense(lambda v: rows.curvature(p, r)(v) + penalty.product(theta, v), theta.shape)
     g = make_theta(rows, 7)
-    found = joint._solve(rows, theta, penalty, inverse, p, r, g, 1e-12)
+    found = joint._solve(rows.curvature(p, r), theta, penalty, inverse, g, 1e-12)
     np.testing.assert_allclose(found.ravel(), np.linalg.solve(hessian, g.ravel()), rtol=1e-6, atol=1e-9)
 
 
@@ -377,7 +377,8 @@ def test_no_step_makes_it_worse(size):
     state = CLEAN.apply(rows.logits(theta), rows.y)
     before = rows.w @ state[0] - penalty(theta)
     step = joint._curvature(rows, state[1], rows.w, theta, penalty)(objective_gradient(rows, theta, CLEAN, penalty))
-    new, gained, value = joint._step(rows, theta, CLEAN, penalty, state, size * step)
+    new, there, gained, value = joint._step(rows, theta, CLEAN, penalty, state, size * step)
+    np.testing.assert_array_equal(there.p, CLEAN.apply(rows.logits(new), rows.y).p)
     assert value == pytest.approx(rows.w @ CLEAN.log_likelihood(rows.logits(new), rows.y) - penalty(new), rel=1e-12)
     assert value == pytest.approx(before + gained, rel=1e-12)
     assert gained > (-1e-8 if size < 0 else 0.01)
@@ -511,7 +512,7 @@ def test_the_spread_of_the_temperature_is_that_of_the_dense_hessian(layout, kind
     fit = maximise_evidence(rows, expected, PRIOR, groups=frozenset(ALL[layout]), start=start, tolerance=1e-9)
     penalty = shrinkage.Penalty.of(fit.theta.shape, fit.precisions, LOG_T, PRIOR)
     _, p, _, info = fit.channel.apply(rows.logits(fit.theta), rows.y)
-    hessian = dense(lambda v: rows.product(p, rows.w * info, v) + penalty.product(fit.theta, v), fit.theta.shape)
+    hessian = dense(lambda v: rows.curvature(p, rows.w * info)(v) + penalty.product(fit.theta, v), fit.theta.shape)
     direction = np.zeros_like(fit.theta)
     direction[shrinkage.diagonal(fit.theta.shape)] = 1 / len(fit.theta)
     variance = direction.ravel() @ np.linalg.solve(hessian, direction.ravel())

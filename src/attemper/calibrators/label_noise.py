@@ -121,6 +121,6 @@ def _interval(model: Model, e: Floats, anywhere: Floats, similar: Floats, credib
     below_end = PchipInterpolator(ends, np.append(0.0, np.cumsum(mass * (mass > 1e-200))))
 
     t = np.concatenate([[0.0], expit(np.linspace(LEAST, ends[0], 30)[:-1]), expit(np.linspace(ends[0], ends[-1], 200))])
-    with_floor = np.array([float(anywhere @ model.noise_below_with_floor(at, e)) for at in t])
+    with_floor = model.noise_below_with_floor(t[:, None], e) @ anywhere
     below = with_floor + np.append(0.0, below_end(np.clip(logit(t[1:]), ends[0], ends[-1])))
     return shortest_interval(t, below / below[-1], credible_level)

@@ -215,7 +215,7 @@ class Model:
         """P(e_a ≤ t | e), which jumps at e = t by the probability of no floor."""
         return np.where(t >= e, 1.0, self.noise_below_with_floor(t, e))
 
-    def noise_below_with_floor(self, t: float, e: Floats) -> Floats:
+    def noise_below_with_floor(self, t: float | Floats, e: Floats) -> Floats:
         """P(e_a ≤ t, e_m > 0 | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
         (a, b), p = self.floor_shape, self.floor_probability
         c = p * (a + b - 1) / (b - 1)

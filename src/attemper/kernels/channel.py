@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from attemper._typing import Floats
 from attemper.kernels.softmax import row_max
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "State"]
+
+
+class State(NamedTuple):
+    """What labels have to say about logits."""
+
+    log_likelihood: Floats  # of each label
+    p: Floats  # probabilities of what is true
+    d: Floats  # dℓ/dz
+    info: Floats  # how much of a clean label's worth each label has
 
 
 class Channel(NamedTuple):
@@ -19,8 +28,8 @@ class Channel(NamedTuple):
     rate: float = 0.0
     matrix: Floats | None = None
 
-    def apply(self, z: Floats, y: NDArray[np.int64]) -> tuple[Floats, Floats, Floats, Floats]:
-        """Log-likelihood of each label, probabilities, dℓ/dz, and how much of a clean label's worth it has."""
+    def apply(self, z: Floats, y: NDArray[np.int64]) -> State:
+        """Return the log-likelihood of each label, with its derivatives."""
         n, k = z.shape
         rows = np.arange(n)
         p = z - row_max(z)[:, None]
@@ -28,25 +37,26 @@ class Channel(NamedTuple):
         np.exp(p, out=p)
         total = _row_sums(p)
         log_s = at - np.log(total)
-        p /= total[:, None]
+        p *= (1 / total)[:, None]
         if self.matrix is not None:
-            q = self.matrix.T[y]
+            q = np.ascontiguousarray(self.matrix.T)[y]
             q *= p
             likelihood = np.maximum(_row_sums(q), 1e-300)
-            q /= likelihood[:, None]
+            q *= (1 / likelihood)[:, None]
             before, after = np.vecdot(p, 1 - p), np.vecdot(q, 1 - q)
             info = np.clip(1 - after / np.maximum(before, 1e-12), 0.05, 1)
             q -= p
-            return np.log(likelihood), p, q, info
-        d = -p
-        d[rows, y] += 1
+            return State(np.log(likelihood), p, q, info)
         if self.rate == 0:
-            return log_s, p, d, np.ones(n)
+            d = -p
+            d[rows, y] += 1
+            return State(log_s, p, d, np.ones(n))
         floor = self.rate / k
         right = (1 - self.rate) * np.exp(log_s)
         share = right / (right + floor)
-        d *= share[:, None]
-        return np.log(right + floor), p, d, share
+        d = p * -share[:, None]
+        d[rows, y] += share
+        return State(np.log(right + floor), p, d, share)
 
     def log_likelihood(self, z: Floats, y: NDArray[np.int64]) -> Floats:
         """Log-likelihood alone."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from attemper._typing import Floats
-from attemper.kernels.channel import Channel
+from attemper.kernels.channel import Channel, State
 from attemper.kernels.shrinkage import FIXED, GROUPS, Expected, Group, Penalty, Precisions, ScalePrior, diagonal
 from attemper.kernels.softmax import BOTTOM
 
@@ -51,14 +51,19 @@ class Rows:
 
     def logits(self, theta: Floats) -> Floats:
         """Return z; far down where a class is masked."""
-        z = self._change(theta)
-        z += self.x
+        if self.features is None:
+            z = self.x * (1 + theta[:, 0])
+            z += theta[:, 1]
+        else:
+            z = self._change(theta)
+            z += self.x
         if self.masked is not None:
             z[self.masked] = BOTTOM
         return z
 
     def _change(self, v: Floats) -> Floats:
-        z = self.x * v[:, 0] if self.features is None else self.features @ v[:, :-1].T
+        assert self.features is not None
+        z = self.features @ v[:, :-1].T
         z += v[:, -1]
         return z
 
@@ -68,13 +73,36 @@ class Rows:
             return np.stack([np.einsum("nk,nk->k", d, self.x), _column_sums(d)], axis=1)
         return np.concatenate([d.T @ self.features, _column_sums(d)[:, None]], axis=1)
 
-    def product(self, p: Floats, r: Floats, v: Floats) -> Floats:
-        """Curvature of the likelihood times a direction; ``r`` weighs the samples."""
-        u = self._change(v)
-        u -= np.einsum("nk,nk->n", p, u)[:, None]
-        u *= p
-        u *= r[:, None]
-        return self.adjoint(u)
+    def curvature(self, p: Floats, r: Floats) -> Callable[[Floats], Floats]:
+        """Return the product of the likelihood's curvature with a direction; ``r`` weighs the samples."""
+        if self.features is None:
+            return self._diagonal_curvature(p, r)
+
+        def product(v: Floats) -> Floats:
+            u = self._change(v)
+            u -= np.einsum("nk,nk->n", p, u)[:, None]
+            u *= p
+            u *= r[:, None]
+            return self.adjoint(u)
+
+        return product
+
+    def _diagonal_curvature(self, p: Floats, r: Floats) -> Callable[[Floats], Floats]:
+        """Return two products with one matrix, instead of six passes over the samples."""
+        k = p.shape[1]
+        both = np.empty((len(p), 2 * k))
+        px = np.multiply(p, self.x, out=both[:, :k])
+        both[:, k:] = p
+        squares, mixed, ones = r @ (px * self.x), r @ px, r @ p
+
+        def product(v: Floats) -> Floats:
+            scale, bias = v.T
+            means = both @ np.concatenate([scale, bias])
+            means *= r
+            own = np.concatenate([scale * squares + bias * mixed, scale * mixed + bias * ones])
+            return np.asarray((own - means @ both).reshape(2, k).T)
+
+        return product
 
     def only(self, rows: Any) -> Rows:
         """Return some of the samples."""
@@ -176,19 +204,17 @@ def _conjugate_gradients(
 
 
 def _solve(
-    rows: Rows,
+    of_data: Callable[[Floats], Floats],
     theta: Floats,
     penalty: Penalty,
     inverse: Callable[[Floats], Floats],
-    p: Floats,
-    r: Floats,
     g: Floats,
     tolerance: float,
 ) -> Floats:
     """Hessian⁻¹ g; the overall scale, which all classes share, has a part of its own in the preconditioner."""
 
     def product(v: Floats) -> Floats:
-        return rows.product(p, r, v) + penalty.product(theta, v)
+        return of_data(v) + penalty.product(theta, v)
 
     together = penalty.together(theta.shape)
     curvature = float(np.vdot(together, product(together)))
@@ -197,40 +223,20 @@ def _solve(
     )
 
 
-def _newton(
-    rows: Rows,
-    theta: Floats,
-    channel: Channel,
-    penalty: Penalty,
-    inverse: Callable[[Floats], Floats],
-    state: tuple[Floats, Floats, Floats, Floats],
-    tolerance: float = 0.1,
-) -> tuple[Floats, float, float]:
-    """Take a step of Newton's method, shortened where F does not grow; return Θ, how much F grew, and F."""
-    _, p, d, info = state
-    gradient = rows.adjoint(d * rows.w[:, None]) - penalty.gradient(theta)
-    step = _solve(rows, theta, penalty, inverse, p, rows.w * info, gradient, tolerance)
-    return _step(rows, theta, channel, penalty, state, step)
-
-
 def _step(
-    rows: Rows,
-    theta: Floats,
-    channel: Channel,
-    penalty: Penalty,
-    state: tuple[Floats, Floats, Floats, Floats],
-    step: Floats,
-) -> tuple[Floats, float, float]:
-    """Go along a direction as far as F grows; return Θ, how much F grew, and F."""
-    before = float(rows.w @ state[0]) - penalty(theta)
+    rows: Rows, theta: Floats, channel: Channel, penalty: Penalty, state: State, step: Floats
+) -> tuple[Floats, State, float, float]:
+    """Go along a direction as far as F grows; return Θ, the state there, how much F grew, and F."""
+    before = float(rows.w @ state.log_likelihood) - penalty(theta)
     size = 1.0
     for _ in range(25):
         new = theta + size * step
-        value = float(rows.w @ channel.log_likelihood(rows.logits(new), rows.y)) - penalty(new)
+        there = channel.apply(rows.logits(new), rows.y)
+        value = float(rows.w @ there.log_likelihood) - penalty(new)
         if value >= before - 1e-10 * abs(before):
-            return new, value - before, value
+            return new, there, value - before, value
         size *= 0.4
-    return theta, 0.0, before
+    return theta, state, 0.0, before
 
 
 def _precision(group: Group, squares: float, determined: float) -> float:
@@ -264,13 +270,16 @@ def maximise_evidence(
     closed: dict[str, Any] = {name: FIXED for name in GROUPS if name not in groups}
     precisions = precisions._replace(**closed)
     count, change, gained, value = 0, np.inf, np.inf, -np.inf
+    after = channel.apply(rows.logits(theta), rows.y)
     while count < rounds:
         count += 1
         penalty = Penalty.of(shape, precisions, log_t, prior)
-        state = channel.apply(rows.logits(theta), rows.y)
-        blocks = rows.blocks(state[1], rows.w * state[3])
-        inverse, variances, volume = _inverse(blocks, penalty.array)
-        theta, gained, value = _newton(rows, theta, channel, penalty, inverse, state)
+        state, r = after, rows.w * after.info
+        inverse, variances, volume = _inverse(rows.blocks(state.p, r), penalty.array)
+        curvature = rows.curvature(state.p, r)
+        gradient = rows.adjoint(state.d * rows.w[:, None]) - penalty.gradient(theta)
+        step = _solve(curvature, theta, penalty, inverse, gradient, 0.1)
+        theta, after, gained, value = _step(rows, theta, channel, penalty, state, step)
         if gained < tolerance and change < CLOSE:
             break
         bias = theta[:, -1]
@@ -290,9 +299,9 @@ def maximise_evidence(
         new = precisions._replace(local=local, **found)
         change = max(abs(np.log(a / b)) for a, b in zip(new[:4], precisions[:4]))
         precisions = new
-    gradient = rows.adjoint(state[2] * rows.w[:, None]) - penalty.gradient(theta)
+    gradient = rows.adjoint(state.d * rows.w[:, None]) - penalty.gradient(theta)
     direction = penalty.together(shape)
-    mean_scale = _solve(rows, theta, penalty, inverse, state[1], rows.w * state[3], direction / k, 0.05)
+    mean_scale = _solve(curvature, theta, penalty, inverse, direction / k, 0.05)
     log_t_std = float(np.sqrt(max(float(np.vdot(direction, mean_scale)) / k, 0.0))) / (1 + float(s.mean()))
     return Fit(
         theta,
@@ -323,17 +332,17 @@ def polish(
     few = rows if sample is None else sample
     share = float(rows.w.sum() / few.w.sum())
     solve: Callable[[Floats], Floats] | None = None
+    state = fit.channel.apply(rows.logits(theta), rows.y)
     while count < rounds:
         count += 1
-        state = fit.channel.apply(rows.logits(theta), rows.y)
-        gradient = rows.adjoint(state[2] * rows.w[:, None]) - penalty.gradient(theta)
+        gradient = rows.adjoint(state.d * rows.w[:, None]) - penalty.gradient(theta)
         before, norm = norm, float(np.sqrt(np.vdot(gradient, gradient))) / float(rows.w.sum())
         if norm < tolerance or (gained <= 1e-12 * abs(value) and norm > 0.5 * before):
             break
         if solve is None or norm > 0.2 * before:  # the curvature of before is not good enough any more
-            _, p, _, info = state if few is rows else fit.channel.apply(few.logits(theta), few.y)
-            solve = _curvature(few, p, few.w * info * share, theta, penalty)
-        theta, gained, value = _step(rows, theta, fit.channel, penalty, state, solve(gradient))
+            here = state if few is rows else fit.channel.apply(few.logits(theta), few.y)
+            solve = _curvature(few, here.p, few.w * here.info * share, theta, penalty)
+        theta, state, gained, value = _step(rows, theta, fit.channel, penalty, state, solve(gradient))
     return fit._replace(theta=theta, value=value, gradient_norm=norm, rounds=fit.rounds + count)
 
 
@@ -341,7 +350,8 @@ def _curvature(rows: Rows, p: Floats, r: Floats, theta: Floats, penalty: Penalty
     """Return a function that solves with the Hessian: whole, where there are few parameters, or step by step."""
     if theta.size > DENSE:
         inverse, *_ = _inverse(rows.blocks(p, r), penalty.array)
-        return lambda g: _solve(rows, theta, penalty, inverse, p, r, g, 0.03)
+        of_data = rows.curvature(p, r)
+        return lambda g: _solve(of_data, theta, penalty, inverse, g, 0.03)
     full = rows.hessian(p, r)
     full[np.diag_indices(theta.size)] += penalty.array.ravel() + 1e-12 * np.trace(full)
     together = penalty.together(theta.shape)

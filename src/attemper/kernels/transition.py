@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 from scipy.special import betaln, digamma, gammaln
 
 from attemper._typing import Floats
+from attemper.kernels.gamma import log_gamma_and_digamma
 
 __all__ = ["Candidates", "Errors", "candidates", "confusable", "estimate"]
 
@@ -115,7 +116,7 @@ def estimate(
     by_pair = by_sample.T
     b = np.asarray(spreads, dtype=np.float64)[:, None]
     prior = np.where(is_right, 1.0, b * base)
-    at_start, slope = gammaln(prior), digamma(prior)
+    at_start, slope = log_gamma_and_digamma(prior)
     if start is None:
         found = np.tile(by_pair @ w, (len(b), 1))
     else:
@@ -136,8 +137,9 @@ def estimate(
         # Most pairs of many classes are as at the start, and these functions are what costs most.
         busy = np.nonzero(counts > IDLE * prior)
         after = (prior + counts)[busy]
+        value, slope_there = log_gamma_and_digamma(after)
         where = slope.copy()
-        where[busy] = digamma(after)
+        where[busy] = slope_there
         cost = np.sum(
             betaln(w0, r0)
             - betaln(wrong + w0, right + r0)
@@ -147,7 +149,7 @@ def estimate(
             - gammaln(b),
             axis=1,
         )
-        cost += np.bincount(busy[0], at_start[busy] - gammaln(after) + counts[busy] * where[busy], len(b))
+        cost += np.bincount(busy[0], at_start[busy] - value + counts[busy] * slope_there, len(b))
         log_c = where
         log_c += (log_wrong - elsewhere).take(true, axis=1)
         log_c[:, rights] = log_right[:, true[rights]]

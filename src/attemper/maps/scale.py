@@ -115,8 +115,11 @@ class MixtureMap(Map):
         zero = xp.zeros_like(d)
         d = xp.where(possible, d, zero)
         for m in range(len(self.parts)):
-            e = xp.where(possible, xp.exp(d * betas[m]), zero)
-            total = total + xp.exp(d * above[m]) * (weights[m] / xp.sum(e, axis=-1, keepdims=True))
+            e = xp.exp(d * betas[m])
+            normaliser = xp.sum(xp.where(possible, e, zero), axis=-1, keepdims=True)
+            # With a uniform mass nothing is taken out, and both exponentials are the same.
+            lifted = e if self.uniform_mass > 0 else xp.exp(d * above[m])
+            total = total + lifted * (weights[m] / normaliser)
         return xp.where(possible, d * arrays["flattest"] + xp.log(total), -xp.inf)
 
     def as_linear(self, *, of_log_probs: bool = False) -> Linear:

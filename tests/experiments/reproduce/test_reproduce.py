@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from experiments.reproduce import (
     networks,
     noise,
     pages,
+    recipes,
     reproduce,
     size,
     skin,
+    supplement,
     table1,
     table3,
 )
@@ -52,22 +55,23 @@ def same(ours, theirs):
             assert value == int(told), (key, ours)
 
 
-def renewed(row):
-    """Tell whether committed figures are of today; those of bayes and structured are of 0.1 (docs/results)."""
-    return row.get("method") not in ("bayes", "structured")
-
-
 def check(rows, name, keys):
     """Find each row in the committed file and compare."""
     lines = {tuple(line[key] for key in keys): line for line in committed(name)}
-    assert any(map(renewed, rows))
-    for row in filter(renewed, rows):
+    assert rows
+    for row in rows:
         same(row, lines[tuple(pages._cell(row.get(key)) for key in keys)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["lenet5-mnist-s0", "vgg16-cifar10-dropout-s0", "resnet110-cifar100-s0", "resnet200-skin-randomsplit-s0"]
+    "name",
+    [
+        "lenet5-mnist-s0",
+        "resnet110-cifar10-startone-s0",
+        "resnet110-cifar100-cosine-s0",
+        "resnet200-skin-randomsplit-s0",
+    ],
 )
 def test_table_1_comes_out_again(name):
     rows = table1.run(name, 1, 0)
@@ -99,7 +103,9 @@ def test_table_4_and_the_referral_curve_come_out_again(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind, share", [("none", 0.0), ("uniform", 0.3), ("confusable", 0.2), ("instance", 0.5)])
+@pytest.mark.parametrize(
+    "kind, share", [("none", 0.0), ("uniform", 0.3), ("confusable", 0.1), ("instance", 0.5), ("annotators", 0.3)]
+)
 def test_noise_comes_out_again(kind, share):
     for name in ("lenet5-mnist-s0", "resnet200-skin-randomsplit-s0"):
         check(noise.run(name, kind, share, 1, 0), "noise", ("network", "kind", "share", "repeat", "method"))
@@ -110,6 +116,22 @@ def test_noise_comes_out_again(kind, share):
 def test_size_comes_out_again(n):
     for name in ("vgg16-cifar10-s0", "resnet200-skin-randomsplit-s0"):
         check(size.run(name, n, 0, 0), "size", ("network", "labels", "repeat", "method"))
+
+
+@pytest.mark.slow
+def test_the_supplement_comes_out_again():
+    name = "resnet110-cifar10-startone-s0"
+    keys = ("network", "share", "repeat", "method")
+    for share in (0.0, 0.3):
+        check(supplement.run_noise(name, share, 1, 0), "supplement-noise", keys)
+    check(supplement.run_size(name, 30, 1, 0), "supplement-size", ("network", "labels", "repeat", "method"))
+
+
+def test_the_supplement_has_the_rows_of_the_paper_and_fashion_mnist():
+    names = supplement.standing()
+    assert len(names) == len(set(names)) == 13
+    assert {networks.about(name).dataset for name in names} == {"mnist", "fashion_mnist", "cifar10", "cifar100", "svhn"}
+    assert all(networks.about(name).stands_for_papers for name in names)
 
 
 @pytest.mark.slow
@@ -124,15 +146,15 @@ def test_consistency_comes_out_again():
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_committed_whole(name):
     about = json.loads((RESULTS / f"{name}.json").read_text())
-    assert (about["seed"], about["repeats"]) == (0, 20)
+    assert (about["seed"], about["repeats"]) == (0, PAGES[name].repeats)
     text = (RESULTS / f"{name}.md").read_text()
     assert "$" not in text
     assert f"`python -m experiments.reproduce {name}`" in text
     assert f"({name}.md)" in (RESULTS / "README.md").read_text()
-    for picture in re.findall(r"\]\((\w+\.svg)\)", text):
+    for picture in re.findall(r"\]\(([\w-]+\.svg)\)", text):
         assert (RESULTS / picture).read_bytes().startswith(b"<?xml")
         assert (RESULTS / picture).with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    pictured = name in ("examples", "figure2", "noise", "size", "referral")
+    pictured = name in ("examples", "figure2", "noise", "size", "supplement-noise", "supplement-size", "referral")
     assert (RESULTS / f"{name}.svg").exists() == pictured
 
 
@@ -173,11 +195,14 @@ def close(ours, committed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["table1", "table2", "table3", "noise", "size", "consistency"])
+@pytest.mark.parametrize(
+    "name", ["table1", "table2", "table3", "noise", "size", "consistency", "supplement-noise", "supplement-size"]
+)
 def test_pages_say_what_their_rows_say(name):
     rows = [typed(line) for line in committed(name)]
-    page = PAGES[name].page(rows, Settings())
-    text = pages.filled(name, page.tables | {"repeats": "20", "seed": "0"})
+    repeats = PAGES[name].repeats
+    page = PAGES[name].page(rows, Settings(0, repeats))
+    text = pages.filled(name, page.tables | {"repeats": str(repeats), "seed": "0"})
     agree(text, (RESULTS / f"{name}.md").read_text().rpartition("\n*")[0])
     close(pages._plain(page.summary), json.loads((RESULTS / f"{name}.json").read_text()))
 
@@ -192,15 +217,20 @@ def test_table_4_and_the_referral_figure_are_written_again_in_full(tmp_path):
 
 def test_the_rows_of_a_study_are_all_there():
     lines = {name: committed(name) for name in PAGES}
-    names = {line["network"] for line in lines["table1"]}
-    left_out = 15 * sum("cifar100" in name for name in names)  # matrices of 100 classes
-    assert len(lines["table1"]) == len(lines["table2"]) == len(names) * 20 * len(table1.ALL) - left_out
-    assert {line["kind"] for line in lines["noise"]} == {"none", "uniform", "confusable", "instance"}
-    counts = {(line["network"], line["kind"], line["share"], line["method"]): 0 for line in lines["noise"]}
-    for line in lines["noise"]:
-        counts[line["network"], line["kind"], line["share"], line["method"]] += 1
-    for (name, _, _, method), count in counts.items():
-        assert count == (noise.FEWER if method == "structured" and "cifar100" in name else 20)
+    counts = Counter((line["network"], line["method"]) for line in lines["table1"])
+    assert counts == Counter((line["network"], line["method"]) for line in lines["table2"])
+    assert sorted({name for name, _ in counts}) == networks.names()
+    for (name, method), count in counts.items():
+        many = "cifar100" in name
+        first_five = method in recipes.AS_RUN or (many and method == "matrix")
+        assert count == (5 if first_five else 10 if many else 20), (name, method)
+    counts = Counter((line["network"], line["kind"], line["share"], line["method"]) for line in lines["noise"])
+    assert set(counts.values()) == {30}
+    assert len(counts) == 4 * (1 + 5 + 3 * 3) * 5  # networks, kinds with their shares, methods
+    for name, cells in (("supplement-noise", 4), ("supplement-size", 6)):
+        found = Counter((line["network"], line["method"]) for line in lines[name])
+        assert set(found.values()) == {5 * cells}
+        assert len(found) == 13 * 4
 
 
 def test_no_temperature_beats_the_best_one():

@@ -57,3 +57,32 @@ def test_instance_noise_falls_on_hard_samples_and_takes_what_they_look_like():
     others = p.copy()
     others[np.arange(len(Y)), Y] = 0
     assert looks.mean() > others[wrong].sum(axis=1).mean() / 5 * 1.3  # more than any of the five others at random
+
+
+def test_annotators_err_in_some_classes_on_hard_images_and_mostly_as_one_confuses():
+    doubt = 1 - softmax(H.astype(float) / 2, axis=1).max(axis=1)
+    rates, harder, confused = [], [], []
+    for seed in range(20):
+        spoilt = spoil(H, Y, 0.2, "annotators", CONFUSED, np.random.default_rng(seed))
+        wrong = spoilt != Y
+        by_class = [wrong[k == Y].mean() for k in range(6)]
+        rates.append(max(by_class) / min(by_class))
+        harder.append(doubt[wrong].mean() - doubt[~wrong].mean())
+        confused.append((spoilt[wrong] == CONFUSED[Y[wrong]]).mean())
+    assert np.mean(rates) > 1.8  # classes differ, by up to 1.7 / 0.3
+    assert np.mean(harder) > 0.02
+    assert np.mean(confused) == pytest.approx(0.7 + 0.3 / 5, abs=0.02)
+
+
+@given(
+    n=st.integers(1, 40),
+    k=st.integers(2, 8),
+    share=st.floats(0, 0.9),
+    seed=st.integers(0, 1000),
+)
+def test_annotators_of_few_samples_and_classes(n, k, share, seed):
+    h, y = draw(n, k, seed=seed)
+    h = h.astype(np.float32)
+    spoilt = spoil(h, y, share, "annotators", most_confused(h, y), np.random.default_rng(seed))
+    assert (spoilt != y).sum() == int(share * n)
+    assert ((spoilt >= 0) & (spoilt < k)).all()
