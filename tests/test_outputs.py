@@ -18,7 +18,7 @@ NO_FILES = {
     "n_bins",
     *("columns", "labels_key", "logits_key", "mask_key", "weights_key", "val_labels_key", "val_logits_key"),
     *("params", "methods", "scheduler", "title", "max_miss", "cost_miss", "logits"),
-    *("pos_label", "fail_if", "uncertain", "metrics", "group", "sets_group"),
+    *("pos_label", "fail_if", "uncertain", "metrics", "group", "sets_group", "focus"),
 }
 FOLDERS = {("demo", "output")}  # reads no files
 

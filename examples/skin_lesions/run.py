@@ -7,6 +7,7 @@ python examples/skin_lesions/run.py --images folder/ --output somewhere/
 from __future__ import annotations
 
 import argparse
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,11 @@ from attemper.metrics import evaluate, referral_area, referral_area_difference, 
 from attemper.report import origin, write_report
 
 HERE = Path(__file__).parent
-NAMES = (HERE / "names.txt").read_text(encoding="utf-8").splitlines()
+with (HERE / "names.csv").open(encoding="utf-8", newline="") as file:
+    DESCRIPTIONS = {row["class"]: row["description"] for row in csv.DictReader(file)}
+NAMES = list(DESCRIPTIONS)
+with (HERE / "card.txt").open(encoding="utf-8") as file:
+    CARD = dict(line.strip().split(": ", 1) for line in file)
 COMPARED = ("ts", "ats", "bayes")
 MAX_MISS, FITTED = 0.1, 160
 CATCH = 0.8  # of the errors that are seen on the validation set
@@ -89,7 +94,7 @@ def main(output: Path, images: str | None = None) -> Path:
         f"{outcome.referred_share.value:.1%} referred; of those decided {rate:.1%} ({low:.1%}–{high:.1%}) are wrong."
     )
 
-    # 5. The report, from files that `attemper report val.npz test.npz --classes names.txt` takes as well.
+    # 5. The report, from files that `attemper report val.npz test.npz --classes names.csv --card card.txt` takes too.
     output.mkdir(parents=True, exist_ok=True)
     parts = {
         "val": (data.val_logits, data.val_labels, ids[:n]),
@@ -102,6 +107,8 @@ def main(output: Path, images: str | None = None) -> Path:
         attemper.Scores.from_logits(*parts["val"][:2]),
         attemper.Scores.from_logits(*parts["test"][:2]),
         classes=NAMES,
+        descriptions=DESCRIPTIONS,
+        card=CARD,
         methods=COMPARED,
         ids=ids[n:],
         images=images,

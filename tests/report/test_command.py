@@ -1,6 +1,7 @@
 """`attemper report`: files in, a page out; what goes wrong is one clear message."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_it_writes_a_page_and_says_where(cli, folder):
     code, out, err = cli("val.npz test.npz --methods ts,bayes --classes names.txt --images images -o page.html")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "Report: page.html"
-    assert "The network was right in" in out
+    assert "After calibration (" in out
     text = (folder / "page.html").read_text()
     assert "Calibration report: test.npz" in text
     assert "&lt;malignant&gt;" in text
@@ -129,3 +130,123 @@ def test_addresses_of_files_on_this_machine(cli, folder):
     assert (code, err) == (0, "")
     assert json.loads(out)["bytes"] == (folder / "p.html").stat().st_size
     assert "&lt;malignant&gt;" in (folder / "p.html").read_text()  # the names that the file of the test set holds
+
+
+# Names with descriptions, the model card, prediction sets
+
+DESCRIBED = {
+    "a.csv": 'benign,no cancer\n<malignant>,"cancer, <b>any</b>"\nunclear,\n',
+    "b.csv": 'class,description\nbenign,no cancer\n<malignant>,"cancer, <b>any</b>"\nunclear,\n',
+    "c.tsv": "benign\tno cancer\n<malignant>\tcancer, <b>any</b>\nunclear\n",
+    "d.json": json.dumps({"benign": "no cancer", "<malignant>": "cancer, <b>any</b>", "unclear": ""}),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_classes_can_be_explained(cli, folder, name):
+    (folder / name).write_text(DESCRIBED[name], encoding="utf-8")
+    code, out, err = cli(f"val-named.npz test-named.npz --methods ts --classes {name} --focus <malignant>")
+    assert (code, err) == (0, "")
+    assert "% of <malignant> (cancer, <b>any</b>):" in out
+    text = (folder / "report.html").read_text()
+    assert "cancer, &lt;b&gt;any&lt;/b&gt;" in text
+    assert "<b>any" not in text
+    assert text.count('<bdi class="name">no cancer</bdi>') >= 3  # two tables, the matrix, the glossary
+
+
+def test_a_list_of_names_in_json_and_commas_in_a_text_file_stay_names(cli, folder):
+    (folder / "names.json").write_text(json.dumps(["benign", "<malignant>", "unclear"]))
+    assert cli("val-named.npz test-named.npz --methods ts --classes names.json")[0] == 0
+    (folder / "commas.txt").write_text("benign, or so\nmalignant\nunclear\n")
+    assert cli("val.npz test.npz --methods ts --classes commas.txt --focus malignant")[0] == 0
+    assert ">benign, or so<" in (folder / "report.html").read_text()
+
+
+CARDS = {
+    "card.txt": "# mine\nmodel: resnet <200>\nversion: 1\nintended use: research,\n  not patients\n",
+    "card.json": json.dumps({"model": "resnet <200>", "version": 1, "intended_use": "research, not patients"}),
+    "card.toml": 'model = "resnet <200>"\nversion = 1\nintended_use = "research, not patients"\n',
+}
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_model_card_is_shown_as_text(cli, folder, name):
+    (folder / name).write_text(CARDS[name], encoding="utf-8")
+    assert cli(f"val.npz test.npz --methods ts --card {name} --card version=2 --card population=adults")[0] == 0
+    text = (folder / "report.html").read_text()
+    section = text[text.index('<section id="card"') : text.index('<section id="classes"')]
+    found = re.findall(r'<dt><bdi class="name">(.*?)</bdi></dt><dd><bdi class="name">(.*?)</bdi></dd>', section)
+    assert found == [
+        ("Model", "resnet &lt;200&gt;"),
+        ("Version", "2"),
+        ("Intended use", "research, not patients"),
+        ("Population", "adults"),
+    ]
+
+
+def test_without_a_card_there_is_no_section(cli, folder):
+    assert cli("val.npz test.npz --methods ts")[0] == 0
+    text = (folder / "report.html").read_text()
+    assert 'id="card"' not in text
+    assert 'id="sets"' not in text
+    assert 'id="clusters"' not in text
+
+
+def run(*line):
+    with pytest.raises(SystemExit) as ended:
+        command_line.cli.main([*line], prog_name="attemper")
+    assert ended.value.code == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_prediction_sets_and_cases_have_sections(cli, folder, capsys):
+    files = dict(np.load("test.npz"))
+    np.savez("test.npz", **files, case=np.arange(N) // 2)
+    run("sets", "val.npz", "test.npz", "-o", "sets.json", "--save-map", "map.json", "--coverage", "0.8", "--json")
+    expected = json.loads(capsys.readouterr().out)["test"]
+    code, _, _ = cli(
+        "val.npz test.npz --methods ts --sets sets.json --sets-map map.json --clusters case --val-clusters image_id"
+    )
+    assert code == 0
+    text = (folder / "report.html").read_text()
+    section = text[text.index('<section id="sets"') : text.index('<section id="clusters"')]
+    assert f"{100 * expected['coverage']['value']:.1f} % (" in section
+    for row in expected["by_class"]:
+        assert f"<td>{row['decided']:.0f}</td><td>{row['listed']:.0f}</td><td>{row['referred']:.0f}</td>" in section
+    assert "Prediction sets by true class" in section
+    assert "are of 60 cases (clusters), at most 2 of one" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ("--card gone.txt", "--card gone.txt: expected NAME=VALUE or a readable file (.json, .toml, .txt)"),
+        ("--card bad.txt", "--card bad.txt: line 2: expected 'name: value', got 'no colon here'"),
+        ("--card bad.json", "--card bad.json: not valid JSON"),
+        ("--card list.json", 'expected an object such as {"model": "resnet200"}, got a list'),
+        ("--card bad.toml", "--card bad.toml: not valid TOML"),
+        ("--card nested.json", "--card: site: expected text, a number or a list of these; got a table of 1"),
+        ("--classes wide.csv", "got 3 cells in row 1. Use quotes around a description with a comma"),
+        ("--classes list-of-lists.json", 'expected an object such as {"mel": "melanoma"}, or a list of names'),
+        ("--classes bad.json", "--classes bad.json: not valid JSON"),
+        ("--focus nothing", "--focus nothing: expected the name of a class, one of benign, <malignant>, unclear"),
+        ("--sets sets.json", "Add --sets-map MAP."),
+        ("--sets-map map.json", "Add --sets FILE."),
+    ],
+)
+def test_what_goes_wrong_with_these_files(cli, folder, told, message):
+    texts = {
+        "bad.txt": "model: a\nno colon here\n",
+        "bad.json": "{",
+        "bad.toml": "a = ",
+        "list.json": "[1]",
+        "nested.json": '{"site": {"a": 1}}',
+        "wide.csv": "a,b,c\n",
+        "list-of-lists.json": "[[1]]",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    code, out, err = cli(f"val.npz test.npz --methods ts {told}")
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+    assert not (folder / "report.html").exists()

@@ -108,8 +108,8 @@ SPEC_OPTIONS = _options(
     zeros_as=("P", "With --probs: what probabilities of exactly 0 stand for, such as 1e-8.", {"type": float}),
     classes=(
         "FILE|A,B,…",
-        "Names of the classes in column order: a text file with one a line, or a list. Labels are then these names, or "
-        "column numbers where no name is a number itself.",
+        "Names of the classes in column order: a text file with one a line, a .csv or .json file of names with "
+        "descriptions, or a list. Labels are then these names, or column numbers where no name is a number itself.",
         {"type": INPUT},
     ),
     pos_label=("NAME", "With two classes: the label of the second one, where labels are two names."),

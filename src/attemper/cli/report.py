@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
+from attemper._checks import same_classes
 from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
+from attemper.cli.dividing import applied
 from attemper.cli.groups import of_val
-from attemper.cli.inputs import ids_of, load_pair
+from attemper.cli.inputs import Fitted, Pair, ids_of, load_pair
 from attemper.cli.options import (
     METHOD_LIST,
     confidence_level_option,
@@ -29,9 +32,13 @@ from attemper.cli.options import (
 from attemper.cli.output import print_json
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import counted_methods
-from attemper.cli.values import check_noise, method_names
+from attemper.cli.sets import load_sets
+from attemper.cli.texts import model_card
+from attemper.cli.values import check_noise, class_descriptions, method_names
 from attemper.cli.verbosity import say
 from attemper.comparison import CrossValidated
+from attemper.decisions import SetOutcome, SetPolicy, set_outcome
+from attemper.errors import InputError
 from attemper.io import InputSpec, ScoreFiles
 
 IMAGE_IDS = "image_id"
@@ -56,6 +63,26 @@ PRINTED = (
 )
 @click.option("--title", help="Title of the page. [default: the name of TEST]")
 @click.option(
+    "--card",
+    "cards",
+    type=INPUT,
+    multiple=True,
+    metavar="FILE|NAME=VALUE",
+    help="What the model is, such as model, version, date, population, intended use: a file (.json, .toml, or lines of "
+    "'name: value'), or one entry; more than once for several.",
+)
+@click.option(
+    "--focus",
+    metavar="CLASS",
+    help="The class that the verdict is about, such as mel. [default: the one of which most samples are missed]",
+)
+@click.option(
+    "--sets", "sets_file", type=INPUT, metavar="FILE", help="Prediction sets that `attemper sets -o` wrote: a section."
+)
+@click.option(
+    "--sets-map", type=INPUT, metavar="MAP", help="The map that --sets belongs to, of `attemper sets --save-map`."
+)
+@click.option(
     "--methods", type=METHOD_LIST, metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all]."
 )
 @click.option(
@@ -79,6 +106,10 @@ def report(
     images: str | None,
     image_ids: str | None,
     title: str | None,
+    cards: tuple[str, ...],
+    focus: str | None,
+    sets_file: str | None,
+    sets_map: str | None,
     methods: str | None,
     catch: float,
     selecting: dict[str, Any],
@@ -92,27 +123,40 @@ def report(
 ) -> None:
     """Write a page about a classifier: confidence, accuracy, what calibration changes, which cases to refer.
 
-    One file of HTML with everything in it, to read offline, print or share: sentences, sliders for the temperature
-    and for the referral threshold, the comparison of methods, examples, and where it all comes from. With --groups it
-    has a section by group: gaps with intervals that hold for all groups together, and a test of whether all are alike.
+    One file of HTML with everything in it, to read offline, print or share. It begins with a verdict: how far the
+    confidence is off, what calibration changes, what the network finds of a class, and how many cases to refer. Then
+    come the classes, sliders for the referral threshold and the temperature, the comparison of methods, examples, and
+    where it all comes from. With --groups it has a section by group: gaps with intervals that hold for all groups
+    together, and a test of whether all are alike.
 
     \b
-    attemper report val.npz test.npz --classes names.txt -o report.html
+    attemper report val.npz test.npz --classes names.csv -o report.html
+    attemper report val.npz test.npz --card card.txt --card version=2
     attemper report val.npz test.npz --images folder/ --image-ids image_id
     attemper report val.csv test.csv --groups site
+    attemper report val.npz test.npz --sets sets.json --sets-map map.json
     """  # noqa: D301 (click wants the control character)
     from attemper.report import origin, write_report
 
     check_noise(noisy, noise)
+    if (sets_file is None) != (sets_map is None):
+        lacking = "--sets-map MAP" if sets_map is None else "--sets FILE"
+        raise InputError(f"expected prediction sets and the map that they belong to, got one of them. Add {lacking}.")
+    card, descriptions = model_card(cards), class_descriptions(click.get_current_context().params["classes"])
     pair = load_pair(val, test, of_val(val_spec, spec), spec)
     chosen = method_names(methods)
+    sets = sets_and_outcome(sets_file, sets_map, pair, confidence_level, seed) if sets_file and sets_map else None
     with counted_methods(1 + len(chosen or METHODS)) as tick:
         summary = write_report(
             output,
             pair.val,
             pair.test,
             classes=pair.names,
+            descriptions=descriptions,
+            focus=focus,
             methods=chosen,
+            sets=sets,
+            card=card,
             images=images,
             ids=image_names(pair.test_files, image_ids),
             title=title or f"Calibration report: {Path(test).name}",
@@ -132,11 +176,24 @@ def report(
         print_json({"output": output, "bytes": size, **clusters_json(pair.test), **found, "rows": rows_of(summary)})
         return
     say_clusters(pair.test, "TEST: ")
-    for sentence in summary["sentences"]["confidence"] + summary["sentences"]["changed"]:
-        say(sentence)
-    for sentence in summary["sentences"].get("groups", ()):
+    for sentence in summary["sentences"]["verdict"]:
         say(sentence)
     say(f"Report: {output}")
+
+
+def sets_and_outcome(
+    sets_file: str, map_file: str, pair: Pair, confidence_level: float, seed: int
+) -> tuple[SetPolicy, SetOutcome]:
+    """Read prediction sets, and evaluate them on TEST."""
+    policy, fitted = load_sets(sets_file, map_file), Fitted.load(map_file)
+    test = pair.test
+    same_classes(policy.n_classes, test.n_classes, of=sets_file, where=str(pair.test_files.readers[0].path))
+    fitted.warn_of([str(reader.path) for reader in pair.test_files.readers])
+    about: dict[str, Any] = {"groups": test.groups, "clusters": test.cluster_ids, "sample_weight": test.weights}
+    if policy.classes is None and pair.names is not None:
+        policy = replace(policy, classes=tuple(pair.names))
+    settings: dict[str, Any] = {"confidence_level": confidence_level, "seed": seed}
+    return policy, set_outcome(policy, applied(fitted.calibrator, test), test.labels, **about, **settings)
 
 
 def image_names(test: ScoreFiles, given: str | None) -> Sequence[Any] | None:

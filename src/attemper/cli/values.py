@@ -9,6 +9,7 @@ from typing import Any
 
 from attemper._paths import as_path
 from attemper.calibrators import Calibrator
+from attemper.cli.texts import described_classes
 from attemper.errors import FileError, InputError
 from attemper.io.reading import read_lines
 
@@ -76,14 +77,12 @@ def class_names(given: str | None) -> list[str] | None:
         return None
     if "," in given:
         return names_listed(given)
-    try:
-        lines = read_lines(as_path(given))
-    except FileError as error:
-        count = " For the number of classes use --n-classes (`attemper plan`)." if given.isdecimal() else ""
-        raise FileError(
-            f"--classes {given}: expected a list such as cat,dog or a readable file; {error}.{count}"
-        ) from None
-    return [line.strip() for line in lines if line.strip()]
+    return [name for name, _ in described_classes(given)]
+
+
+def class_descriptions(given: str | None) -> dict[str, str]:
+    """Read what the names stand for, where a file has that."""
+    return {} if given is None or "," in given else {name: text for name, text in described_classes(given) if text}
 
 
 def column_list(given: str | None) -> list[int | str] | None:

@@ -61,11 +61,12 @@ def group_classes(names: Sequence[str], labels: NDArray[Any], w: Floats) -> Grou
 
 
 def table(
-    groups: Groups, before: Predictions, after: Predictions, confidence_level: float, w: Floats
+    groups: Groups, before: Predictions, after: Predictions, confidence_level: float, w: Floats, worth: float
 ) -> list[dict[str, Any]]:
     """For each class: how many there are, how many are found, and how reliable the prediction of it is.
 
-    Predictions are the network's own; only the confidence is also given as it is after calibration.
+    Predictions are the network's own; only the confidence is also given as it is after calibration. ``worth`` is how
+    many independent samples a unit of weight is worth.
     """
     is_of, predicts = groups.of_class[before.labels], groups.of_class[before.prediction]
 
@@ -74,7 +75,6 @@ def table(
 
     n, predicted = by(is_of, 1.0), by(predicts, 1.0)
     found, right = by(is_of, before.right), by(predicts, before.right)
-    worth = w.sum() / (w @ w)  # samples that a unit of weight is worth (Kish)
     limits = [wilson(worth * part, worth * of, confidence_level) for part, of in ((found, n), (right, predicted))]
     confidence = [by(predicts, one.confidence) for one in (before, after)]
     return [

@@ -137,7 +137,8 @@ def summarise(
     w = np.ones(len(test)) if test.weights is None else test.weights
     groups = group_classes(names, test.labels, w)
     known_as = _descriptions(descriptions, names)
-    by_class = table(groups, predictions["none"], predictions[recommended], level, w)
+    worth = _worth(w, weighted.get(recommended))
+    by_class = table(groups, predictions["none"], predictions[recommended], level, w, worth)
     for found_of, other in zip(by_class, taken_for(groups, names, predictions["none"], w)):
         found_of["taken_for"] = other
     rows = [_row(row, weighted.get(row.method), level, seed) for row in comparison.rows]
@@ -172,7 +173,7 @@ def summarise(
                 "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
                 "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
                 "chosen": start is not None,
-                "scale": _worth(w, weighted.get(recommended)),
+                "scale": worth,
                 "counts": [
                     counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
                 ],
@@ -183,7 +184,7 @@ def summarise(
             "focus": focus_of(by_class, groups.others, _place(focus, names, groups.of_class)),
             "confusion": confusion(names, predictions["none"], w),
             "overall": {method: _overall(weighted[method], level) for method in ("none", recommended)},
-            "clusters": _clusters(weighted[recommended]),
+            "clusters": _clusters(weighted["none"]),
             "card": card_of(card),
             "sets": sets_of(sets),
             "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],

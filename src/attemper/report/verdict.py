@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from attemper.calibrators import method_title
@@ -10,6 +11,7 @@ from attemper.report.numbers import count, percent, share
 __all__ = ["focus_of", "note_on", "state_of", "verdict"]
 
 Finding = tuple[str, str]
+SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
 LEAST = 20  # predictions of a group of which a share is worth a sentence
 
 
@@ -45,7 +47,7 @@ def focus_of(classes: list[dict[str, Any]], others: int, given: int | None = Non
 
 
 def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float = 0) -> int | None:
-    """Return the group of predictions whose confidence is furthest off; None where none is beyond chance.
+    """Return the group of predictions whose confidence is furthest off; None where none is off by much, beyond chance.
 
     Of groups with a twentieth of the predictions. Each has an interval that allows for the choice among them
     (Bonferroni). ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
@@ -56,7 +58,7 @@ def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float =
     for i in large:
         _, low, high = _right(bins, i, level, scale)
         gap = bins[i][1] - bins[i][2]
-        if not low <= bins[i][1] <= high and sign * gap >= 0:
+        if abs(gap) >= SMALL and sign * gap >= 0 and not low <= bins[i][1] <= high:
             far[i] = abs(gap)
     return max(far, key=lambda i: far[i]) if far else None
 
@@ -76,24 +78,24 @@ def note_on(summary: dict[str, Any]) -> str:
 
 
 def _about(summary: dict[str, Any]) -> tuple[str, int | None]:
-    """Return over, under, mixed, fine or unknown, and the group of predictions that shows it best."""
+    """Return a key of `LEADS`, and the group of predictions that shows it best."""
     gap = summary["overall"]["none"]["gap"]
     bins = state_of(summary["temperature"], "none")["bins"]
     settings = summary["confidence_level"], summary["referral"]["scale"]
     if len(gap) == 1:
         return "unknown", None
-    if gap[1] > 0:
-        return "over", worst_bin(bins, *settings, sign=1)
-    if gap[2] < 0:
-        return "under", worst_bin(bins, *settings, sign=-1)
-    worst = worst_bin(bins, *settings)
-    return ("fine", None) if worst is None else ("mixed", worst)
+    is_off = gap[1] > 0 or gap[2] < 0
+    worst = worst_bin(bins, *settings, sign=math.copysign(1, gap[0]) if is_off else 0)
+    if is_off and (worst is not None or abs(gap[0]) >= SMALL):
+        return "over" if gap[0] > 0 else "under", worst
+    return ("near" if is_off else "fine", None) if worst is None else ("mixed", worst)
 
 
 LEADS = {
     "over": "The network is over-confident:",
     "under": "The network is under-confident:",
-    "mixed": "The network's confidence is right on average, but not everywhere:",
+    "mixed": "The network's confidence is off in places:",
+    "near": "The network's confidence is nearly right:",
     "fine": "No error of the network's confidence is detectable:",
     "unknown": "There are too few independent cases for a verdict on the confidence:",
 }
@@ -108,10 +110,10 @@ def _confidence(summary: dict[str, Any]) -> Finding:
         level = f"{percent(summary['confidence_level'], 0)} % interval "
         text = f"when it is {_whole(bins[place][1])} confident, it is right {_whole(right[0])} of the time"
         return LEADS[kind], f"{text}{_limits(right, level)}."
-    of = f"of {count(summary['n_test'])} predictions {_whole(overall['accuracy'][0])} are right"
-    return LEADS[kind], (
-        f"its mean confidence is {_whole(overall['confidence'])}, and {of}{_limits(overall['accuracy'])}."
-    )
+    digits = 1 if kind == "near" else 0
+    mean, share_right = (f"{percent(v, digits)} %" for v in (overall["confidence"], overall["accuracy"][0]))
+    of = f"of {count(summary['n_test'])} predictions {share_right} are right"
+    return LEADS[kind], f"its mean confidence is {mean}, and {of}{_limits(overall['accuracy'], digits=digits)}."
 
 
 def _calibration(summary: dict[str, Any]) -> Finding:
@@ -235,10 +237,10 @@ def _whole(value: float) -> str:
     return f"{plain} %" if plain not in ("0", "100") or value in (0, 1) else f"{percent(value)} %"
 
 
-def _limits(values: list[float], before: str = "") -> str:
+def _limits(values: list[float], before: str = "", digits: int = 0) -> str:
     if len(values) == 1:
         return ""
-    return f" ({before}{' to '.join(percent(v, 0) for v in values[1:])})"
+    return f" ({before}{' to '.join(percent(v, digits) for v in values[1:])})"
 
 
 def _points(gap: float) -> str:

@@ -1,0 +1,111 @@
+"""Small files of text: names of classes with what they stand for, and model cards."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attemper._paths import as_path
+from attemper.errors import FileError
+from attemper.io.reading import read_lines
+
+HEADER = "description"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+
+
+def described_classes(given: str) -> list[tuple[str, str]]:
+    """Read names of classes and their descriptions, which may be empty.
+
+    A .csv or .tsv file has a name and a description a line, with or without a header; a .json file an object, or a
+    list of names. Any other file has a name a line.
+    """
+    try:
+        lines = read_lines(as_path(given))
+    except FileError as error:
+        count = " For the number of classes use --n-classes (`attemper plan`)." if given.isdecimal() else ""
+        raise FileError(
+            f"--classes {given}: expected a list such as cat,dog or a readable file; {error}.{count}"
+        ) from None
+    ending = _ending(given)
+    if ending == ".json":
+        return _from_json(given, "\n".join(lines))
+    if ending not in SEPARATORS:
+        return [(line.strip(), "") for line in lines if line.strip()]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=SEPARATORS[ending]) if any(row)]
+    rows = rows[1:] if rows and [cell.lower() for cell in rows[0][1:]] == [HEADER] else rows
+    for number, row in enumerate(rows, 1):
+        if len(row) > 2:
+            raise FileError(
+                f"--classes {given}: expected a name and a description a line, got {len(row)} cells in row {number}. "
+                'Use quotes around a description with a comma: mel,"melanoma, in situ too".'
+            )
+    return [(name, *(rest or [""])) for name, *rest in rows]  # type: ignore[misc]
+
+
+def _from_json(given: str, text: str) -> list[tuple[str, str]]:
+    found = _parsed(f"--classes {given}", text)
+    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
+        return list(found.items())
+    if isinstance(found, list) and all(isinstance(value, str) for value in found):
+        return [(name, "") for name in found]
+    raise FileError(f'--classes {given}: expected an object such as {{"mel": "melanoma"}}, or a list of names')
+
+
+def model_card(given: Sequence[str]) -> dict[str, Any]:
+    """Read the entries of a model card: NAME=VALUE, or files; what comes later wins."""
+    found: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        found |= {name.strip(): value.strip()} if equals and "\n" not in name else _card_file(one)
+    return found
+
+
+def _card_file(given: str) -> dict[str, Any]:
+    where = f"--card {given}"
+    try:
+        lines = read_lines(as_path(given))
+    except FileError as error:
+        raise FileError(f"{where}: expected NAME=VALUE or a readable file (.json, .toml, .txt); {error}") from None
+    ending, text = _ending(given), "\n".join(lines)
+    if ending == ".toml":
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FileError(f"{where}: not valid TOML: {error}") from None
+    if ending != ".json":
+        return _entries(where, lines)
+    found = _parsed(where, text)
+    if not isinstance(found, dict):
+        raise FileError(f'{where}: expected an object such as {{"model": "resnet200"}}, got a {type(found).__name__}')
+    return found
+
+
+def _entries(where: str, lines: Iterable[str]) -> dict[str, str]:
+    """Read ``name: value``; a line that begins with a space goes on with the one before."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#") or line.strip() == "---":
+            continue
+        name, colon, value = line.partition(":")
+        if line[0].isspace() and found:
+            last = list(found)[-1]
+            found[last] = f"{found[last]} {line.strip()}".strip()
+        elif colon and name.strip():
+            found[name.strip()] = value.strip().strip("\"'")
+        else:
+            raise FileError(f"{where}: line {number}: expected 'name: value', got {line[:40]!r}")
+    return found
+
+
+def _parsed(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{where}: not valid JSON: {error}") from None
+
+
+def _ending(given: str) -> str:
+    return as_path(given).suffix.lower()
