@@ -14,7 +14,7 @@ __all__ = ["Channel", "State"]
 
 
 class State(NamedTuple):
-    """What labels have to say about logits."""
+    """What labels imply about logits."""
 
     log_likelihood: Floats  # of each label
     p: Floats  # probabilities of what is true
