@@ -66,6 +66,7 @@ def against_wrong_labels(results: Results) -> Figure:
         ax.set_title(label(name), fontsize=8)
     for ax in axes[-1]:
         ax.set_xlabel("wrong labels, %", fontsize=8)
+        ax.set_xticks([0, 10, 30, 50])
     _finish(figure, axes)
     return figure
 

@@ -188,7 +188,7 @@ CLAIMS = (
     Claim(
         "TS fails when labels are wrong",
         "Abstract: TS “does not work properly when the validation set … contains noisy-labeled samples”.",
-        ("noise",),
+        ("noise", "supplement-noise"),
         (
             f"with {PAPERS_NOISE} noise, the paper's kind, TS is worse than no calibration (NLL higher by more than "
             f"{MARGIN}) at some share of wrong labels, for every network"
@@ -199,7 +199,7 @@ CLAIMS = (
     Claim(
         "TS fails when the validation set is small",
         "Abstract, and Section 6.1.3: “When the validation size is small, TS is not stable.”",
-        ("size",),
+        ("size", "supplement-size"),
         (
             f"with the fewest labels studied TS is worse than no calibration (NLL higher by more than {MARGIN}) for "
             "every network"
