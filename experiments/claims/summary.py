@@ -149,8 +149,10 @@ def _otherwise(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str
         for kind in kinds(results)
     }
     more = listed([f"`{method}` for {title}" for title, method in severe.items()])
-    return f"By the worst case instead of the mean, the choice would be {listed(changed, 'the same')}. "
+    return (
+        f"By the worst case instead of the mean, the choice would be {listed(changed, 'the same')}. "
         f"With more than {USUAL:.0%} wrong labels it is {more}."
+    )
 
 
 def _severe(case: Case) -> bool:
