@@ -74,7 +74,7 @@ def sweep(y: np.ndarray, p: np.ndarray) -> int:
 
 def main() -> None:
     """Print bias and root mean square error of each measure."""
-    print(f"{'':32}{'true':>7}  " + "".join(f"{name:>18}" for name in MEASURES))
+    print(f"| classifier | samples | true error | {' | '.join(MEASURES)} |\n" + "|---" * (len(MEASURES) + 3) + "|")
     for name, (law, accuracy) in NETWORKS.items():
         rng = np.random.default_rng(0)
         many = law(rng, 400_000)
@@ -86,8 +86,8 @@ def main() -> None:
                 y = (rng.random(n) >= accuracy(c)).astype(int)  # class 0 is predicted
                 found.append([measure(y, np.column_stack([c, 1 - c])) - true for measure in MEASURES.values()])
             bias, error = np.mean(found, axis=0), np.sqrt(np.mean(np.square(found), axis=0))
-            cells = "".join(f"{f'{b:+.4f} ({e:.4f})':>18}" for b, e in zip(bias, error))
-            print(f"{name:26}{n:6}{true:7.4f}  {cells}", flush=True)
+            cells = " | ".join(f"{b:+.4f} ({e:.4f})" for b, e in zip(bias, error))
+            print(f"| {name} | {n} | {true:.3f} | {cells} |", flush=True)
 
 
 def parts(repeats: int = 200) -> None:

@@ -376,11 +376,11 @@ def costs(told):
 def main():
     parts = {f.__name__: f for f in (levels, start, methods, referred, shares, repeats, costs)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=list(parts))
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="all by default")
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()
-    for name in told.parts:
+    for name in told.parts or parts:
         begun = time.process_time()
         parts[name](told)
         first_test_at(0.1)

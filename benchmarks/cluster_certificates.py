@@ -138,11 +138,11 @@ def intervals(told):
 def main():
     parts = {f.__name__: f for f in (levels, lesions, intervals)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*parts, []], default=list(parts))
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="all by default")
     parser.add_argument("--draws", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()
-    for name in told.parts:
+    for name in told.parts or parts:
         begun = time.process_time()
         parts[name](told)
         print(f"{name}: {time.process_time() - begun:.0f} s of CPU", file=sys.stderr, flush=True)

@@ -21,6 +21,7 @@ from torch import nn
 
 from attemper.export import fold_into_linear, onnx_calibrate, to_torch
 from attemper.maps import AffineMap, Map, MixtureMap, OddsMap, ScaleMap
+from sets import table
 
 K = 100
 ROUNDS = 60
@@ -55,10 +56,11 @@ def ratios(models, repeats):
             for _ in range(repeats):
                 run()
             times[name].append((time.perf_counter() - start) / repeats)
-    first = np.array(next(iter(times.values())))
-    for name, found in times.items():
-        low, middle, high = np.percentile(np.array(found) / first, [25, 50, 75])
-        print(f"  {name:24} {1e3 * np.median(found):8.3f} ms   {middle:.3f} ({low:.3f}–{high:.3f})")
+    first, cells = np.array(next(iter(times.values()))), {"original": f"{1e3 * np.median(times['original']):.1f} ms"}
+    for name in list(times)[1:]:
+        low, middle, high = np.percentile(np.array(times[name]) / first, [25, 50, 75])
+        cells[name] = f"{middle:.2f} ({low:.2f}–{high:.2f})"
+    return cells
 
 
 def torch_models(net, x):
@@ -70,7 +72,7 @@ def torch_models(net, x):
         fold_into_linear(folded[-1], maps()[name], check=None)
         models[f"{name}, folded"] = nn.Sequential(folded, ending)
     for name, m in maps().items():
-        models[f"{name}, as a module"] = nn.Sequential(net, to_torch(m))
+        models[f"{name}, not folded"] = nn.Sequential(net, to_torch(m))
     return {name: (lambda model=model: model(x)) for name, model in models.items()}
 
 
@@ -84,7 +86,7 @@ def onnx_models(net, x):
     plain = onnx.load_from_string(stream.getvalue())
     models = {"original": plain, "again": plain}
     models |= {f"{name}, folded": onnx_calibrate(plain, maps()[name], fold=True).model for name in ("scale", "matrix")}
-    models |= {f"{name}, inserted": onnx_calibrate(plain, m, fold=False).model for name, m in maps().items()}
+    models |= {f"{name}, not folded": onnx_calibrate(plain, m, fold=False).model for name, m in maps().items()}
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     feeds = {"x": x.numpy()}
@@ -95,14 +97,16 @@ def onnx_models(net, x):
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    columns = {}
     for name, net, x in networks():
         for library, made in (("torch", torch_models), ("onnxruntime", onnx_models)):
             with torch.no_grad():
                 models = made(net, x)
                 for run in models.values():
                     run()
-                print(f"{name}, batch of {len(x)}, K = {K}, {library}, one thread: time, ratio to the original")
-                ratios(models, repeats=3)
+                columns[f"{library}, {name}, batch of {len(x)}"] = ratios(models, repeats=3)
+    names = list(next(iter(columns.values())))
+    table(["", *columns], [[name, *(cells[name] for cells in columns.values())] for name in names])
 
 
 if __name__ == "__main__":

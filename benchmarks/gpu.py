@@ -24,6 +24,7 @@ import triton.language as tl
 
 from attemper import AttendedTemperatureScaling, BayesianTemperatureScaling, Scores, Sketch, TemperatureScaling
 from attemper.torch import fused, rows
+from sets import table
 
 TRUE_T = 1.6
 
@@ -228,6 +229,7 @@ def main():
         "Bayesian": BayesianTemperatureScaling(),
         "Bayesian, noisy": BayesianTemperatureScaling(labels="noisy"),
     }
+    lines = []
     for name, method in fits.items():
         with counted() as read:
             peak = peak_of(lambda method=method: method.fit(logits, labels))
@@ -241,6 +243,19 @@ def main():
             f"{passes:.2f} passes need {1e3 * reading:.1f} ms at copy bandwidth, their exponentials "
             f"{1e3 * computing:.1f} ms: ratio {time_ / floor:.2f}; extra memory {peak / size:.2%}",
             flush=True,
+        )
+        floor_is = f"{passes:.2f} passes at the bandwidth of a copy"
+        if computing > reading:
+            floor_is = f"exponentials of {read['exponentials'] / logits.numel():.0f} temperatures"
+        lines.append(
+            [
+                name,
+                f"{1e3 * time_:.1f} ms",
+                f"{1e3 * floor:.1f} ms",
+                floor_is,
+                f"{time_ / floor:.2f}",
+                f"{peak / size:.2%}",
+            ]
         )
         if name == "TS":
             ours = time_
@@ -283,6 +298,8 @@ def main():
 
     (t, calls), slow = lbfgs(logits, labels), seconds(lambda: lbfgs(logits, labels), 2, 0)
     print(f"plain torch, L-BFGS: {1e3 * slow:.0f} ms, {calls} evaluations, T = {t:.6f}: {slow / ours:.0f} × TS")
+    lines.append(["plain torch, L-BFGS, for comparison", f"{1e3 * slow:.0f} ms", "", f"({calls} evaluations)", "", ""])
+    table(["fit", "time", "floor", "what the floor is", "time / floor", "GPU memory beyond the logits"], lines)
 
 
 if __name__ == "__main__":

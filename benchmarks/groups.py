@@ -33,6 +33,7 @@ RECIPES = {
     "bayes": BayesianTemperatureScaling,
     "structured": StructuredScaling,
 }
+DRAWS = {"ts": 16, "bayes": 4, "structured": 8}
 FIELDS = ("family", "set", "method", "labels", "draw", "common", "pooled", "separate", "spread", "bias_spread", "own")
 TEST_ROWS = 1000
 LIMIT = 0.002
@@ -104,6 +105,11 @@ def one_draw(groups, make, n, seed):
     return [*np.mean(values, axis=0), found.spread, found.bias_spread, found.own_fit.mean()]
 
 
+def draws_of(method, n, wanted):
+    few = n >= 1000 or (method == "structured" and n >= 100)
+    return wanted or (4 if few else DRAWS[method])
+
+
 def one_job(job):
     family, name, groups, method, n, draws = job
     warnings.simplefilter("ignore")
@@ -122,7 +128,7 @@ def summary(lines):
         values = [float(line["pooled"]) - float(line[other]) for other in ("common", "separate")]
         cells.setdefault((line["method"], name), {}).setdefault(int(line["labels"]), []).append(values)
     rows, misses, total = [], 0, 0
-    for (method, name), by_size in cells.items():
+    for (method, name), by_size in sorted(cells.items(), key=lambda item: list(RECIPES).index(item[0][0])):
         for i, other in enumerate(("common", "separate")):
             shown = []
             for n in SIZES:
@@ -178,7 +184,7 @@ def constants(options):
     cells, head = {}, list(priors())
     for family, name, groups in worlds(options):
         for n in (5, 20, 100):
-            values = [one_comparison(groups, n, seed) for seed in range(options.draws)]
+            values = [one_comparison(groups, n, seed) for seed in range(options.draws or 24)]
             cells[family, f"{family}, {name}, {n} labels"] = np.mean(values, axis=0)
     table(["set", *head], [[key[1], *(f"{v:+.4f}" for v in values)] for key, values in cells.items()])
     for left_out in [None, *dict.fromkeys(family for family, _ in cells)]:
@@ -194,7 +200,7 @@ def main():
     parser.add_argument("--zoo", type=Path, default=Path("data"))
     parser.add_argument("--methods", default="ts,structured")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
-    parser.add_argument("--draws", type=int, default=16, help="with 1000 labels a quarter of it")
+    parser.add_argument("--draws", type=int, help="default: 16 of ts, 8 of structured, 4 of bayes and with 1000 labels")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--into", type=Path, default=Path("/tmp/groups.csv"), help="where lines are appended")
     parser.add_argument("--constants", action="store_true", help="compare priors of s, with families left out")
@@ -208,7 +214,7 @@ def main():
         prepare_worker()
         start = time.time()
         jobs = [
-            (family, name, groups, method, int(n), options.draws if int(n) < 1000 else max(2, options.draws // 4))
+            (family, name, groups, method, int(n), draws_of(method, int(n), options.draws))
             for family, name, groups in worlds(options)
             for method in options.methods.split(",")
             for n in options.sizes.split(",")

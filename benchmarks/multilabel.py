@@ -27,6 +27,7 @@ from attemper import MultiLabelCalibrator, datasets
 from attemper.calibrators import label_fits, multilabel
 from attemper.kernels import pooled
 from attemper.maps.odds import log_odds
+from sets import table
 
 COUNTS = (5, 20, 100, 1000)
 N, N_TEST = 4000, 4000
@@ -80,12 +81,12 @@ def common(s: np.ndarray, y: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 METHODS: dict[str, Method] = {
-    "none": no_calibration,
-    "common curve": common,
-    "platt": platt,
-    "sklearn sigmoid": sklearn_sigmoid,
-    "sklearn logistic": logistic,
-    "pooled": pooled_fit,
+    "no calibration": no_calibration,
+    "one common curve": common,
+    "Platt scaling of each": platt,
+    "scikit-learn's sigmoid of each": sklearn_sigmoid,
+    "scikit-learn's LogisticRegression of each": logistic,
+    "**pooled**": pooled_fit,
 }
 
 
@@ -109,7 +110,7 @@ def loss(truth: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 def simulated(methods: dict[str, Method], draws: int, each: int) -> None:
     print(f"\n{4 * each} labels, {draws} draws; nats that a validation set of {N} samples loses, for each label")
-    print(f"{'':18}{'method':18}" + "".join(f"{f'{n} positives':>15}" for n in COUNTS) + f"{'worst':>9}")
+    rows_of_table = []
     for setting in SETTINGS:
         found: dict[str, list[list[float]]] = {name: [] for name in methods}
         for seed in range(draws):
@@ -119,7 +120,8 @@ def simulated(methods: dict[str, Method], draws: int, each: int) -> None:
                 found[name].append([float(excess[counts == n].mean()) for n in COUNTS])
         for name, rows in found.items():
             means, worst = np.mean(rows, axis=0), np.max(rows)
-            print(f"{setting:18}{name:18}" + "".join(f"{m:15.2f}" for m in means) + f"{worst:9.1f}")
+            rows_of_table.append([setting, name, *(f"{m:.2f}" for m in means), f"{worst:.1f}"])
+    table(["labels", "method", *(f"{n} positives" for n in COUNTS), "worst group"], rows_of_table)
 
 
 def priors() -> Iterator[tuple[str, pooled.Expected]]:
@@ -143,9 +145,11 @@ def nll(y: np.ndarray, z: np.ndarray) -> float:
 
 def real(methods: dict[str, Method]) -> None:
     print("\nNLL of an entry on test samples")
-    print(f"{'data':34}" + "".join(f"{name:>18}" for name in methods))
-    for name, (s, y, new, truth) in real_data():
-        print(f"{name:34}" + "".join(f"{nll(truth, method(s, y, new)):18.5f}" for method in methods.values()))
+    rows = [
+        [name, *(f"{nll(truth, method(s, y, new)):.5f}" for method in methods.values())]
+        for name, (s, y, new, truth) in real_data()
+    ]
+    table(["scores", *methods], rows)
 
 
 def one_hot(h: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ import numpy as np
 
 from attemper import Scores, Sketch, TemperatureScaling
 from attemper.metrics import accuracy, ece, nll
+from sets import table
 
 K, H, W, TRUE_T, IGNORE = 19, 512, 1024, 1.6, 255
 
@@ -182,6 +183,12 @@ def gpu(options):
           f"one pass for 65 temperatures: {1e3 * many:.2f} ms, {many / many_floor:.2f} × its exponentials "
           f"({1e3 * many_floor:.2f} ms)", flush=True)  # fmt: skip
 
+    lines = [
+        ["one pass: NLL, slope and curvature", f"{1e3 * one:.2f} ms",
+         f"{one / one_pass:.2f} × the time of a copy of its bytes ({1e3 * one_pass:.2f} ms)"],
+        ["one pass: 65 temperatures", f"{1e3 * many:.1f} ms",
+         f"{many / many_floor:.2f} × its exponentials ({1e3 * many_floor:.1f} ms)"],
+    ]  # fmt: skip
     launches = {"reads": 0.0, "exponentials": 0.0}
     kept_launch = fused_pixels.launch
 
@@ -201,6 +208,7 @@ def gpu(options):
         peak = peak_of(call)
         fused_pixels.launch = kept_launch
         took = seconds(call, 5, 1)
+        lines.append([f"`{name}`", f"{1e3 * took:.0f} ms, {peak / 1e6:.0f} MB", ""])
         reading, computing = launches["reads"] * one_pass, launches["exponentials"] / exponentials
         print(f"{name}: {1e3 * took:.2f} ms; {launches['reads']:.2f} passes take {1e3 * reading:.2f} ms at copy "
               f"bandwidth, exponentials {1e3 * computing:.2f} ms: {took / max(reading, computing):.2f} × the larger; "
@@ -213,8 +221,11 @@ def gpu(options):
 
     peak = peak_of(moved)
     t, own = moved().temperature_, TemperatureScaling(**kw).fit(x, y).temperature_
-    print(f"moved into rows first: {1e3 * seconds(moved, 3, 1):.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs "
+    took = seconds(moved, 3, 1)
+    print(f"moved into rows first: {1e3 * took:.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs "
           f"by {own / t - 1:.0e}", flush=True)  # fmt: skip
+    lines[2][2] = f"{1e3 * took:.0f} ms, {peak / 1e6:.0f} MB for the same fit on rows that are moved first"
+    table(["what", "time", "beside"], lines)
 
 
 def profile(call):
@@ -272,7 +283,7 @@ def coverage(options):
             low, high = fitted.temperature_interval_
             intervals[i, j] = low <= 1 <= high
     by_pixel, by_image = intervals.mean(axis=0)
-    print(f"the interval of T, 20 images: by pixel {by_pixel:.1%}, by image {by_image:.1%} hold T = 1")
+    print(f"| 20 | T of a fit | {by_pixel:.1%} | | {by_image:.1%} | |")
 
 
 def subsample(options):

@@ -250,9 +250,15 @@ def fit(args):
                         log_p = np.maximum(made.predict_log_proba(h[test]), -690)
                         found[name][n][family_of(path)][way].append(1000 * (sets.mean_nll(log_p, y[test]) - best))
     for name in recipes:
-        for n in sizes:
-            print(f"\n{name}, {n} labels: excess NLL over the best T, in thousandths")
-            by_family(found[name][n], list(ways), lambda v: f"{np.mean(v):.1f}")
+        print(f"\n{name}: excess NLL over the best T, in thousandths")
+        shown = ["random", "by information", "half, weighted"]
+        for some in (shown, [way for way in ways if way not in shown]):
+            columns = [(way, n) for n in sizes for way in some]
+            rows = [
+                [family, *(f"{np.mean(found[name][n][family][way]):.1f}" for way, n in columns)]
+                for family in sorted(found[name][sizes[0]])
+            ]
+            sets.table(["family", *(f"{way}, {n}" for way, n in columns)], rows)
 
 
 def evaluate(args):
@@ -282,11 +288,16 @@ def evaluate(args):
                             if got.has_interval:
                                 cell[way, f"{m} width"].append(got.high - got.low)
                                 cell[way, f"{m} covers"].append(float(got.low <= truth[m] <= got.high))
+    print("\nSquared error over that of random draws, by number of labels")
+    rows = []
+    for family in sorted(found[sizes[0]]):
+        cells = [(found[n][family], m) for m in METRICS for n in sizes]
+        rows.append([family, *(f"{(rms(c['chosen', m]) / rms(c['random', m])) ** 2:.2f}" for c, m in cells)])
+    sets.table(["family", *(f"{m}, {n}" for m in METRICS for n in sizes)], rows)
     for n in sizes:
-        print(f"\n{n} labels: squared error over that of random draws; width over that of random; coverage")
+        print(f"\n{n} labels: width of intervals over that of random draws; coverage")
         rows = []
         for family, cell in sorted(found[n].items()):
-            error = [f"{(rms(cell['chosen', m]) / rms(cell['random', m])) ** 2:.2f}" for m in METRICS]
             width = [
                 f"{np.mean(cell['chosen', f'{m} width']) / np.mean(cell['random', f'{m} width']):.2f}"
                 if cell["random", f"{m} width"] and cell["chosen", f"{m} width"]
@@ -297,9 +308,9 @@ def evaluate(args):
                 f"{np.mean(cell['chosen', f'{m} covers']):.2f}" if cell["chosen", f"{m} covers"] else "–"
                 for m in ("accuracy", "nll", "brier")
             ]
-            rows.append([family, *error, *width, *cover])
+            rows.append([family, *width, *cover])
         parts = [f"{what} {m}" for what in ("width", "covers") for m in ("accuracy", "nll", "brier")]
-        sets.table(["family", *METRICS, *parts], rows)
+        sets.table(["family", *parts], rows)
 
 
 COMMANDS = {

@@ -98,7 +98,9 @@ def law(draws, sizes=(50, 200, 1000), only=""):
                 print(f"| {n} | {coverage} | {name} | {mean} | {found} | {ends} | {test} |", flush=True)
     if only:
         return
-    print("\n| n | coverage | confidence | draws whose coverage is too low | with plain sets |\n|--|--|--|--|--|")
+    print(
+        "\n| n | coverage | confidence | draws whose coverage is too low | without confidence_level |\n|--|--|--|--|--|"
+    )
     for n in sizes:
         for coverage in (0.9, 0.95):
             if order_of(n, coverage, 0.05) is None:
@@ -124,7 +126,7 @@ def cases(rng, n_cases):
 
 def clusters(draws):
     """Print the coverage of new cases, with the clusters and without."""
-    print("| cases | thresholds by | mean | of the law | 5 % and 95 % points | of the law | p-value |")
+    print("| cases | thresholds from | mean | of the law | 5 % and 95 % points | of the law | p-value |")
     print("|--|--|--|--|--|--|--|")
     for m in (50, 200):
         rng, counts, total = np.random.default_rng(m), defaultdict(list), 0.0

@@ -16,7 +16,9 @@ docs/priors.md names.
 from __future__ import annotations
 
 import argparse
+import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +29,18 @@ from attemper.calibrators import METHODS
 from families import seeds
 
 HERE = Path(__file__).parent.parent
-NAMES = [
-    "cifar10_garg--L2568",
-    "cifar_netcal--lenet-5-cifar-10",
-    "cifar_netcal--wideresnet-16-4-cifar-100",
-    "ferrer_mit--pathmnist_resnet50",
-    "ferrer_mit--iemocap_wav2vec_pt",
-    "ferrer_mit--agnews_gpt2",
-    "llm_bluq--gemma-2-9b-it_qa_float32_base",
-    "llm_emotion--Qwen-14B_emotion_10k_4_base_icl0",
-    "mnist_pycalib--random_forest_8a2d8f",
-    "resnet200-skin-randomsplit-s0",
-]
+NAMES = {
+    "cifar10_garg--L2568": "CIFAR-10 (garg L2568)",
+    "cifar_netcal--lenet-5-cifar-10": "CIFAR-10, LeNet-5 (netcal)",
+    "cifar_netcal--wideresnet-16-4-cifar-100": "CIFAR-100 (netcal)",
+    "ferrer_mit--pathmnist_resnet50": "PathMNIST",
+    "ferrer_mit--iemocap_wav2vec_pt": "IEMOCAP, speech",
+    "ferrer_mit--agnews_gpt2": "AG News, GPT-2",
+    "llm_bluq--gemma-2-9b-it_qa_float32_base": "questions, Gemma 2 9B",
+    "llm_emotion--Qwen-14B_emotion_10k_4_base_icl0": "emotions, Qwen 14B",
+    "mnist_pycalib--random_forest_8a2d8f": "MNIST, random forest",
+    "resnet200-skin-randomsplit-s0": "skin lesions",
+}
 FACTORS = (1, 2, 5, 20)
 FEW = (100, 1000)
 RESAMPLES = 100
@@ -98,16 +100,19 @@ def number(runs, *names):
     return f"{np.mean(values):.4f}" if values else "–"
 
 
-def report(folder, method, draws, only):
+def report(folder, method, draws, only, workers):
     head = ["set", "factor", "unadapted", "adapt", "known", "refit", "adapt − refit", *(f"{n} rows" for n in FEW)]
     rows, within, no_shift, held, refused = [], {}, [], [], []
-    for name in [n for n in NAMES if only in n]:
+    names = [n for n in NAMES if only in n]
+    jobs = [(path_of(folder, n), method, factor, draw) for n in names for factor in FACTORS for draw in range(draws)]
+    with ProcessPoolExecutor(workers, initializer=sets.prepare_worker) as pool:
+        found = dict(zip(jobs, pool.map(one_run, *zip(*jobs))))
+    for name in names:
         for factor in FACTORS:
-            runs = [one_run(path_of(folder, name), method, factor, draw) for draw in range(draws)]
+            runs = [found[path_of(folder, name), method, factor, draw] for draw in range(draws)]
             columns = [number(runs, n) for n in ("unadapted", "adapt", "known", "refit")]
             few = [number(runs, f"{n} rows") for n in FEW]
-            rows.append([name, str(factor), *columns, number(runs, "adapt", "refit"), *few])
-            print(" ".join(rows[-1]), flush=True)
+            rows.append([NAMES[name], str(factor), *columns, number(runs, "adapt", "refit"), *few])
             if factor == 1:
                 no_shift += [r[n] - r["unadapted"] for r in runs for n in r if n == "adapt" or n.endswith(" rows")]
             else:
@@ -145,8 +150,8 @@ def report_drift(folder, draws, only):
                     calibrator.adapt(apply(h[new], seeds(name, change, draw)), n_resamples=1)
                 except LabelShiftError:
                     refused[change] += 1
-        rows.append([name, str(len(new)), *(f"{n} of {draws}" for n in refused.values())])
-        print(" ".join(rows[-1]), flush=True)
+        rows.append([NAMES[name], str(len(new)), *(f"{n} of {draws}" for n in refused.values())])
+        print(" ".join(rows[-1]), file=sys.stderr, flush=True)
     sets.table(["set", "rows", *changes], rows)
 
 
@@ -156,13 +161,14 @@ def main():
     parser.add_argument("--method", default="structured")
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--sets", default="", help="only sets whose name has this in it")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--drift", action="store_true", help="how often label shift is refused")
     given = parser.parse_args()
     warnings.simplefilter("ignore", AttemperWarning)
     if given.drift:
         report_drift(given.folder, given.draws, given.sets)
     else:
-        report(given.folder, given.method, given.draws, given.sets)
+        report(given.folder, given.method, given.draws, given.sets, given.workers)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import numpy as np
 from attemper import BayesianTemperatureScaling, InputError, Sketch
 from attemper.errors import AttemperError
 from attemper.sharded import fit_sharded, merge_sketches
+from sets import table
 
 FAILED = []
 
@@ -221,11 +222,15 @@ def slopes(options):
     """Time of a sketch over two decades of N and of K, as a slope in logarithms."""
     parts = {"ts": (), "ats": ("attended",), "bayes": ("uniform",)}
     os.environ["ATTEMPER_THREADS"] = "1"
+    rows = []
     for axis, sizes in (
         ("N", [(2000, 100), (6000, 100), (20_000, 100), (60_000, 100), (200_000, 100)]),
         # Below a few hundred classes what is done for each sample, such as 40 rates of noise, counts beside K.
         ("K", [(1000, options.classes * f // 10) for f in (10, 33, 100, 333, 1000)]),
     ):
+        first, last = sizes[0], sizes[-1]
+        which = [f"N from {first[0]} to {last[0]}, K = {first[1]}", f"K from {first[1]} to {last[1]}, N = {first[0]}"]
+        rows.append([which[axis == "K"]])
         for method, these in parts.items():
             times = []
             for n, k in sizes:
@@ -240,6 +245,8 @@ def slopes(options):
             slope = np.polyfit(x, np.log(times), 1)[0]
             shown = ", ".join(f"{1e3 * t:.0f}" for t in times)
             say(f"{method}: time grows as {axis}^{slope:.3f} ({shown} ms)", 0.9 <= slope <= 1.1)
+            rows[-1].append(f"{slope:.2f}")
+    table(["", *(f"`{method}`" for method in parts)], rows)
 
 
 def merge(_):
