@@ -188,7 +188,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=2, help="of VAL, for each network and size")
     parser.add_argument("--sizes", default="200,1000", help="of VAL")
-    parser.add_argument("--sets", default="", help="only names that begin with this")
+    parser.add_argument("--sets", default="", help="only names that begin with one of these: A,B")
     parser.add_argument("--noise", type=float, default=0.0, help="share of the labels of VAL that are drawn at random")
     parser.add_argument("--folder", help="other sets than those of data/")
     parser.add_argument("--every", type=int, default=1, help="of a folder, take every so many")
@@ -197,7 +197,7 @@ def main():
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",")]
     names = bundled() if given.folder is None else [p.stem for p in sets.large_enough(given.folder, given.every)]
-    names = [name for name in names if name.startswith(given.sets)]
+    names = [name for name in names if name.startswith(tuple(given.sets.split(",")))]
     jobs = [  # a draw of all networks after the other, so that a run that is stopped has all of them
         (name, size, draw, given.folder, given.noise) for draw in range(given.draws) for name in names for size in sizes
     ]

@@ -13,6 +13,7 @@ few minutes of one core for each.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 import warnings
 
@@ -86,7 +87,7 @@ def coverage(options):
             cells = " | ".join(f"{100 * share:.1f} % | {width:.3g}" for share, width in shown)
             each = sizes[0] if sizes[0] == sizes[1] else f"{sizes[0]} to {sizes[1]}"
             print(f"| {n_clusters} | {each} | {of} | {name} | {cells} |", flush=True)
-        print(f"<!-- {time.perf_counter() - start:.0f} s, {options.sets} sets -->")
+        print(f"{time.perf_counter() - start:.0f} s, {options.sets} sets", file=sys.stderr)
 
 
 def metrics(options):

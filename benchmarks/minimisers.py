@@ -230,9 +230,10 @@ def main():
         for method, values in rows.items():
             norm, gap, ratio, count, failed = np.array(values, dtype=float).T
             spread = " | ".join(f"{np.nanmin(a):.{d}f} to {np.nanmax(a):.{d}f}" for a, d in ((ratio, 1), (count, 0)))
-            print(
+            row = (
                 f"| {name} | {method} | {np.nanmax(norm):.0e} | {np.nanmax(gap):.0e} | {spread} | {failed.sum():.0f} |"
             )
+            print(row.replace("nan to nan", "–").replace("nan", "–"))
 
 
 if __name__ == "__main__":

@@ -29,12 +29,16 @@ PACKAGES = ("numpy", "scipy", "scikit-learn")
 NOT_RERUN = "Measured with a development version of 0.2, and not rerun since."
 
 COMMANDS = {
+    "affine": "affine.py FOLDER",
+    "affine-speed": "affine.py --speed",
+    "annotators": "annotators.py FOLDER",
+    "annotators-data": "annotators.py data",
     "bias": "bias.py",
     "bias-held-out": "bias.py --held-out",
+    "bundled": "bundled.py",
     "certificates": "certificates.py",
-    "choosing-noise-cifar10": "choosing.py --draws 2 --noise 0.2 --sets vgg16-cifar10-s0",
-    "choosing-noise-fashion": "choosing.py --draws 2 --noise 0.2 --sets lenet5-fashion_mnist-s0",
-    "choosing-noise-mnist": "choosing.py --draws 2 --noise 0.2 --sets lenet5-mnist-s0",
+    "choosing-noise": "choosing.py --draws 2 --noise 0.2"
+    " --sets lenet5-mnist-s0,lenet5-fashion_mnist-s0,vgg16-cifar10-s0",
     "choosing-skin": "choosing.py --sets resnet200-skin --draws 5",
     "cluster-certificates": "cluster_certificates.py",
     "clusters-coverage": "clusters.py coverage",
@@ -44,6 +48,7 @@ COMMANDS = {
     "drift": "drift.py",
     "drift-fitted": "drift.py --fitted",
     "drift-real": "drift.py --real",
+    "exactness": "exactness.py FOLDER",
     "folding": "folding.py",
     "gpu": "gpu.py",
     "gpu-metrics": "gpu_metrics.py",
@@ -68,6 +73,7 @@ COMMANDS = {
     "planning-typical": "planning.py typical data FOLDER",
     "priors": "priors.py FOLDER",
     "priors-drift": "priors.py FOLDER --drift",
+    "report": "report.py",
     "scale-memory": "scale.py memory --gigabytes 1",
     "scale-merge": "scale.py merge",
     "scale-slopes": "scale.py slopes",
@@ -76,6 +82,10 @@ COMMANDS = {
     "sets-law": "prediction_sets.py law",
     "sets-raps": "prediction_sets.py law --draws 10000 --n 50 --only raps",
     "sets-sizes": "prediction_sets.py sizes FOLDER --torchcp TORCHCP",
+    "speed-fits": "speed.py --only fits",
+    "speed-memory": "speed.py --only memory",
+    "speed-path": "speed.py --only path",
+    "speed-ratios": "speed.py --only ratios",
     "topk": "topk.py",
     "units": "units.py FOLDER --draws 5",
     "units-data": "units.py data --draws 5",
@@ -91,9 +101,9 @@ def read(name: str) -> str:
 
 
 def tables(text: str) -> list[list[str]]:
-    """Return the lines of each Markdown table.
+    r"""Return the lines of each Markdown table.
 
-    >>> tables("| a | b |\\n|---|---|\\n| 1 | 2 |\\nand\\n| c |")
+    >>> tables("| a | b |\n|---|---|\n| 1 | 2 |\nand\n| c |")
     [['| a | b |', '|---|---|', '| 1 | 2 |'], ['| c |']]
     """
     return [block.splitlines() for block in re.findall(r"(?:^\|.*(?:\n|\Z))+", text, flags=re.M)]

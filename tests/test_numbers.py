@@ -1,0 +1,182 @@
+"""Numbers of the documentation come from files: tables from outputs of benchmarks, sentences from tables."""
+
+import csv
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def load_output():
+    spec = importlib.util.spec_from_file_location("output", ROOT / "benchmarks" / "output.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+output = load_output()
+
+# Pages that a command writes as a whole, or from a mark on.
+GENERATED = {"arena.md", "claims.md", "coverage.md", "families.md", "ats.md"}
+# Tables with decimals that nobody measures, by the beginning of their first line.
+NOT_MEASURED = {
+    "bayesian.md": ["| Parameter | Default | Reason |"],
+    "migration.md": ["|"],  # versions, and names of options
+    "multi-label.md": ["| `uncertain=` |"],
+    "paper-map.md": ["|"],
+    "planning.md": ["| Question | Function"],
+    "referral.md": ["| what | how | labels"],
+    "serving.md": ["| example | what it shows"],
+    "sets.md": ["| what | how |", "| coverage | 0.8"],
+    "wrapper.md": ["| classifier | a zero stands for |"],
+}
+
+
+def tables_of(text):
+    """Return the tables of a page, indented or not."""
+    return output.tables(re.sub(r"^ +\|", "|", text, flags=re.M))
+
+
+def without_code(text):
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.M | re.S)
+
+
+def test_marked_tables_are_those_of_the_outputs():
+    for page in PAGES:
+        text = page.read_text()
+        assert text == output.filled(text), f"{page.name}: run python benchmarks/output.py --fill"
+
+
+def test_every_output_has_its_command_and_no_path_of_a_machine():
+    kept = {path.stem: path.read_text() for path in output.KEPT.glob("*.md")}
+    assert set(kept) == set(output.COMMANDS)
+    for name, text in kept.items():
+        assert text.startswith(f"`python benchmarks/{output.COMMANDS[name]}`\n\n"), name
+        assert (ROOT / "benchmarks" / output.COMMANDS[name].split()[0]).exists(), name
+        assert not re.search(r"/(?:root|home|work|tmp)/|\.\./shared", text), name
+        assert re.search(r"^Python \d|" + re.escape(output.NOT_RERUN), text, flags=re.M), name
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in GENERATED], ids=lambda p: p.name)
+def test_tables_of_measured_numbers_are_filled(page):
+    text = without_code(output.BLOCK.sub("", page.read_text()))
+    text = text.split("<!-- benchmarks/choosing.py -->")[0]
+    for first, *rest in tables_of(text):
+        if re.search(r"\d\.\d", "".join([first, *rest])):
+            allowed = any(first.startswith(start) for start in NOT_MEASURED.get(page.name, []))
+            assert allowed, f"{first}: mark this table with <!-- output: NAME --> (benchmarks/output.py)"
+
+
+def test_no_page_names_a_folder_that_users_do_not_have():
+    for page in [ROOT / "README.md", *PAGES]:
+        assert "../shared" not in page.read_text(), page.name
+
+
+# --- Sentences --------------------------------------------------------------------------------------------------------
+
+NUMBER = r"(?<![\w.,/–-])[−+-]?\d+\.\d+(?![\w]|\.\d)(?: ?%| points?)?"
+
+
+def prose_of(text):
+    """Return a page without code, tables, links' addresses, marks and formulas in code style."""
+    text = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.S)
+    text = re.sub(r"^ *\|.*$", "", text, flags=re.M)
+    text = re.sub(r"`[^`]*`", "`", text)
+    return re.sub(r"\]\([^)]*\)", "]", text)
+
+
+def sources_of(page):
+    """Return all numbers of a page's tables and blocks of code, and of the outputs of the scripts that it names."""
+    text = page.read_text()
+    scripts = set(re.findall(r"benchmarks/(\w+\.py)", text))
+    kept = [output.read(name) for name, command in output.COMMANDS.items() if command.split()[0] in scripts]
+    blocks = re.findall(r"^ *```.*?^ *```|^ *\|[^\n]*", text, flags=re.M | re.S)
+    return {float(number) for number in re.findall(r"\d+(?:\.\d+)?", "\n".join([*blocks, *kept]))}
+
+
+def is_among(number, sources):
+    """Whether a number is a source, rounded to its digits; a percentage may be a share there."""
+    digits = re.search(r"\d+\.\d+", number)[0]
+    value, half = float(digits), 0.5000001 * 10 ** -len(digits.partition(".")[2])
+    return any(abs(x * factor - value) <= half for x in sources for factor in ((1,) if digits == number else (1, 100)))
+
+
+def unknown_numbers(page):
+    sources = sources_of(page)
+    return [n for n in re.findall(NUMBER, prose_of(page.read_text())) if not is_among(n, sources)]
+
+
+# Numbers of sentences that nobody measures: constants, settings, formulas, versions, references.
+CONSTANTS = {
+    "bayesian.md": {"1.4": "a centre that was tried", "0.3": "a prior of an earlier version"},
+    "benchmarks.md": {
+        "0.72": "how weak networks were chosen",
+        "1.3": "the limit of the rule",
+        "1.14": "the ratio of the two times before it",
+    },
+    "binary.md": {"99.5 %": "what a rounded 100 % stands for"},
+    "choosing.md": dict.fromkeys(["0.229", "0.161", "0.138", "0.135"], "see the test below"),
+    "drift.md": {
+        "1.44": "1 / ln 2",
+        "0.02": "width of a bin",
+        "4.2": "log of 1/share",
+        "7.0": "log of 1/share",
+        "5.3": "log of 1/share",
+    },
+    "install.md": {"3.11": "a version"},
+    "llm.md": {"0.52": "largest difference of two columns", "0.06": "as before", "0.08": "as before"},
+    "methods.md": {"0.25": "a limit of the unit", "0.001": "a factor"},
+    "noise.md": {"0.8": "the largest rate of the grid", "0.02": "a limit of the evidence"},
+    "paper-map.md": {"1810.11586": "arXiv", "1911.11195": "arXiv", "0.002": "the paper's grid of θ"},
+    "patients.md": {"1.6": "T that labels are drawn with", "3.8": "a section of a book"},
+    "planning.md": {
+        "1.83": "2 / √1.2",
+        "2.19": "2 · √1.2",
+        "1.96": "a quantile of the normal law",
+        "0.025": "a width that is asked",
+        "0.03": "a width that is asked",
+    },
+    "plots.md": {"3.4": "inches", "0.47": "the edge of a bin of the picture"},
+    "referral.md": {"1.64": "a quantile of the normal law", "2.45": "√(2 log 1/0.05)"},
+    "report.md": {"0.01": "steps of the threshold", "0.75": "a limit that tests/report checks"},
+    "sets.md": {"0.001": "a penalty that is tried", "0.01": "a penalty, and a limit of p", "2306.06342": "arXiv"},
+    "structured.md": {
+        **dict.fromkeys(["0.6", "0.1", "0.45", "0.22"], "standard deviations of the priors"),
+        **dict.fromkeys(["0.005", "0.02", "0.001"], "differences of means of families.md"),
+    },
+}
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in GENERATED], ids=lambda p: p.name)
+def test_numbers_of_sentences_are_those_of_tables_outputs_and_code(page):
+    unknown = [number for number in unknown_numbers(page) if number not in CONSTANTS.get(page.name, {})]
+    assert not unknown, "put them into a table, an output, a block of code with # →, or CONSTANTS with a reason"
+
+
+def test_constants_are_still_needed():
+    for name, numbers in CONSTANTS.items():
+        assert set(numbers) <= set(unknown_numbers(DOCS / name)), name
+
+
+def test_the_sentence_on_wrong_labels_is_that_of_the_results():
+    rows = list(csv.DictReader((DOCS / "results" / "noise.csv").read_text().splitlines()))
+
+    def mean_nll(method, kinds):
+        by_network = {}
+        for row in rows:
+            if row["method"] == method and row["kind"] in kinds:
+                by_network.setdefault(row["network"], []).append(float(row["nll"]))
+        return np.mean([np.mean(values) for values in by_network.values()])
+
+    clean = mean_nll("ts", ["none"])
+    similar = [mean_nll(method, ["confusable"]) - clean for method in ("ts", "bayes", "structured")]
+    hard = [mean_nll(method, ["instance"]) - clean for method in ("ts", "bayes", "structured", "ats")]
+    text = (DOCS / "choosing.md").read_text()
+    sentence = text.partition("labels confused with a similar class")[2].partition("The estimated noise rate")[0]
+    assert re.findall(r"\d\.\d+", sentence) == [f"{value:.3f}" for value in [*similar, *hard]]
