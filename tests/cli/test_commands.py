@@ -34,8 +34,7 @@ from attemper.calibrators import METHODS
 from attemper.cli import comparison as comparison_table
 from attemper.cli import output
 from attemper.comparison import compare
-from attemper.errors import InputError, MissingExtraError
-from attemper.io import open_scores
+from attemper.errors import InputError
 from attemper.metrics import effective_sample_size, nll
 from attemper.tokens import token_scores
 
@@ -404,7 +403,7 @@ def test_fit_apply_evaluate_go_round(good, val, unseen):
         assert again[measure] == pytest.approx(value, abs=1e-6), measure
 
 
-# compare, demo
+# compare
 
 
 def test_compare_prints_every_method_and_a_sentence(good, val, unseen):
@@ -515,34 +514,6 @@ def test_a_method_that_fails_is_a_row_that_says_why(good, val, unseen, monkeypat
     assert "failed: no luck [/red] today" in " ".join(good("compare", "val.npz", "test.npz").replace("│", "").split())
     row = strict_json(good("compare", "val.npz", "test.npz", "--json"))["rows"][2]
     assert (row["method"], row["failure"], row["metrics"]) == ("ats", "no luck [/red] today", None)
-
-
-@pytest.mark.slow
-def test_demo_writes_what_it_says(good, tmp_path):
-    found = strict_json(good("demo", "-o", "here/there", "--json"))
-    assert found["folder"] == "here/there"
-    assert [row["method"] for row in found["rows"]] == ["none", *METHODS]
-    folder = tmp_path / "here/there"
-    assert sorted(found["files"]) == sorted(path.name for path in folder.iterdir())
-    assert (folder / "reliability.png").read_bytes().startswith(b"\x89PNG")
-    test = open_scores(folder / "test.npz").load()
-    written = open_scores(
-        folder / "probabilities.csv", input="probs", classes=np.load(folder / "test.npz")["class_names"]
-    )
-    expected = attemper.load(folder / "attemper.json").predict_proba(test)
-    np.testing.assert_array_equal(written.load().values.astype(np.float32), expected)
-
-
-@pytest.mark.slow
-def test_demo_without_matplotlib_goes_on_without_the_picture(cli, monkeypatch):
-    def missing(*_, **__):
-        raise MissingExtraError("matplotlib is needed")
-
-    monkeypatch.setattr("attemper.plots.require", missing)
-    code, out, err = cli("demo")
-    assert (code, err) == (0, "no picture: matplotlib is needed\n")
-    assert "fitted on 801 samples, evaluated on 3205 others" in out
-    assert "Wrote to demo-output/: val.npz, test.npz, attemper.json, probabilities.csv\n" in out
 
 
 # What goes wrong: exit code 2, one message on stderr, no traceback

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,10 +18,22 @@ from attemper.cli.compare import compared
 from attemper.cli.comparison import comparison_json, print_comparison
 from attemper.cli.output import out, print_json
 from attemper.cli.paths import FOLDER
+from attemper.cli.progress import metered
 from attemper.cli.verbosity import note, say
+from attemper.comparison import Comparison, Row
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError
 from attemper.io import ProbRows, write_probs
+from attemper.metrics import Estimate
+
+REPORT = "report.html"
+FILES = {
+    REPORT: "what was found, with intervals: open it in a browser",
+    "attemper.json": "the fitted map of {method}",
+    "probabilities.csv": "calibrated probabilities of the test samples, by {method}",
+    "reliability.png": "reliability before and after {method}",
+    "val.npz": "the logits and labels",
+}
 
 
 @cli.command(section="First steps")
@@ -30,8 +44,8 @@ from attemper.io import ProbRows, write_probs
 def demo(output: str, seed: int, as_json: bool) -> None:
     """Calibrate a real skin-lesion network that comes with attemper.
 
-    Writes the validation and test logits, the fitted map, calibrated probabilities, and a reliability
-    diagram if matplotlib is installed; prints the comparison of all methods. Images of one lesion count as one case.
+    Compares all methods, and writes a report, the map of the recommended method, its calibrated probabilities, a
+    reliability diagram and the logits. Images of one lesion count as one case.
 
     \b
     attemper demo
@@ -51,38 +65,13 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         with atomic(folder / f"{name}.npz") as stream:
             np.savez_compressed(stream, **arrays, lesion_id=lesions[:n] if name == "val" else lesions[n:])
     result = compared(val, test, None, confidence_level=0.95, seed=seed)
-    best = "bayes" if result.recommended == "none" else result.recommended
-    calibrator = METHODS[best].for_labels(noisy=False).fit(val)
-    calibrator.save(folder / "attemper.json")
-    probs = calibrator.predict_proba(data.test_logits)
-    write_probs(
-        folder / "probabilities.csv",
-        [ProbRows(probs, data.test_labels, probs.argmax(axis=1))],
-        classes=data.class_names,
-    )
-    written = ["val.npz", "test.npz", "attemper.json", "probabilities.csv"]
-    try:
-        from attemper import plots
-
-        plots.save_before_and_after(folder / "reliability.png", test, calibrator)
-        written.append("reliability.png")
-    except AttemperError as error:
-        note(f"no picture: {error}")
-    page = folder / "report.html"
-    reported = False
-    try:
-        from attemper.report import origin, write_report
-
-        options: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
-        options["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
-        write_report(page, val, test, title=f"Skin lesions: {data.name}", **options)
-        reported = True
-    except AttemperError as error:
-        note(f"no report: {error}")
+    written = _write(folder, data, val, test, result, seed)
     if as_json:
-        files = written + ([page.name] if reported else [])
-        print_json(comparison_json(result) | {"folder": str(folder), "files": files})
+        print_json(comparison_json(result) | {"folder": str(folder), "files": ["val.npz", "test.npz", *written]})
         return
+    for line in _opening(result, folder, written):
+        out.print(line)
+    out.print()
     c = data.config
     out.print(
         f"{c['arch']} on {c['dataset']} lesions (HAM10000), {len(data.class_names)} classes: fitted on {len(val)} "
@@ -91,8 +80,92 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     out.print()
     print_comparison(result, 0.95)
     out.print()
-    say(f"Wrote to {folder}/: {', '.join(written)}")
-    say(f"attemper.json, the probabilities and the picture are of {best}.")
-    say("Now with your own data: attemper compare val.npz test.npz")
-    if reported:
-        say(f"Report, to open in a browser: {page}")
+    for line in _ending(result, folder, written):
+        say(line)
+
+
+def _method(result: Comparison) -> str:
+    """Return the method of all files: the recommended one; where that is none, the default of a fit."""
+    return "bayes" if result.recommended == "none" else result.recommended
+
+
+def _write(folder: Path, data: Any, val: Any, test: Any, result: Comparison, seed: int) -> list[str]:
+    """Write map, probabilities, picture and report, all of one method; return the names of the files."""
+    written = ["attemper.json", "probabilities.csv"]
+    with metered("fitting the recommended method", "steps", 4) as meter:
+        calibrator = METHODS[_method(result)].for_labels(noisy=False).fit(val)
+        calibrator.save(folder / "attemper.json")
+        meter.done, meter.what = 1, "writing probabilities"
+        probs = calibrator.predict_proba(data.test_logits)
+        rows = [ProbRows(probs, data.test_labels, probs.argmax(axis=1))]
+        write_probs(folder / "probabilities.csv", rows, classes=data.class_names)
+        meter.done, meter.what = 2, "drawing"
+        try:
+            from attemper import plots
+
+            plots.save_before_and_after(folder / "reliability.png", test, calibrator)
+            written.append("reliability.png")
+        except AttemperError as error:
+            note(f"no picture: {error}")
+        meter.done, meter.what = 3, "writing the report"
+        try:
+            from attemper.report import origin, write_report
+
+            options: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
+            options["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
+            write_report(folder / REPORT, val, test, title=f"Skin lesions: {data.name}", **options)
+            written.append(REPORT)
+        except AttemperError as error:
+            note(f"no report: {error}")
+    return written
+
+
+def _opening(result: Comparison, folder: Path, written: Sequence[str]) -> list[str]:
+    """Return three lines: what was found, what changed, what to do."""
+    rows = {row.method: row for row in result.rows}
+    before, after = rows["none"], rows[_method(result)]
+    (confidence, accuracy), (later, right) = (_confidence_and_accuracy(row) for row in (before, after))
+    gap = confidence - accuracy
+    verdict = "over-confident" if gap > 0 else "under-confident"
+    errors = [_value(row, "ece") for row in (before, after)]
+    use = "it needs no calibration" if result.recommended == "none" else f"use {result.recommended}"
+    page = folder / REPORT
+    return [
+        f"Found:   the network is {verdict}: mean confidence {confidence:.1%}, accuracy {accuracy:.1%}.",
+        f"Changed: {after.method} makes that {later:.1%} and {right:.1%}; ECE falls from {errors[0]:.3f} to "
+        f"{errors[1]:.3f}.",
+        f"To do:   {use}" + (f"; open {page} in a browser." if REPORT in written else "."),
+    ]
+
+
+def _confidence_and_accuracy(row: Row) -> tuple[float, float]:
+    assert row.predictions is not None
+    return float(np.mean(row.predictions.confidence)), _value(row, "accuracy")
+
+
+def _value(row: Row, metric: str) -> float:
+    assert row.metrics is not None
+    found = row.metrics[metric]
+    return found.value if isinstance(found, Estimate) else float(found)
+
+
+def _ending(result: Comparison, folder: Path, written: Sequence[str]) -> list[str]:
+    """Return the lines about files, and the next commands for one's own data."""
+    method = _method(result)
+    about = {name: text.format(method=method) for name, text in FILES.items() if name in (*written, "val.npz")}
+    shown = ["val.npz, test.npz" if name == "val.npz" else name for name in about]
+    width = max(map(len, shown))
+    return [
+        f"Files in {folder}/:",
+        *(f"  {name:{width}}  {text}" for name, text in zip(shown, about.values())),
+        "",
+        'Now with your own data. From .npz files with arrays "logits" (N×K) and "labels":',
+        "  attemper report val.npz test.npz -o report.html",
+        f"  attemper fit val.npz --method {method} -o net.attemper.json",
+        "  attemper apply net.attemper.json test.npz -o probabilities.csv",
+        'From .csv files with a column "logit_NAME" for each class, and "label" (the name):',
+        "  attemper report val.csv test.csv -o report.html",
+        f"  attemper fit val.csv --method {method} -o net.attemper.json",
+        "  attemper apply net.attemper.json test.csv -o probabilities.csv",
+        *(["", f"Report, to open in a browser: {folder / REPORT}"] if REPORT in written else []),
+    ]

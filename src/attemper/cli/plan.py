@@ -293,7 +293,7 @@ def _write(path: str, chosen: ChosenSamples) -> None:
 def _draw(path: str, plans: Sequence[Plan]) -> None:
     from attemper import plots
 
-    axes = plots.new_axes(len(plans), width=3.4 * len(plans))
+    axes = plots.new_axes(len(plans), width=3.5 * len(plans))
     for ax, found in zip(axes, plans, strict=True):
         plots.plot_plan(found, ax=ax)
     plots.save(path, axes[0])

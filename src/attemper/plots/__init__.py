@@ -87,6 +87,6 @@ def save_before_and_after(
         n_bins=n_bins,
         ece=(errors[0], errors[1]),
         sample_weight=known.weights,
-        axes=new_axes(2, width=7.2, height=3.7),
+        axes=new_axes(2, width=7.2, height=4.5),
     )
     save(path, axes[0])

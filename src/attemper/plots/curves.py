@@ -12,13 +12,17 @@ from attemper._checks import fraction
 from attemper._typing import Floats
 from attemper.errors import InputError
 from attemper.metrics import referral_curve, risk_coverage_curve
+from attemper.plots.labels import MOST_DIRECT, joined, label_lines, label_points, same_to_the_eye
 from attemper.plots.sheet import check_order, drawn_on
-from attemper.plots.styles import DARK, GREY, KEY, Style, styled, titled
+from attemper.plots.styles import DARK, GREY, Style, styled, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_referral", "plot_risk_coverage"]
+
+TOUCHING = 6.0  # points on paper, from the middle of one circle to that of the other
+FEWEST = 5  # per cent decided, from which on an error rate is more than chance
 
 
 def plot_referral(
@@ -33,6 +37,9 @@ def plot_referral(
 ) -> Axes:
     """Draw wrong predictions referred against right predictions decided, a line for each method.
 
+    Lines are labelled where they run. Those that lie within the width of a line on paper are drawn once, and their
+    names are joined: by "=" where the numbers are the same, else by "≈".
+
     Parameters
     ----------
     labels, probs
@@ -42,7 +49,7 @@ def plot_referral(
     thresholds : array, optional
         Mark these on each line, such as ``numpy.arange(21) / 20``, those of the paper.
     chosen : float, or mapping of names to floats, optional
-        The threshold in use: circled, and named in the legend.
+        The threshold in use: circled and labelled.
     ax : matplotlib Axes, optional
         Where to draw; by default on new ones (`new_axes`).
     title : str
@@ -61,14 +68,12 @@ def plot_referral(
     'right predictions that are decided, %'
     """
     lines = _styled(_curves(referral_curve, labels, probs, options), chosen)
-    with drawn_on(ax, title, height=3.3) as ax:
-        ax.plot([0, 100], [100, 0], color=GREY, linewidth=0.7, label="chance")
-        for name, curve, style, at in lines:
-            x, y = 100 * curve.correct_decided, 100 * curve.errors_referred
-            _draw(ax, name, style, x, y, curve.threshold, thresholds, at, len(ax.lines))
-        ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+    with drawn_on(ax, title, height=3.4, grid="both") as ax:
         ax.set(xlabel="right predictions that are decided, %", ylabel="wrong predictions that are referred, %")
-        ax.legend(loc="lower left", **KEY)
+        ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
+        chance = ax.plot([0, 100], [100, 0], color=GREY, linewidth=0.7)
+        points = [100 * np.column_stack([curve.correct_decided, curve.errors_referred]) for _, curve, *_ in lines]
+        _draw(ax, lines, points, thresholds, [(chance[0], "chance")])
     return ax
 
 
@@ -84,6 +89,9 @@ def plot_risk_coverage(
 ) -> Axes:
     """Draw the share of wrong predictions among those decided against the share decided, a line for each method.
 
+    The scale is that of shares decided from 5 % on: fewer samples have an error rate that is mostly chance. Lines that
+    fall together are drawn once, as in `plot_referral`.
+
     Parameters
     ----------
     labels, probs, **options
@@ -96,17 +104,16 @@ def plot_risk_coverage(
     >>> from attemper import plots
     >>> ax = plots.plot_risk_coverage([0, 1, 0], {"ts": [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]})
     >>> ax.get_ylabel()
-    'wrong ones among them, %'
+    'errors among them, %'
     """
     lines = _styled(_curves(risk_coverage_curve, labels, probs, options), chosen)
-    with drawn_on(ax, title, height=2.4) as ax:
-        for name, curve, style, at in lines:
-            x, y = 100 * np.asarray(curve.coverage), 100 * np.asarray(curve.risk)
-            _draw(ax, name, style, x, y, np.asarray(curve.threshold), thresholds, at, len(ax.lines))
-        ax.set(xlim=(0, 100), xlabel="predictions that are decided, %", ylabel="wrong ones among them, %")
-        ax.set_ylim(bottom=0)
-        if ax.get_legend_handles_labels()[0]:
-            ax.legend(loc="upper left", bbox_to_anchor=(0.04, 1.0), **KEY)
+    with drawn_on(ax, title, height=2.6) as ax:
+        points = [100 * np.column_stack([np.asarray(c.coverage), np.asarray(c.risk)]) for _, c, *_ in lines]
+        ax.set(xlim=(0, 100), xlabel="predictions that are decided, %", ylabel="errors among them, %")
+        known = [xy[xy[:, 0] >= FEWEST, 1] for xy in points]
+        highest = max((float(np.nanmax(y)) for y in known if np.isfinite(y).any()), default=0.0)
+        ax.set_ylim(0, 1.06 * highest or 1.0)
+        _draw(ax, lines, points, thresholds, [])
     return ax
 
 
@@ -144,28 +151,58 @@ def _styled(
 
 def _draw(
     ax: Axes,
-    name: str,
-    style: Style,
-    x: Floats,
-    y: Floats,
-    threshold: Floats,
+    lines: Sequence[tuple[str, Any, Style, float | None]],
+    points: Sequence[Floats],
     marked: ArrayLike | None,
-    at: float | None,
-    order: int,
+    named: list[tuple[Any, str]],
 ) -> None:
-    mark = "" if at is None else f"t = {at:g}"
-    label = f"{titled(name)} ({mark})" if name and mark else titled(name) or mark or "_"  # no legend for the only line
-    look: dict[str, Any] = style.line | {"markersize": 3.2, "linewidth": 1.2}
-    if marked is None:
-        # At equal distances on paper, and each line's elsewhere: lines that fall together are still told apart.
-        look["markevery"] = (0.03 * (order % 5), 0.15)
-    else:
-        look["markevery"] = _places(threshold, np.ravel(np.asarray(marked, dtype=np.float64)).tolist())
-        look["marker"] = style.marker or "x"
-    ax.plot(x, y, label=label, **look)
-    if at is not None:
-        [place] = _places(threshold, [at])
-        ax.plot(x[place], y[place], marker="o", markersize=8, markerfacecolor="none", color=DARK, linestyle="")
+    """Draw each line that can be seen by itself, and name them all."""
+    groups = same_to_the_eye(ax, points)
+    for order, group in enumerate(groups):
+        names = [lines[i][0] for i in group]
+        style = lines[next((i for i in group if lines[i][0] != "none"), group[0])][2]
+        look: dict[str, Any] = style.line | {"markersize": 3.2, "linewidth": 1.2, "clip_on": False}
+        if len(groups) <= MOST_DIRECT and marked is None:
+            look["marker"] = "" if len(points[group[0]]) > 1 else "o"
+        elif marked is None:
+            look["markevery"] = (0.03 * (order % 5), 0.15)  # at equal distances on paper, and each line's elsewhere
+        else:
+            threshold = np.asarray(lines[group[0]][1].threshold)
+            look["markevery"] = _places(threshold, np.ravel(np.asarray(marked, dtype=np.float64)).tolist())
+            look["marker"] = style.marker or "x"
+        [line] = ax.plot(*points[group[0]].T, **look)
+        label = " ".join(joined([titled(name) for name in names], [points[i] for i in group]))
+        line.set_label(label or "_")
+        if label:
+            named.append((line, label))
+    circles = _circles(ax, lines, points)
+    for x, y, _ in circles:
+        ax.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", color=DARK, linestyle="", clip_on=False)
+    label_lines(ax, named)
+    label_points(ax, circles)
+
+
+def _circles(
+    ax: Axes, lines: Sequence[tuple[str, Any, Style, float | None]], points: Sequence[Floats]
+) -> list[tuple[float, float, str]]:
+    """Return the places of the chosen thresholds and what is written there, one for those that touch."""
+    found: list[tuple[Floats, float, list[str]]] = []
+    for (name, curve, _, at), xy in zip(lines, points):
+        if at is None:
+            continue
+        place = xy[_places(np.asarray(curve.threshold), [at])[0]]
+        for other, t, names in found:
+            apart = np.hypot(*np.diff(ax.transData.transform([place, other]), axis=0)[0]) / ax.figure.dpi * 72
+            if t == at and apart < TOUCHING:
+                names.append(name)
+                break
+        else:
+            found.append((place, at, [name]))
+    alone = len(lines) == 1 or len(found) == 1
+    return [
+        (float(x), float(y), f"t = {t:g}" if alone else f"{', '.join(map(titled, names))}: t = {t:g}")
+        for (x, y), t, names in found
+    ]
 
 
 def _places(threshold: NDArray[Any], wanted: Sequence[float]) -> list[int]:

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from attemper.errors import InputError
 from attemper.metrics import CorpReliability, Decomposition, Estimate, Reliability, corp_reliability, reliability
 from attemper.metrics.bins import Bins
-from attemper.plots.sheet import check_order, drawn_on, new_axes
-from attemper.plots.styles import AMISS, BLUE, DARK, GREY, LEGEND, RIGHT, SMALL
+from attemper.plots.labels import LINE, headroom, label_uprights, write
+from attemper.plots.sheet import check_order, drawn_on, new_axes, settle
+from attemper.plots.styles import AMISS, BLUE, DARK, GREY, KEY, LEGEND, RIGHT, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,10 +22,10 @@ __all__ = ["plot_before_after", "plot_confidence", "plot_reliability"]
 
 PER_CLASS = ("binary", "full")  # kinds that look at the probabilities of classes, not at the prediction
 MARKED = 40  # points of a curve, at most, that are marked
-HISTOGRAM_BINS, HISTOGRAM_HEIGHT = 40, 0.12
-ROOM = 6.0  # points that the number of a bin takes
-PLAIN: dict[str, Any] = {"align": "edge", "color": RIGHT, "edgecolor": "0.35", "linewidth": 0.6}
-HATCHED: dict[str, Any] = {"align": "edge", "edgecolor": AMISS, "hatch": "/////", "linewidth": 0.8}
+HISTOGRAM_BINS, FOOT = 40, 0.12  # below the diagram are the numbers of samples, or their histogram
+ROOM = 7.0  # points that the number of a bin takes
+PLAIN: dict[str, Any] = {"align": "edge", "color": RIGHT, "edgecolor": "white", "linewidth": 0.4}
+GAP: dict[str, Any] = {"align": "edge", "color": AMISS, "edgecolor": "white", "linewidth": 0.4}
 
 
 def plot_reliability(
@@ -41,12 +42,11 @@ def plot_reliability(
 ) -> Axes:
     """Draw a reliability diagram: accuracy against confidence, in bins or without.
 
-    In bins, bars are the accuracy of each bin, the band on them its interval; the hatched part is the gap to the mean
-    confidence. Where bars end below the diagonal the classifier is over-confident. Empty bins stay empty.
+    In bins, bars end at the accuracy of each bin, with its 95 % interval; the darker part is the gap to the mean
+    confidence. Where it lies above the bar's end the classifier is over-confident. Empty bins stay empty.
 
     Without bins (CORP), the line is the isotonic regression. If it leaves the grey band, which lies around the
-    diagonal, the classifier is not calibrated there; a confidence band lies around the line instead. Below is
-    a histogram of the confidences.
+    diagonal, the classifier is not calibrated there; a confidence band lies around the line instead.
 
     Parameters
     ----------
@@ -56,10 +56,10 @@ def plot_reliability(
     n_bins : int, "auto" or None
         Number of bins; None: without bins.
     counts : bool
-        In bins: write the number of samples (their weight) at the foot of each bin that is wide enough for it on
-        paper. Without: draw the histogram.
+        In bins: write the number of samples (their weight) below each bin that is wide enough for it on paper.
+        Without: draw a histogram of the confidences there.
     ece : bool, float or Estimate
-        Written into the corner: True for the ECE of these bins, or what `attemper.metrics.ece` returns.
+        Written above the diagram: True for the ECE of these bins, or what `attemper.metrics.ece` returns.
     parts : Decomposition, optional
         What `attemper.metrics.decompose` returns: written below.
     ax : matplotlib Axes, optional
@@ -81,8 +81,9 @@ def plot_reliability(
     'two samples'
     """
     table = _table(labels, probs, n_bins, options)
-    with drawn_on(ax, title, height=3.3) as ax:
-        _draw(ax, table, counts, ece, parts, _axis_names(options))
+    words = _words(table, ece, parts)
+    with drawn_on(ax, title, height=3.6 + LINE / 72 * len(words)) as ax:
+        _draw(ax, table, counts, words, _axis_names(options))
     return ax
 
 
@@ -92,26 +93,49 @@ def _axis_names(options: dict[str, Any]) -> tuple[str, str]:
     return "confidence", "accuracy"
 
 
-def _draw(
-    ax: Axes,
-    table: Reliability | CorpReliability,
-    counts: bool,
-    ece: float | Estimate | bool,
-    parts: Decomposition | None,
-    names: tuple[str, str],
-) -> None:
+def _words(
+    table: Reliability | CorpReliability, ece: float | Estimate | bool, parts: Decomposition | None
+) -> list[str]:
+    """Return what is written above the diagram, line by line."""
     words = [text for text in [_ece_of(table, ece)] if text]
     if parts is not None:
         each = {"MCB": parts.miscalibration, "DSC": parts.discrimination, "UNC": parts.uncertainty}
         words += [f"{name} {_with_ends(value, 4)}" for name, value in each.items()]
+    return words
+
+
+def _draw(
+    ax: Axes,
+    table: Reliability | CorpReliability,
+    counts: bool,
+    words: Sequence[str],
+    names: tuple[str, str],
+    lines: int | None = None,
+    key: bool = True,
+) -> None:
+    """Draw on ``ax``, with room for so many lines above, which are the words and a legend."""
+    ax.set(xlim=(0, 1), aspect="equal", xlabel=names[0], ylabel=names[1])
+    ax.set_ylim(-FOOT if counts else 0, 1)
+    ax.set_xticks(np.arange(6) / 5)
+    ax.set_yticks(np.arange(6) / 5)
     if isinstance(table, CorpReliability):
         _draw_curve(ax, table, counts)
     else:
-        _draw_bins(ax, table, counts, names[1])
+        _draw_bins(ax, table, names[1])
     ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
-    if words:
-        _write(ax, 0.03, 0.97, "\n".join(words), ha="left", va="top", fontsize=LEGEND + 0.5)
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel=names[0], ylabel=names[1])
+    lines = len(words) + 1 if lines is None else lines
+    headroom(ax, lines + 0.3)
+    ax.spines["left"].set_bounds(0, 1)
+    if counts:
+        ax.axhline(0, color="0.6", linewidth=0.6, zorder=1.8)
+        if isinstance(table, Reliability):
+            _write_counts(ax, table)
+    for place, text in enumerate(words):
+        write(ax, text, (0, 1), (0, 5 + LINE * (lines - 1 - place)), ha="left", va="bottom", fontsize=LEGEND + 0.5)
+    if key:
+        above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "bbox_transform": ax.transData}
+        handles = sorted(ax.get_legend_handles_labels()[0], key=lambda handle: handle.get_label() == "interval")
+        ax.legend(handles=handles, ncols=3, borderaxespad=0.5, **above, **KEY | {"handlelength": 1.2, "borderpad": 0})
 
 
 def _table(labels: Any, probs: Any, n_bins: Bins | None, options: dict[str, Any]) -> Reliability | CorpReliability:
@@ -144,38 +168,40 @@ def _ece_of(table: Reliability | CorpReliability, ece: float | Estimate | bool) 
 
 def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
     label = "band if calibrated" if table.band == "consistency" else "confidence band"
+    # Few samples have few points, each of which shows where the curve is known.
+    marker = "o" if len(table.confidence) <= MARKED else ""
+    look: dict[str, Any] = {"color": BLUE, "linewidth": 1.6, "marker": marker, "markersize": 2.5, "zorder": 2.5}
+    ax.plot(table.confidence, table.accuracy, **look, label="isotonic regression", clip_on=False)
     ax.fill_between(
         table.band_confidence, table.low, table.high, color=GREY, alpha=0.25, linewidth=0, zorder=1.0, label=label
     )
-    # Few samples have few points, each of which shows where the curve is known.
-    marker = "o" if len(table.confidence) <= MARKED else ""
-    ax.plot(
-        *(table.confidence, table.accuracy),
-        color=BLUE,
-        linewidth=1.6,
-        marker=marker,
-        markersize=2.5,
-        zorder=2.5,
-        label="isotonic regression",
-    )
     if histogram:
         share, edges = np.histogram(table.confidence, HISTOGRAM_BINS, (0.0, 1.0), weights=table.weight)
-        ax.bar(edges[:-1], HISTOGRAM_HEIGHT * share / share.max(), np.diff(edges), **PLAIN, zorder=0.5)
+        ax.bar(edges[:-1], 0.9 * FOOT * share / share.max(), np.diff(edges), bottom=-FOOT, **PLAIN | {"color": GREY})
 
 
-def _draw_bins(ax: Axes, table: Reliability, counts: bool, name: str) -> None:
+def _draw_bins(ax: Axes, table: Reliability, name: str) -> None:
     filled = table.weight > 0
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
-    accuracy, confidence, weight = (column[filled] for column in (table.accuracy, table.confidence, table.weight))
+    accuracy, confidence = table.accuracy[filled], table.confidence[filled]
     low, high = table.low[filled], table.high[filled]
-    centre = left + width / 2
     ax.bar(left, accuracy, width, **PLAIN, zorder=1.0, label=name)
-    ax.bar(left, confidence - accuracy, width, bottom=accuracy, **HATCHED, fill=False, zorder=1.5, label="gap")
-    ax.bar(centre, high - low, 0.3 * width, bottom=low, color=DARK, alpha=0.45, zorder=2.5, label="interval")
-    if counts:
-        roomy = width * ax.bbox.width / ax.figure.dpi * 72 >= ROOM
-        for x, number in zip(centre[roomy], weight[roomy]):
-            _write(ax, x, 0.015, _short(number), ha="center", va="bottom", rotation=90, fontsize=SMALL)
+    ax.bar(left, confidence - accuracy, width, bottom=accuracy, **GAP, zorder=1.5, label="gap")
+    ax.hlines(accuracy, left, left + width, color=BLUE, linewidth=1.4, zorder=2.2)
+    ax.vlines(left + width / 2, low, high, color=DARK, linewidth=1.0, zorder=2.5, label="interval")
+
+
+def _write_counts(ax: Axes, table: Reliability) -> None:
+    """Write the number of samples below each bin, as far as they have room side by side."""
+    settle(ax)
+    write(ax, "n", (0, 0), (-5, -8), ha="right", va="top", fontsize=SMALL, style="italic")
+    points = ax.bbox.width / ax.figure.dpi * 72
+    last = -np.inf
+    for left, right, weight in zip(table.edges[:-1], table.edges[1:], table.weight):
+        x = (left + right) / 2
+        if weight > 0 and points * (x - last) >= ROOM and points * (right - left) >= ROOM / 2:
+            write(ax, _short(weight), (x, 0), (0, -2), ha="center", va="top", rotation=90, fontsize=SMALL)
+            last = x
 
 
 def plot_confidence(
@@ -189,7 +215,7 @@ def plot_confidence(
 ) -> Axes:
     """Draw how the confidence of right and of wrong predictions is spread.
 
-    Bars are shares of all samples, wrong predictions hatched on top of right ones. Two lines mark the mean confidence
+    Bars are shares of all samples, wrong predictions, darker, on top of right ones. Two lines mark the mean confidence
     and the accuracy: they fall together if the classifier is calibrated on the whole.
 
     Parameters
@@ -214,15 +240,17 @@ def plot_confidence(
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
     share = 100 * table.weight[filled] / table.weight.sum()
     right = share * table.accuracy[filled]
-    with drawn_on(ax, title, height=2.3) as ax:
+    with drawn_on(ax, title) as ax:
         ax.bar(left, right, width, **PLAIN, label="right predictions")
-        ax.bar(left, share - right, width, bottom=right, **HATCHED, color="white", label="wrong predictions")
-        means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
-        for what, (value, dashes) in means.items():
-            ax.axvline(value / 100, color=DARK, linestyle=dashes, linewidth=1.1, label=f"{what} {value:.1f} %")
+        ax.bar(left, share - right, width, bottom=right, **GAP, label="wrong predictions")
         ax.set(xlim=(0, 1), xlabel="confidence", ylabel="samples, %")
         ax.set_ylim(bottom=0)
-        ax.legend(loc="upper left", frameon=False, fontsize=LEGEND)
+        means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
+        marks = []
+        for what, (value, dashes) in means.items():
+            line = ax.axvline(value / 100, color=DARK, linestyle=dashes, linewidth=1.1, clip_on=False)
+            marks.append((line, f"{what} {value:.1f} %"))
+        label_uprights(ax, marks, handles=ax.get_legend_handles_labels()[0])
     return ax
 
 
@@ -267,21 +295,14 @@ def plot_before_after(
         raise InputError(f"axes: expected two, got {len(axes)}. Use plots.new_axes(2, width=7.2), or leave axes out.")
     n_bins, counts = options.pop("n_bins", 15), options.pop("counts", True)
     tables = [_table(labels, probs, n_bins, options) for probs in (before, after)]
-    drawn = new_axes(2, width=7.2, height=3.7) if axes is None else list(axes)
-    for ax, table, title, error in zip(drawn, tables, titles, ece, strict=True):
+    words = [_words(table, error, None) for table, error in zip(tables, ece, strict=True)]
+    drawn = new_axes(2, width=7.2, height=4.5) if axes is None else list(axes)
+    lines = 1 + max(map(len, words))  # both are as high
+    for ax, table, title, text in zip(drawn, tables, titles, words, strict=True):
         with drawn_on(ax, title):
-            _draw(ax, table, counts, error, None, _axis_names(options))
+            _draw(ax, table, counts, text, _axis_names(options), lines, key=ax is drawn[0])
     drawn[1].set_ylabel("")
-    place = (0.0, 0.93) if drawn[0].texts else (0.0, 1.0)
-    drawn[0].legend(loc="upper left", bbox_to_anchor=place, frameon=False, fontsize=LEGEND, borderaxespad=0.3)
     return drawn
-
-
-def _write(ax: Axes, x: float, y: float, text: str, **how: Any) -> None:
-    """Write on a halo, so that it reads on bars and hatches."""
-    from matplotlib.patheffects import withStroke
-
-    ax.text(x, y, text, color="black", path_effects=[withStroke(linewidth=1.8, foreground="white")], **how)
 
 
 def _short(weight: float) -> str:

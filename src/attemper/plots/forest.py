@@ -22,14 +22,16 @@ NAMES = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier score", "ece": "E
 HIGHER = ("accuracy",)  # better
 GROUP_NAMES = {**NAMES, "gap": "mean confidence − accuracy", "ece_debiased": "calibration error, debiased"}
 MOST_GROUPS = 40  # that names have room for
+LONGEST = 24  # characters of a group's name
+RUINED = 5.0  # a row is cut where the scale without it is so many times as fine
 
 
 def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, title: str = "") -> Axes:
     """Draw a metric of each method with its interval, from top to bottom; the line is that of the best.
 
     Intervals are of each method alone. Methods are evaluated on the same samples, so two may differ significantly
-    though their intervals overlap. Of a `Comparison`, methods that cannot have the lowest NLL, outside its
-    ``confidence_set``, have a hollow marker.
+    though their intervals overlap. A row far from all others is cut at the edge, with its value. Of a `Comparison`,
+    methods that cannot have the lowest NLL, outside its ``confidence_set``, have a hollow marker.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
     known = list(dict.fromkeys(key for row in rows for key in row.metrics or ()))
     if known:
         one_of("metric", metric, known)
-    with drawn_on(ax, title, height=0.7 + 0.25 * len(rows)) as ax:
+    with drawn_on(ax, title, height=0.7 + 0.25 * len(rows), grid="x") as ax:
         _draw(ax, rows, metric, possible)
     return ax
 
@@ -68,15 +70,16 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
 def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None) -> None:
     styles = styled([row.method for row in rows])
     found = []
+    ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_xlabel(plain(NAMES.get(metric, metric)))
     for y, row in enumerate(rows):
         estimate = np.nan if row.metrics is None else row.metrics[metric]
         value, low, high = estimate if isinstance(estimate, Estimate) else (float(estimate),) * 3
         if not np.isfinite(value):
-            said = "no result" if row.metrics is None else "infinite"
-            place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-            ax.text(0.98, y, said, fontsize=SMALL, style="italic", **place)
+            _write_at_the_edge(ax, y, "no result" if row.metrics is None else "infinite")
             continue
-        found.append(value)
+        found.append((y, value, low, high))
         # The interval of a calibration error need not hold its value: see `attemper.metrics.ece`.
         style = styles[row.method]
         ax.plot([low, high], [y, y], color=style.color, linewidth=1.4, solid_capstyle="butt")
@@ -85,11 +88,54 @@ def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None
             hollow = {}
         ax.plot([value], [y], color=style.color, marker=style.marker or "x", markersize=4.5, linestyle="", **hollow)
     if found:
-        best = max(found) if metric in HIGHER else min(found)
+        values = [value for _, value, *_ in found]
+        best = max(values) if metric in HIGHER else min(values)
         ax.axvline(best, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
-    ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(plain(NAMES.get(metric, metric)))
+        _cut(ax, found)
+
+
+def _write_at_the_edge(ax: Axes, y: float, text: str) -> None:
+    place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+    ax.text(0.98, y, text, fontsize=SMALL, style="italic", **place)
+
+
+def _cut(ax: Axes, found: Sequence[tuple[float, float, float, float]], values: Sequence[float] = ()) -> None:
+    """Set the scale by all rows (y, value and ends) but those that would ruin it, which are cut with an arrow.
+
+    ``values`` are shown in any case.
+    """
+    ax.locator_params(axis="x", nbins=6)
+    kept = _without_outliers([tuple(np.nan_to_num(ends, nan=value)) for _, value, *ends in found], found)
+    ends = [*values, *(end for i in kept for end in found[i][1:] if np.isfinite(end))]
+    low, high = min(ends), max(ends)
+    room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    ax.set_xlim(low - room, high + room)
+    arrow: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "color": DARK, "markersize": 4, "clip_on": False}
+    for y, value, *span in found:
+        below, above = min(value, *span) < low - room, max(value, *span) > high + room
+        for beyond, at, marker in ((below, 0.0, "<"), (above, 1.0, ">")):
+            if beyond:
+                ax.plot([at], [y], marker=marker, linestyle="", zorder=4, **arrow)
+        if not low - room <= value <= high + room:
+            _write_at_the_edge(ax, y, f"{value:.3g}")
+
+
+def _without_outliers(spans: Sequence[Any], found: Sequence[tuple[float, ...]]) -> list[int]:
+    """Return which rows set the scale: all, or those left when rows that take most of it are left out."""
+    lows = np.array([min(span[0], row[1]) for span, row in zip(spans, found)])
+    highs = np.array([max(span[1], row[1]) for span, row in zip(spans, found)])
+    kept = list(range(len(found)))
+
+    def width(rows: list[int]) -> float:
+        return float(highs[rows].max() - lows[rows].min())
+
+    while len(kept) > max(3, 2 * len(found) // 3):
+        rest = [[i for i in kept if i != left_out] for left_out in kept]
+        least = min(rest, key=width)
+        if width(kept) <= RUINED * width(least):
+            break
+        kept = least
+    return kept
 
 
 def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = None, title: str = "") -> Axes:
@@ -98,7 +144,7 @@ def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = N
     The intervals are those of `attemper.metrics.by_group`, by default ones that hold for all groups together. The
     diamond and the line are of all samples. A filled marker is a gap beyond chance, whose interval excludes 0; the
     area of a marker grows with the samples. Of more than 40 groups those are drawn whose intervals are the farthest
-    from the value of all samples.
+    from the value of all samples. An interval that would take most of the scale for itself is cut, with an arrow.
 
     Parameters
     ----------
@@ -128,7 +174,7 @@ def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = N
         )
     one_of("metric", metric, found.metrics)
     rows = _farthest(found, metric)
-    with drawn_on(ax, title, height=0.9 + 0.2 * (len(rows) + 1)) as ax:
+    with drawn_on(ax, title, height=0.9 + 0.2 * (len(rows) + 1), grid="x") as ax:
         _draw_groups(ax, rows, found, metric)
     return ax
 
@@ -148,16 +194,21 @@ def _farthest(found: GroupMetrics, metric: str) -> list[Any]:
 
 
 def _draw_groups(ax: Axes, rows: list[Any], found: GroupMetrics, metric: str) -> None:
-    largest = max(row.n for row in rows)
+    largest, spans = max(row.n for row in rows), []
+    counts = [f"{plain(row.group, LONGEST)} ({row.n:.6g})" for row in rows]
+    ax.set_yticks(range(len(rows) + 1), [*counts, f"all ({found.all.n:.6g})"])
+    ax.set_ylim(len(rows) + 0.6, -0.6)
+    some = "" if len(rows) == len(found.by_group) else f"\n{len(rows)} of {len(found.by_group)} groups: the farthest"
+    ax.set_xlabel(GROUP_NAMES.get(metric, metric) + some)
     for y, row in enumerate([*rows, found.all]):
         value, low, high = row.metrics[metric]
         whole = y == len(rows)
         beyond = metric == "gap" and (low > 0 or high < 0)
         color = DARK if whole else VERMILION if beyond else BLUE
         if not np.isfinite(value):
-            place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-            ax.text(0.98, y, "no value", fontsize=SMALL, style="italic", **place)
+            _write_at_the_edge(ax, y, "no value")
             continue
+        spans.append((y, value, low, high) if row.metrics[metric].has_interval else (y, value, value, value))
         if row.metrics[metric].has_interval:
             ax.plot([low, high], [y, y], color=color, linewidth=1.4, solid_capstyle="butt", zorder=2)
         size = 5.0 if whole else 2.5 + 4 * float(np.sqrt(row.n / largest))
@@ -168,7 +219,5 @@ def _draw_groups(ax: Axes, rows: list[Any], found: GroupMetrics, metric: str) ->
     everybody = found.all.metrics[metric].value
     if np.isfinite(everybody):
         ax.axvline(everybody, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
-    counts = [f"{plain(row.group)} ({row.n:.6g})" for row in rows]
-    ax.set_yticks(range(len(rows) + 1), [*counts, f"all ({found.all.n:.6g})"])
-    ax.set_ylim(len(rows) + 0.6, -0.6)
-    ax.set_xlabel(GROUP_NAMES.get(metric, metric))
+    if spans:
+        _cut(ax, spans, [value for _, value, *_ in spans] + [0.0] * (metric == "gap"))

@@ -12,7 +12,8 @@ from attemper._typing import Floats
 from attemper.calibrators import BayesianTemperatureScaling
 from attemper.errors import InputError, InputTypeError
 from attemper.kernels import quadrature
-from attemper.plots.sheet import add_key, check_fitted, check_order, drawn_on
+from attemper.plots.labels import add_key, label_uprights
+from attemper.plots.sheet import check_fitted, check_order, drawn_on
 from attemper.plots.styles import BLUE, DARK, RIGHT
 from attemper.sketch import Sketch
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_posterior"]
 
 FINE = 240  # points in each direction
+HALF = "#6FAEDB"  # darker than the rest, lighter than what is drawn on it
+SEEN = 0.01  # of the highest density: less is not shown
 
 
 def plot_posterior(
@@ -58,7 +61,6 @@ def plot_posterior(
             _draw_marginal(ax, bayes)
         else:
             _draw_joint(ax, bayes, sketch)
-        ax.set_xlabel("temperature T")
     return ax
 
 
@@ -71,15 +73,16 @@ def _draw_marginal(ax: Axes, bayes: BayesianTemperatureScaling) -> None:
     x = np.concatenate([[low], t[inside], [high]])
     y = np.interp(x, t, density)
     area = ax.fill_between(
-        x, 0, y, color=RIGHT, linewidth=0, label=f"{100 * bayes.credible_level:.3g} % interval {low:.3g} … {high:.3g}"
+        x, 0, y, color=RIGHT, linewidth=0, label=f"{100 * bayes.credible_level:.3g} % interval {low:.3g} to {high:.3g}"
     )
     ax.plot(t, density, color=BLUE, linewidth=1.3)
     middle = bayes.temperature_
-    upright = ax.axvline(middle, color=DARK, linestyle="--", linewidth=1, label=f"median {middle:.3g}")
-    ax.set_ylabel("posterior density")
+    upright = ax.axvline(middle, color=DARK, linestyle="--", linewidth=1)
+    ax.set(xlabel="temperature T", ylabel="posterior density")
     ax.set_ylim(0, 1.04 * float(density.max()))
-    _show_range(ax, t, weight)
-    upright.set_ydata([0, add_key(ax, [area, upright], 2)])
+    seen = t[density >= SEEN * density.max()]
+    _show(ax.set_xlim, [*seen, low, high], room=0.02)
+    label_uprights(ax, [(upright, f"median {middle:.3g}")], handles=[area])
 
 
 def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> None:
@@ -88,7 +91,7 @@ def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> 
     half, most = _heights(density, weight, (0.5, bayes.credible_level))
     if half > most:  # a posterior narrower than the grid has one height
         top = max(float(density.max()), half) * (1 + 1e-9)
-        ax.contourf(t, 100 * rate, density.T, levels=[most, half, top], colors=[RIGHT, BLUE])
+        ax.contourf(t, 100 * rate, density.T, levels=[most, half, top], colors=[RIGHT, HALF])
         ax.contour(
             t, 100 * rate, density.T, levels=[most, half], colors=[DARK], linewidths=[0.8], linestyles=["--", "-"]
         )
@@ -101,17 +104,17 @@ def _draw_joint(ax: Axes, bayes: BayesianTemperatureScaling, sketch: Sketch) -> 
     )
     shown = density >= most
     _show(ax.set_xlim, [*t[shown.any(axis=1)], left, right])
-    _show(ax.set_ylim, [*100 * rate[shown.any(axis=0)], below, above])
+    _show(ax.set_ylim, [*100 * rate[shown.any(axis=0)], below, above], most=100.0)
+    ax.set(xlabel="temperature T", ylabel="labels that are noise, %")
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     keys = [
-        Patch(facecolor=BLUE, edgecolor=DARK, label="50 % of the mass"),
+        Patch(facecolor=HALF, edgecolor=DARK, label="50 % of the mass"),
         Patch(facecolor=RIGHT, edgecolor=DARK, linestyle="--", label=f"{100 * bayes.credible_level:.3g} % of it"),
         Line2D([], [], color="black", marker="o", markersize=4, label=f"T = {x:.3g}, noise {y:.1f} %"),
     ]
     add_key(ax, keys, 2)
-    ax.set_ylabel("labels that are noise, %")
 
 
 def joint(bayes: BayesianTemperatureScaling, sketch: Sketch) -> tuple[Floats, Floats, Floats, Floats]:
@@ -167,16 +170,10 @@ def _heights(density: Floats, weight: Floats, shares: tuple[float, ...]) -> Floa
     return np.asarray(density.ravel()[order][places])
 
 
-def _show_range(ax: Axes, t: Floats, weight: Floats) -> None:
-    """Show all but a ten-thousandth of the posterior."""
-    reached = np.cumsum(weight) / weight.sum()
-    first, last = np.searchsorted(reached, [5e-5, 1 - 5e-5])
-    low, high = float(t[max(first - 1, 0)]), float(t[min(last + 1, len(t) - 1)])
-    ax.set_xlim(low, high)
-
-
-def _show(limit: Callable[[float, float], object], values: list[float]) -> None:
-    """Show these values and a fifth more of them at either end, but nothing below zero."""
+def _show(
+    limit: Callable[[float, float], object], values: list[float], room: float = 0.2, most: float = np.inf
+) -> None:
+    """Show these values and some room at either end, but nothing below zero."""
     low, high = float(min(values)), float(max(values))
-    room = (high - low) / 5
-    limit(max(low - room, 0.0), high + room)
+    room *= high - low
+    limit(max(low - room, 0.0), min(high + room, most))

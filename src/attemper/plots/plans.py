@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper.errors import InputError
+from attemper.plots.labels import label_lines, label_points
 from attemper.plots.sheet import check_order, drawn_on
-from attemper.plots.styles import BLUE, DARK, GREY, KEY
+from attemper.plots.styles import BLUE, DARK, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_plan"]
 
 AXES = {
-    "temperature": "upper end of T's interval ÷ lower end",
+    "temperature": "T's interval: upper ÷ lower end",
     "accuracy": "width of the accuracy's interval",
     "nll": "width of the NLL's interval",
     "brier": "width of the Brier score's interval",
@@ -24,7 +25,8 @@ AXES = {
     "certificate": "certificate reached, %",
     "coverage": "coverage off by, at most",
 }
-RING: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none"}
+SECOND = {"decided_share": "decided", "chance": "ECE by chance"}  # a second line, and its label
+RING: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none"}
 
 
 def plot_plan(plan: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
@@ -56,24 +58,26 @@ def plot_plan(plan: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
         if error is not None:
             low, high = percent * np.maximum(y - 2 * error, 0), percent * (y + 2 * error)
             ax.fill_between(x, low, np.minimum(high, 100) if percent > 1 else high, color=BLUE, alpha=0.15, linewidth=0)
-        ax.plot(x, percent * y, color=BLUE, marker="o", markersize=3, linewidth=1.2, label="expected")
-        if "decided_share" in curve:
-            share = 100 * curve["decided_share"]
-            ax.plot(x, share, color=DARK, linestyle="--", linewidth=1, label="decided, %")
-        if "chance" in curve:
-            ax.plot(x, curve["chance"], color=DARK, linestyle="--", linewidth=1, label="ECE by chance")
-        ax.axhline(percent * plan.target, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
-        ax.axvline(plan.n_samples, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
-        ax.set_xscale("log")
+        look: dict[str, Any] = {"linewidth": 1.2, "clip_on": False}
+        lines = ax.plot(x, percent * y, color=BLUE, marker="o", markersize=3, **look, label="expected")
+        for name, label in SECOND.items():
+            if name in curve:
+                share = curve[name] * (percent if percent > 1 else 1)
+                lines += ax.plot(x, share, color=DARK, linestyle="--", **look, label=label)
+        for draw_across, at in ((ax.axhline, percent * plan.target), (ax.axvline, plan.n_samples)):
+            draw_across(at, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
+        ax.set(xlabel="labels", ylabel=AXES[plan.question], xscale="log")
         if plan.question in ("accuracy", "nll", "brier", "ece", "coverage"):
             ax.set_yscale("log")
         reached = percent * float(np.interp(plan.n_samples, x, y))
-        ax.plot([plan.n_samples], [reached], "o", label=f"{plan.n_samples} labels", color=DARK, **RING)
+        label = f"{plan.n_samples} labels"
+        ax.plot([plan.n_samples], [reached], "o", label=label, color=DARK, clip_on=False, **RING)
         if percent > 1:
             ax.set_ylim(0, 102)
-        ax.set(xlabel="labels", ylabel=AXES[plan.question])
         _plain_numbers(ax)
-        ax.legend(**KEY)
+        label_points(ax, [(plan.n_samples, reached, label)])
+        if len(lines) > 1:
+            label_lines(ax, [(line, str(line.get_label())) for line in lines])
     return ax
 
 
@@ -83,6 +87,7 @@ def _plain_numbers(ax: Axes) -> None:
 
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "log":
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            low, high = axis.get_view_interval()
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 300 * low else (1.0,)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from attemper._checks import number
 from attemper._json import atomic
 from attemper.calibrators.base import Calibrator
 from attemper.errors import InputTypeError, NotFittedError, require, unsupported_extension
-from attemper.plots.styles import KEY, LEGEND, plain
+from attemper.plots.styles import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +29,9 @@ SILENT: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
-COLUMN = 3.4  # inches: one column of a paper
+COLUMN = 3.5  # inches: one column of a paper; two are 7.2
 ON_SCREEN = 1.25  # times as large as in print
-WIDEST = 24  # characters of a legend that has two columns
+GRID: dict[str, Any] = {"color": "0.9", "linewidth": 0.6}
 
 
 def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: float = 2.7) -> list[Axes]:
@@ -81,26 +82,30 @@ def make_small(ax: Axes) -> None:
 def twin(ax: Axes) -> Axes:
     """Return Axes with the same x and another y, in the sizes of the first."""
     other = ax.twinx()
+    other.spines["top"].set_visible(False)
     shown = ax.yaxis.get_ticklabels()
     other.tick_params(labelsize=shown[0].get_fontsize() if shown else 7)
     other.yaxis.label.set_fontsize(ax.yaxis.label.get_fontsize())
     return other
 
 
-def add_key(ax: Axes, handles: Sequence[Any], columns: int, *more: Axes) -> float:
-    """Put a legend above what is drawn, on ``ax``; return the part of the height that is left to the lines.
+def settle(ax: Axes) -> None:
+    """Give the Axes the place that they will have on paper, as far as it is known by now."""
+    figure = ax.figure.figure
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        with warnings.catch_warnings():  # that there is too little room is known when it is drawn
+            warnings.simplefilter("ignore", UserWarning)
+            engine.execute(figure)
+    ax.apply_aspect()
 
-    The scales of ``ax``, and of ``more`` Axes in the same place, grow upwards to make room for it.
-    """
-    if any(len(handle.get_label()) > WIDEST for handle in handles):
-        columns = 1
-    lines = -(-len(handles) // columns)
-    room = min(0.6, (1.55 * LEGEND * lines + 6) / (ax.bbox.height / ax.figure.dpi * 72))
-    for each in (ax, *more):
-        low, high = each.get_ylim()
-        each.set_ylim(low, low + (high - low) / (1 - room))
-    ax.legend(handles=handles, loc="upper center", ncols=columns, **KEY)
-    return 1 - room
+
+def make_light(ax: Axes, grid: Literal["x", "y", "both"]) -> None:
+    """Leave out the upper and the right edge, and draw a light grid behind everything."""
+    for side in ("top", "right"):
+        ax.spines[side].set_visible(False)
+    ax.set_axisbelow(True)
+    ax.grid(visible=True, axis=grid, **GRID)
 
 
 def save(path: str | os.PathLike[str], drawn: Figure | Axes, *, dpi: float = 200) -> None:
@@ -127,7 +132,9 @@ def check_format(path: str | os.PathLike[str]) -> str:
 
 
 @contextmanager
-def drawn_on(ax: Axes | None, title: str = "", *, height: float = 2.7) -> Iterator[Axes]:
+def drawn_on(
+    ax: Axes | None, title: str = "", *, height: float = 2.7, grid: Literal["x", "y", "both"] = "y"
+) -> Iterator[Axes]:
     """Draw on the Axes given, or on new ones of this height, and write the title above.
 
     Where drawing fails, no empty Figure is shown in a notebook.
@@ -136,6 +143,8 @@ def drawn_on(ax: Axes | None, title: str = "", *, height: float = 2.7) -> Iterat
     if ax is None:
         [ax] = new_axes(height=height)
     check_axes(ax)
+    make_light(ax, grid)
+    ax.title.set_text(plain(title, None))
     try:
         yield ax
     except BaseException:
@@ -144,7 +153,6 @@ def drawn_on(ax: Axes | None, title: str = "", *, height: float = 2.7) -> Iterat
 
             pyplot.close(ax.figure)
         raise
-    ax.title.set_text(plain(title, None))
 
 
 def check_axes(ax: Any) -> None:

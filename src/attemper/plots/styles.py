@@ -13,19 +13,20 @@ from attemper.calibrators.style import BLUE, DARK, GREY, VERMILION, Style
 
 __all__ = ["BLUE", "DARK", "GREY", "VERMILION", "Style", "method_style", "plain", "styled", "titled"]
 
-# What is right and what is wrong or amiss, as areas: light and plain, dark and hatched.
-RIGHT, AMISS = "#A6CBE3", VERMILION
+# What is right and what is wrong or amiss, as areas: light and less light, which differ in grey too.
+RIGHT, AMISS = "#C6DDED", "#E8935A"
 
-SMALL, LEGEND = 6.5, 7  # points, at the size at which a picture is printed
+SMALL, LEGEND = 7, 7  # points, at the size at which a picture is printed
 # Long enough for dashes to be seen; white behind it, where lines pass.
 KEY: dict[str, Any] = {
     "fontsize": LEGEND,
-    "handlelength": 2.6,
+    "handlelength": 2.2,
     "handletextpad": 0.6,
     "columnspacing": 1.0,
     "facecolor": "white",
     "edgecolor": "none",
     "framealpha": 0.85,
+    "borderpad": 0.2,
 }
 LONGEST = 36  # characters of a name
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attemper._checks import positive
+from attemper._typing import Floats
 from attemper.calibrators import AttendedTemperatureScaling
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores, Scores, labelled
@@ -16,7 +17,8 @@ from attemper.errors import InputError
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll
 from attemper.metrics.predictions import Predictions
-from attemper.plots.sheet import add_key, check_axes, check_fitted, check_order, drawn_on, twin
+from attemper.plots.labels import data_box, ink, label_lines, label_uprights
+from attemper.plots.sheet import check_axes, check_fitted, check_order, drawn_on, make_light, settle, twin
 from attemper.plots.styles import BLUE, DARK, VERMILION, styled, titled
 from attemper.sketch import log_range
 
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["plot_temperature", "plot_theta"]
 
 N_POINTS = 81
+NEAR_BEST = 2.5  # the NLL is shown as high as it is at the best T, times or divided by this
+LOGARITHMIC = 3.0  # ends of T(θ) that are farther apart have a logarithmic scale
+DOTS = (0, (1, 1.5))
+TOGETHER = 3.0  # points on paper: marks that are closer are one
+ECE_LINE: dict[str, Any] = {"color": VERMILION, "linewidth": 1.3, "linestyle": (0, (4, 1.5))}
 
 
 def plot_temperature(
@@ -49,7 +56,8 @@ def plot_temperature(
     t_range : (low, high)
         Temperatures shown; the range is widened to those chosen.
     chosen : mapping, optional
-        Names of methods to the temperatures that they chose: a line for each, with its marker on the NLL.
+        Names of methods to the temperatures that they chose: a line for each, with its marker on the NLL; one for
+        those that fall together.
     ax : matplotlib Axes, optional
         Where to draw; by default on new ones (`new_axes`).
     ece_ax : matplotlib Axes, optional
@@ -73,35 +81,72 @@ def plot_temperature(
     grid = np.geomspace(low, high, N_POINTS)
     values = np.array([_nll_and_ece(scores, t) for t in grid])
     with drawn_on(ax, title) as ax:
-        [solid] = ax.plot(grid, values[:, 0], color=BLUE, linewidth=1.4, label="NLL")
-        styles, keys, uprights = styled(marks), [], []
-        sizes = np.linspace(min(4 + 1.7 * len(marks), 10), 4, len(marks))
-        for (name, t), size in zip(marks.items(), sizes):  # one within the other, where methods agree
-            look: dict[str, Any] = styles[name].line | {"markerfacecolor": "none", "markersize": size, "clip_on": False}
-            keys += ax.plot([t], [_nll_and_ece(scores, t)[0]], **look, label=f"{titled(name)}: T = {t:.3g}")
-            thin: dict[str, Any] = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 0.9}
-            uprights.append(ax.axvline(t, **thin))
-            if ece_ax is not None:
-                ece_ax.axvline(t, **thin)
         other = twin(ax) if ece_ax is None else ece_ax
-        [dashed] = other.plot(
-            grid, values[:, 1], color=VERMILION, linewidth=1.3, linestyle=(0, (4, 1.5)), label="ECE, %"
-        )
+        if ece_ax is not None:
+            make_light(ece_ax, "y")
+        [solid] = ax.plot(grid, values[:, 0], color=BLUE, linewidth=1.4, label="NLL")
+        [dashed] = other.plot(grid, values[:, 1], **ECE_LINE, label="ECE, %")
         for each in (ax, other):
-            each.set(xscale="log", xlim=(low, high))
+            each.set(xscale="log", xlim=(low, high), xlabel="temperature T")
             ticks = _ticks(low, high)
             each.set_xticks(ticks, [f"{t:.3g}" for t in ticks])
             each.set_xticks([], minor=True)
-        ax.set(xlabel="temperature T", ylabel="NLL")
-        other.set_ylabel("ECE, %")
         other.set_ylim(bottom=0)
-        if ece_ax is not None:
-            other.set_xlabel("temperature T")
-        # On the upper of the two, so that no line passes over it; and the marks end below it.
-        left = add_key(other, [solid, dashed, *keys], 2, ax) if ece_ax is None else add_key(ax, [solid, *keys], 2)
-        for upright in uprights:
-            upright.set_ydata([0, left])
+        if ece_ax is None:
+            other.set_xlabel("")
+        _name_scale(ax, "NLL", BLUE)
+        _name_scale(other, "ECE, %", VERMILION)
+        reached = {name: _nll_and_ece(scores, t)[0] for name, t in marks.items()}
+        _show_the_best(ax, grid, values[:, 0], list(reached.values()))
+        uprights = []
+        styles = styled(marks)
+        for names in _together(ax, marks):
+            style, t = styles[names[0]], marks[names[0]]
+            look: dict[str, Any] = {"color": style.color, "linestyle": style.linestyle, "linewidth": 0.9}
+            label = f"{', '.join(map(titled, names))}: T = {_from_to([marks[name] for name in names])}"
+            ax.plot(
+                [t], [reached[names[0]]], color=style.color, marker=style.marker or "x", markersize=4.5, label=label
+            )
+            uprights.append((ax.axvline(t, **look), label))
+            if ece_ax is not None:
+                ece_ax.axvline(t, **look)
+        label_uprights(ax, uprights, *([other] if ece_ax is None else []))
+        solid.set_clip_box(data_box(ax))
+        if ece_ax is None:
+            label_lines(other, [(solid, "NLL"), (dashed, "ECE")], ax)
     return ax
+
+
+def _name_scale(ax: Axes, name: str, color: str) -> None:
+    ax.set_ylabel(name)
+    ax.yaxis.label.set_color(ink(color))
+
+
+def _show_the_best(ax: Axes, grid: Floats, values: Floats, marked: Sequence[float]) -> None:
+    """Show the minimum, not the walls beside it."""
+    best = grid[int(values.argmin())]
+    near = values[(grid >= best / NEAR_BEST) & (grid <= best * NEAR_BEST)]
+    low, high = float(values.min()), float(max([*near, *marked]))
+    if high > low:
+        ax.set_ylim(low - 0.06 * (high - low), high)
+
+
+def _together(ax: Axes, marks: Mapping[str, float]) -> list[list[str]]:
+    """Return the names in groups whose lines would lie on each other."""
+    settle(ax)
+    groups: list[list[str]] = []
+    at = {name: ax.transData.transform((t, 0))[0] / ax.figure.dpi * 72 for name, t in marks.items()}
+    for name in sorted(marks, key=lambda name: marks[name]):
+        if groups and at[name] - at[groups[-1][0]] < TOGETHER:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+    return [[name for name in marks if name in group] for group in groups]
+
+
+def _from_to(values: Sequence[float]) -> str:
+    ends = [f"{end:.3g}" for end in (min(values), max(values))]
+    return "–".join(dict.fromkeys(ends))
 
 
 def plot_theta(ats: AttendedTemperatureScaling, *, ax: Axes | None = None, title: str = "") -> Axes:
@@ -127,34 +172,31 @@ def plot_theta(ats: AttendedTemperatureScaling, *, ax: Axes | None = None, title
     check_fitted("ats", ats, AttendedTemperatureScaling)
     path = ats.path_
     dot = "." if len(path.theta) == 1 else ""  # a line of one point would not be seen
+    chosen = f"chosen: θ = {ats.theta_:.3g}, T = {ats.temperature_:.3g}"
     with drawn_on(ax, title) as ax:
-        [solid] = ax.plot(path.theta, path.temperature, color=BLUE, linewidth=1.4, marker=dot, label="T(θ)")
-        mark = ax.axvline(ats.theta_, color=DARK, linewidth=0.8, linestyle=(0, (1, 1.5)))
-        at = int(np.abs(path.theta - ats.theta_).argmin())
-        [point] = ax.plot(
-            [ats.theta_],
-            [path.temperature[at]],
-            color=DARK,
-            marker="o",
-            markersize=4.5,
-            linestyle="",
-            label=f"chosen: θ = {ats.theta_:.3g}, T = {ats.temperature_:.3g}",
-        )
         other = twin(ax)
-        [dashed] = other.plot(
-            path.theta,
-            path.nll,
-            color=VERMILION,
-            linewidth=1.3,
-            linestyle=(0, (4, 1.5)),
-            marker=dot,
-            label="NLL at T(θ)",
-        )
-        ax.set(xlabel="threshold θ", ylabel="temperature T")
-        other.set_ylabel("validation NLL")
+        [solid] = ax.plot(path.theta, path.temperature, color=BLUE, linewidth=1.4, marker=dot, label="T(θ)")
+        [dashed] = other.plot(path.theta, path.nll, **ECE_LINE, marker=dot, label="NLL at T(θ)")
+        ax.set_xlabel("threshold θ")
+        _name_scale(ax, "temperature T", BLUE)
+        _name_scale(other, "validation NLL", VERMILION)
         other.ticklabel_format(axis="y", useOffset=False)
-        left = add_key(other, [solid, dashed, point], 1, ax)
-        mark.set(zorder=1.5, ydata=[0, left])
+        if path.temperature.max() > LOGARITHMIC * path.temperature.min():
+            ax.set_yscale("log")
+            low, high = min(path.temperature.min(), ats.temperature_), path.temperature.max()
+            ax.set_ylim(0.95 * low, 1.05 * high)
+            ticks = _ticks(*ax.get_ylim())
+            ax.set_yticks(ticks, [f"{t:.3g}" for t in ticks])
+            ax.set_yticks([], minor=True)
+        inside = ats.theta_ <= path.theta.max()
+        if not inside:  # temperature scaling itself: a line across instead of a point far away
+            chosen += " (temperature scaling)"
+            ax.axhline(ats.temperature_, color=DARK, linewidth=0.8, linestyle=DOTS)
+        at = ats.theta_ if inside else float(path.theta.max())
+        ax.plot([at], [ats.temperature_], color=DARK, marker="o", markersize=4.5, linestyle="", label=chosen)
+        mark = ax.axvline(at, color=DARK, linewidth=0.8, linestyle=DOTS, zorder=1.5, visible=inside)
+        label_uprights(ax, [(mark, chosen)], other)
+        label_lines(other, [(solid, "T(θ)"), (dashed, "NLL")], ax)
     return ax
 
 
