@@ -387,7 +387,7 @@ def awkward():
         "thirty samples": (rng.integers(0, 4, 30), few),
         "99.9 % right": (np.where(np.arange(2000) % 1000, good.argmax(axis=1), 2), good),
         "all equal": (np.arange(60) % 3, np.full((60, 3), 1 / 3)),
-        "one sample": (np.array([0]), np.array([[0.7, 0.3]])),
+        "two samples": (np.array([0, 1]), np.array([[0.7, 0.3], [0.6, 0.4]])),
     }
 
 
@@ -414,19 +414,20 @@ def test_numbers_of_samples_stand_below_all_intervals(fitted):
     assert all(text.get_window_extent().y1 < floor for text in numbers)
 
 
-@pytest.mark.parametrize(
-    ("draw_it", "compute"),
-    [(plots.plot_referral, metrics.referral_curve), (plots.plot_risk_coverage, metrics.risk_coverage_curve)],
-)
-def test_curves_that_fall_together_are_drawn_once_and_named_all(draw_it, compute, fitted):
-    y, p = fitted["y"], fitted["p"]
-    apart = np.random.default_rng(0).dirichlet(np.ones(4), len(y))
-    near = p.copy()
-    near[[7, 8]] = near[[8, 7]]  # two samples change places
-    ax = draw_it(y, {"ts": p, "ats": p.copy(), "bayes": near, "other": apart})
+@pytest.mark.parametrize("draw_it", [plots.plot_referral, plots.plot_risk_coverage])
+def test_curves_that_fall_together_are_drawn_once_and_named_all(draw_it):
+    rng = np.random.default_rng(0)
+    c = np.linspace(0.51, 0.99, 2000)
+    right = rng.random(2000) < c
+    i = 1000 + int(np.flatnonzero(right[1000:-1] != right[1001:])[0])
+    near = c.copy()
+    near[[i, i + 1]] = near[[i + 1, i]]  # a right prediction and a wrong one change places
+    found = {"ts": c, "ats": c.copy(), "bayes": near, "other": rng.permutation(c)}
+    y, probs = (~right).astype(int), {name: np.column_stack([c, 1 - c]) for name, c in found.items()}
+    ax = draw_it(y, probs)
     drawn = [line for line in ax.lines if len(line.get_xdata()) > 2]
     assert len(drawn) == 2
-    np.testing.assert_array_equal(drawn[0].get_xdata(), draw_it(y, p).lines[-1].get_xdata())
+    np.testing.assert_array_equal(drawn[0].get_xdata(), draw_it(y, probs["ts"]).lines[-1].get_xdata())
     assert {"ts = ats ≈ bayes", "other"} <= set(written(ax))
 
 

@@ -301,7 +301,7 @@ def plot_before_after(
     for ax, table, title, text in zip(drawn, tables, titles, words, strict=True):
         with drawn_on(ax, title):
             _draw(ax, table, counts, text, _axis_names(options), lines, key=ax is drawn[0])
-    drawn[1].set_ylabel("")
+    drawn[1].set(ylabel="", ylim=drawn[0].get_ylim())
     return drawn
 
 

@@ -30,7 +30,7 @@ DIRECTIONS = [(x, y) for x in (1, 0, -1) for y in (1, 0, -1) if (x, y) != (0, 0)
 
 
 class Wanted(NamedTuple):
-    """A label, and where it may stand: beside these points of the Axes, in their data coordinates."""
+    """A label, and the points that it may stand next to, in data coordinates of the Axes."""
 
     ax: Axes
     text: str
