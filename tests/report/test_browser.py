@@ -426,3 +426,30 @@ def test_it_fits_every_screen_and_paper(browser, page, tmp_path, name, width, sc
         colours = len(set(image.convert("RGB").resize((200, 1000)).get_flattened_data()))
     assert colours > 50  # charts are drawn
     assert (max(corner) < 60) == (name == "dark")
+
+
+def test_wide_tables_scroll_and_point_it_out(browser, page):
+    """On a phone a hint stands above each table that is cut, and its first column stays; on a screen there is none."""
+    script = """
+        return [...document.querySelectorAll("main .wide")].filter((e) => e.offsetParent).map((part) => {
+          const [scroll, hint, name] = [".scroll", ".hint", "tbody th"].map((query) => part.querySelector(query));
+          scroll.scrollLeft = 1000;
+          const moved = scroll.scrollLeft > 0;
+          return [moved, !hint.hidden, name.getBoundingClientRect().left - scroll.getBoundingClientRect().left];
+        });
+    """
+    opened(browser, page, width=390)
+    found = browser.execute_script(script)
+    assert len(found) >= 4
+    assert any(moved for moved, _, _ in found)
+    for moved, hinted, shift in found:
+        assert moved == hinted
+        assert abs(shift) < 2
+    opened(browser, page, width=1400)
+    assert not any(hinted for _, hinted, _ in browser.execute_script(script))
+
+
+def test_tables_have_captions(browser, page):
+    opened(browser, page)
+    script = "return [...document.querySelectorAll('main table')].map(t => t.caption?.textContent.trim() ?? '')"
+    assert all(browser.execute_script(script))
