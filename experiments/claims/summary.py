@@ -151,8 +151,20 @@ def _otherwise(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str
     more = listed([f"`{method}` for {title}" for title, method in severe.items()])
     return (
         f"By the worst case instead of the mean, the choice would be {listed(changed, 'the same')}. "
-        f"With more than {USUAL:.0%} wrong labels it is {more}."
+        f"With more than {USUAL:.0%} wrong labels it is {more}. {_left_alone(results)}"
     )
+
+
+def _left_alone(results: Results) -> str:
+    """Name the data on which no calibration is as good as the best method, in at least half of the cases."""
+    found: dict[str, list[str]] = {}
+    for situation in situations(results):
+        for data, of in _by_data(with_all_methods(results, situation.cases)).items():
+            values = above_best(results, situation._replace(cases=of))["none"]
+            if share(value <= MARGIN for value in values) >= HALF:
+                found.setdefault(data, []).append(situation.title)
+    names = [f"{data} ({listed(titles)})" for data, titles in found.items()]
+    return f"Data on which no calibration is as good as the best method: {listed(names)}."
 
 
 def _severe(case: Case) -> bool:
