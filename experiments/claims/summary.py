@@ -100,6 +100,7 @@ def summary_page(results: Results) -> str:
         "compared": _compared(results),
         "distances": _distances(results),
         "otherwise": _otherwise(results, chosen),
+        "left_alone": _left_alone(results),
         "usual": f"{USUAL:.0%}",
         "table": _table(results, chosen),
         "margin": f"{MARGIN:g}",
@@ -151,7 +152,7 @@ def _otherwise(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str
     more = listed([f"`{method}` for {title}" for title, method in severe.items()])
     return (
         f"By the worst case instead of the mean, the choice would be {listed(changed, 'the same')}. "
-        f"With more than {USUAL:.0%} wrong labels it is {more}. {_left_alone(results)}"
+        f"With more than {USUAL:.0%} wrong labels it is {more}."
     )
 
 
@@ -163,8 +164,9 @@ def _left_alone(results: Results) -> str:
             values = above_best(results, situation._replace(cases=of))["none"]
             if share(value <= MARGIN for value in values) >= HALF:
                 found.setdefault(data, []).append(situation.title)
-    names = [f"{data} ({listed(titles)})" for data, titles in found.items()]
-    return f"Data on which no calibration is as good as the best method: {listed(names)}."
+    every = len(situations(results))
+    names = [f"{d} ({'every row' if len(titles) == every else listed(titles)})" for d, titles in found.items()]
+    return f"No calibration at all is as good as the best method, in at least half of the cases, on {'; '.join(names)}."
 
 
 def _severe(case: Case) -> bool:
