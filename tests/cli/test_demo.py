@@ -36,13 +36,13 @@ def test_the_demo_agrees_with_itself(cli, tmp_path, monkeypatch, reported):
     # Three lines open it: what was found, what changed, what to do.
     assert [line.split(":")[0] for line in lines[:3]] == ["Found", "Changed", "To do"]
     assert max(map(len, lines[:3])) <= 80
-    assert f"Changed: {method} " in out
+    assert f"Changed: with {method}, " in out
     assert f"To do:   use {method}; open here/report.html" in out
     # The table fits, and so do the lines below it.
     head = next(i for i, line in enumerate(lines) if line.startswith("method "))
     end = next(i for i, line in enumerate(lines) if line.startswith("Use "))
     assert max(len(line.rstrip()) for line in lines[head:end]) <= 80
-    assert max(map(len, lines[end + 1 :])) <= 90
+    assert max(map(len, lines[end + 1 :])) <= 80
     # Every file is of the recommended method.
     assert json.loads((tmp_path / "here/attemper.json").read_text())["method"] == method
     for name in ("attemper.json", "probabilities.csv", "reliability.png"):
@@ -100,7 +100,7 @@ def test_three_lines_and_the_files_are_of_one_method(recommended, tmp_path):
     lines = command._opening(comparison(recommended), tmp_path, ["report.html"])
     method = "bayes" if recommended == "none" else recommended
     assert lines[0] == "Found:   the network is over-confident: mean confidence 80.0%, accuracy 66.7%."
-    assert lines[1].startswith(f"Changed: {method} ")
+    assert lines[1].startswith(f"Changed: with {method}, ")
     assert ("it needs no calibration" in lines[2]) == (recommended == "none")
     shown = "\n".join(command._ending(comparison(recommended), tmp_path, ["attemper.json", "report.html"]))
     assert f"the fitted map of {method}" in shown

@@ -132,7 +132,7 @@ def _opening(result: Comparison, folder: Path, written: Sequence[str]) -> list[s
     page = folder / REPORT
     return [
         f"Found:   the network is {verdict}: mean confidence {confidence:.1%}, accuracy {accuracy:.1%}.",
-        f"Changed: {after.method} makes that {later:.1%} and {right:.1%}; ECE falls from {errors[0]:.3f} to "
+        f"Changed: with {after.method}, confidence {later:.1%}, accuracy {right:.1%}; ECE {errors[0]:.3f} → "
         f"{errors[1]:.3f}.",
         f"To do:   {use}" + (f"; open {page} in a browser." if REPORT in written else "."),
     ]
@@ -163,7 +163,7 @@ def _ending(result: Comparison, folder: Path, written: Sequence[str]) -> list[st
         "  attemper report val.npz test.npz -o report.html",
         f"  attemper fit val.npz --method {method} -o net.attemper.json",
         "  attemper apply net.attemper.json test.npz -o probabilities.csv",
-        'From .csv files with a column "logit_NAME" for each class, and "label" (the name):',
+        'From .csv files with columns "logit_NAME", one for each class, and "label":',
         "  attemper report val.csv test.csv -o report.html",
         f"  attemper fit val.csv --method {method} -o net.attemper.json",
         "  attemper apply net.attemper.json test.csv -o probabilities.csv",
