@@ -84,7 +84,12 @@ def texts_of_links(page):
 
 
 def test_the_text_of_a_link_is_a_title_and_not_a_file_name():
-    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "CONTRIBUTING.md", *ROOT.glob("examples/*/README.md")]
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/*/README.md"),
+    ]
     names = [
         f"{p.name}: {t}" for p in pages for t in texts_of_links(p) if re.fullmatch(r"`?[\w./-]+\.md`?|[\w./-]+\.\w+", t)
     ]
