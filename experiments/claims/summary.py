@@ -166,7 +166,8 @@ def _left_alone(results: Results) -> str:
                 found.setdefault(data, []).append(situation.title)
     every = len(situations(results))
     names = [f"{d} ({'every row' if len(titles) == every else listed(titles)})" for d, titles in found.items()]
-    return f"No calibration at all is as good as the best method, in at least half of the cases, on {'; '.join(names)}."
+    where = "; ".join(names) or "no data"
+    return f"No calibration at all is as good as the best method, in at least half of the cases, on {where}."
 
 
 def _severe(case: Case) -> bool:
