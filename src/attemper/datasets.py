@@ -21,6 +21,16 @@ __all__ = ["Dataset", "load", "names", "path_of", "stored"]
 
 BUNDLED = Path(__file__).parent / "bundled"
 DEMO = "resnet200-skin-lesionsplit-s0"
+# What the names of the classes of skin lesions stand for (HAM10000).
+SKIN_LESIONS = {
+    "akiec": "actinic keratosis or Bowen's disease",
+    "bcc": "basal cell carcinoma",
+    "bkl": "benign keratosis",
+    "df": "dermatofibroma",
+    "mel": "melanoma",
+    "nv": "melanocytic nevus",
+    "vasc": "vascular lesion",
+}
 
 
 @dataclass(frozen=True, eq=False)

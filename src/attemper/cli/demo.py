@@ -27,6 +27,10 @@ from attemper.io import ProbRows, write_probs
 from attemper.metrics import Estimate
 
 REPORT = "report.html"
+CARD = {
+    "population": "HAM10000: images of skin lesions from Vienna and Queensland",
+    "intended use": "to show what attemper does; no decision about a patient",
+}
 FILES = {
     REPORT: "what was found, with intervals: open it in a browser",
     "attemper.json": "the fitted map of {method}",
@@ -112,6 +116,7 @@ def _write(folder: Path, data: Any, val: Any, test: Any, result: Comparison, see
             from attemper.report import origin, write_report
 
             options: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
+            options |= {"descriptions": datasets.SKIN_LESIONS, "card": CARD | {"model": data.config["arch"]}}
             options["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
             write_report(folder / REPORT, val, test, title=f"Skin lesions: {data.name}", **options)
             written.append(REPORT)
