@@ -9,13 +9,14 @@ import stat
 import warnings
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from typing_extensions import TypeAliasType
 
 import attemper
 from attemper import (
@@ -570,3 +571,12 @@ def test_fields_that_are_missing_or_were_renamed():
     del plain["pair"]
     with pytest.raises(FileError, match="'pair' is missing"):
         from_fields(Outer, Fields(plain, "here"))
+
+
+def test_an_alias_of_an_array_is_read_as_the_array():
+    """NDArray is an alias, made by a ``type`` statement, from numpy 2.5 on."""
+    of = TypeVar("of", bound=np.generic)
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[of]], type_params=(of,))
+    fields = Fields({"x": [1, 2]}, "a.json")
+    assert fields.read("x", alias[np.float64]).dtype == np.float64
+    assert fields.read("x", alias[np.int64] | None).dtype == np.int64

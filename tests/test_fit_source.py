@@ -97,6 +97,16 @@ def test_every_kind_of_source(val, data, tmp_path):
         fit_source(VectorScaling(), parts)
 
 
+def test_patterns_of_logits_and_of_their_labels(val, data):
+    exact = TemperatureScaling().fit(*data).temperature_
+    for i, some in enumerate((slice(0, 100), slice(100, None))):
+        np.save(f"{i}.npy", data[0][some])
+        np.save(f"{i}_labels.npy", data[1][some])
+    for labels in ("?_labels.npy", ["0_labels.npy", "1_labels.npy"]):
+        fitted = fit_source(TemperatureScaling(), "?.npy", labels=labels)
+        assert fitted.temperature_ == pytest.approx(exact, rel=1e-6)
+
+
 def test_a_large_file_is_read_piece_by_piece(val, data, monkeypatch):
     monkeypatch.setattr("attemper.fitting.IN_MEMORY_BYTES", 1000)
     seen = []

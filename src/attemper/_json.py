@@ -245,6 +245,7 @@ class Fields:
 
     def read(self, key: str, kind: Any) -> Any:
         """Return a field of the type that an annotation names."""
+        kind = resolved(kind)
         origin, args = get_origin(kind), get_args(kind)
         if origin is Annotated:
             value = self.read(key, args[0])
@@ -323,6 +324,16 @@ def to_fields(thing: Any, names: Iterable[str] | None = None) -> dict[str, Any]:
     return {name.strip("_"): _plain(getattr(thing, name)) for name in names}
 
 
+def resolved(kind: Any) -> Any:
+    """Return the type that an alias stands for; `NDArray` is one from numpy 2.5 on.
+
+    >>> resolved(float)
+    <class 'float'>
+    """
+    alias = get_origin(kind)
+    return alias.__value__[get_args(kind)] if hasattr(alias, "__value__") else kind
+
+
 def from_fields(cls: type[T], content: Fields) -> T:
     """Make a dataclass or NamedTuple of what `to_fields` gave; whatever does not fit is a `FileError`.
 
@@ -379,7 +390,7 @@ def _plain(value: Any) -> Any:
 
 def _may_be(value: Any, kind: Any) -> bool:
     """Return whether this is the member of a union that a value of JSON is of."""
-    if get_origin(kind) in (tuple, np.ndarray):
+    if get_origin(resolved(kind)) in (tuple, np.ndarray):
         return isinstance(value, list)
     if kind in SCALARS:
         return isinstance(value, bool) == (kind is bool) and isinstance(value, (int, float) if kind is float else kind)

@@ -19,6 +19,7 @@ from attemper.errors import AttemperError, InputError, InputTypeError, option, s
 from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles, open_scores
 from attemper.io.reading import listed
+from attemper.io.sources import paired
 from attemper.sharded import fit_sharded, merge_sketches, sketch_pieces, sketch_sharded
 from attemper.sketch import ALL_PARTS, Part, Sketch
 
@@ -99,9 +100,9 @@ def fit_and_return_data(
 
 def _header_classes(source: Any, spec: InputSpec) -> tuple[Any, ...] | None:
     """Names of the classes, if the first of these files with rows is a table whose headers are such names."""
-    paths = _paths(source) or []
-    for path in [] if _are_sketches(paths) else paths:
-        files = open_scores(path, spec.updated(labels=spec.labels and spec.labels[:1]))
+    paths = _paths(source)
+    for path, labels in [] if paths is None or _are_sketches(paths) else paired(paths, spec):
+        files = open_scores(path, spec.updated(labels=labels))
         if files.columns is None or files.readers[0].first_label is not None:
             return files.spec.classes
     return None
