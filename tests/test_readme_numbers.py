@@ -134,3 +134,11 @@ def test_the_caption_of_the_picture_is_that_of_the_data(curves):
     assert bins is not None
     assert (used.sum() - off.sum(), used.sum()) == (WORDS[bins[1]], WORDS[bins[2]])
     assert (points.min(), points.max()) == (int(bins[3]), int(bins[4]))
+
+
+def test_the_network_is_over_confident_from_the_bin_on_that_the_page_of_plots_names(curves):
+    before, _ = curves
+    named = re.search(r"every bin from a confidence of ([\d.]+) on", (ROOT / "docs/plots.md").read_text())
+    from_there = before.edges[:-1] >= float(named[1]) - 0.005
+    assert from_there.sum() == 8
+    assert (before.high < before.confidence)[from_there].all()
