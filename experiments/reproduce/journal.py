@@ -37,7 +37,8 @@ __all__ = ["Job", "Row", "Settings", "Study", "rows_of", "versions"]
 
 Row = dict[str, Any]  # of text and numbers; None where there is none
 
-FORMAT = 2
+FORMAT = 3
+DIGITS = 6  # of a number in a journal, so in every table, file and picture: machines differ in later ones
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,12 @@ class Journal:
 
 
 def _line(key: str, rows: list[Row]) -> str:
-    content = json.dumps([key, rows])
+    content = json.dumps([key, [{name: _rounded(value) for name, value in row.items()} for row in rows]])
     return f"{hashlib.sha256(content.encode()).hexdigest()[:16]} {content}\n"
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _entry(line: bytes) -> tuple[str, list[Row]] | None:

@@ -238,3 +238,11 @@ def test_interrupted_or_killed_and_begun_again_the_command_ends_in_the_same_byte
     for folder in ("stopped", "whole"):
         subprocess.run(command(tmp_path / folder), cwd=ROOT, check=True, capture_output=True)
     assert files(tmp_path / "stopped") == files(tmp_path / "whole")
+
+
+def test_numbers_have_six_digits_from_the_first(tmp_path):
+    """A page is made of what its CSV holds: machines differ in later digits."""
+    with journal.Journal(tmp_path / "study.jsonl", {}) as stream:
+        assert stream.add("job", [{"nll": 1 / 3, "n": 7, "t": None, "word": "x"}]) == [
+            {"nll": 0.333333, "n": 7, "t": None, "word": "x"}
+        ]
