@@ -408,3 +408,8 @@ def test_rows_and_half_precision_and_masks_are_fine_with_noise():
     p = BayesianTemperatureScaling(labels="noisy").fit(masked, y).predict_proba(masked)
     assert (p[hidden] == 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1)
+
+
+def test_biases_of_more_classes_than_samples_could_show_are_not_looked_for():
+    h, y = draw(60, 20_000)
+    assert BayesianTemperatureScaling().fit(h, y).bias_gain_ == 0

@@ -322,8 +322,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
         """Names of the columns: ``classes``, or the labels of the fit; None where those are column numbers."""
         if not hasattr(self, "classes_"):
             return None if self.classes is None else list(self.classes)
-        names: list[Any] = self.classes_.tolist()
-        return None if self.classes is None and names == list(range(len(names))) else names
+        numbers = self.classes is None and np.array_equal(self.classes_, np.arange(len(self.classes_)))
+        return None if numbers else self.classes_.tolist()
 
     @classmethod
     def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:

@@ -42,6 +42,7 @@ __all__ = ["BayesianTemperatureScaling"]
 
 MAX_LOG_T_ERROR = 0.02  # that a table may leave; a limit by reason, no benchmark chose it
 MAX_ELEMENTS = 1 << 17  # of logits that are enough to see how often each class is predicted
+OUT_OF_REACH = 50.0  # nats a sample that biases of very many classes would have to explain
 MUCH = 0.02  # nats a sample by which biases would have to lower the NLL to be worth a line
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
@@ -293,7 +294,11 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
 
     def _set_bias_gain(self, scores: LabelledScores, channel: Channel) -> None:
         """Compare how often each class is labelled with how often it is predicted, as biases would make it equal."""
-        some = scores.sample(max(200, MAX_ELEMENTS // scores.n_classes))
+        n = min(len(scores), max(200, MAX_ELEMENTS // scores.n_classes))
+        if 0.5 * (scores.n_classes - 1) / n > OUT_OF_REACH:
+            self.bias_gain_ = 0.0
+            return
+        some = scores.sample(n)
         p = np.asarray(self.map_.apply(to_numpy(some.logits)), dtype=np.float64)
         w = np.ones(len(p)) if some.weights is None else some.weights
         if w.sum() == 0:
