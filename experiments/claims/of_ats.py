@@ -46,7 +46,7 @@ def better_than_ts(results: Results) -> Finding:
         "θ is tuned by the validation NLL, of which TS has the least by definition, and even the best T for the "
         "*test* part is only "
         f"{span(best, 4)} below TS. The paper's gap is {span(gap, 3)}.\n\nNetworks for which a method of the "
-        "paper has the least mean:\n\n"
+        "paper has the least mean (where two tie, the one further left counts):\n\n"
     ) + table(["", *(TITLES[m] for m in PAPERS)], [_least(results, m, d) for m, d in (("nll", 4), ("ece", 2))])
     met = improved.values()
     return Finding(share(met) >= MOST, share(met) >= HALF, f"better on {count(met)} networks", details)
