@@ -207,7 +207,7 @@ PROVOKED = {
     "One column for more than two classes": lambda: fit(LOGITS[:, :1], [0, 1, 2]),
     "Two names without `pos_label`": lambda: fit(LOGITS[:, 0], ["yes", "no", "no"]),
     "Logits of tokens": lambda: fit(np.zeros((2, 5, 3)), np.zeros((2, 5))),
-    "Another number of columns": lambda: fit(LOGITS).predict_proba(LOGITS[:, :2]),
+    "A different number of columns": lambda: fit(LOGITS).predict_proba(LOGITS[:, :2]),
     "Names that are not sorted": lambda: fit(
         LOGITS, ["nevus", "melanoma", "melanoma"], classes=["nevus", "melanoma", "bkl"]
     ),
@@ -258,7 +258,7 @@ PROVOKED = {
     "A scorer by the name of its metric": lambda: attemper.metrics.scorers["ece"],
     "A classifier that is fitted already": fitted_already,
     "A classifier that gives zeros": neighbours_that_are_sure,
-    "Groups, and folds that know none": folds_without_groups,
+    "Folds that ignore groups": folds_without_groups,
     "A file without its classifier": file_without_its_classifier,
     "One set for fitting and evaluation": report_on_one_set,
     "Samples that are in both sets": some_in_both_sets,
@@ -276,13 +276,13 @@ PROVOKED = {
         onnx_calibrate(models.mlp("Softmax"), ScaleMap(0.5)).model, ScaleMap(0.5)
     ),
     "A day that is fed twice": day_fed_twice,
-    "A patient who comes again": patient_again,
+    "A patient in two batches": patient_again,
     "A map that no layer can absorb": lambda: fold_into_linear(
         torch.nn.Linear(3, 3), BayesianTemperatureScaling().fit(LOGITS, LABELS)
     ),
     "Too few samples for prediction sets": lambda: prediction_sets(PROBS, LABELS),
     "An unknown key of attemper.toml": key_that_is_unknown,
-    "A condition about a figure that has no interval": condition_without_interval,
+    "A condition on a metric that has no interval": condition_without_interval,
 }
 
 
