@@ -63,32 +63,32 @@ INTRODUCTION = """# The arena
 
 Written by `python benchmarks/arena.py FOLDER --out arena.csv --write docs/arena.md` (`make arena ARENA=folder`); do not edit.
 
-Which calibrator is best on classifiers as people train them? {n_models} kinds of classifiers ({models}) were trained on
-{n_sets} public data sets, {n_two} with two classes and {n_more} with more. Half of each set trained the classifier, a quarter
-calibrates, a quarter tests. A calibrator is fitted on all calibration rows, or on 200 of them. All calibrators get the same probabilities,
-clipped at 10⁻⁶; classifiers that return scores go through softmax first. The data are not part of the repository; the command
+Which calibrator is best for typical classifiers? {n_models} kinds of classifiers ({models}) were trained on
+{n_sets} public data sets, {n_two} with two classes and {n_more} with more. Half of each set is for training the classifier, a quarter for
+calibration, and a quarter for testing. A calibrator is fitted on all calibration rows, or on 200 of them. All calibrators get the same probabilities,
+clipped at 10⁻⁶; softmax is applied to the output of classifiers that return scores. The data are not part of the repository; the command
 runs on any folder of files with this layout (`python benchmarks/arena.py --help`).
 
-- **Win share**: the mean, over experiments, of the share of other calibrators with a higher loss (ties count one half). In brackets the
+- **Win share** is the mean, over experiments, of the share of other calibrators with a higher loss (ties count one half). In brackets is the
   95 % interval of a bootstrap over data sets.
-- **Change**: calibrated minus uncalibrated, mean over experiments; negative is better. **Worst**: the largest single change.
-- **Better**: share of experiments with a lower loss than uncalibrated.
-- **Fit**: median CPU time in milliseconds with one thread; **predict**: the same for the test rows.
-- **Failed**: fits that raised an error or returned no probabilities. They count as uncalibrated.
+- **Change** is the calibrated minus the uncalibrated loss, as a mean over experiments; negative is better. **Worst** is the largest single change.
+- **Better** is the share of experiments with a lower loss than uncalibrated.
+- **Fit** is the median CPU time in milliseconds with one thread; **predict** is the same for the test rows.
+- **Failed** counts fits that raised an error or returned no probabilities. They count as uncalibrated.
 
-`{base}` is the classifier itself. Names with a package in brackets are peers: {versions}.
+`{base}` is the classifier itself. Names with a package in brackets are methods of other packages: {versions}.
 attemper's methods have their default parameters; they are described in [All methods](methods.md).
 
-## What was chosen on what
+## How the constants were chosen
 
 The constants of `structured` and `bayes` (the spreads of their priors) were chosen on published logits of seven families, by leaving out
 one family at a time (`benchmarks/families.py`), and on the data sets of this page. The table below is therefore not an independent test of
-them: other data sets may give other ranks. The peers have their own defaults, which nobody tuned on these sets.
+them: other data sets may give other ranks. The other packages have their own defaults, which were not tuned on these sets.
 
 ## In CalArena
 
-[CalArena](https://github.com/probkit/CalArena) ranks calibrators on 1791 experiments with data of its own. To run attemper's methods there, put
-`benchmarks/calarena.py` beside its `custom_calibrators.py` and write `from calarena import CUSTOM_CALIBRATORS` into that file. Then
+[CalArena](https://github.com/probkit/CalArena) ranks calibrators on 1791 experiments with its own data. To run attemper's methods there, put
+`benchmarks/calarena.py` next to its `custom_calibrators.py` and write `from calarena import CUSTOM_CALIBRATORS` into that file. Then
 `python run_benchmark.py --benchmark tabrepo-binary --calibrator attemper-structured` runs one of them.
 """
 
@@ -413,7 +413,7 @@ def first_places(blocks, flagship="structured"):
 
 def page(blocks):
     """Markdown of all tables."""
-    parts = ["## Where `structured` stands", first_places(blocks)]
+    parts = ["## Rank of `structured`", first_places(blocks)]
     for block in blocks:
         n_sets = len(set(block.set_names))
         parts += [f"## {block.title}", f"{len(block.cases)} experiments on {n_sets} data sets.", leaderboard(block)]

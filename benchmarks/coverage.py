@@ -240,26 +240,26 @@ def written(blocks, accuracy, told, seconds):
     metrics = [name for name in TITLES if name not in FITTED]
     options = " ".join(sys.argv[1:])
     low = [*named(blocks["as given"], ""), *named(blocks["calibrated"], ", calibrated")]
-    within = f"Cells below 93 are within the error of their draws (95 % would hold as rarely in 1 of {1 / TAIL:.0f} cases or more)"
+    within = f"Cells below 93 are within the error of their draws (intervals with a true coverage of 95 % would hold this rarely in 1 of {1 / TAIL:.0f} cases or more)"
     exceptions = f"{within}, except these:\n\n" + "\n".join(low) if low else f"{within}."
     return f"""# Coverage of the intervals
 
-How often does a 95 % interval that attemper prints hold the true value? The test set of a network in `data/` is taken for the population,
-so that the truth is known, and n samples are drawn from it with replacement. The networks: {nets}.
+How often does a 95 % interval that attemper prints contain the true value? The test set of a network in `data/` serves as the population,
+so the true value is known, and n samples are drawn from it with replacement. The networks are {nets}.
 
-The target is 93 to 98 %. Where too few errors let an interval hold less often, it is not printed, and the reason is. Cells are in percent of the draws that
-have an interval; "(in 62 %)" is the share of draws that have one, where not all do; "–" means that fewer than a tenth do, and so none is
-expected. Written by `python benchmarks/coverage.py {options}`: {repeats} draws for n up to 100/up to 1000/above, of which {resampled} for
+The target is 93 to 98 %. If an interval would hold less often because there are too few errors, attemper prints the reason instead. Cells are percentages of the draws that
+have an interval. "(in 62 %)" is the share of draws that have one, if not all do. "–" means that fewer than a tenth do, so none is
+expected. The page is written by `python benchmarks/coverage.py {options}`: {repeats} draws for n up to 100/up to 1000/above, of which {resampled} for
 ECE, equal-mass ECE, smooth ECE, MMCE and the parts of the Brier score, with {told.resamples} resamples each (the commands take 1000), and {fits} fits for T and the noise rate; seed {told.seed},
-{seconds / 60:.0f} minutes of CPU time. A cell near 95 has a standard error of 22 points over the root of its
+{seconds / 60:.0f} minutes of CPU time. A cell near 95 has a standard error of 22 points divided by the root of its number of
 draws: 2 points with 100 draws, 3 with 50, 5 with 20.
 
 {exceptions}
 
-Where only some of the draws have an interval, these are the draws with more errors than usual, and their intervals hold less often. That is
-why the cost needs 20 errors of any kind, and one that is not referred: to ask for 20 or 50 that are not referred would print it for unlucky draws alone.
+If only some of the draws have an interval, these are the draws with more errors than usual, and their intervals hold less often. That is
+why the interval of the cost needs 20 errors of any kind, and one that is not referred. If it needed 20 or 50 errors that are not referred, it would be printed only for unlucky draws.
 
-## Networks as they are
+## Uncalibrated networks
 
 {table(blocks["as given"], metrics)}
 
@@ -267,24 +267,24 @@ why the cost needs 20 errors of any kind, and one that is not referred: to ask f
 
 {table(blocks["calibrated"], metrics)}
 
-How much noise isotonic regression fits was found by simulation, and how well it is known (15 %, and 40 % for discrimination) was chosen so that the rows of the parts of the Brier score hold on these very networks.
-Four others, which took no part in that choice (skin lesions, Fashion-MNIST, CIFAR-10, CIFAR-100; 500 and 2000 samples, as they are and calibrated, 50 draws each): the intervals of the parts of the Brier score held in 99.6 %, 95.6 % and 99.4 % of 700 draws (miscalibration, discrimination, uncertainty), those of the predicted class
-in 98.4 %, 96.5 % and 94.5 % of 800, the same of the log score in 98.8 %, 98.0 % and 94.2 %, and those of the smooth ECE in 92.8 %
+The amount of noise that isotonic regression fits was found by simulation. Its uncertainty (15 %, and 40 % for discrimination) was chosen so that the intervals of the parts of the Brier score hold on these same networks.
+Four other networks were not part of that choice (skin lesions, Fashion-MNIST, CIFAR-10, CIFAR-100; 500 and 2000 samples, uncalibrated and calibrated, 50 draws each). There the intervals of the parts of the Brier score held in 99.6 %, 95.6 % and 99.4 % of 700 draws (miscalibration, discrimination, uncertainty), and those of the predicted class
+in 98.4 %, 96.5 % and 94.5 % of 800. Those of the log score held in 98.8 %, 98.0 % and 94.2 %, and those of the smooth ECE in 92.8 %
 (`python benchmarks/bias.py --held-out`).
 
-An area does not change with the temperature, but for the paper's thresholds. Where the true calibration error is near 0 an interval that
-starts at 0 always holds it, so shares near 100 % are expected: the interval cannot miss on that side.
+The area does not change with the temperature, except at the paper's thresholds. If the true calibration error is near 0, an interval that
+starts at 0 always contains it, so shares near 100 % are expected: the interval cannot miss on that side.
 
 ## T and the noise rate
 
-Labels are drawn from softmax(h/T) with T as fitted on the validation set; for the noise rate a fifth of them is then drawn anew at random.
+Labels are drawn from softmax(h/T), with the T fitted on the validation set. For the noise rate, a fifth of them is then replaced at random.
 These are credible intervals: they hold on average over the prior, not for every T.
 
 {table(blocks["as given"], FITTED)}
 
 ## Which interval is used
 
-| value | interval | none is printed |
+| value | interval | not printed |
 |---|---|---|
 | accuracy, shares of `report`, reliability bins | Wilson; with weights, of the effective number of samples (Kish) | |
 | shares of `refer` | Clopper–Pearson, which holds at least as often as asked | |
@@ -298,18 +298,18 @@ These are credible intervals: they hold on average over the prior, not for every
 | class-wise ECE | | always: many bins hold too few samples |
 | MCE | | always: the bin with the fewest samples decides it |
 
-With fewer than 20 errors the losses of those that happen to be drawn decide a mean, and neither bootstrap nor correction helps: at n = 100 the
-MNIST network has no error at all in half of the draws, and bootstrap percentiles hold the NLL in 57 %, those of AURC in 42 %.
+With fewer than 20 errors, a mean depends mostly on the losses of the few errors that happen to be drawn, and neither bootstrap nor correction helps. At n = 100 the
+MNIST network has no error at all in half of the draws; bootstrap percentiles contain the true NLL in 57 % of the draws, and the true AURC in 42 %.
 
-Calibration errors are printed with what perfect calibration would show by chance: the mean error if labels were drawn from the predicted
+Calibration errors are printed together with the error that perfect calibration would show by chance: the mean error if labels were drawn from the predicted
 probabilities, and p, the share of such draws that reach the error. That test is exact for any number of samples and errors.
 
-An interval in closed form also needs samples that differ: it is not printed where every sample has the same loss.
+An interval in closed form also needs samples that differ: it is not printed if every sample has the same loss.
 
-Weights count by the effective number of samples (Kish), so their unit does not matter. There are two exceptions, where weights count as repeats
-and a weight of 2 is the sample twice: the squared and debiased ECE, and the shares of `refer`.
+Weights enter through the effective number of samples (Kish), so their unit does not matter. There are two exceptions, in which a weight of 2
+means including the sample twice: the squared and debiased ECE, and the shares of `refer`.
 
-All of this counts samples as independent. Several pictures of one patient make every interval too narrow.
+All of these intervals treat samples as independent. Several images of one patient make every interval too narrow; see [Several samples per patient](patients.md).
 """
 
 

@@ -14,29 +14,29 @@ INTRODUCTION = """# Few and noisy labels, family by family
 
 Written by `python benchmarks/families.py FOLDER --out families.csv --peers --write docs/families.md` (`make families LOGITS=folder`); do not edit.
 
-How good is a fit to n labels, some of them wrong? Each of {n_sets} sets of published logits is cut into halves at random, {draws}. n labels come from one
-half; up to 2500 samples of the other evaluate the fit. The tables show the **excess test NLL over the best single temperature of these test samples**: 0 is
-as good as any temperature can be, and below zero is better. `none` is no calibration, T = 1.
+How good is a fit to n labels if some of them are wrong? Each of {n_sets} sets of published logits is split into halves at random, {draws}. The fit uses n labels of one
+half and is evaluated on up to 2500 samples of the other. The tables show the **excess test NLL over the best single temperature of these test samples**: 0 is
+as good as any temperature can be, and a negative value is better. `none` means no calibration, T = 1.
 
-Networks of one family share their faults, and a mean over all sets hides a family on which a method fails. So each table has the families one by one:
+Networks of one [family](glossary.md#family) have similar errors, and a mean over all sets hides a family on which a method fails. Each table therefore lists the families one by one:
 {families}. The logits are not part of the repository; the command runs on any folder of `.npz` files.
 
 | row | labels |
 |---|---|
-| `clean200` | 200 labels as they are |
+| `clean200` | 200 clean labels |
 | `uniform10-200` | 10 % of them replaced by a class drawn at random |
 | `pairs20-200` | 20 % of them replaced by the next class |
 | `uniform0-200` | clean labels, but the fit gets `labels="noisy"` |
 | `similar20-1000` | 20 % replaced by the class that the network confuses most with the true one |
-| `hard20-1000` | 20 % replaced at random, mostly where the network is in doubt |
+| `hard20-1000` | 20 % replaced at random, mostly where the network is uncertain |
 | `votes-1000` | one person's label for each image of CIFAR-10 (CIFAR-10H), about 5 % wrong |
 
-`bayes` and `structured` get `labels="noisy"` in all rows but the clean ones. SVS and SMS (probmetrics 1.3.0) have their defaults and no such parameter.
+`bayes` and `structured` get `labels="noisy"` in all rows except the clean ones. SVS and SMS (probmetrics 1.3.0) use their defaults and have no such parameter.
 
-## What was chosen on what
+## How the constants were chosen
 
-The constants of the priors of `bayes` and `structured` were chosen on these sets, looking at each *family*: a value was taken only where no family pays for it. What a family shows below did not
-choose them alone, but it is no independent test either. `ts` and the peers have no constants that were chosen here.
+The constants of the priors of `bayes` and `structured` were chosen on these sets, looking at each *family*: a value was used only if it made no family worse. No single family
+determined them, but the results below are not an independent test either. `ts` and the other packages have no constants that were chosen here.
 """
 
 
@@ -189,7 +189,7 @@ def page(cases, rows, choose=()):
         if column.startswith(("bayes", "structured")) and set(others) <= set(table.columns) and others:
             names = " and ".join(others)
             parts += [
-                f"## `{column}` less {'the better of ' if len(others) > 1 else ''}{names}",
+                f"## `{column}` minus {'the better of ' if len(others) > 1 else ''}{names}",
                 gaps(table, column, others),
             ]
     parts.append("## Families")
@@ -198,19 +198,19 @@ def page(cases, rows, choose=()):
     if "ts" in table.columns:
         parts += [
             "## The worst set of each method",
-            "Excess test NLL less that of `ts`, mean over draws.",
+            "The table shows the excess test NLL minus that of `ts`, as a mean over draws.",
             worst_sets(table),
         ]
     for field, title, text in (
         (
             "t_held",
             "Intervals of T",
-            "Share of 95 % intervals of T that hold the best T of the whole set with clean labels.",
+            "The tables show the share of 95 % intervals of T that contain the best T of the whole set with clean labels.",
         ),
         (
             "noise_held",
             "Intervals of the noise rate",
-            "Share of 95 % intervals that hold the share of labels that were replaced, or of those that are wrong.",
+            "The tables show the share of 95 % intervals that contain the share of replaced labels, or of wrong labels.",
         ),
     ):
         held = Table(cases, rows, field)
@@ -222,6 +222,10 @@ def page(cases, rows, choose=()):
         [r, *(show(None if (t := times.mean(r, c)) is None else 1e3 * t, ".0f") for c in times.columns)]
         for r in times.rows
     ]
-    parts += ["## Time", "Mean CPU time of a fit in ms, one thread.", sets.markdown(["labels", *times.columns], lines)]
+    parts += [
+        "## Time",
+        "The table shows the mean CPU time of a fit in ms, with one thread.",
+        sets.markdown(["labels", *times.columns], lines),
+    ]
     parts += failures(cases, table.columns)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
