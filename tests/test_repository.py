@@ -135,7 +135,7 @@ def test_every_address_is_of_one_repository():
 
 
 IGNORED = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
-LISTED = re.search(r"The address of the repository stands in (.*?)\.\n", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+LISTED = re.search(r"The address of the repository is in (.*?)\.\n", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
 CONTRIBUTING_LIST = re.findall(r"`([^`]+)`", LISTED[1]) if LISTED else []
 
 
