@@ -25,7 +25,7 @@ Labels = Literal["clean", "noisy"]
 Noise = Literal["auto", "uniform", "classwise"]
 
 # Chosen looking at each family of classifiers (benchmarks/families.py, benchmarks/arena.py): none may pay. Neighbouring
-# values differ by 1 to 5 thousandths of a nat; docs/structured.md, "What its constants were chosen on".
+# values differ by 1 to 5 thousandths of a nat; docs/structured.md, "How its constants were chosen".
 BIASES, SCALES, CURVE = Group(0.35, 1.0), Group(0.01, 1.0), Group(0.05, 1.0)
 MATRIX_VARIANCE, MATRIX_WORTH = 0.2, 1.0  # the variance is divided by K²
 TAIL = 3.0  # degrees of freedom of single biases
