@@ -16,6 +16,7 @@ from experiments.reproduce import (
     examples,
     figure2,
     figures,
+    grid,
     networks,
     noise,
     size,
@@ -59,6 +60,7 @@ PAGES = {
     "consistency": Source(
         consistency.STUDY, consistency.consistency, "whether the loss of Eq. (8) finds a temperature that is known"
     ),
+    "grid": Source(grid.STUDY, grid.grid, "how the grid of θ decides", repeats=10),
     "supplement-noise": Source(
         supplement.NOISE, supplement.noise, "wrong validation labels, thirteen networks (supplement)", repeats=5
     ),

@@ -23,7 +23,7 @@ from attemper.errors import InputError, naming_flags
     "pages",
     nargs=-1,
     required=True,
-    metavar="all|table1|table2|table3|table4|examples|figure2|noise|size|consistency|supplement-noise|supplement-size|referral",
+    metavar="PAGE…",
 )
 @click.option("-o", "--output", default="results", show_default=True, help="Folder for what is written.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of everything random.")
@@ -51,8 +51,11 @@ def reproduce(
     its numbers (CSV, JSON), a Markdown table, and pictures (SVG, PNG) where the paper has a figure. Interrupted, the
     same command goes on where it was.
 
+    A PAGE is table1, table2, table3, table4, examples, figure2, noise, size, consistency, grid, supplement-noise,
+    supplement-size, referral, or all of them: all.
+
     \b
-    python -m experiments.reproduce all -o results/           # about half an hour on two cores
+    python -m experiments.reproduce all -o results/           # 65 minutes of CPU time or so
     python -m experiments.reproduce table4 referral           # seconds
     python -m experiments.reproduce noise --repeats 2         # a quick look
     python -m experiments.reproduce examples --images FOLDER  # with photographs

@@ -15,7 +15,7 @@ from experiments.reproduce.pages import Page, gather, spread, summary, table
 from experiments.reproduce.recipes import TITLES, fit, judge
 from experiments.reproduce.wrong_labels import KINDS, most_confused, spoil
 
-__all__ = ["FEW_SHARES", "NETWORKS", "SHARES", "STUDY", "noise", "run_methods", "shares_of"]
+__all__ = ["FEW_SHARES", "NETWORKS", "SHARES", "STUDY", "noise", "noisy_labels", "run_methods", "shares_of"]
 
 # From very accurate to hardly, from 7 to 100 classes.
 NETWORKS = ("lenet5-mnist-s0", "vgg16-cifar10-s0", "vgg16-cifar100-s0", "resnet200-skin-randomsplit-s0")
@@ -50,10 +50,7 @@ def run_methods(methods: Sequence[str], name: str, kind: str, share: float, repe
     """Run some of the methods."""
     network = networks.load(name)
     val, test = networks.split(network, repeat, seed)
-    labels = val.labels
-    if share:
-        rng = np.random.default_rng([seed, repeat, round(100 * share), list(KINDS).index(kind)])
-        labels = spoil(val.logits, val.labels, share, kind, _confused(name), rng)
+    labels = noisy_labels(name, val, kind, share, repeat, seed)
     wrong = float((labels != val.labels).mean())
     rows: list[Row] = []
     for method in methods:
@@ -61,6 +58,14 @@ def run_methods(methods: Sequence[str], name: str, kind: str, share: float, repe
         case = {"network": name, "kind": kind, "share": share, "repeat": repeat, "method": method}
         rows.append({**case, **judge(found.map, test), "temperature": found.temperature, "labels_wrong": wrong})
     return rows
+
+
+def noisy_labels(name: str, val: networks.Part, kind: str, share: float, repeat: int, seed: int) -> NDArray[np.int64]:
+    """Labels of the validation part of this repeat, with a share of them replaced."""
+    if not share:
+        return val.labels
+    rng = np.random.default_rng([seed, repeat, round(100 * share), list(KINDS).index(kind)])
+    return spoil(val.logits, val.labels, share, kind, _confused(name), rng)
 
 
 @lru_cache
