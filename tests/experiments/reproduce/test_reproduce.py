@@ -16,6 +16,7 @@ from experiments.reproduce import (
     PAGES,
     consistency,
     figures,
+    grid,
     networks,
     noise,
     pages,
@@ -196,7 +197,8 @@ def close(ours, committed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["table1", "table2", "table3", "noise", "size", "consistency", "supplement-noise", "supplement-size"]
+    "name",
+    ["table1", "table2", "table3", "noise", "size", "consistency", "grid", "supplement-noise", "supplement-size"],
 )
 def test_pages_say_what_their_rows_say(name):
     rows = [typed(line) for line in committed(name)]
@@ -341,3 +343,18 @@ def test_numbers_that_are_none_are_told_as_such():
     assert pages.beside(1.2345, 1.3, 2) == "1.23 (1.3)"
     assert pages.beside(None, None, 2) == "–"
     assert pages.table(["a", "b"], [["x|y", "1"]]) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
+
+
+@pytest.mark.slow
+def test_the_grid_comes_out_again():
+    name = "resnet200-skin-randomsplit-s0"
+    for kind, n in (("annotators", None), ("none", 50)):
+        check(grid.run(name, kind, n, 1, 0), "grid", ("network", "kind", "labels", "repeat", "method"))
+
+
+def test_a_grid_that_reaches_one_gives_the_temperature_of_ts():
+    t = {(r["network"], r["kind"], r["labels"], r["repeat"], r["method"]): r for r in committed("grid")}
+    for key, row in t.items():
+        if key[-1] == "ts":
+            to_one = t[*key[:-1], list(grid.GRIDS)[-1]]
+            assert float(to_one["temperature"]) == pytest.approx(float(row["temperature"]), rel=0.02)
