@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.claims.claim import MOST, Claim, Finding, share
+from experiments.claims.claim import HALF, MOST, Claim, Finding, share
 from experiments.claims.results import MARGIN, MARGIN_ECE, Results
 from experiments.claims.wording import count, family, figure, label, listed, span
 from experiments.reproduce import paper
@@ -88,7 +88,8 @@ def averages(results: Results) -> Finding:
     ) + table(head, lines, texts=2)
     numbers = [f"{count(of)} networks ({SOURCES[source]})" for source, of in lower.items()]
     number = f"NLL lower than TS on {'; '.join(numbers)}; ECE lower in {count(sharper)} cases"
-    return Finding(all(good), any(any(of) for of in lower.values()), number, details)
+    in_part = share(met for of in lower.values() for met in of) >= HALF
+    return Finding(all(good), in_part, number, details)
 
 
 CLAIMS = (
@@ -114,7 +115,7 @@ CLAIMS = (
             f"for every network both have a higher accuracy, an NLL lower by more than {MARGIN} and an ECE lower by "
             f"more than {MARGIN_ECE} points than TS on one network"
         ),
-        "one of them has a lower NLL than TS on one network, for at least one network",
+        "the NLL is lower by as much in at least half of the cases, each an average on a network",
         averages,
     ),
 )

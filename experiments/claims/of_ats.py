@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from experiments.claims.claim import HALF, MOST, Claim, Finding, share
 from experiments.claims.of_ts import ACCURATE, accurate
 from experiments.claims.results import MARGIN, MARGIN_ECE, Results
 from experiments.claims.wording import count, figure, label, listed, span
 from experiments.reproduce import paper
 from experiments.reproduce.consistency import TRUE
+from experiments.reproduce.journal import Row
 from experiments.reproduce.pages import table
-from experiments.reproduce.recipes import TITLES
 
 __all__ = ["CLAIMS", "gains"]
 
@@ -46,20 +49,24 @@ def better_than_ts(results: Results) -> Finding:
         "θ is tuned by the validation NLL, of which TS has the least by definition, and even the best T for the "
         "*test* part is only "
         f"{span(best, 4)} below TS. The paper's gap is {span(gap, 3)}.\n\nNetworks for which a method of the "
-        "paper has the least mean (where two tie, the one further left counts):\n\n"
-    ) + table(["", *(TITLES[m] for m in PAPERS)], [_least(results, m, d) for m, d in (("nll", 4), ("ece", 2))])
+        "paper has the least mean (where others tie, the one further left counts):\n\n"
+    ) + table(
+        ["", "uncalibrated", "TS alone", "ATS alone", "TS and ATS tie", "vector", "matrix"],
+        [_least(results, m, d) for m, d in (("nll", 4), ("ece", 2))],
+    )
     met = improved.values()
     return Finding(share(met) >= MOST, share(met) >= HALF, f"better on {count(met)} networks", details)
 
 
 def _least(results: Results, measure: str, digits: int) -> list[str]:
-    """Count the networks for which each method has the least mean, ties to the simpler one."""
-    names = results.networks("table1")
-    least = [
-        min(PAPERS, key=lambda m, n=n: round(results.mean("table1", measure, network=n, method=m), digits))  # type: ignore[misc]
-        for n in names
-    ]
-    return [f"{measure.upper()}, {digits} digits", *(str(least.count(m)) for m in PAPERS)]
+    """Count the networks for which each method has the least mean; ties of TS and ATS by themselves."""
+    least = []
+    for n in results.networks("table1"):
+        means = {m: round(results.mean("table1", measure, network=n, method=m), digits) for m in PAPERS}
+        first = min(PAPERS, key=means.__getitem__)
+        least.append("tie" if first == "ts" and means["ats"] == means["ts"] else first)
+    columns = ("none", "ts", "ats", "tie", "vector", "matrix")
+    return [f"{measure.upper()}, {digits} digits", *(str(least.count(m)) for m in columns)]
 
 
 def most_for_accurate(results: Results) -> Finding:
@@ -110,7 +117,7 @@ def keeps_accuracy(results: Results) -> Finding:
         f"(`structured` may change predictions: accuracy by {span(structured, 2, '+')} points.)"
     )
     number = f"accuracy changed in {count(changed)} divisions"
-    return Finding(not any(changed), share(not c for c in changed) >= MOST, number, details)
+    return Finding(not any(changed), share(not c for c in changed) >= HALF, number, details)
 
 
 def cost(results: Results) -> Finding:
@@ -118,17 +125,36 @@ def cost(results: Results) -> Finding:
     rows = results.rows["benchmarks"]
     ratio = {what: [r["ats"] / r["ts"] for r in rows if r["what"] == what] for what in ("time", "memory")}
     lines = [
-        [f"{r['what']}, {r['size']}, {r['type']}", *(f"{r[m]:.1f} {_unit(r['what'])}" for m in ("ts", "ats"))]
+        [
+            f"{r['what']}, {r['size']}, {r['type']}",
+            *(f"{r[m]:.1f} {_unit(r['what'])}" for m in ("ts", "ats")),
+            figure(r["ats"] / r["ts"], 1),
+        ]
         for r in rows
     ]
     details = (
-        "The paper means complexity: both losses are sums over samples, and one pass serves all θ. The factor is "
-        "not one, as ATS fits a path of "
-        "θ. Time of a fit, and peak memory beyond the logits ([speed and memory](benchmarks/speed.md)):\n\n"
-    ) + table(["what, N×K, type", "TS", "ATS"], lines)
-    cheap = {what: max(values) <= TWICE for what, values in ratio.items()}
-    number = ", ".join(f"{span(values, 1)} × the {what}" for what, values in ratio.items())
-    return Finding(all(cheap.values()), any(min(values) <= TWICE for values in ratio.values()), number, details)
+        "Measured: the time of one fit on validation sets of different sizes (N samples, K classes), and the peak "
+        "memory beyond the logits in one size, so not how memory grows ([speed and memory](benchmarks/speed.md)). "
+        "Both losses are sums over samples; ATS takes a multiple of the time, as it fits a path of θ.\n\n"
+    ) + table(["what, N×K, type", "TS", "ATS", "factor"], lines)
+    growth = _growth(rows)
+    grown = "more" if max(growth) > 1 else "no more"
+    number = (
+        f"{span(ratio['time'], 1)} × the time ({grown} in the largest size than in the smallest), "
+        f"{span(ratio['memory'], 1)} × the memory"
+    )
+    return Finding(all(v <= TWICE for of in ratio.values() for v in of), max(growth) <= 1, number, details)
+
+
+def _growth(rows: Sequence[Row]) -> list[float]:
+    """Return for every type the factor of the time in the largest size, divided by that in the smallest."""
+    found = []
+    for kind in dict.fromkeys(r["type"] for r in rows):
+        of = [r for r in rows if r["what"] == "time" and r["type"] == kind]
+        if of:
+            of.sort(key=lambda r: prod(map(int, r["size"].split("×"))))
+            found.append((of[-1]["ats"] / of[-1]["ts"]) / (of[0]["ats"] / of[0]["ts"]))
+    return found
 
 
 def _unit(what: str) -> str:
@@ -146,16 +172,24 @@ def loss(results: Results) -> Finding:
     }
     ts = [results.mean("consistency", "temperature", network=n, method="ts", theta=None) for n in names]
     near = {key: abs(value - TRUE) <= NEAR_TRUE for key, value in t.items()}
+    tuned = [min((t[n, c] for c in thetas), key=lambda value: abs(value - TRUE)) for n in names]
+    every = results.networks("table1")
+    apart = [results.above("table1", "ats", "ts", "temperature", network=n) for n in every]
     ends = [f"{span((t[n, c] for n in names), 1)} with θ = {c:g}" for c in (thetas[0], thetas[-1])]
     closest = [f"{label(n)}: {min(thetas, key=lambda c, n=n: abs(t[n, c] - TRUE)):g}" for n in names]  # type: ignore[misc]
     details = (
         f"Labels are drawn from the network at T = {TRUE:g}, so a measure of calibration has its minimum there. "
         f"TS finds {span(ts, 2)}. The T with the least loss of Eq. (8) "
         f"is {listed(ends)}. The θ of the study whose T is closest to {TRUE:g}: {'; '.join(closest)}. "
-        "What calibrates is the choice of θ, and θ is chosen by the validation NLL."
+        "What calibrates is the choice of θ, and θ is chosen by the validation NLL, the loss of TS: tuned so, the "
+        f"mean T of ATS differs from that of TS by at most {figure(max(map(abs, apart)), 2)} on "
+        f"{len(apart)} networks (Table 1)."
     )
     same = any(all(near[n, c] for n in names) for c in thetas)
-    number = f"T = {span(t.values(), 1)} where {TRUE:g} is right"
+    number = (
+        f"T = {span(t.values(), 1)} over all θ, where {TRUE:g} is right; {span(tuned, 2)} with the θ that is best for "
+        "each network"
+    )
     return Finding(all(near.values()), same, number, details)
 
 
@@ -193,7 +227,7 @@ CLAIMS = (
             "changes "
             f"by {CHANGE} or more"
         ),
-        "that is so for at least one of them",
+        "that is so for at least one of them (one is enough, as the paper says that it can)",
         small_changes,
     ),
     Claim(
@@ -201,27 +235,27 @@ CLAIMS = (
         "Introduction: “intact accuracy”.",
         ("table1",),
         "ATS changes the accuracy in no division of any network",
-        "it changes the accuracy in at most one division of ten",
+        "it keeps the accuracy in at least half of the divisions",
         keeps_accuracy,
     ),
     Claim(
-        "ATS costs no more time and memory than TS",
+        "ATS has the time and memory complexity of TS",
         "Introduction: “ATS preserves the time and memory complexity advantage of classic TS”.",
         (),
         "ATS takes at most twice the time and at most twice the memory of TS, in every size measured",
-        "in some size measured it takes at most twice the time or at most twice the memory",
+        "the factor of the time is no larger in the largest size measured than in the smallest",
         cost,
         command="make bench",
     ),
     Claim(
         "The attended loss is a measure of calibration",
         "Section 5: “L_ATS is a calibration measure for ATS that by minimizing it the model will get calibrated”.",
-        ("consistency",),
+        ("consistency", "table1"),
         (
             f"where T = {TRUE:g} is right by construction, the T with the least loss is within {NEAR_TRUE} of it for "
             "every network and every θ"
         ),
-        "one θ does that for all networks",
+        "one θ does that for all networks (one is enough, as a user needs only one)",
         loss,
     ),
 )

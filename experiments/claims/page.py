@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
+from attemper.sketch import DEFAULT_THETAS
 from experiments.claims import application, baselines, of_ats, of_ts, robustness
 from experiments.claims.claim import Claim, Finding
 from experiments.claims.gap import gap
-from experiments.claims.results import Results
+from experiments.claims.results import REPEATS, STUDIES, Results
 from experiments.claims.wording import count, figure, label, listed
 from experiments.reproduce import paper
 from experiments.reproduce.networks import about
 from experiments.reproduce.pages import table
+from experiments.reproduce.table1 import MANY
 
 __all__ = ["CLAIMS", "TEXTS", "claims_page"]
 
@@ -34,10 +36,13 @@ def claims_page(results: Results) -> str:
         [str(i), claim.title, f"**{finding.verdict}**", finding.number, f"`{claim.made_by}`"]
         for i, (claim, finding) in enumerate(found, 1)
     ]
-    divisions = {len(results.values("table1", network=n, method="ts")) for n in results.networks("table1")}
+    places = [i for i, claim in enumerate(CLAIMS, 1) if claim in robustness.CLAIMS]
     values = {
         "n_networks": str(len(results.networks("table1"))),
-        "divisions": " or ".join(map(str, sorted(divisions))),
+        "repeats": _repeats(results),
+        "many": str(MANY),
+        "robustness": f"{places[0]} to {places[-1]}",
+        "least_theta": f"{DEFAULT_THETAS[0]:g}",
         "verdicts": table(["#", "The paper's claim", "verdict", "the number", "command"], lines, texts=5),
         "claims": "\n\n".join(_section(i, *pair) for i, pair in enumerate(found, 1)),
         "networks": _by_network(results),
@@ -45,6 +50,18 @@ def claims_page(results: Results) -> str:
         "not_tested": _not_tested(results),
     }
     return Template((TEXTS / "claims.md").read_text(encoding="utf-8")).substitute(values)
+
+
+def _repeats(results: Results) -> str:
+    """Return how many random divisions each study has."""
+    found: dict[str, list[str]] = {}
+    for page in STUDIES:
+        each = {
+            max(len(results.distinct(page, column, network=n, method="ts")) for column in REPEATS)
+            for n in results.networks(page)
+        }
+        found.setdefault(" or ".join(map(str, sorted(each))), []).append(f"`{page}`")
+    return "; ".join(f"{number} in {listed(pages)}" for number, pages in found.items())
 
 
 def _section(place: int, claim: Claim, finding: Finding) -> str:

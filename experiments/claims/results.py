@@ -15,7 +15,7 @@ from experiments.claims.wording import family
 from experiments.reproduce import PAGES
 from experiments.reproduce.journal import Row
 
-__all__ = ["MARGIN", "MARGIN_ECE", "Results"]
+__all__ = ["MARGIN", "MARGIN_ECE", "REPEATS", "STUDIES", "Results"]
 
 MARGIN = 0.001  # of NLL: a smaller difference is a tie, as for `attemper compare`
 MARGIN_ECE = 0.1  # per cent

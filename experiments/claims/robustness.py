@@ -16,6 +16,7 @@ from experiments.claims.cases import (
     with_all_methods,
 )
 from experiments.claims.claim import HALF, MOST, Claim, Finding, share
+from experiments.claims.edge import END, total
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.wording import count, figure, label, span
 from experiments.reproduce.pages import table
@@ -58,7 +59,7 @@ def wrong_labels(results: Results) -> Finding:
     found = verdicts.values()
     return Finding(
         all(v.holds for v in found),
-        any(v.holds or v.in_part for v in found),
+        share(v.holds or v.in_part for v in found) >= HALF,
         f"lower NLL than TS in {'; '.join(numbers)}",
         "\n\n".join(details),
     )
@@ -101,9 +102,11 @@ def _ours_beside_ats(results: Results) -> str:
             )
     head = ["wrong labels", "method", "lower than ATS", "higher than ATS", "furthest above ATS"]
     text = (
-        "The Bayesian and the structured fit, with the option for wrong labels (`--noisy`), beside ATS. Errors "
-        "that sit where an image is hard "
-        "look like doubt of the network, and nothing in logits and labels distinguishes the two:"
+        "The Bayesian and the structured fit, with the option for wrong labels (`--noisy`), beside ATS. If labels "
+        "are wrong mostly on hard images, "
+        "the errors look like doubt of the network, and nothing in logits and labels separates the two. The "
+        "constants of both fits were chosen partly on these networks and kinds of noise, so this is no independent "
+        "test:"
     )
     return f"{text}\n\n{table(head, lines, texts=2)}"
 
@@ -118,9 +121,9 @@ def _when_labels_are_right(results: Results) -> str:
 
 
 def _needed(results: Results, of: Sequence[Case], method: str, *, near: bool) -> float:
-    """Return the number of labels from which on a method is useful, infinity if there is none.
+    """Return the least number of labels with which, and with every larger one, a method is useful; or infinity.
 
-    That is: better than no calibration, or, if ``near``, within the margin of TS with all labels.
+    Useful is: better than no calibration, or, if ``near``, within the margin of TS with all labels.
     """
     found = math.inf
     for case in reversed(of):
@@ -153,19 +156,33 @@ def fewer_labels(results: Results) -> Finding:
     )
     worse = [case.above(results, "ats", "none") > MARGIN for case in failing]
     details = [
-        "Labels from which on a method is better than no calibration / from which on its NLL is within "
-        f"{MARGIN} of TS with all labels (– if the study has not so many labels, empty if it has not "
-        "the method):",
+        "Labels that a method needs to be better than no calibration / to have an NLL within "
+        f"{MARGIN} of TS with all labels, with every larger number too (– if the largest number of the study is not "
+        "enough, empty if the study does not have the method):",
         table(["network", *(TITLES[m] for m in METHODS[1:])], lines),
         f"With fewer labels than TS needs for the second aim, ATS is lower than TS in {count(lower)} cases of "
-        f"network and number, higher in {count(higher)}, and worse than no calibration in {count(worse)}. Mean NLL, "
-        "the least of each row in bold:",
+        f"network and number, higher in {count(higher)}, and worse than no calibration in {count(worse)}. "
+        f"{_at_the_end(results, failing)} Mean NLL, the least of each row in bold:",
         _by_size(results),
         _ours_with_few(results),
         "Standard deviations and ECE: [four networks](results/size.md), [the others](results/supplement-size.md).",
     ]
-    number = f"fewer labels than TS on {count(fewer)} networks"
-    return Finding(all(fewer), any(fewer) or share(lower) >= HALF, number, "\n\n".join(details))
+    number = (
+        f"fewer labels than TS on {count(fewer)} networks; lower NLL than TS in {count(lower)} cases where TS has too "
+        "few"
+    )
+    in_part = share(fewer) >= HALF or share(lower) >= HALF
+    return Finding(all(fewer), in_part, number, "\n\n".join(details))
+
+
+def _at_the_end(results: Results, cases: Sequence[Case]) -> str:
+    """Count the fits whose T is at the end of its range, where the end decides about NLL and spread."""
+    ts, ats = (total(results, cases, method) for method in ("ts", "ats"))
+    return (
+        f"In these cases T is at the lower end of its range, {END}, in {ts} repeats of TS and {ats} of ATS; there "
+        "the end of the range decides how high the NLL is, and with it the mean and the spread over repeats (claim 3 "
+        "has the networks)."
+    )
 
 
 def _by_size(results: Results) -> str:
@@ -208,7 +225,8 @@ def stable(results: Results) -> Finding:
     ]
     details = (
         f"Of the {len(failing)} cases in which TS is not yet within {MARGIN} of its NLL with all labels, the standard "
-        f"deviations differ by more than {MARGIN} in {len(smaller)}. With the fewest labels they are:\n\n"
+        f"deviations differ by more than {MARGIN} in {len(smaller)}. {_at_the_end(results, failing)} With the fewest "
+        "labels the standard deviations are:\n\n"
     ) + table(["network", *(TITLES[m] for m in METHODS[1:])], lines)
     number = f"smaller spread than TS in {count(smaller)} cases that differ"
     return Finding(share(smaller) >= MOST, share(smaller) >= HALF, number, details)
@@ -235,8 +253,8 @@ def finds_the_optimum(results: Results) -> Finding:
     head = ["", "TS fails", *(f"{TITLES[m]}: {what}" for m in METHODS[2:] for what in ("near", "half"))]
     details = (
         f"TS fails in a case if its mean NLL is more than {MARGIN} above that of TS with all labels, all right. "
-        f"*Near*: of these cases, another method is within {MARGIN} of it. *Half*: it is "
-        "at most half as far above it as TS.\n\n"
+        f"*Near* counts the cases of these in which another method is within {MARGIN} of that NLL, *half* those in "
+        "which it is at most half as far above it as TS.\n\n"
     ) + table(head, lines)
     number = f"near the optimum in {count(near)} cases where TS fails"
     return Finding(share(near) >= MOST, share(halved) >= HALF, number, details)
@@ -255,7 +273,7 @@ CLAIMS = (
             f"{MARGIN}) "
             "than TS and than no calibration"
         ),
-        "for at least one kind it is lower than TS in at least half of the cases",
+        "for at least half of the kinds it is lower than TS in at least half of the cases",
         wrong_labels,
     ),
     Claim(
@@ -264,8 +282,8 @@ CLAIMS = (
         ("size", "supplement-size"),
         f"for every network ATS needs fewer labels than TS to come within {MARGIN} of the NLL of TS with all labels",
         (
-            "that is so for at least one network, or, where TS is not there yet, ATS is lower than TS (by more than "
-            f"{MARGIN}) in at least half of the cases"
+            "that is so for at least half of the networks, or, where TS is not there yet, ATS is lower than TS (by "
+            f"more than {MARGIN}) in at least half of the cases"
         ),
         fewer_labels,
     ),

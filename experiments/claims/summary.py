@@ -9,16 +9,21 @@ from typing import NamedTuple
 
 from experiments.claims.cases import METHODS, Case, kinds, noise_cases, size_cases, with_all_methods
 from experiments.claims.claim import HALF, share
+from experiments.claims.edge import END, by_network, fewest, total
 from experiments.claims.of_ats import gains
 from experiments.claims.page import TEXTS
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.wording import count, family, figure, label, listed
+from experiments.reproduce.networks import about
 from experiments.reproduce.pages import table
 from experiments.reproduce.recipes import TITLES
+from experiments.reproduce.table1 import MANY
 
 __all__ = ["COMMANDS", "Situation", "above_best", "choose", "situations", "summary_page"]
 
 FEW, SOME = 50, 500  # labels
+MANY_LABELS = "many right labels"
+SMALL = "MNIST"  # data on which errors are so rare that there is little to calibrate
 USUAL = 0.3  # share of wrong labels up to which a method is chosen
 
 # Kinds of wrong labels as people who have labels would call them.
@@ -26,7 +31,7 @@ TITLE = {
     "uniform": "labels wrong at random",
     "confusable": "labels of a similar class",
     "instance": "labels wrong where images are hard",
-    "annotators": "labels that people got wrong",
+    "annotators": "labels as annotators get them wrong (simulated)",
 }
 
 # As the studies fit them: without the fallback of attemper, ATS is the paper's method.
@@ -55,7 +60,7 @@ def situations(results: Results) -> list[Situation]:
     return [
         _so_many(results, 1, FEW),
         _so_many(results, FEW + 1, SOME),
-        Situation("many right labels", "a fifth of a test set", whole),
+        Situation(MANY_LABELS, "a fifth of a test set", whole),
         *(
             Situation(TITLE[kind], f"*{kind}*", [c for c in noise_cases(results, kind) if not _severe(c)], wrong=True)
             for kind in kinds(results)
@@ -96,6 +101,10 @@ def summary_page(results: Results) -> str:
     chosen = [(situation, choose(results, situation)) for situation in situations(results)]
     values = {
         "verdict": _verdict(chosen),
+        "edge": _edge(results),
+        "end": END,
+        "at_end": _at_end(results),
+        "narrow": _narrow(results, chosen),
         "instead": _instead(chosen),
         "compared": _compared(results),
         "distances": _distances(results),
@@ -118,13 +127,64 @@ def _verdict(chosen: Sequence[tuple[Situation, str]]) -> str:
 
 
 def _instead(chosen: Sequence[tuple[Situation, str]]) -> str:
+    parts = _grouped([(situation.title, method) for situation, method in chosen if method != "ats"])
+    return "\n".join(f"    - {part}" for part in parts or ["There is nothing better."])
+
+
+def _grouped(chosen: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the titles that each method is chosen for, method by method."""
     parts = []
     for method in METHODS:
-        of = [situation.title for situation, m in chosen if m == method]
-        if of and method != "ats":
-            name = "no calibration" if method == "none" else f"`{method}`"
-            parts.append(f"{name} for {listed(of)}")
-    return f"Use {'; '.join(parts)}." if parts else "There is nothing better."
+        titles = [title for title, m in chosen if m == method]
+        if titles:
+            parts.append(f"{'no calibration' if method == 'none' else f'`{method}`'} for {listed(titles)}")
+    return parts
+
+
+def _edge(results: Results) -> str:
+    """Say on which networks of the plot the range of ATS keeps T from running away."""
+    cases = [case for case in fewest(results) if case.page == "size"]
+    labels = listed([str(k) for k in sorted({case.where["labels"] for case in cases})])
+    return (
+        f"That limits T in part. With {labels} right labels, T is at {END}, the lower end of the range of a fit, "
+        f"{by_network(results, cases)}"
+    )
+
+
+def _at_end(results: Results) -> str:
+    few = _so_many(results, 1, FEW)
+    ts, ats = (total(results, with_all_methods(results, few.cases), method) for method in ("ts", "ats"))
+    return (
+        f"With {few.title}, T is at {END} in {ts} repeats of TS and in {ats} of ATS. How far the two are "
+        "from the best there, and how much is gained over ATS, depends on that end: another range would give other "
+        "numbers."
+    )
+
+
+def _narrow(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str:
+    """Say by how much the choice for many right labels is ahead, and where it is worse than TS."""
+    situation, method = next((s, m) for s, m in chosen if s.title == MANY_LABELS)
+    simpler = METHODS[: METHODS.index(method)]
+    if "ts" not in simpler:
+        return ""
+    means = {m: fmean(values) for m, values in above_best(results, situation).items()}
+    ahead = min(means[m] for m in simpler) - means[method]
+    groups = {
+        f"networks with {MANY} classes": [c for c in situation.cases if about(c.network).n_classes >= MANY],
+        f"networks of {SMALL}": [c for c in situation.cases if family(c.network) == SMALL],
+    }
+    used = [case for of in groups.values() for case in of]
+    groups["others"] = [case for case in situation.cases if case not in used]
+    parts = []
+    for title, of in groups.items():
+        above = [case.above(results, method, "ts") for case in of]
+        if above:
+            worst = f" (by at most {figure(max(above), 4)})" if max(above) > 0 else ""
+            parts.append(f"{count(v > 0 for v in above)} {title}{worst}")
+    return (
+        f"For {situation.title}, `{method}` is {figure(ahead, 4)} closer to the best, in the mean, than a simpler "
+        f"method, and {MARGIN} would be a tie; its NLL is higher than that of TS on {listed(parts)}."
+    )
 
 
 def _compared(results: Results) -> str:
@@ -144,15 +204,14 @@ def _compared(results: Results) -> str:
 def _otherwise(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str:
     """Name the situations in which another criterion, or more wrong labels, would change the choice."""
     by_worst = {situation.title: choose(results, situation, max) for situation, _ in chosen}
-    changed = [f"`{by_worst[s.title]}` for {s.title}" for s, method in chosen if by_worst[s.title] != method]
+    changed = _grouped([(s.title, by_worst[s.title]) for s, method in chosen if by_worst[s.title] != method])
     severe = {
         TITLE[kind]: choose(results, Situation("", "", [c for c in noise_cases(results, kind) if _severe(c)]))
         for kind in kinds(results)
     }
-    more = listed([f"`{method}` for {title}" for title, method in severe.items()])
     return (
-        f"By the worst case instead of the mean, the choice would be {listed(changed, 'the same')}. "
-        f"With more than {USUAL:.0%} wrong labels it is {more}."
+        f"By the worst case instead of the mean, the choice would be {'; '.join(changed) or 'the same'}. "
+        f"With more than {USUAL:.0%} wrong labels it would be {'; '.join(_grouped([*severe.items()]))}."
     )
 
 
@@ -165,9 +224,11 @@ def _left_alone(results: Results) -> str:
             if share(value <= MARGIN for value in values) >= HALF:
                 found.setdefault(data, []).append(situation.title)
     every = len(situations(results))
-    names = [f"{d} ({'every row' if len(titles) == every else listed(titles)})" for d, titles in found.items()]
+    names = [
+        f"{d} {'in every row' if len(titles) == every else f'with {listed(titles)}'}" for d, titles in found.items()
+    ]
     where = "; ".join(names) or "no data"
-    return f"No calibration at all is as good as the best method, in at least half of the cases, on {where}."
+    return f"Leaving the network uncalibrated is as good as the best method in at least half of the cases on {where}."
 
 
 def _severe(case: Case) -> bool:
@@ -180,9 +241,9 @@ def _table(results: Results, chosen: Sequence[tuple[Situation, str]]) -> str:
     for situation, method in chosen:
         rival = "ts" if method == "ats" else "ats"
         gained = f"{TITLES[rival]}: {_gains(results, situation, method, rival)}"
-        title = f"{situation.title} ({situation.detail})" if situation.detail else situation.title
+        title = f"{situation.title}, {situation.detail}" if situation.detail else situation.title
         lines.append([title, command(method, situation), gained])
-    return table(["your labels", "use", "what it gained: NLL below"], lines, texts=3)
+    return table(["your labels", "use", "NLL gained over"], lines, texts=3)
 
 
 def _distances(results: Results) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-__all__ = ["KINDS", "most_confused", "spoil"]
+__all__ = ["KINDS", "SOFT", "most_confused", "spoil"]
 
 Labels = NDArray[np.int64]
 
@@ -14,7 +14,10 @@ KINDS = {
     "uniform": "any class, any sample (as in the paper)",
     "confusable": "the class most easily confused with the true one",
     "instance": "where an image is hard, and the class that it looks like",
-    "annotators": "as people err: some classes more often, hard images more often, mostly the confused class",
+    "annotators": (
+        "as annotators get them wrong (simulated): some classes more often, hard images more often, mostly the "
+        "confused class"
+    ),
 }
 
 # Looks are what the network says at this temperature: softer than the network itself, which is over-confident.

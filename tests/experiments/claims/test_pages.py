@@ -220,3 +220,26 @@ def test_the_summary_has_a_row_for_every_kind_of_wrong_labels(committed):
     for situation in situations(committed):
         assert text.count(f"| {situation.title}") == 2
     assert set(PAGES) >= {page for claim in CLAIMS for page in claim.pages}
+
+
+def test_fits_at_the_end_of_the_range_are_counted_from_the_rows(committed):
+    """An oracle: the CSV itself, with the least T that a fit may have."""
+    least = attemper.sketch.DEFAULT_T_RANGE[0] * 1.01
+    found = defaultdict(list)
+    for page in ("size", "supplement-size"):
+        counts = defaultdict(list)
+        with (DOCS / "results" / f"{page}.csv").open(newline="") as stream:
+            for row in csv.DictReader(stream):
+                if row["labels"] == "10" and row["method"] in ("ts", "ats"):
+                    counts[row["network"], row["method"]].append(float(row["temperature"]) <= least)
+        for key, values in counts.items():
+            found.setdefault(key, values)
+    text = (DOCS / "claims.md").read_text().split("### 3.")[1].split("### 4.")[0]
+    table = rows_of(text)
+    assert {row["network"] for row in table} == {label(network) for network, _ in found}
+    column = next(name for name in table[0] if name.startswith("repeats with T at"))
+    shown = {row["network"]: row[column] for row in table}
+    for network in {network for network, _ in found}:
+        ts, ats = (found[network, method] for method in ("ts", "ats"))
+        assert shown[label(network)] == f"{sum(ts)} / {sum(ats)} of {len(ts)}"
+    assert f"LeNet5, MNIST: {sum(found[MNIST, 'ts'])} and {sum(found[MNIST, 'ats'])}" in (DOCS / "ats.md").read_text()
