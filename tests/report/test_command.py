@@ -138,6 +138,7 @@ DESCRIBED = {
     "a.csv": 'benign,no cancer\n<malignant>,"cancer, <b>any</b>"\nunclear,\n',
     "b.csv": 'class,description\nbenign,no cancer\n<malignant>,"cancer, <b>any</b>"\nunclear,\n',
     "c.tsv": "benign\tno cancer\n<malignant>\tcancer, <b>any</b>\nunclear\n",
+    "d.csv": 'Description,Name\nno cancer,benign\n"cancer, <b>any</b>",<malignant>\n,unclear\n',
     "d.json": json.dumps({"benign": "no cancer", "<malignant>": "cancer, <b>any</b>", "unclear": ""}),
 }
 

@@ -13,6 +13,7 @@ from attemper.errors import FileError
 from attemper.io.reading import read_lines
 
 HEADER = "description"
+REVERSED = ([HEADER, "name"], [HEADER, "class"], [HEADER, "label"])
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -35,6 +36,8 @@ def described_classes(given: str) -> list[tuple[str, str]]:
     if ending not in SEPARATORS:
         return [(line.strip(), "") for line in lines if line.strip()]
     rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=SEPARATORS[ending]) if any(row)]
+    if rows and [cell.lower() for cell in rows[0]] in REVERSED:
+        rows = [row[::-1] if len(row) == 2 else row for row in rows]
     rows = rows[1:] if rows and [cell.lower() for cell in rows[0][1:]] == [HEADER] else rows
     for number, row in enumerate(rows, 1):
         if len(row) > 2:
