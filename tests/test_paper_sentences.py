@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
-from attemper import AttendedTemperatureScaling, TemperatureScaling
+from attemper import AttendedTemperatureScaling, TemperatureScaling, metrics
 from attemper.kernels.attended import pairs
+from attemper.kernels.nll import sums
 from attemper.kernels.softmax import split
 
 from data import draw
@@ -32,7 +33,9 @@ def members(logits, labels, theta):
 def test_no_distribution_has_a_lower_expected_nll_than_the_true_one(seed, n_classes):
     """Eq. (1), Gibbs' inequality."""
     q, p = np.random.default_rng(seed).dirichlet(np.ones(n_classes), size=2)
-    assert -(q * np.log(q)).sum() <= -(q * np.log(p)).sum() + 1e-12
+    every = np.arange(n_classes)  # one sample of each class, weighted by how probable it is
+    true, other = (float(metrics.nll(every, np.tile(law, (n_classes, 1)), sample_weight=q)) for law in (q, p))
+    assert true <= other + 1e-12
 
 
 @given(SEEDS, st.integers(2, 6), st.integers(1, 5))
@@ -80,9 +83,14 @@ def test_a_smaller_threshold_makes_more_of_the_same_labels():
 
 @given(SEEDS, st.floats(0.2, 5))
 def test_the_term_of_a_samples_own_class_is_its_nll(seed, temperature):
-    """For k = y_i the fraction of Eq. (8) is S_k, because S_{y≠k} = 1 − S_k."""
-    s = softmax(np.random.default_rng(seed).normal(size=(20, 4)) / temperature, axis=1)
+    """For k = y_i the fraction of Eq. (8) is S_k, because S_{y≠k} = 1 − S_k; so without pairs the loss is the NLL."""
+    rng = np.random.default_rng(seed)
+    logits, labels = rng.normal(size=(20, 4)), rng.integers(0, 4, 20)
+    s = softmax(logits / temperature, axis=1)
     np.testing.assert_allclose(s * (1 - s) / (s.sum(axis=1, keepdims=True) - s), s, rtol=1e-9)
+    found = pairs(split(logits, False), labels, None, np.array([1.0]))
+    assert len(found.row) == len(found.top_row) == 0
+    assert sums(logits, labels, None, 1 / temperature)[0] == pytest.approx(-np.log(s[np.arange(20), labels]).sum())
 
 
 def test_at_the_temperature_of_least_nll_labels_have_the_mean_logit():
@@ -93,7 +101,8 @@ def test_at_the_temperature_of_least_nll_labels_have_the_mean_logit():
 
 
 def nll_at(logits, label, temperatures):
-    return np.array([-log_softmax(np.array(logits) / t)[label] for t in temperatures])
+    rows, labels = np.array([logits]), np.array([label])
+    return np.array([sums(rows, labels, None, 1 / t)[0] for t in temperatures])
 
 
 RISING = np.geomspace(0.05, 100, 60)
