@@ -128,7 +128,7 @@ def _divided(
 
 
 def path_of(name: str) -> Path:
-    """Return where a data set lies.
+    """Return the path of a data set.
 
     >>> path_of("resnet200-skin-lesionsplit-s0").name
     'resnet200-skin-lesionsplit-s0.npz'

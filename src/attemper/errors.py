@@ -50,7 +50,7 @@ _collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", d
 
 
 class AttemperError(ValueError):
-    """What was expected, what was passed and where, and how to fix it.
+    """Base class of all errors: what was expected, what was passed and where, and how to fix it.
 
     Passwords and signatures in addresses are never repeated.
 
@@ -74,11 +74,11 @@ class InputError(AttemperError):
 
 
 class InputTypeError(InputError, TypeError):
-    """Something that is no array of numbers at all."""
+    """The input is not an array of numbers."""
 
 
 class LabelShiftError(InputError):
-    """New data are not explained by another mix of the classes, so other class priors would not help."""
+    """No mix of the classes explains the new data, so other class priors would not help."""
 
 
 class FileError(AttemperError):
@@ -90,11 +90,11 @@ class NotFittedError(AttemperError, sklearn.exceptions.NotFittedError):  # type:
 
 
 class MissingExtraError(AttemperError, ImportError):
-    """An optional package is needed and not installed."""
+    """An optional package is needed but not installed."""
 
 
 class AttemperWarning(UserWarning):
-    """Something worth knowing that does not stop the work.
+    """Base class of all warnings; the computation continues.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -103,7 +103,7 @@ class AttemperWarning(UserWarning):
 
 
 class EdgeWarning(AttemperWarning):
-    """The best temperature lies on the edge of the range, or at none at all."""
+    """The best temperature is on the edge of the range, or there is no finite one."""
 
 
 class ConvergenceWarning(AttemperWarning, sklearn.exceptions.ConvergenceWarning):  # type: ignore[misc]

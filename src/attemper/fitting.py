@@ -43,7 +43,7 @@ def fit_source(
     progress: Progress | None = None,
     **options: Any,
 ) -> AnyCalibrator:
-    """Fit a calibrator on data wherever they are; `attemper fit` does the same.
+    """Fit a calibrator on arrays, sketches or files; `attemper fit` does the same.
 
     Parameters
     ----------

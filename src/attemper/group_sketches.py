@@ -26,7 +26,7 @@ MAX_GROUPS = 100_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSketches(Table):
-    """A `Sketch` of each group; two of them add group by group, in any order.
+    """A `Sketch` of each group; two of them can be added group by group, in any order.
 
     Make one with `GroupSketches.of`, or of sketches that were made before: ``GroupSketches({"north": a, "south": b})``.
     `Calibrator.fit_sketch` takes it. The number 1 and the text "1" are the same group.

@@ -157,7 +157,7 @@ class AffineCalibrator(Calibrator):
 
 @recipe
 class VectorScaling(AffineCalibrator):
-    """Give every class a scale and a bias of its own: softmax(v ∘ x + b) (Guo et al. 2017).
+    """Fit a scale and a bias for each class: softmax(v ∘ x + b) (Guo et al. 2017).
 
     It may change the prediction. With 2 K parameters it wants some ten labels of every class; with fewer, set ``l2``
     and ``prior_mean="temperature"``.
@@ -207,7 +207,7 @@ class VectorScaling(AffineCalibrator):
 
 @recipe
 class MatrixScaling(AffineCalibrator):
-    """Let every class depend on the logits of all: softmax(W x + b) (Guo et al. 2017, Eq. 9).
+    """Fit a matrix over all logits and a bias for each class: softmax(W x + b) (Guo et al. 2017, Eq. 9).
 
     It may change the prediction. With K (K + 1) parameters it does harm unless labels are many times as many, or
     penalties are set. Without any, the labels can often be separated, and there is no finite optimum; a warning

@@ -86,7 +86,7 @@ class LabelModelCalibrator(StreamingCalibrator):
 
 @recipe
 class BayesianTemperatureScaling(LabelModelCalibrator):
-    """Average over all temperatures (and rates of wrong labels) that the labels leave possible.
+    """Average over temperatures (and rates of wrong labels), weighted by their posterior probability.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.
 

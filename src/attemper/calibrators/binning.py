@@ -139,7 +139,7 @@ class HistogramBinning(BinCalibrator):
 
 @recipe
 class IsotonicCalibration(BinCalibrator):
-    """The rising function of each class's probability that fits the labels best in squares, rows normalised.
+    """Isotonic (least-squares) regression on each class's probability, rows normalised.
 
     It is piecewise linear, and constant beyond the outermost samples. With two classes there is one, of class 1.
     scikit-learn's ``method="isotonic"`` gives the same for a classifier whose ``predict_proba`` is the softmax.

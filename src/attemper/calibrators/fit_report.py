@@ -17,7 +17,7 @@ __all__ = ["FitReport", "validation_nll_and_changes"]
 
 @dataclass(frozen=True, kw_only=True)
 class FitReport:
-    """How a fit went: ``fit_report_`` of every calibrator.
+    """Report of a fit: ``fit_report_`` of every calibrator.
 
     Attributes
     ----------

@@ -58,7 +58,7 @@ SHOWN = 12  # labels that `describe` lists
 
 @recipe
 class MultiLabelCalibrator(ShownEstimator):
-    r"""Calibrate labels that do not exclude each other, such as findings in a radiograph: N×L scores, N×L labels.
+    r"""Calibrate a multi-label classifier, such as one for findings in a radiograph: N×L scores, N×L labels.
 
     Each label l has a map of its own. By default they are pooled: with s the log-odds,
     :math:`\sigma(a_l s + b_l)`, where :math:`(\log a_l, b_l)` are drawn from one normal law that all labels share, and

@@ -30,7 +30,7 @@ USUAL_BOUNDS = 1e-2, 1e3  # largest |logit| between which a search may begin at 
 
 @recipe
 class TemperatureScaling(StreamingCalibrator):
-    """Divide all logits by one temperature, the one with the least validation NLL.
+    """Divide all logits by one temperature, the one that minimises the validation NLL.
 
     Never changes the prediction. With enough clean labels it is all that most networks need;
     with few or noisy ones prefer `BayesianTemperatureScaling`.

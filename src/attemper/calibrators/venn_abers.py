@@ -31,7 +31,7 @@ Steps = tuple[Floats, Floats, Floats]  # knots of one class, and both ends of th
 
 @recipe
 class VennAbers(BinCalibrator):
-    r"""Venn–Abers prediction: an interval of each class's probability, and one probability out of it.
+    r"""Venn–Abers prediction: an interval for each class's probability, and one probability from it.
 
     The sample to be predicted is added to the validation samples once with either label. Isotonic regression then gives
     it :math:`p_0` with label 0 and :math:`p_1` with label 1. One of the two is calibrated, whatever

@@ -38,7 +38,7 @@ from attemper.io.classes import CLASS_NAMES
     "--old",
     type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
-    help="Shares under which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
+    help="Shares for which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
 )
 @click.option(
     "--validation",
@@ -51,9 +51,9 @@ from attemper.io.classes import CLASS_NAMES
     "--validation-labels",
     type=INPUT,
     metavar="FILE.npy",
-    help="Labels of --validation, when it is an .npy file.",
+    help="Labels of --validation, if it is an .npy file.",
 )
-@click.option("--force", is_flag=True, help="Adapt also where another mix of the classes does not explain INPUT.")
+@click.option("--force", is_flag=True, help="Adapt even if no mix of the classes explains INPUT.")
 @confidence_level_option
 @seed_option
 @no_groups_option
@@ -76,8 +76,8 @@ def adapt(
     """Adapt a MAP to data with other shares of the classes: known ones, or those of unlabelled INPUT.
 
     From unlabelled data the shares are estimated under label shift: images, texts or patients of a class are as before,
-    only the mix of the classes differs. If no mix explains the predictions the command refuses; the inputs themselves
-    have changed, and new labelled data are needed. Without a sign of a shift the map stays as it is.
+    and only the mix of the classes differs. If no mix explains the predictions, the command raises an error: the inputs
+    themselves have changed, and you need new labelled data. If there is no evidence of a shift, the map is not changed.
 
     \b
     attemper adapt map.json new.npz -o adapted.json

@@ -40,13 +40,13 @@ class Finding(NamedTuple):
 @files_argument
 @reading()
 def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
-    """Look at files of logits or probabilities: what they hold, and what is odd about it.
+    """Check files of logits or probabilities: what they hold, and whether anything is wrong.
 
-    Shape and type, whether the numbers look like logits or probabilities, accuracy, class counts, repeated rows,
-    constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than by chance. The
-    files are read in pieces, and nothing is written. For maps, sketches, policies and models use `attemper inspect`.
+    The command reports shape and type, whether the numbers look like logits or probabilities, accuracy, class counts,
+    repeated rows, constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than by
+    chance. It reads files in pieces and writes nothing. For maps, sketches, policies and models use `attemper inspect`.
 
-    Exit code 0: nothing odd; 1: a warning; 2: an error, which other commands would report too.
+    Exit code 0: no problem; 1: a warning; 2: an error, which other commands would report too.
 
     \b
     attemper check val.npz

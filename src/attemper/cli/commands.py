@@ -41,7 +41,7 @@ class CheckedCommand(click.Command):
         self.section = section
         debug = "Show the Python traceback of an error."
         self.params += [
-            Option(["--json", "as_json"], is_flag=True, group="Output", help="Print JSON, for machines."),
+            Option(["--json", "as_json"], is_flag=True, group="Output", help="Print JSON."),
             *verbosity_options(),
             *config_options(),
             Option(["--debug"], is_flag=True, expose_value=False, group="General", help=debug),
@@ -127,7 +127,7 @@ class Commands(click.Group):
 def cli() -> None:
     """Make a classifier's confidence mean what it says.
 
-    Give attemper the logits and labels of a validation set; it fits a small map that turns logits into
-    calibrated probabilities, and reports what changed. By default the predictions of the classifier stay the same.
+    Pass attemper the logits and labels of a validation set. It fits a small map from logits to calibrated
+    probabilities, and reports what changed. By default the predictions of the classifier stay the same.
     """
     click.get_current_context().with_resource(naming_flags())

@@ -76,11 +76,12 @@ def compare_(
 ) -> int:
     """Fit every method on VAL, recommend one by cross-validation on VAL, and evaluate all on TEST.
 
-    The recommended method is structured (or bayes, or ts, whichever is compared), unless another one has a lower NLL on
-    held-out samples of VAL, beyond chance. TEST has no part in it. With --noisy the labels of VAL cannot select.
+    The recommended method is structured (or bayes, or ts, if structured is not compared), unless another one has a
+    lower NLL on held-out samples of VAL, beyond chance. TEST is not used for it. With --noisy the labels of VAL cannot
+    be used to select.
 
-    With --groups the worst group of each method, and the groups of TEST one by one: uncalibrated and with the
-    recommended method, as in `attemper evaluate --groups`. Every method fits one map for all groups.
+    With --groups the command also reports the worst group of each method, and each group of TEST: uncalibrated and with
+    the recommended method, as in `attemper evaluate --groups`. Every method fits one map for all groups.
 
     Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the recommended method unless it names one.
 

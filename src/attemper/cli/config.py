@@ -39,7 +39,7 @@ def config_options() -> list[click.Parameter]:
             expose_value=False,
             callback=_configure,
             group="General",
-            help=f"Take options from this file [default: {NAME}, or tool.attemper of {PYPROJECT}].",
+            help=f"Read options from this file [default: {NAME}, or tool.attemper of {PYPROJECT}].",
         ),
         Option(
             ["--no-config"],
@@ -48,7 +48,7 @@ def config_options() -> list[click.Parameter]:
             expose_value=False,
             callback=_leave_out,
             group="General",
-            help="Take no options from a file.",
+            help="Read no options from a file.",
         ),
     ]
 

@@ -42,7 +42,7 @@ FILES = {
 
 @cli.command(section="First steps")
 @click.option(
-    "-o", "--output", type=FOLDER, default="demo-output", show_default=True, help="Folder for what the demo writes."
+    "-o", "--output", type=FOLDER, default="demo-output", show_default=True, help="Folder for the files of the demo."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the bootstrap.")
 def demo(output: str, seed: int, as_json: bool) -> None:

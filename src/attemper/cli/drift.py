@@ -29,61 +29,62 @@ from attemper.io import InputSpec
     "--state",
     type=OUTPUT,
     metavar="FILE.json",
-    help="Continue from this file if it exists, and write it at the end: for a job that runs every day. A file that "
-    "was fed before is refused (--repeats).",
+    help="Continue from this file if it exists, and write it at the end. Use it for a job that runs "
+    "every day. Input that was fed before raises an error (--repeats).",
 )
 @click.option("--alpha", type=float, help="Probability of a false alarm, over all time [default: 0.05].")
 @click.option(
     "--tolerance",
     type=float,
-    help="A temperature that is off by less than this factor is no drift [default: 1.1]. It is raised to the interval "
-    "of the map's own temperature.",
+    help="A temperature that is off by less than this factor does not count as drift [default: 1.1]. It "
+    "is raised to the interval of the map's own temperature.",
 )
 @click.option(
     "--reference",
     type=INPUT,
     metavar="VAL",
-    help="Test instead whether new data are like those of this labelled file, which should not have fitted the map (a "
-    "conformal test). It is read like INPUT, with the same options.",
+    help="Test instead whether new data are like those of this labelled file (a conformal test). The map "
+    "should not have been fitted on it. It is read like INPUT, with the same options.",
 )
 @click.option(
     "--reference-labels",
     type=INPUT,
     metavar="FILE.npy",
-    help="Labels of --reference, when it is an .npy file (INPUT: --labels).",
+    help="Labels of --reference, if it is an .npy file (INPUT: --labels).",
 )
 @click.option(
     "--reference-groups",
     type=INPUT,
     metavar="NAME|FILE",
-    help="The groups of --reference, if they have another name than in INPUT.",
+    help="Name of the groups in --reference, if it differs from INPUT.",
 )
 @click.option(
     "--reference-clusters",
     type=INPUT,
     metavar="NAME|FILE",
-    help="The clusters of --reference, if they have another name than in INPUT.",
+    help="Name of the clusters in --reference, if it differs from INPUT.",
 )
 @click.option(
     "--unlabelled",
     is_flag=True,
-    help="The data have no labels: estimate accuracy and class priors from the predictions, which rests on the map "
-    "being calibrated for these data. With --reference also test whether confidences are like those of that file.",
+    help="The data have no labels: estimate accuracy and class priors from the predictions, assuming "
+    "that the map is calibrated for these data. With --reference also test whether confidences are like those "
+    "of that file.",
 )
 @click.option(
     "--threshold",
     type=float,
-    help="With --unlabelled: also estimate the miss rate of predictions with a confidence above this one.",
+    help="With --unlabelled: also estimate the miss rate of predictions whose confidence is above this value.",
 )
 @click.option(
     "--repeats",
     type=click.Choice(["error", "skip", "count"]),
     default="error",
     show_default=True,
-    help="What to do with files, rows or clusters that were fed to --state before: refuse them, leave them out, or "
-    "count them as new.",
+    help="What to do with files, rows or clusters that were fed to --state before: raise an error, skip "
+    "them, or count them as new.",
 )
-@click.option("--no-groups", is_flag=True, help="Of a map that was fitted with groups, watch the common map.")
+@click.option("--no-groups", is_flag=True, help="If the map was fitted with groups, test the common map.")
 @reading(weights=False, groups=True, clusters=True)
 @gating
 def drift(
@@ -104,15 +105,15 @@ def drift(
 ) -> int:
     """Test whether a deployed MAP still fits new labelled data.
 
-    Pass files in the order of the data in time, rows in their order. You can run the test after every file. The
-    probability that it ever raises a false alarm is at most alpha, if the map's temperature is right within the
-    tolerance and each label is news: drawn afresh, not a copy of an earlier case. An alarm, once raised, stays.
+    Pass files, and the rows in them, in the order of time. You can run the test after every file. The probability that
+    it ever raises a false alarm is at most alpha, if the map's temperature is right within the tolerance and each label
+    is new: drawn independently, not a copy of an earlier case. An alarm, once raised, stays.
 
-    With --clusters each case (patient, lesion) counts once; all its rows must be in one run. With --groups there is a
-    test of each group as well, and alpha is that of all tests together.
+    With --clusters each case (patient, lesion) counts once; all its rows must be in one run. With --groups each group
+    is also tested, and alpha holds for all tests together.
 
     With --reference the test compares new data with a labelled reference set instead. It then raises a false alarm with
-    probability at most alpha if new and reference samples are drawn alike, independently of each other.
+    probability at most alpha if new and reference samples are independent draws from the same distribution.
 
     Exit code 0: no alarm; 1: alarm; 2: an error; 3: no alarm, but a condition of --fail-if holds.
 

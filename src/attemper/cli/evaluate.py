@@ -35,7 +35,7 @@ WIDE = 110  # columns that two sets of figures with the mean by chance take
 
 @cli.command(name="evaluate", section="Evaluate")
 @files_argument
-@click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Also show the figures after this fitted map.")
+@click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Also show the metrics after this fitted map.")
 @click.option("--metrics", metavar="A,B,…", help="Show only these, such as nll,ece,smooth_ece [default: all].")
 @click.option(
     "--n-bins",
@@ -67,15 +67,15 @@ def evaluate_(
 ) -> int:
     """Measure how far confidence and accuracy differ, with intervals.
 
-    Accuracy, NLL, Brier score and its parts (miscalibration − discrimination + uncertainty), ECE (bins of equal
-    width; of equal mass; class-wise; smooth, without bins), MCE and MMCE. Next to a calibration error: what perfect
-    calibration would show by chance, and p, the share of its draws that reach it.
-    With fewer than 20 errors only the accuracy has an interval.
+    The metrics are accuracy, NLL, Brier score and its parts (miscalibration − discrimination + uncertainty), ECE (bins
+    of equal width; of equal mass; class-wise; smooth, without bins), MCE and MMCE. Next to each calibration error are
+    the error that perfect calibration would show by chance, and p, the share of its draws that reach the error. With
+    fewer than 20 errors only the accuracy has an interval.
 
-    With --groups also by group: accuracy, confidence − accuracy (gap), NLL, Brier score and ECE, with intervals that
-    hold for all groups together; the worst group; and a test of whether all groups are alike, so that at the same
-    confidence accuracy does not depend on the group. --fail-if knows worst_gap, worst_nll, …, alike.p_value, and
-    single groups before a colon.
+    With --groups the command also reports accuracy, confidence − accuracy (gap), NLL, Brier score and ECE by group,
+    with intervals that hold for all groups together. It names the worst group, and tests whether all groups are alike:
+    whether, at the same confidence, accuracy does not depend on the group. --fail-if accepts worst_gap, worst_nll, …,
+    alike.p_value, and single groups before a colon.
 
     Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the map if there is one.
 

@@ -33,35 +33,34 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
 @click.option(
     "--fold/--no-fold",
     default=None,
-    help="Put the map into the weights of the last layer, or insert nodes. "
-    "[default: fold where it fits in without loss]",
+    help="Fold the map into the weights of the last layer, or insert nodes. [default: fold if that is exact]",
 )
 @click.option(
     "--output-kind",
     type=click.Choice(["same", "probs", "log_probs", "logits"]),
     default="same",
     show_default=True,
-    help="What the calibrated output holds; same: what it held before, or log_probs instead of logits if the map "
-    "cannot give logits.",
+    help="Kind of the calibrated output; same: as before, or log_probs instead of logits if the map "
+    "cannot return logits.",
 )
-@click.option("--group", metavar="NAME", help="Of a map with groups: the group whose map is taken, or common.")
+@click.option("--group", metavar="NAME", help="For a map with groups: export the map of this group, or common.")
 @click.option("--positive", is_flag=True, help="Without a model, two classes: one number for each sample, in and out.")
 @click.option(
     "--sets",
     "sets_file",
     type=INPUT,
     metavar="POLICY",
-    help="Add an output of truth values, which classes are in the prediction set, by this policy of `attemper sets`.",
+    help="Add a boolean output that marks the classes in the prediction set, by this policy of `attemper sets`.",
 )
-@click.option("--sets-group", metavar="NAME", help="With --sets by group: the group whose threshold is taken.")
-@click.option("--add", is_flag=True, help="Leave all outputs as they are, and add one.")
+@click.option("--sets-group", metavar="NAME", help="With --sets by group: use the threshold of this group.")
+@click.option("--add", is_flag=True, help="Keep all outputs, and add one.")
 @click.option(
     "--external",
     type=click.Choice(["copy", "refer"]),
-    help="Tensors in files next to the model: copy them, or refer to them where they are. "
-    "[default: copy them to another folder]",
+    help="Tensors in files next to the model: copy them, or link to the existing files. [default: copy "
+    "them to another folder]",
 )
-@click.option("--in-place", is_flag=True, help="Write over MODEL.onnx.")
+@click.option("--in-place", is_flag=True, help="Overwrite MODEL.onnx.")
 @click.option("--no-check", is_flag=True, help="Write the result without running it.")
 @click.option(
     "--check-timeout",
@@ -69,7 +68,7 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     default=LIMITS.timeout,
     show_default=True,
     metavar="SECONDS",
-    help="Time that running the result may take.",
+    help="Time limit for running the result.",
 )
 @click.option(
     "--check-memory",
@@ -77,7 +76,7 @@ WORDS = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "
     default=LIMITS.memory,
     show_default=True,
     metavar="GIB",
-    help="Memory that running the result may take, in addition to its weights.",
+    help="Memory limit for running the result, in addition to its weights.",
 )
 def export(
     map_file: str,
@@ -101,10 +100,10 @@ def export(
 ) -> None:
     """Put a fitted MAP into an ONNX model: the same model, now calibrated.
 
-    The map takes the place of the last Softmax, or follows the logits, or is folded into the weights of the last layer,
-    where it costs nothing. Names, opset, metadata and other outputs stay. The result is run with onnxruntime, if that
-    is installed, and compared with NumPy; a model that fails is not written. Without a model, the map alone is written,
-    as a step of a pipeline.
+    The map replaces the last Softmax, or follows the logits, or is folded into the weights of the last layer, where it
+    costs nothing. Names, opset, metadata and other outputs stay the same. If onnxruntime is installed, the result is
+    run and compared with NumPy; a model that fails is not written. Without a model, only the map is written, as a step
+    of a pipeline.
 
     \b
     attemper export map.json model.onnx -o calibrated.onnx

@@ -90,14 +90,15 @@ def fit(
 ) -> None:
     """Fit a calibration map on validation data.
 
-    INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels,
-    .csv, .jsonl, .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in
-    chunks, several at a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in
-    memory. Several workers find the same to the last bit. When a file fails, the work on the others is kept: fix it
-    and use --resume.
+    INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels, .csv, .jsonl,
+    .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in chunks, several at
+    a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in memory. The result
+    is the same, to the last bit, for any number of workers. If a file fails, the finished work on the others is kept:
+    fix the file and use --resume.
 
-    With --groups each group (a site, a task) also gets a map of its own, closer to the common map the fewer its labels
-    are. `attemper apply --groups` uses them. Without rows, from sketches by group, groups differ in temperature alone.
+    With --groups each group (a site, a task) also gets its own map; the fewer labels it has, the closer it is to the
+    common map. `attemper apply --groups` uses these maps. If fitted from sketches by group, groups differ only in
+    temperature.
 
     \b
     attemper fit val.npz

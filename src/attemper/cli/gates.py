@@ -205,8 +205,8 @@ gating = bundled(
             metavar="CONDITION",
             cls=Option,
             group="Pipelines",
-            help="Exit with code 3 where this holds, such as 'ece>0.05', 'ece.low>0.02' or 'ts:nll.high>1.2'; more "
-            "than once for several.",
+            help="Exit with code 3 if this holds, such as 'ece>0.05', 'ece.low>0.02' or "
+            "'ts:nll.high>1.2'; repeat for several.",
         ),
         "junit": click.option(
             "--junit",

@@ -33,9 +33,10 @@ Found = tuple[dict[str, Any], list[str]]  # plain numbers, and a readable summar
 @cli.command(section="More")
 @click.argument("file", type=INPUT, metavar="FILE")
 def inspect(file: str, as_json: bool) -> None:
-    """Report what a FILE is that attemper wrote: a map, a sketch, a policy, the state of a test, or an ONNX model.
+    """Describe a FILE that attemper wrote: a map, a sketch, a policy, the state of a test, or an ONNX model.
 
-    When it was fitted, on what (hash, N, K), and with what result. For files of logits use `attemper check`.
+    The command reports when it was fitted, on which data (hash, N, K), and with which result. For files of logits use
+    `attemper check`.
 
     \b
     attemper inspect net.attemper.json

@@ -33,15 +33,15 @@ multi_label_option = click.option(
     cls=Option,
     group="Reading",
     is_flag=True,
-    help="Labels do not exclude each other: N×L log-odds and N×L labels of 0 and 1, NaN or an empty cell if unknown. "
-    "In tables the columns are logit_NAME (prob_NAME with --probs) and label_NAME.",
+    help="Several labels can be true at once: N×L log-odds and N×L labels of 0 and 1, NaN or an empty "
+    "cell if unknown. In tables the columns are logit_NAME (prob_NAME with --probs) and label_NAME.",
 )
 uncertain_option = click.option(
     "--uncertain",
     cls=Option,
     group="Reading",
     metavar="unknown|positive|negative|P",
-    help="Multi-label: what an entry of -1 stands for, as in CheXpert's files; P is a soft label, such as 0.5.",
+    help="Multi-label: meaning of entries of -1, as in the files of CheXpert; P is a soft label, such as 0.5.",
 )
 
 

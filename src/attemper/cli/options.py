@@ -98,27 +98,28 @@ SPEC_OPTIONS = _options(
     "Reading",
     logits_key=(
         "NAME",
-        "Array or column of logits [default: logits, or probs with --probs; in a table every column but the label's]. "
-        "In a table with one column per class: what their names begin with.",
+        "Array or column of logits [default: logits, or probs with --probs; in a table every column except the label]. "
+        "In a table with one column per class: the common prefix of their names.",
     ),
     labels=("FILE.npy", "Labels of logits in .npy; once for each input file.", {"type": INPUT, "multiple": True}),
     labels_key=("NAME", "Array or column of labels [default: labels; label].", {"also": "--labels-column"}),
     weights_key=("NAME", "Array or column of sample weights [default: none]."),
     probs=(None, "Treat the input as probabilities (never auto-detected)."),
-    zeros_as=("P", "With --probs: what probabilities of exactly 0 stand for, such as 1e-8.", {"type": float}),
+    zeros_as=("P", "With --probs: value that replaces probabilities of exactly 0, such as 1e-8.", {"type": float}),
     classes=(
         "FILE|A,B,…",
-        "Names of the classes in column order: a text file with one a line, a .csv or .json file of names with "
-        "descriptions, or a list. Labels are then these names, or column numbers where no name is a number itself.",
+        "Names of the classes in column order: a text file with one name per line, a .csv or .json file "
+        "of names with descriptions, or a list. Labels are then these names, or column numbers if no name is a "
+        "number.",
         {"type": INPUT},
     ),
-    pos_label=("NAME", "With two classes: the label of the second one, where labels are two names."),
-    mask_key=("NAME", "Tokens: array of 0 and 1, which positions count [default: all]."),
-    ignore_index=("N", "Rows or pixels with this label do not count, such as -100 or 255.", {"type": int}),
+    pos_label=("NAME", "With two classes: the label of the second class, if the labels are two names."),
+    mask_key=("NAME", "Tokens: array of 0 and 1 that marks the positions to use [default: all]."),
+    ignore_index=("N", "Ignore rows or pixels with this label, such as -100 or 255.", {"type": int}),
     axis=(
         "N",
-        "Where the classes are in an array of three dimensions or more: 1 for images, (N, K, H, W); 0 for one image in "
-        "each file, (K, H, W); -1 if they are last.",
+        "Axis of the classes in an array of three dimensions or more: 1 for images, (N, K, H, W); 0 for "
+        "one image in each file, (K, H, W); -1 for the last axis.",
         {"type": int},
     ),
     max_pixels=("N", "With --axis: draw at most N pixels of each image.", {"type": int}),
@@ -126,8 +127,8 @@ SPEC_OPTIONS = _options(
     next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
     columns=(
         "A,B,…",
-        "Take only these columns of logits, in this order: names in a table, numbers in an array, such as the tokens "
-        "of answer options. Labels count within them, or are the names.",
+        "Use only these columns of logits, in this order: names in a table, numbers in an array, such as "
+        "the tokens of answer options. Labels are positions among them, or their names.",
     ),
     labels_are=(
         "[names|numbers|options|tokens]",
@@ -135,7 +136,7 @@ SPEC_OPTIONS = _options(
         "ids [default: options].",
         {"type": click.Choice(["names", "numbers", "options", "tokens"])},
     ),
-    skip_empty=(None, "Skip files without rows; otherwise one is an error."),
+    skip_empty=(None, "Skip files without rows; by default they raise an error."),
 )
 UNLABELLED = _options(
     "Reading", labels_key=("NAME", "Array or column of labels [default: none are read].", {"also": "--labels-column"})
@@ -147,20 +148,20 @@ no_groups_option = click.option(
     cls=Option,
     group="Reading",
     is_flag=True,
-    help="Of a map that was fitted with groups, apply the common map to all rows.",
+    help="If the map was fitted with groups, apply the common map to all rows.",
 )
 
 ID_OPTIONS = _options(
     "Reading",
     groups=(
         "NAME|FILE",
-        "Which group each row is of, such as a site: an array or column, or a file (.txt with one name a line, .npy).",
+        "Group of each row, such as a site: an array or column, or a file (.txt with one name per line, .npy).",
         {"type": INPUT},
     ),
     clusters=(
         "NAME|FILE",
-        "Which rows are of the same case, such as a patient: an array or column, or a file (.txt with one name a line, "
-        ".npy). Rows of one case are not independent, so intervals and folds go by case.",
+        "Case of each row, such as a patient: an array or column, or a file (.txt with one name per "
+        "line, .npy). Rows of one case are not independent, so intervals and folds treat the case as the unit.",
         {"type": INPUT},
     ),
 )
@@ -195,16 +196,16 @@ spreading = bundled(
     lambda given: {name: value for name, value in given.items() if value is not None and value is not False},
     _options(
         "Many files",
-        workers=("N", "Work on N files at a time, each in a process of its own [default: 1].", {"type": int}),
+        workers=("N", "Process N files at a time, each in a separate process [default: 1].", {"type": int}),
         engine=(
             f"[{'|'.join(ENGINES)}]",
-            "Who works on the files [default: serial; processes with --workers]. dask and ray start workers on this "
-            "machine unless --scheduler names a cluster.",
+            "How to process the files [default: serial; processes with --workers]. dask and ray start "
+            "workers on this machine unless you pass --scheduler.",
             {"type": click.Choice(ENGINES)},
         ),
         scheduler=("ADDRESS", "The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."),
-        retries=("N", "Try a file again, up to N times, when its worker was lost [default: 0].", {"type": int}),
-        resume=(None, "Go on after a failure: use what OUTPUT.shards/ keeps of the files that were finished."),
+        retries=("N", "Try a file again, up to N times, if its worker was lost [default: 0].", {"type": int}),
+        resume=(None, "Continue after a failure: use the finished files in OUTPUT.shards/."),
     ),
 )
 """Options of who works on the files; the command gets ``spread``, a dict of those that were given."""
@@ -237,16 +238,16 @@ def with_val(
 
     options = _options(
         "Reading",
-        val_logits_key=("NAME", "Name of the logits in VAL, if it is another than in TEST."),
+        val_logits_key=("NAME", "Name of the logits in VAL, if it differs from TEST."),
         val_labels_key=(
             "NAME",
-            "Name of the labels in VAL, if it is another than in TEST.",
+            "Name of the labels in VAL, if it differs from TEST.",
             {"also": "--val-labels-column"},
         ),
-        val_labels=("FILE.npy", "Labels of VAL, when it is an .npy file (TEST: --labels).", {"type": INPUT}),
+        val_labels=("FILE.npy", "Labels of VAL, if it is an .npy file (TEST: --labels).", {"type": INPUT}),
     )
     about = {
-        f"val_{name}": ("NAME|FILE", f"The {name} of VAL, if they have another name than in TEST.", {"type": INPUT})
+        f"val_{name}": ("NAME|FILE", f"Name of the {name} in VAL, if it differs from TEST.", {"type": INPUT})
         for name in _ids(groups, clusters)
     }
     return bundled("val_keys", dict, options | _options("Reading", **about))(wrapped)
@@ -269,17 +270,17 @@ selecting = bundled(
 noisy_option = click.option(
     "--noisy",
     is_flag=True,
-    help="Some validation labels may be wrong: estimate how many, and do not let them spoil the fit (bayes, "
-    "structured).",
+    help="Some validation labels may be wrong: estimate how many, and correct the fit for them (bayes, structured).",
     cls=Option,
     group="Fitting",
 )
 noise_option = click.option(
     "--noise",
     type=click.Choice(["uniform", "classwise"]),
-    help="How labels go wrong, with --noisy: uniform, anywhere, or classwise, as people confuse certain classes with "
-    "others. By default both are weighed, with class biases of the network in the model; naming one restricts the set. "
-    "From several files, shards or sketches, and for more than 1000 classes, bayes leaves biases and confusions out.",
+    help="Kind of label errors, with --noisy: uniform (any class) or classwise (certain classes are "
+    "confused with others). By default both are weighed, with class biases of the network in the model. With "
+    "several files, shards or sketches, and for more than 1000 classes, bayes does not model biases and "
+    "confusions.",
     cls=Option,
     group="Fitting",
 )
@@ -289,7 +290,7 @@ param_option = click.option(
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; more than once for several.",
+    help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; repeat for several.",
     cls=Option,
     group="Fitting",
 )

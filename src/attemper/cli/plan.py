@@ -61,20 +61,25 @@ class Ratio(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     "--temperature-width",
     type=Ratio(),
     metavar="1.2x",
-    help="For an interval of T whose upper end is so many times its lower end.",
+    help="Plan for an interval of T whose upper end is this many times its lower end.",
 )
-@click.option("--ece-width", type=float, metavar="W", help="For an interval of the ECE that is so wide, such as 0.02.")
+@click.option(
+    "--ece-width", type=float, metavar="W", help="Plan for an interval of the ECE of this width, such as 0.02."
+)
 @click.option("--accuracy-width", type=float, metavar="W", help="The same of the accuracy.")
 @click.option("--nll-width", type=float, metavar="W", help="The same of the NLL.")
 @click.option("--brier-width", type=float, metavar="W", help="The same of the Brier score.")
 @click.option(
-    "--max-miss", type=float, metavar="R", help="For a certificate of at most this rate of misses (attemper refer)."
+    "--max-miss",
+    type=float,
+    metavar="R",
+    help="Plan for a certificate of at most this rate of misses (attemper refer).",
 )
 @click.option(
     "--decided-share",
     type=float,
     metavar="SHARE",
-    help="With --max-miss: the share of samples to decide [default: 0.8 of what endless labels would decide].",
+    help="With --max-miss: the share of samples to decide [default: 0.8 of the share with unlimited labels].",
 )
 @click.option(
     "--power",
@@ -91,18 +96,21 @@ class Ratio(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
     help="With --max-miss: misses are counted among the decided samples, or among all.",
 )
 @click.option(
-    "--coverage", type=float, metavar="SHARE", help="For prediction sets of this coverage, with --within; no pilot."
+    "--coverage",
+    type=float,
+    metavar="SHARE",
+    help="Plan for prediction sets of this coverage, with --within; needs no pilot.",
 )
 @click.option("--within", type=float, metavar="X", help="With --coverage: how far off the coverage may be.")
 @click.option("--accuracy", type=float, metavar="A", help="Without a pilot: the network's accuracy, with --n-classes.")
 @click.option("--n-classes", type=int, metavar="K", help="Without a pilot: the number of classes.")
-@click.option("--no-labels", is_flag=True, help="Read no labels: the pilot has none, or is to count as if.")
+@click.option("--no-labels", is_flag=True, help="Read no labels: the pilot has none, or they are ignored.")
 @click.option("--map", "map_file", type=INPUT, metavar="MAP", help="Plan for the probabilities of this fitted map.")
 @click.option(
     "--temperature",
     type=float,
     metavar="T",
-    help="With --temperature-width: about what T is [default: fitted on the pilot's labels; 1 without].",
+    help="With --temperature-width: a rough value of T [default: fitted on the pilot's labels; 1 without].",
 )
 @click.option(
     "--noise-rate",
@@ -144,12 +152,12 @@ def plan(
 ) -> int:
     """Plan how many labels to pay for, and which.
 
-    PILOT is a small set of samples of the kind that will be labelled, with labels or without (--no-labels). If there is
-    none, use --accuracy and --n-classes of the network. Ask for one thing or several: the width of an interval of T or
-    of a metric, a certificate of few misses, or prediction sets of a coverage.
+    PILOT is a small set of samples like those that will be labelled, with labels or without (--no-labels). If you have
+    none, pass --accuracy and --n-classes of the network. Choose one or several targets: the width of an interval of T
+    or of a metric, a certificate of few misses, or prediction sets of a given coverage.
 
-    --choose draws the samples to label for an evaluation: more of the uncertain ones, with weights that make up for it
-    (evaluate --weights-key). Samples for a fit are best drawn at random.
+    --choose draws the samples to label for an evaluation: more of the uncertain ones, with weights that correct for it
+    (evaluate --weights-key). To label samples for a fit, draw them at random.
 
     Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, such as 'n_samples>2000'.
 

@@ -55,8 +55,8 @@ from attemper.metrics import Estimate
 @click.option(
     "--max-miss",
     metavar="R|NAME=R,…",
-    help="At most this rate of misses (decided, and wrongly), guaranteed. With names: of the patients who truly "
-    "have these classes, such as mel=0.1; one threshold keeps all of them.",
+    help="At most this rate of misses (wrong decisions), guaranteed. With names: among the patients who "
+    "truly have these classes, such as mel=0.1; one threshold keeps all of them.",
 )
 @click.option("--budget", type=float, metavar="SHARE", help="Refer at most this share of the patients.")
 @click.option("--cost-refer", type=float, metavar="COST", help="Cost of a referral, with --cost-miss.")
@@ -68,8 +68,8 @@ from attemper.metrics import Estimate
 @click.option(
     "--predict-least-cost",
     is_flag=True,
-    help="With costs by class: predict the class of least expected cost. This changes predictions. Without it the most "
-    "probable class is predicted, and only who is referred depends on the costs.",
+    help="With costs by class: predict the class of least expected cost. This changes predictions. "
+    "Without it the most probable class is predicted, and the costs only affect which cases are referred.",
 )
 @click.option("--method", type=METHOD, default="bayes", show_default=True, help="How to calibrate, on VAL.")
 @click.option(
@@ -77,7 +77,7 @@ from attemper.metrics import Estimate
     "map_file",
     type=INPUT,
     metavar="MAP",
-    help="Use this fitted map instead; VAL must be other samples than its own.",
+    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
 )
 @noisy_option
 @noise_option
@@ -85,21 +85,21 @@ from attemper.metrics import Estimate
 @click.option(
     "--miss-rate-of",
     type=click.Choice(["decided", "all"]),
-    help="The miss rate is that of the patients who are decided, or of all. [default: decided; all with names]",
+    help="Compute the miss rate among the decided cases, or among all. [default: decided; all with names]",
 )
-@click.option("--per-class", is_flag=True, help="A threshold, and the guarantee, for each class that is predicted.")
+@click.option("--per-class", is_flag=True, help="Choose a threshold, with its guarantee, for each predicted class.")
 @click.option(
     "--max-per-cluster",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --max-miss and --clusters: of each cluster at most so many samples count, drawn at random. 1: the rate "
-    "is that of a cluster drawn at random, then one of its samples. [default: all, so that it is that of a sample "
-    "drawn at random]",
+    help="With --max-miss and --clusters: use at most this many samples of each cluster, drawn at "
+    "random. With 1, the rate is that of one random sample of a random cluster. [default: all; the rate is "
+    "that of a random sample]",
 )
 @click.option(
     "--fit-share",
     type=float,
-    help="With --max-miss: the part of VAL that fits the map; the rest chooses the threshold. [default: "
+    help="With --max-miss: share of VAL to fit the map on; the rest is used to choose the threshold. [default: "
     f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
 )
 @click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
@@ -115,7 +115,7 @@ from attemper.metrics import Estimate
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seed of the division of VAL, of draws from clusters and of the bootstrap.",
+    help="Seed of the split of VAL, of draws from clusters and of the bootstrap.",
 )
 @uncertain_option
 @no_groups_option
@@ -150,19 +150,20 @@ def refer(
 ) -> None:
     """Choose on VAL which cases to refer to a specialist; evaluate that on TEST.
 
-    Patients whose calibrated confidence is above a threshold are decided, the others are referred. Specify what the
-    threshold is for: a rate of misses, a budget of referrals, or costs.
+    Cases whose calibrated confidence is above a threshold are decided, and the others are referred. Specify how to
+    choose the threshold: by a rate of misses, a budget of referrals, or costs.
 
-    With --max-miss the rate is guaranteed: of a hundred validation sets at least --guarantee-level would give a
-    threshold that keeps it, among all patients like those of VAL. A map that was fitted on the samples that choose the
-    threshold would void that, so VAL is divided at random (--fit-share). If nothing can be guaranteed, the command
-    reports that, and refers everybody. The guarantee assumes that the samples of VAL are independent draws from the
-    cases to come, and that its labels are right. For a budget or costs all of VAL fits the map.
+    With --max-miss the rate is guaranteed: at least a share --guarantee-level of all validation sets would give a
+    threshold that keeps it, among all cases like those of VAL. The guarantee does not hold if the same samples fit the
+    map and choose the threshold, so VAL is split at random (--fit-share). If nothing can be guaranteed, the command
+    reports that and refers every case. The guarantee assumes that the samples of VAL are independent draws from future
+    cases, and that its labels are right. For a budget or costs, all of VAL is used to fit the map.
 
-    If a patient has several samples, name the patients with --clusters: then patients are the independent draws. They
-    stay whole where VAL is divided, and intervals on TEST go by them.
+    If a patient has several samples, pass --clusters: patients are then the independent draws. All samples of a patient
+    stay in one part of VAL, and intervals on TEST treat the patient as the unit.
 
-    With --groups also the outcome of each group of TEST; the guarantee is of all patients, and of no group by itself.
+    With --groups the command also reports the outcome of each group of TEST. The guarantee holds for all cases
+    together, not for each group.
 
     \b
     attemper refer val.npz test.npz --method bayes --max-miss 0.05

@@ -58,7 +58,7 @@ PRINTED = (
     "--image-ids",
     type=INPUT,
     metavar="NAME|FILE",
-    help="Which image each test sample is: an array of TEST (.npz), or a text file with one name a line. "
+    help="Image of each test sample: an array of TEST (.npz), or a text file with one name per line. "
     f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
 )
 @click.option("--title", help="Title of the page. [default: the name of TEST]")
@@ -68,8 +68,8 @@ PRINTED = (
     type=INPUT,
     multiple=True,
     metavar="FILE|NAME=VALUE",
-    help="What the model is, such as model, version, date, population, intended use: a file (.json, .toml, or lines of "
-    "'name: value'), or one entry; more than once for several.",
+    help="Description of the model, such as model, version, date, population, intended use: a file "
+    "(.json, .toml, or lines of 'name: value'), or one entry; repeat for several.",
 )
 @click.option(
     "--focus",
@@ -77,11 +77,13 @@ PRINTED = (
     help="The class that the verdict is about, such as mel. [default: the one of which most samples are missed]",
 )
 @click.option(
-    "--sets", "sets_file", type=INPUT, metavar="FILE", help="Prediction sets that `attemper sets -o` wrote: a section."
+    "--sets",
+    "sets_file",
+    type=INPUT,
+    metavar="FILE",
+    help="Add a section on prediction sets, by this policy of `attemper sets -o`.",
 )
-@click.option(
-    "--sets-map", type=INPUT, metavar="MAP", help="The map that --sets belongs to, of `attemper sets --save-map`."
-)
+@click.option("--sets-map", type=INPUT, metavar="MAP", help="The map of --sets, written by `attemper sets --save-map`.")
 @click.option(
     "--methods", type=METHOD_LIST, metavar="A,B,…", help="Which methods, such as ts,bayes,structured [default: all]."
 )
@@ -90,7 +92,7 @@ PRINTED = (
     type=float,
     default=0.8,
     show_default=True,
-    help="Share of the validation errors that the threshold which the page starts with refers.",
+    help="Share of the validation errors that the initial threshold of the page refers.",
 )
 @selecting
 @noisy_option
@@ -123,11 +125,11 @@ def report(
 ) -> None:
     """Write a page about a classifier: confidence, accuracy, what calibration changes, which cases to refer.
 
-    One file of HTML with everything in it, to read offline, print or share. It begins with a verdict: how far the
-    confidence is off, what calibration changes, what the network finds of a class, and how many cases to refer. Then
-    come the classes, sliders for the referral threshold and the temperature, the comparison of methods, examples, and
-    where it all comes from. With --groups it has a section by group: gaps with intervals that hold for all groups
-    together, and a test of whether all are alike.
+    The report is a single, self-contained HTML file to read offline, print or share. It begins with a verdict: how far
+    the confidence is off, what calibration changes, how many samples of a class the network finds, and how many cases
+    to refer. Then it shows the classes, sliders for the referral threshold and the temperature, the comparison of
+    methods, examples, and the provenance. With --groups it has a section by group: gaps with intervals that hold for
+    all groups together, and a test of whether all are alike.
 
     \b
     attemper report val.npz test.npz --classes names.csv -o report.html

@@ -14,7 +14,7 @@ from attemper.cli.schemas import SCHEMAS, schema_of
 @cli.command(section="More")
 @click.argument("command", type=click.Choice(sorted(SCHEMAS)), metavar="COMMAND")
 def schema(command: str, as_json: bool) -> None:
-    """Print the JSON Schema of what a COMMAND prints with --json.
+    """Print the JSON Schema of the output of a COMMAND with --json.
 
     \b
     attemper schema evaluate

@@ -48,7 +48,9 @@ MOST_ROWS = 30  # of a table; --json has all
 @cli.command(section="Decide and monitor")
 @val_argument
 @test_argument
-@click.option("--coverage", type=float, default=0.95, show_default=True, help="How often a set holds the true class.")
+@click.option(
+    "--coverage", type=float, default=0.95, show_default=True, help="How often a set contains the true class."
+)
 @click.option(
     "--score",
     type=click.Choice(["lac", "aps", "raps"]),
@@ -60,13 +62,13 @@ MOST_ROWS = 30  # of a table; --json has all
 @click.option(
     "--by",
     type=click.Choice(["class", "group"]),
-    help="The coverage holds for each true class, or for each group (--groups), by thresholds of their own.",
+    help="Guarantee the coverage for each true class, or for each group (--groups), with separate thresholds.",
 )
 @click.option("--max-size", type=click.IntRange(1), default=3, show_default=True, help="Largest set that is listed.")
 @click.option(
     "--guarantee-level",
     type=float,
-    help="Reach the coverage with this confidence in the draw of VAL, and not on average over draws.",
+    help="Guarantee the coverage with this confidence over the draw of VAL, instead of on average over draws.",
 )
 @click.option("--randomized", is_flag=True, help="With aps and raps: exact coverage, by random numbers (--seed).")
 @click.option("--allow-empty", is_flag=True, help="Do not put the most probable class into every set.")
@@ -78,12 +80,12 @@ MOST_ROWS = 30  # of a table; --json has all
     "map_file",
     type=INPUT,
     metavar="MAP",
-    help="Use this fitted map instead; VAL must be other samples than its own.",
+    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
 )
 @click.option(
     "--fit-share",
     type=float,
-    help="The part of VAL that fits the map; the thresholds are taken from the rest. [default: "
+    help="Share of VAL to fit the map on; the rest is used for the thresholds. [default: "
     f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
 )
 @click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as sets.json.")
@@ -97,7 +99,7 @@ MOST_ROWS = 30  # of a table; --json has all
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seed of the division of VAL, of the sample of each cluster and of --randomized.",
+    help="Seed of the split of VAL, of the sample of each cluster and of --randomized.",
 )
 @no_groups_option
 @reading(groups=True, clusters=True)
@@ -129,14 +131,15 @@ def sets(
 ) -> None:
     """Find on VAL which classes remain possible for each case; evaluate that on TEST.
 
-    Each case gets a set of classes. A set of one class is a decision, one of at most --max-size classes a short list,
-    and any other is referred, as is a set of all classes. Of new cases like those of VAL, at least --coverage have a
-    set that holds the true class (split-conformal prediction). This holds on average over draws of VAL, for any network
-    and any number of samples; the command prints how far the coverage varies from draw to draw.
+    Each case gets a set of classes. A set of one class is a decision, and a set of at most --max-size classes is a
+    short list. Cases with a larger set, or with all classes, are referred. Among new cases like those of VAL, at least
+    a share --coverage have a set that contains the true class (split-conformal prediction). This holds on average over
+    draws of VAL, for any network and any number of samples. The command prints how far the coverage varies from draw to
+    draw.
 
-    A map that was fitted on the samples of the thresholds would void that, so VAL is divided at random (--fit-share).
-    With --clusters, such as patients, one sample of each is drawn. Where samples are too few for the coverage, every
-    class is in the set. `attemper apply MAP FILE --sets sets.json` applies the policy to new files.
+    The coverage is not guaranteed if the same samples fit the map and set the thresholds, so VAL is split at random
+    (--fit-share). With --clusters, one sample of each cluster is drawn. If there are too few samples for the coverage,
+    every class is in the set. `attemper apply MAP FILE --sets sets.json` applies the policy to new files.
 
     \b
     attemper sets val.npz test.npz --coverage 0.95

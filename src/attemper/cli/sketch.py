@@ -32,7 +32,7 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
 @click.option(
     "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
 )
-@click.option("--allow-small", is_flag=True, help="Write a sketch however few the samples are.")
+@click.option("--allow-small", is_flag=True, help="Write a sketch of any number of samples.")
 @click.option(
     "--methods",
     type=METHOD_LIST,
@@ -56,10 +56,11 @@ def sketch(
     """Reduce a data set to a small table from which some methods can be fitted (`attemper methods`).
 
     Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once. A sketch
-    holds sums over samples; those of few samples reveal a lot about each, so fewer than 100 need --allow-small.
+    holds sums over samples. Sums over few samples reveal a lot about each of them, so fewer than 100 samples need
+    --allow-small.
 
-    With --groups there is a sketch of each group, in one file, from which `attemper fit` gives each group a temperature
-    of its own. Every group needs 100 samples.
+    With --groups the file holds a sketch of each group, and `attemper fit` fits a temperature for each group. Every
+    group needs 100 samples.
 
     \b
     attemper sketch a.npz -o a.sketch.json
@@ -115,13 +116,13 @@ def needed(methods: str | None) -> tuple[Part, ...]:
 @click.option(
     "--as-groups",
     is_flag=True,
-    help="Each file is the sketch of a group of its own, called as the file is: north.sketch.json is of north.",
+    help="Each file is the sketch of a separate group, named after the file: north.sketch.json is the group north.",
 )
 def merge(inputs: Sequence[str], output: str, as_groups: bool, as_json: bool) -> None:
     """Add sketches: the result is the sketch of all their data together.
 
     Sketches with groups (`attemper sketch --groups`) are added group by group. With --as-groups every file is a group,
-    such as a site that sent its sketch and no rows.
+    such as a site that shared its sketch but no rows.
 
     \b
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json

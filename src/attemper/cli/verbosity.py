@@ -15,8 +15,8 @@ VERBOSITY = "attemper.verbosity"  # where the context keeps how much is printed:
 
 def verbosity_options() -> list[click.Parameter]:
     """Return --quiet and --verbose, which stand before or after the command."""
-    quiet = "Print no progress, no notes, and no summary where the result is a file; -qq: no warnings either."
-    verbose = "Print more: the options taken from a file, the files read, and times."
+    quiet = "Print no progress, no notes, and no summary if the result is a file; -qq: no warnings either."
+    verbose = "Print more: the options read from a file, the input files, and times."
     return [
         Option(
             [f"-{name[0]}", f"--{name}"],

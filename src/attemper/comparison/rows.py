@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison(Table):
-    """All rows, and what they recommend: `compare` gives it."""
+    """All rows, and the recommended method: `compare` returns it."""
 
     rows: tuple[Row, ...]
     recommended: str  # name of a method

@@ -41,7 +41,7 @@ def label_matrix(
     names: Sequence[Any] | None = None,
     shape: tuple[int, int] | None = None,
 ) -> Floats:
-    """Check labels that do not exclude each other, and return them as N×L numbers, NaN where unknown.
+    """Check multi-label data, and return the labels as N×L numbers, NaN if unknown.
 
     Parameters
     ----------

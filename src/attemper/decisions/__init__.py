@@ -1,4 +1,4 @@
-"""Who is decided by the network, and who is referred: rules, how they are chosen, and how they fare."""
+"""Which cases to decide and which to refer: rules, how to choose them, and their outcomes."""
 
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
 from attemper.decisions.conformal import prediction_sets

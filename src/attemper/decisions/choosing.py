@@ -45,7 +45,7 @@ def policy_for_budget(
     clusters: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
-    """Refer the least confident, as many as the budget allows: at most that share. Needs no labels.
+    """Refer the least confident samples, at most the share ``budget``. Needs no labels.
 
     Samples of the same confidence are referred together or not at all. The share holds on these samples, and about so
     on others like them.
@@ -97,7 +97,7 @@ def policy_for_miss(
     classes: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> Policy:
-    """Decide as many as can be while misses stay below ``max_miss``, guaranteed.
+    """Decide as many samples as possible while misses stay below ``max_miss``, guaranteed.
 
     With a confidence of ``confidence_level`` in the draw of these samples, the rate of misses among *all* patients like
     these is at most ``max_miss``: for any classifier and any distribution of which the samples are independent draws.
@@ -232,7 +232,7 @@ def policy_for_cost(
     clusters: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
 ) -> Policy:
-    """Decide where that is expected to cost less than a referral. Calibrated probabilities are all it takes.
+    """Decide if that is expected to cost less than a referral. Needs only calibrated probabilities.
 
     A sample is decided when Σ_k p_k m_k < r, summed over the classes k that are not predicted. With one cost for all
     classes that is a threshold on the confidence, 1 − r/m.

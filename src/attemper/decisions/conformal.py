@@ -69,7 +69,7 @@ def prediction_sets(
     classes: Sequence[Any] | None = None,
     seed: int = 0,
 ) -> SetPolicy:
-    """Choose thresholds so that sets of classes hold the true one as often as asked (split-conformal prediction).
+    """Choose thresholds for sets of classes with a guaranteed coverage (split-conformal prediction).
 
     If the samples and a new one are exchangeable, such as independent draws, the set of the new one holds its true
     class with a probability of at least ``coverage``: for any classifier, calibrated or not, and for any number of

@@ -54,7 +54,7 @@ def label_thresholds(
     uncertain: Uncertain = None,
     label_names: Sequence[Any] | None = None,
 ) -> LabelThresholds:
-    """Choose the probability from which on each label is predicted.
+    """Choose for each label the probability threshold at which it is predicted.
 
     Choose on validation samples that the map was not fitted on. What ``by="f1"`` and ``by="youden"`` reach there is
     the best of many thresholds, so it is lower on new samples; a label with few positives may end up anywhere.
@@ -149,7 +149,7 @@ def _for_sensitivity(truth: NDArray[np.bool_], p: Floats, wanted: float, delta: 
 
 
 class LabelDecisions(NamedTuple):
-    """What happens to each label of each sample, N×L: `refer_or_decide` of `label_policies` returns it."""
+    """The decision for each label of each sample, N×L: `refer_or_decide` of `label_policies` returns it."""
 
     refer: NDArray[np.bool_]  # to a specialist; the others are decided as predicted
     prediction: NDArray[np.int64]  # 1 where the label is more probable than not

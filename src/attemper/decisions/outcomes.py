@@ -25,7 +25,7 @@ __all__ = ["ClassOutcome", "Outcome", "outcome_of"]
 
 @dataclass(frozen=True)
 class ClassOutcome:
-    """What became of some samples, by `outcome_of`; sums of weights, so counts where there are none."""
+    """Outcome for some samples, part of `outcome_of`; sums of weights, or counts without weights."""
 
     name: str
     n: float
@@ -52,7 +52,7 @@ class ClassOutcome:
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Table):
-    """What became of all samples, of those of each class, and of each group: `outcome_of` gives it."""
+    """Outcome for all samples, for those of each class, and for each group: `outcome_of` returns it."""
 
     all: ClassOutcome
     referred_share: Estimate

@@ -51,7 +51,7 @@ class _Decisions(NamedTuple):
 
 
 class Decisions(_Decisions, Table):
-    """What happens to each sample: `refer_or_decide` gives it."""
+    """The decision for each sample: `refer_or_decide` returns it."""
 
     __slots__ = ()
     __repr__ = one_line
@@ -77,7 +77,7 @@ Guarantee.__init__ = renamed(level="confidence_level", of="miss_rate_of")(Guaran
 
 @dataclass(frozen=True, repr=False)
 class Policy(Table):
-    """A rule that decides or refers; `policy_for_miss` and its siblings make one.
+    """A rule that decides or refers; `policy_for_miss` and similar functions make one.
 
     Samples whose confidence is above the threshold are decided, the others are referred. With costs instead of a
     threshold, samples are decided whose expected cost of a miss, Σ_k p_k m_k over the classes k that are not predicted,

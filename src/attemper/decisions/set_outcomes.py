@@ -20,7 +20,7 @@ __all__ = ["SetOutcome", "SetShare", "set_outcome"]
 
 @dataclass(frozen=True)
 class SetShare:
-    """What the sets of some samples are like, by `set_outcome`; counts are sums of weights."""
+    """Summary of the sets of some samples, part of `set_outcome`; counts are sums of weights."""
 
     name: str
     n: float
@@ -33,7 +33,7 @@ class SetShare:
 
 @dataclass(frozen=True, repr=False)
 class SetOutcome(Table):
-    """What became of all samples, by true class, by group and by size of the set: `set_outcome` gives it."""
+    """Outcome for all samples, by true class, by group and by size of the set: `set_outcome` returns it."""
 
     all: SetShare
     by_class: tuple[SetShare, ...]

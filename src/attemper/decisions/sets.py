@@ -86,7 +86,7 @@ class PredictionSets(Table):
 
 @dataclass(frozen=True, repr=False)
 class SetPolicy(Table):
-    """A rule that returns a set of classes which holds the true one as often as asked; `prediction_sets` makes one.
+    """A rule that returns a set of classes, with a guaranteed coverage; `prediction_sets` makes one.
 
     A class is in the set where its score is at most the threshold: that of all samples, of the class itself
     (``by="class"``), or of the sample's group (``by="group"``).

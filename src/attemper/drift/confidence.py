@@ -66,7 +66,7 @@ class ConfidenceSums:
 
 
 class UnlabelledEstimates(NamedTuple):
-    """What `UnlabelledMonitor` estimates of some samples; all of it rests on calibration."""
+    """Estimates of `UnlabelledMonitor` for some samples; they assume that the map is calibrated."""
 
     n_samples: int
     accuracy: Estimate

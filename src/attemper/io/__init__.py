@@ -1,4 +1,4 @@
-"""Scores from files and probabilities to files, a bounded piece at a time.
+"""Read scores from files and write probabilities to files, a bounded piece at a time.
 
 The road of the data: a format module (`npy`, `npz`, `safetensors`, `csv`,
 `parquet`) reads blocks of plain arrays; `sources` makes validated `Scores` of

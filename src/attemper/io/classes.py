@@ -62,7 +62,7 @@ def check_own_names(readers: Sequence[Reader], classes: tuple[str, ...]) -> None
 
 
 def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:
-    """Refuse files, with path, n_classes and columns, that cannot be parts of one data set."""
+    """Raise an error if files, with path, n_classes and columns, cannot be parts of one data set."""
     first = readers[0]
     for reader in readers[1:]:
         same_classes(n_taken(first, spec), n_taken(reader, spec), of=str(first.path), where=str(reader.path))

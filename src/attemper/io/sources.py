@@ -411,7 +411,7 @@ def _empty(path: PathOrURL) -> InputError:
 
 
 def paired(paths: PathLike | Iterable[PathLike], spec: InputSpec) -> list[tuple[PathOrURL, PathOrURL | None]]:
-    """Return every file of logits with its file of labels, where those lie apart."""
+    """Return every file of logits with its file of labels, if these are separate."""
     files = expand_paths(paths)
     if spec.labels is None:
         return [(path, None) for path in files]

@@ -1,4 +1,4 @@
-"""Maps: what a calibration does to logits at inference time.
+"""Maps: functions from logits to calibrated probabilities, applied at inference.
 
 A calibrator is a recipe; a map is its result, and all that production needs.
 Maps take any array (NumPy, torch on its device, JAX, …) and give back the same kind,

@@ -57,7 +57,7 @@ MAX_LOOP = 128  # classes; beyond, a loop takes several times as long as BLAS
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AffineMap(Map):
-    """softmax(W x + b), x being the centred logits; it may change the arg max.
+    """softmax(W x + b), where x are the centred logits; it may change the arg max.
 
     ``weight`` is W: K×K, or K numbers for a diagonal one. For two classes ``curve`` adds a bend: c_k times
     2 log cosh(m/2), m being ``curve_scale`` times the margin of the logits, as in beta calibration. ``then`` is applied

@@ -139,7 +139,7 @@ REGISTRY: dict[str, type[Map]] = {}  # by the type that files refer to
 
 
 def map_from_fields(content: Fields) -> Map:
-    """Read back what `Map.to_dict` gave; everything is checked."""
+    """Read a map from the result of `Map.to_dict`; everything is checked."""
     kind = content.text("type")
     if kind not in REGISTRY:  # a package that names a calibrator as an entry point has the map, too
         for entry in entry_points(group="attemper.calibrators"):

@@ -26,7 +26,7 @@ def softmax(h: Any, xp: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BinMap(Map):
-    """f_k(p_k), p being the softmax, rows normalised; f_k is a step function or piecewise linear.
+    """f_k(p_k), where p is the softmax, rows normalised; f_k is a step function or piecewise linear.
 
     For K > 2 there is a function for each class. For K = 2 there is one, for class 1, and class 0 has the rest. Where
     the functions of all classes are 0 the possible ones share equally, as in scikit-learn. The arg max may change;

@@ -48,7 +48,7 @@ class LabelMap(Map):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SigmoidMap(LabelMap):
-    """σ(a_l log p_l − b_l log(1 − p_l) + c_l) of each label l, p_l being σ of its log-odds.
+    """σ(a_l log p_l − b_l log(1 − p_l) + c_l) of each label l, where p_l is σ of its log-odds.
 
     With a = b that is σ(a_l s_l + c_l), s_l being the log-odds: temperature and bias of each label, or Platt scaling.
     ``of_probs``: the map takes log-probabilities of the labels; ``zeros_as`` is what 0, and 1 − p of 1, are read as.

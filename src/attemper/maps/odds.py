@@ -36,7 +36,7 @@ def log_odds(h: Any, xp: Any) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OddsMap(Map):
-    """Log-odds_k = a_k log p_k − b_k log(1 − p_k) + c_k, p being the softmax; σ of it, rows normalised.
+    """Log-odds_k = a_k log p_k − b_k log(1 − p_k) + c_k, where p is the softmax; σ of it, rows normalised.
 
     Platt scaling is a = b. With a, b ≥ 0 the probability of a class before the rows are normalised grows with p_k,
     but curves differ from class to class: the arg max may change.

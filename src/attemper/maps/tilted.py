@@ -23,7 +23,7 @@ DEEPEST = 8  # corrections on top of each other
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TiltedMap(Map):
-    """softmax(scale · log p + bias), p being the probabilities of ``base``; without a bias the arg max stays.
+    """softmax(scale · log p + bias), where p are the probabilities of ``base``; without a bias the arg max stays.
 
     Make one with `tilted`, which returns a simpler map where there is one.
 

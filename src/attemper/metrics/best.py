@@ -30,7 +30,7 @@ class _BestSet(NamedTuple):
 
 
 class BestSet(_BestSet, Table):
-    """Methods that can be the best, and how far each lies above the best of the others: of `compare_with_best`."""
+    """Methods that can be the best, and how far each is above the best of the others, from `compare_with_best`."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ __all__ = ["EffectiveSampleSize", "effective_sample_size"]
 
 @dataclass(frozen=True)
 class EffectiveSampleSize:
-    """What N samples of M clusters are worth; `effective_sample_size` makes it.
+    """Effective sample size of N samples in M clusters; `effective_sample_size` returns it.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class EffectiveSampleSize:
 
 
 def effective_sample_size(values: Any, clusters: Any = None, sample_weight: Any = None) -> EffectiveSampleSize:
-    r"""Count how many independent samples N samples of M clusters are worth.
+    r"""Compute how many independent samples N samples of M clusters are worth.
 
     The unit is the mean of the values. Its variance, with clusters drawn as wholes, is
     :math:`\frac{M}{M-1} \sum_c \left(\sum_{i \in c} w_i (v_i - \bar v)\right)^2 / (\sum_i w_i)^2`. The *design

@@ -121,7 +121,7 @@ def label_metrics(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> LabelMetrics:
-    """Metrics by label, micro and macro, of labels that do not exclude each other.
+    """Metrics by label, micro and macro, of a multi-label classifier.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ LEAST_ERRORS_OF_DIFFERENCE = 80
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReferralCurve(Table):
-    """What happens at each threshold, from the lowest up: `referral_curve` gives it.
+    """Results at each threshold, from the lowest up: `referral_curve` returns them.
 
     All but ``threshold`` are shares of weight.
     """
@@ -158,7 +158,7 @@ def referral_area_difference(
     seed: int = 0,
     **reading: Any,
 ) -> Any:
-    """`referral_area` of ``probs`` less that of ``other_probs``, for the same samples.
+    """`referral_area` of ``probs`` minus that of ``other_probs``, for the same samples.
 
     The interval is that of the difference itself, so that what both share leaves it; it needs 80 errors, as few of them
     differ in order. Parameters as in `referral_area`; ``input`` applies to both.

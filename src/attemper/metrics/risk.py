@@ -41,7 +41,7 @@ NO_MISS = "no interval: every error is referred, so none shows what errors that 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RiskCoverage(Table):
-    """Coverage and risk at each threshold, from the lowest up: `risk_coverage_curve` gives it.
+    """Coverage and risk at each threshold, from the lowest up: `risk_coverage_curve` returns them.
 
     Some sample is decided at each threshold.
     """

@@ -61,7 +61,7 @@ def _all_columns(method_caller: Any, estimator: Any, X: Any) -> Any:
 
 
 def get_scorer(name: str, **options: Any) -> ProbabilityScorer:
-    """Make a scorer for scikit-learn out of a metric.
+    """Make a scorer for scikit-learn from a metric.
 
     Labels may be names: columns are those of the estimator's ``classes_``. As everywhere in scikit-learn, more is
     better, so that errors are negative. If metadata routing is on, ``set_score_request(sample_weight=True)`` routes

@@ -72,7 +72,7 @@ def onnx_calibrate(
     check_timeout: float = LIMITS.timeout,
     check_memory: float = LIMITS.memory,
 ) -> Export:
-    """Return the same model, calibrated: its names, opset, metadata and other outputs stay.
+    """Return the same model, calibrated: its names, opset, metadata and other outputs stay the same.
 
     Where the graph ends in a Softmax (a Sigmoid, for a map of labels that do not exclude each other) the map takes its
     place, under the same name. Where it ends in a linear layer the
@@ -171,7 +171,7 @@ def map_to_onnx(
     opset: int = 17,
     positive: bool = False,
 ) -> Export:
-    """Return a model that is the map alone, from logits to probabilities: a step of a pipeline, such as Triton's.
+    """Return a model of only the map, from logits to probabilities: a step of a pipeline, such as Triton's.
 
     Its input is ``logits``, N×K in single precision (``probs`` for a map of probabilities), its output
     ``probabilities`` (``calibrated_logits``, ``log_probabilities``). With ``positive``, for two classes, both hold one

@@ -1,4 +1,4 @@
-"""How many labels a question takes, before they are paid for; and which samples to label.
+"""How many labels you need, before you pay for them; and which samples to label.
 
 Each ``labels_for_…`` returns a `Plan`: the number of labels, and the curve behind it. A pilot is a small set
 of the same kind of samples, with labels or without; where there is none, `typical_network` stands in for it.

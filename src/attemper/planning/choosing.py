@@ -34,7 +34,7 @@ class ChosenSamples(Table):
 
 
 def choose_samples(pool: Any, n_samples: int, *, calibrator: Calibrator | None = None, seed: int = 0) -> ChosenSamples:
-    """Draw the samples to label for an evaluation: more of the uncertain ones, with weights that make up for it.
+    """Draw the samples to label for an evaluation: more of the uncertain ones, with weights that correct for it.
 
     Accuracy, Brier score and ECE of the labelled samples, with their weights, are closer to those of the whole pool
     than with samples drawn at random (docs/planning.md has the figures, and where there is no gain). The draw does not

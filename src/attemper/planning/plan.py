@@ -21,7 +21,7 @@ Question = Literal["temperature", "accuracy", "nll", "brier", "ece", "certificat
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Table):
-    """How many labels a question takes: what the functions ``labels_for_…`` return.
+    """How many labels you need: what the functions ``labels_for_…`` return.
 
     Attributes
     ----------

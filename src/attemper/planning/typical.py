@@ -20,7 +20,7 @@ MOST_CLASSES = 4_000
 
 
 def typical_network(accuracy: float, n_classes: int) -> Scores:
-    r"""Return calibrated logits of a network with this accuracy, as a pilot where there is none.
+    r"""Return calibrated logits of a network with this accuracy, as a pilot if you have none.
 
     The classes are Gaussian, equally likely and equally far from each other: :math:`h = d\,(d\,e_y + z)`, with z
     standard normal, are then log-probabilities up to a constant, so T = 1 is right. The distance d is the one of that

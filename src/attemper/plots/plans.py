@@ -30,7 +30,7 @@ RING: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none"}
 
 
 def plot_plan(plan: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
-    """Draw what is expected of so many labels, the target, and the number of labels that reaches it.
+    """Draw the expected result against the number of labels, the target, and the number that reaches it.
 
     Parameters
     ----------

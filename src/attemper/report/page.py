@@ -33,7 +33,7 @@ UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def render(summary: dict[str, Any]) -> str:
-    """Write what `summarise` found as a page, as `write_report` does; the same numbers give the same text."""
+    """Render the result of `summarise` as a page, as `write_report` does; the same numbers give the same text."""
     require("jinja2", extra="report", why="to write a report")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup

@@ -20,7 +20,7 @@ __all__ = ["origin", "versions"]
 def origin(
     role: str, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | InputFile]
 ) -> list[dict[str, Any]]:
-    """Return which files were read, without their folders: the page may travel.
+    """Return which files were read, without their folders, because the page may be shared.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:

@@ -43,7 +43,7 @@ def fit_sharded(
     progress: Progress | None = None,
     **options: Any,
 ) -> AnyCalibrator:
-    """Fit a calibrator on shards that are worked on in parallel; the result is the same to the last bit.
+    """Fit a calibrator on shards in parallel; the result does not depend on the workers, to the last bit.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ def option_scores(
     labels_are: LabelsAre = "options",
     sample_weight: ArrayLike | None = None,
 ) -> Scores:
-    """Take the logits of a few answer options, such as the letters A to D, out of a vocabulary.
+    """Select the logits of a few answer options, such as the letters A to D, from a vocabulary.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def check_options(options: Any, n_tokens: int | None = None) -> Labels:
 
 
 def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: RowName) -> Labels:
-    """Give labels as positions among the options.
+    """Return labels as positions among the options.
 
     >>> option_labels(np.array([418, 317]), np.array([317, 418]), "tokens", "row {}".format)
     array([1, 0])

@@ -33,7 +33,7 @@ class Position:
 
 @dataclass(frozen=True)
 class TopK:
-    """Positions with the most likely tokens of each, as `topk_of` and `read_topk` make them of responses.
+    """Positions with the most likely tokens of each, as `topk_of` and `read_topk` read them from responses.
 
     >>> topk = TopK.of([{"A": -0.1, "B": -3.0}, {"B": -0.7, "A": -1.2}])
     >>> len(topk), topk.k, topk.positions[1].tokens
@@ -57,7 +57,7 @@ class TopK:
 
 
 def topk_of(responses: Any, *, position: int | None = None) -> TopK:
-    """Read the most likely tokens out of responses.
+    """Read the most likely tokens from responses.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def topk_option_scores(
     missing: Literal["bound"] | float | None = None,
     sample_weight: Any = None,
 ) -> Scores:
-    """Make scores of a few answer options out of the most likely tokens; other tokens of the model are left out.
+    """Make scores of a few answer options from the most likely tokens; other tokens of the model are left out.
 
     Parameters
     ----------

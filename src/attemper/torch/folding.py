@@ -27,7 +27,7 @@ LARGEST = 0.05
 
 
 class Folded(NamedTuple):
-    """What folding did, as `fold_into_linear` returns it."""
+    """The result of folding: `fold_into_linear` returns it."""
 
     rounding: float  # largest change of a weight by rounding it to the layer's type, relative to the largest weight
     difference: float | None  # largest difference of a probability on the sample input; None: not compared
@@ -42,7 +42,7 @@ class Kept(NamedTuple):
 
 
 def fold_into_linear(layer: Any, calibration: Exportable, *, check: Any = None) -> Folded:
-    """Let the weights of a layer absorb a map, so that softmax of its output is calibrated.
+    """Fold a map into the weights of a layer, so that softmax of its output is calibrated.
 
     For a map of labels that do not exclude each other, it is the sigmoid of the output.
 
