@@ -29,6 +29,7 @@ STUDIES = (
     "supplement-noise",
     "supplement-size",
     "consistency",
+    "grid",
     "referral",
 )
 REPEATS = ("repeat", "division")  # the column that counts the random divisions of a study

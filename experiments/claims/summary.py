@@ -10,6 +10,7 @@ from typing import NamedTuple
 from experiments.claims.cases import METHODS, Case, kinds, noise_cases, size_cases, with_all_methods
 from experiments.claims.claim import HALF, share
 from experiments.claims.edge import END, by_network, fewest, total
+from experiments.claims.grid import by_grid
 from experiments.claims.of_ats import gains
 from experiments.claims.page import TEXTS
 from experiments.claims.results import MARGIN, Results
@@ -110,6 +111,7 @@ def summary_page(results: Results) -> str:
         "distances": _distances(results),
         "otherwise": _otherwise(results, chosen),
         "left_alone": _left_alone(results),
+        "grid": by_grid(results),
         "usual": f"{USUAL:.0%}",
         "table": _table(results, chosen),
         "margin": f"{MARGIN:g}",
