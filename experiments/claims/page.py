@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from attemper.sketch import DEFAULT_THETAS
 from experiments.claims import application, baselines, of_ats, of_ts, robustness
 from experiments.claims.claim import Claim, Finding
 from experiments.claims.gap import gap
+from experiments.claims.grid import depends_on_the_grid
 from experiments.claims.results import REPEATS, STUDIES, Results
 from experiments.claims.wording import count, figure, label, listed
 from experiments.reproduce import paper
@@ -42,7 +42,7 @@ def claims_page(results: Results) -> str:
         "repeats": _repeats(results),
         "many": str(MANY),
         "robustness": f"{places[0]} to {places[-1]}",
-        "least_theta": f"{DEFAULT_THETAS[0]:g}",
+        "grid": depends_on_the_grid(results),
         "verdicts": table(["#", "The paper's claim", "verdict", "the number", "command"], lines, texts=5),
         "claims": "\n\n".join(_section(i, *pair) for i, pair in enumerate(found, 1)),
         "networks": _by_network(results),

@@ -19,6 +19,7 @@ from attemper import cli
 from claim_rows import METHODS, MNIST, SKIN, size, table1
 from experiments.claims import CLAIMS, Results, benchmarks
 from experiments.claims.__main__ import claims
+from experiments.claims.grid import HIGHER, OURS, depends_on_the_grid
 from experiments.claims.page import TEXTS, claims_page
 from experiments.claims.summary import COMMANDS, Situation, above_best, choose, command, situations, summary_page
 from experiments.claims.wording import label
@@ -243,3 +244,22 @@ def test_fits_at_the_end_of_the_range_are_counted_from_the_rows(committed):
         ts, ats = (found[network, method] for method in ("ts", "ats"))
         assert shown[label(network)] == f"{sum(ts)} / {sum(ats)} of {len(ts)}"
     assert f"LeNet5, MNIST: {sum(found[MNIST, 'ts'])} and {sum(found[MNIST, 'ats'])}" in (DOCS / "ats.md").read_text()
+
+
+def test_cases_that_the_grid_changes_are_counted_from_the_rows(committed):
+    """An oracle: numpy on the CSV itself."""
+    values = defaultdict(list)
+    with (DOCS / "results" / "grid.csv").open(newline="") as stream:
+        for row in csv.DictReader(stream):
+            if row["kind"] != "none":
+                values[row["network"], row["kind"], row["method"]].append(float(row["nll"]))
+    ends = {title: tuple(map(float, re.findall(r"[\d.]+", title))) for title in (OURS, HIGHER)}
+    assert ends == {OURS: (0.001, 0.1), HIGHER: (0.01, 0.1)}
+    cases = sorted({key[:2] for key in values})
+    lower = sum(np.mean(values[*case, HIGHER]) < np.mean(values[*case, OURS]) - 0.001 for case in cases)
+    below = [sum(np.mean(values[*c, g]) < np.mean(values[*c, "bayes"]) - 0.001 for c in cases) for g in (HIGHER, OURS)]
+    n = len(cases)
+    text = depends_on_the_grid(committed)
+    assert f"in {lower} of {n} cases" in text
+    assert f"in {below[0]} of {n} instead of {below[1]} of {n}:" in text
+    assert text in (DOCS / "claims.md").read_text()
