@@ -73,7 +73,7 @@ def adapt(
     spec: InputSpec,
     as_json: bool,
 ) -> None:
-    """Adapt a MAP to data with other shares of the classes: known ones, or those of unlabelled INPUT.
+    """Adapt a MAP to other class shares: known ones, or estimated from unlabelled INPUT.
 
     From unlabelled data the shares are estimated under label shift: images, texts or patients of a class are as before,
     and only the mix of the classes differs. If no mix explains the predictions, the command raises an error: the inputs

@@ -13,7 +13,7 @@ from attemper.cli.output import compact, out, print_json
 
 @cli.command(section="First steps")
 def methods(as_json: bool) -> None:
-    """List the methods, and what each does.
+    """List the methods, with a description of each.
 
     \b
     attemper methods

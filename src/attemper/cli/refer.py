@@ -148,7 +148,7 @@ def refer(
     val_spec: InputSpec,
     as_json: bool,
 ) -> None:
-    """Choose on VAL which cases to refer to a specialist; evaluate that on TEST.
+    """Choose on VAL which cases to refer to a specialist, and evaluate the rule on TEST.
 
     Cases whose calibrated confidence is above a threshold are decided, and the others are referred. Specify how to
     choose the threshold: by a rate of misses, a budget of referrals, or costs.

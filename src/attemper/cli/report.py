@@ -123,7 +123,7 @@ def report(
     val_spec: InputSpec,
     as_json: bool,
 ) -> None:
-    """Write a page about a classifier: confidence, accuracy, what calibration changes, which cases to refer.
+    """Write a report on a classifier: confidence, accuracy, what calibration changes, which cases to refer.
 
     The report is a single, self-contained HTML file to read offline, print or share. It begins with a verdict: how far
     the confidence is off, what calibration changes, how many samples of a class the network finds, and how many cases

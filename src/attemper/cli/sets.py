@@ -129,7 +129,7 @@ def sets(
     val_spec: InputSpec,
     as_json: bool,
 ) -> None:
-    """Find on VAL which classes remain possible for each case; evaluate that on TEST.
+    """Fit prediction sets (short lists of classes) on VAL, and evaluate them on TEST.
 
     Each case gets a set of classes. A set of one class is a decision, and a set of at most --max-size classes is a
     short list. Cases with a larger set, or with all classes, are referred. Among new cases like those of VAL, at least
