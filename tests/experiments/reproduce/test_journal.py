@@ -26,7 +26,7 @@ def square(x: int, folder: str) -> list[dict]:
         raise InputError("thirteen is not a number")
     if x == 113:
         os.kill(os.getpid(), signal.SIGKILL)
-    return [{"x": x, "square": x * x / 3, "none": None}]
+    return [{"x": x, "square": x * x / 4, "none": None}]
 
 
 def study(folder, n=6, name="squares"):
@@ -46,7 +46,7 @@ def run(folder, n=6, settings=None, workers=1, **more):
 def test_rows_come_in_the_order_of_the_jobs_with_any_number_of_workers(tmp_path):
     rows = run(tmp_path)
     assert [row["x"] for row in rows] == list(range(6))
-    assert rows[2] == {"x": 2, "square": 4 / 3, "none": None}
+    assert rows[2] == {"x": 2, "square": 1.0, "none": None}
     text = (tmp_path / "j" / "squares-0.jsonl").read_bytes()
     other = tmp_path / "other"
     other.mkdir()
