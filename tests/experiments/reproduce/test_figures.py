@@ -175,7 +175,7 @@ def test_pictures_are_the_same_bytes_each_time():
     values, kinds = noise_values(30.0)
     for form in ("svg", "png"):
         one, two = (
-            pages._drawn(figures.against_noise(values, NETWORKS, kinds, (0.1, 0.5), METHODS), form) for _ in range(2)
+            pages.drawn(figures.against_noise(values, NETWORKS, kinds, (0.1, 0.5), METHODS), form) for _ in range(2)
         )
         assert one == two
 
