@@ -1,6 +1,9 @@
 """Maps by group: partial pooling beside the common map and beside a map fitted on each group alone.
 
-    python benchmarks/groups.py ../shared/logits --zoo data
+    python benchmarks/groups.py [FOLDER] [--zoo data]
+
+FOLDER holds .npz files with the arrays logits and labels (see benchmarks/sets.py), one for each language model and
+task; names begin with "llm_bluq--" or "llm_emotion--". Without it, groups are only those of the networks in data/.
 
 Groups with true differences: the tasks of one language model, prompts of one language model, several models, and sites
 that are simulated from one network (temperatures and class shares of their own). Groups without: a network's samples

@@ -1,7 +1,7 @@
 """Monitoring beyond one temperature: cases of several pictures, data without labels, and MAPIE's tests side by side.
 
     python benchmarks/monitoring.py clusters [--draws 200]
-    python benchmarks/monitoring.py unlabelled ../shared/logits [--every 1]
+    python benchmarks/monitoring.py unlabelled [FOLDER] [--every 1]
     python benchmarks/monitoring.py peers [--streams 20]
 
 clusters: the skin lesions of data/ with their true labels, drawn with replacement; the pictures of a lesion stay
@@ -10,7 +10,8 @@ lesion has m. Then the same with logits that are 1.5 times as large from the tho
 
 unlabelled: the accuracy that `UnlabelledMonitor` estimates without labels, and the one that the labels show. Half of
 each set fits T, the other half is monitored: as it is; with half of the classes five times as frequent; with noise on
-the logits, whose standard deviation is that of the logits; and as it is, without a map.
+the logits, whose standard deviation is that of the logits; and as it is, without a map. FOLDER holds an .npz file with
+the arrays logits and labels for each set (see benchmarks/sets.py); the default is data/.
 
 peers: the same streams for attemper's tests and for `RiskMonitoring` and `OnlineMartingaleTest` of MAPIE. Rows and
 labels as in benchmarks/drift.py: 1000 reference samples, 1000 without drift, 2000 with it.
@@ -249,7 +250,9 @@ def delay(at):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["clusters", "unlabelled", "peers"])
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("../shared/logits"))
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=Path("data"), help="unlabelled: .npz files with logits and labels"
+    )
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--every", type=int, default=1)

@@ -7,8 +7,9 @@
     python benchmarks/planning.py fit [FOLDER…]           # choosing samples for a fit
     python benchmarks/planning.py evaluate [FOLDER…]      # choosing samples for an evaluation
 
-Folders are data/ and ../shared/logits, where that is there. The family of a set is its file name before "--"; networks
-of data/ are "zoo" and their data set. --every 3 takes every third set, --draws N draws so often.
+A folder holds an .npz file with the arrays logits and labels for each set (see benchmarks/sets.py); the default is
+data/. The family of a set is its file name before "--"; networks of data/ are "zoo" and their data set. --every 3 takes
+every third set, --draws N draws so often.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from attemper.planning import (
 )
 from attemper.planning.certificate import Population
 
-FOLDERS = [Path("data"), Path("../shared/logits")]
 LEAST = 4000
 METRICS = ("accuracy", "nll", "brier", "ece")
 
@@ -326,7 +326,7 @@ COMMANDS = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=COMMANDS)
-    parser.add_argument("folders", nargs="*", type=Path, default=[f for f in FOLDERS if f.exists()])
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("data")])
     parser.add_argument("--every", type=int, default=1, help="take every so many sets")
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument(

@@ -3,19 +3,19 @@
     python benchmarks/prediction_sets.py law
     python benchmarks/prediction_sets.py law --draws 10000 --n 50 --only raps
     python benchmarks/prediction_sets.py clusters
-    python benchmarks/prediction_sets.py sizes ../shared/logits --torchcp FOLDER
+    python benchmarks/prediction_sets.py sizes [FOLDER] [--torchcp TORCHCP]
 
 ``law`` draws n samples for the thresholds and 1000 new ones, again and again. The number of new samples whose set holds
 the true class has the beta-binomial law BB(1000, k, n + 1 − k), k = ⌈(n + 1)(1 − α)⌉, exactly, if scores are not tied
 and sets may be empty. The p-value is that of a Kolmogorov–Smirnov test of the law (values are spread over their steps
 at random). ``clusters`` does the same for 1 to 10 correlated samples of each case; new ones are one of each new case.
 
-``sizes`` reads every .npz of the folder (see benchmarks/sets.py) and the bundled logits: 1000 rows fit the map, 1000
-others give the thresholds, up to 3000 others are new. A family is the name of a file before "--" (all that begin with
-"cifar10_" are one); means are over its sets and draws. TorchCP does not install without torchvision and torchsort; its
-scores alone need neither: ``pip download --no-deps torchcp``, unzip the wheel into FOLDER. No constant was chosen here,
-except that deterministic APS counts the mass of the more probable classes alone (the column "aps, own" is with the own
-probability).
+``sizes`` reads every .npz of FOLDER (arrays logits and labels, see benchmarks/sets.py) and the bundled logits, which it
+takes alone if there is no FOLDER: 1000 rows fit the map, 1000 others give the thresholds, up to 3000 others are new. A
+family is the name of a file before "--" (all that begin with "cifar10_" are one); means are over its sets and draws.
+TorchCP does not install without torchvision and torchsort; its scores alone need neither: ``pip download --no-deps
+torchcp``, unzip the wheel into TORCHCP. No constant was chosen here, except that deterministic APS counts the mass of
+the more probable classes alone (the column "aps, own" is with the own probability).
 """
 
 from __future__ import annotations
@@ -235,7 +235,8 @@ def one_draw(h, y, coverage, rng, torchcp):
 
 def sizes(folder, coverage, draws, torchcp):
     """Print mean sizes and coverages, family by family."""
-    given = [(path.stem, path) for path in sorted(Path(folder).glob("*.npz")) if "counts" not in path.stem]
+    paths = [] if folder is None else sorted(folder.glob("*.npz"))
+    given = [(path.stem, path) for path in paths if "counts" not in path.stem]
     given += [(f"bundled-{name.split('-')[1]}--{name}", None) for name in attemper.datasets.names()]
     tables, n_sets = defaultdict(lambda: defaultdict(list)), defaultdict(int)
     scores = None if torchcp is None else torchcp_scores(torchcp)
@@ -273,10 +274,10 @@ def sizes(folder, coverage, draws, torchcp):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["law", "clusters", "sizes"])
-    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("folder", nargs="?", type=Path, help="sizes: .npz files with logits and labels")
     parser.add_argument("--draws", type=int)
     parser.add_argument("--coverage", type=float, default=0.95)
-    parser.add_argument("--torchcp", type=Path)
+    parser.add_argument("--torchcp", type=Path, help="sizes: a folder with the unzipped wheel of TorchCP")
     parser.add_argument("--n", type=int, help="law: of this many samples alone")
     parser.add_argument("--only", default="", help="law: only of sets whose name holds this text")
     args = parser.parse_args()

@@ -1,7 +1,10 @@
 """Other class priors: `adapt` on unlabelled data beside a fit with all target labels, set by set.
 
-    python benchmarks/priors.py ../shared/logits [--method structured] [--draws 2] [--sets llm_]
-    python benchmarks/priors.py ../shared/logits --drift        # what the test of label shift finds, and when
+    python benchmarks/priors.py FOLDER [--method structured] [--draws 2] [--sets llm_]
+    python benchmarks/priors.py FOLDER --drift        # what the test of label shift finds, and when
+
+FOLDER holds an .npz file with the arrays logits and labels (see benchmarks/sets.py) for each set of NAMES below; those
+of data/ are read from there.
 
 Half of a set is validation data. The classes of the other half are thinned out: class k keeps the share
 factor^(u_k − 1) of its samples, u being 0 … 1 in random order, so that the largest change is ``factor`` times the
@@ -157,7 +160,7 @@ def report_drift(folder, draws, only):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help=".npz files with logits and labels")
     parser.add_argument("--method", default="structured")
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--sets", default="", help="only sets whose name has this in it")

@@ -134,6 +134,13 @@ def test_every_address_is_of_one_repository():
     assert holding == named, "CONTRIBUTING.md lists the files that name the address of the repository"
 
 
+def test_programs_name_no_folder_outside_the_repository():
+    for folder in ("benchmarks", "experiments", "examples", "lint"):
+        for path in (ROOT / folder).rglob("*.py"):
+            found = re.search(r"""["'\s`]\.\./[\w./]+""", path.read_text(encoding="utf-8"))
+            assert not found, f"{path.relative_to(ROOT)}: {found[0].strip()}. Use a placeholder such as FOLDER."
+
+
 IGNORED = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text().splitlines())
 LISTED = re.search(r"The address of the repository is in (.*?)\.\n", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
 CONTRIBUTING_LIST = re.findall(r"`([^`]+)`", LISTED[1]) if LISTED else []
