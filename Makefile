@@ -73,8 +73,8 @@ lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the 
 	mv .venv/lock.txt constraints.txt
 	touch .venv/demo.stamp .venv/test.stamp
 
-dist: .venv/test.stamp  ## the wheel and the sdist, into dist/; the same bytes every time
-	$(BIN)/python -m hatchling build
+dist: .venv-build/stamp  ## the wheel and the sdist, into dist/; the same bytes every time
+	.venv-build/bin/python -m hatchling build
 
 sbom: .venv-sbom/stamp  ## dist/attemper.cdx.json: what `pip install "attemper[$(EXTRAS)]"` brings, as a CycloneDX bill of materials
 	$(PYTHON) -m venv --clear .venv-sbom/attemper
@@ -114,10 +114,16 @@ sbom: .venv-sbom/stamp  ## dist/attemper.cdx.json: what `pip install "attemper[$
 	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --requirement constraints-oldest.txt --editable .
 	touch $@
 
+# What a release is built with, and nothing else.
+.venv-build/stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear .venv-build
+	.venv-build/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	touch $@
+
 .venv-sbom/stamp:
 	$(PYTHON) -m venv .venv-sbom
 	.venv-sbom/bin/python -m pip --disable-pip-version-check install --quiet cyclonedx-bom==7.5.0
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench .venv-oldest .venv-sbom demo-output dist site
+	rm -rf .venv .venv-bench .venv-build .venv-oldest .venv-sbom demo-output dist site

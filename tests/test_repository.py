@@ -88,6 +88,50 @@ def test_a_workflow_has_pins_limits_and_few_permissions(path):
         assert line.startswith("./") or re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
 
 
+def action(step):
+    return step.get("uses", "").partition("@")[0]
+
+
+def test_who_may_sign_and_publish_runs_nothing_else():
+    release = read(".github/workflows/release.yml")["jobs"]
+    signing = {name for name, job in release.items() if {"id-token", "attestations"} & set(job["permissions"])}
+    assert signing == {"publish"}
+    publish = release["publish"]
+    assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert publish["environment"]["name"] == "pypi"
+    download = "actions/download-artifact"
+    published = [download, download, "actions/attest-build-provenance", "pypa/gh-action-pypi-publish"]
+    assert [action(step) for step in publish["steps"]] == published
+    assert set(publish["needs"]) == {"tests", "build", "sbom", "check"}
+    writing = {name for name, job in release.items() if job["permissions"].get("contents") == "write"}
+    assert writing == {"github"}
+    assert "publish" in release["github"]["needs"]
+
+
+def test_what_is_tested_and_published_is_what_was_built():
+    release = read(".github/workflows/release.yml")["jobs"]
+    assert [step["run"] for step in release["build"]["steps"] if "run" in step][1:] == ["make dist"]
+    for name in ("check", "publish", "github"):
+        downloads = [step["with"] for step in release[name]["steps"] if action(step) == "actions/download-artifact"]
+        assert downloads[0]["artifact-ids"].startswith("${{ needs.build.outputs.distributions }}"), name
+        assert all(told["merge-multiple"] and "name" not in told for told in downloads), name
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = re.search(r"^dist: (\S+) .*\n((?:\t.*\n)+)", makefile, flags=re.M)
+    assert (recipe[1], recipe[2].strip()) == (".venv-build/stamp", ".venv-build/bin/python -m hatchling build")
+    (install,) = re.findall(r"\.venv-build/bin/python -m pip .*install (.*)", makefile)
+    assert install == "--quiet --constraint constraints.txt hatchling"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_no_step_of_a_workflow_keeps_the_token_or_reads_a_cache(path):
+    for job in read(path)["jobs"].values():
+        for step in job.get("steps", []):
+            told = step.get("with", {})
+            assert action(step) != "actions/checkout" or told["persist-credentials"] is False
+            assert action(step) != "actions/cache"
+            assert "cache" not in told
+
+
 def test_an_action_has_one_version_everywhere():
     used = {line for path in WORKFLOWS for line in re.findall(r"uses: ([^.].*)", path.read_text())}
     actions = [line.partition("@")[0] for line in used]
