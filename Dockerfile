@@ -1,6 +1,6 @@
 # The command line in a container:
 #   docker build --tag attemper .
-#   docker run --rm --user "$(id -u)" --volume "$PWD:/work" attemper check val.npz
+#   docker run --rm --user "$(id -u)" --volume "$PWD:/data" attemper check val.npz
 FROM python:3.13.9-slim-bookworm AS build
 WORKDIR /source
 COPY . .
@@ -14,6 +14,6 @@ RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
 # matplotlib writes its list of fonts; with --user the home of attemper is not writable.
 ENV MPLCONFIGDIR=/tmp
 USER 1000
-WORKDIR /work
+WORKDIR /data
 ENTRYPOINT ["attemper"]
 CMD ["--help"]

@@ -231,7 +231,10 @@ def test_the_dockerfile_is_clean_and_ends_in_the_command_of_a_user():
     assert done.returncode == 0, done.stdout
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert all(re.match(r"FROM python:3\.\d+\.\d+-slim", line) for line in lines if line.startswith("FROM"))
-    last = dict(line.split(" ", 1) for line in lines if line.startswith(("USER ", "ENTRYPOINT ")))
+    last = dict(line.split(" ", 1) for line in lines if line.startswith(("USER ", "WORKDIR ", "ENTRYPOINT ")))
+    assert last["WORKDIR"] == "/data"
+    for page in ("Dockerfile", "CONTRIBUTING.md", "docs/install.md"):  # a command sees the files of its own folder
+        assert re.findall(r"--volume \S+", (ROOT / page).read_text()) == ['--volume "$PWD:/data"'], page
     assert int(last["USER"]) > 0
     assert json.loads(last["ENTRYPOINT"]) == ["attemper"]
     for extras in re.findall(r"\[([\w,]+)\]", "\n".join(line for line in lines if "pip " in line)):
