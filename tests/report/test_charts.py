@@ -1,6 +1,7 @@
 """Where charts put things, and what is taken for what."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -115,3 +116,19 @@ def test_cards_are_text():
         card_of({"sites": {"a": 1}})
     with pytest.raises(InputError, match="30000 characters; at most 20000"):
         card_of({"long": "x" * 30_000})
+
+
+@pytest.mark.parametrize(
+    ("card", "message"),
+    [
+        ({"": "net"}, "expected a name for each text, such as \"model\"; got '': 'net'"),
+        ({"_": "net"}, "expected a name for each text"),
+        ({"intended_use": "a", "Intended use": "b"}, "'intended_use' and 'Intended use' are the same name"),
+        ({"sites": [{"a": 1}]}, "sites: expected text, a number or a list of these; got a table of 1. Use a name for"),
+        ({"sites": {"a", "b"}}, "sites: expected text, a number or a list of these; got a set"),
+        ("net 2", 'expected names and texts such as {"model": "resnet200"}, got a str'),
+    ],
+)
+def test_a_card_that_cannot_be_shown_names_the_entry(card, message):
+    with pytest.raises(InputError, match=r"^card=\{…\}: .*" + re.escape(message)):
+        card_of(card)

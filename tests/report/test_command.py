@@ -185,6 +185,16 @@ def test_a_model_card_is_shown_as_text(cli, folder, name):
     ]
 
 
+def test_an_empty_entry_removes_one_of_the_file_and_other_names_come_last(cli, folder):
+    (folder / "card.json").write_text('{"Version": 1, "ward": "3b", "model": "net", "locked": true}')
+    given = "--card card.json --card version= --card Model=other --card date= --card intended_use=triage"
+    assert cli(f"val.npz test.npz --methods ts {given}")[0] == 0
+    text = (folder / "report.html").read_text()
+    section = text[text.index('<section id="card"') : text.index('<section id="classes"')]
+    found = re.findall(r'<dt><bdi class="name">(.*?)</bdi></dt><dd><bdi class="name">(.*?)</bdi></dd>', section)
+    assert found == [("Model", "other"), ("Intended use", "triage"), ("Ward", "3b"), ("Locked", "yes")]
+
+
 def test_without_a_card_there_is_no_section(cli, folder):
     assert cli("val.npz test.npz --methods ts")[0] == 0
     text = (folder / "report.html").read_text()
@@ -222,11 +232,19 @@ def test_prediction_sets_and_cases_have_sections(cli, folder, capsys):
     ("told", "message"),
     [
         ("--card gone.txt", "--card gone.txt: expected NAME=VALUE or a readable file (.json, .toml, .txt)"),
+        ("--card gone.txt", "For one entry use --card NAME=VALUE."),
+        ("--card model", "For one entry use --card model=VALUE."),
+        ("--card =x", "--card =x: expected a name before '='. Use NAME=VALUE, such as --card model=resnet200."),
+        ("--card twice.txt", "--card twice.txt: line 3: expected each name once; 'model' is in line 1 too"),
+        ("--card twice.json", "--card twice.json: expected each name once; 'model' is there twice"),
+        ("--card twice.toml", "--card twice.toml: not valid TOML"),
+        ("--card same.json", "--card same.json: expected each name once; 'Model' and 'model' are the same name"),
+        ("--card nameless.json", '--card nameless.json: expected a name for each text, such as "model"; got'),
         ("--card bad.txt", "--card bad.txt: line 2: expected 'name: value', got 'no colon here'"),
         ("--card bad.json", "--card bad.json: not valid JSON"),
         ("--card list.json", 'expected an object such as {"model": "resnet200"}, got a list'),
         ("--card bad.toml", "--card bad.toml: not valid TOML"),
-        ("--card nested.json", "--card: site: expected text, a number or a list of these; got a table of 1"),
+        ("--card nested.json", "nested.json: site: expected text, a number or a list of these; got a table of 1"),
         ("--classes wide.csv", "got 3 cells in row 1. Use quotes around a description with a comma"),
         ("--classes list-of-lists.json", 'expected an object such as {"mel": "melanoma"}, or a list of names'),
         ("--classes bad.json", "--classes bad.json: not valid JSON"),
@@ -238,6 +256,11 @@ def test_prediction_sets_and_cases_have_sections(cli, folder, capsys):
 def test_what_goes_wrong_with_these_files(cli, folder, told, message):
     texts = {
         "bad.txt": "model: a\nno colon here\n",
+        "twice.txt": "model: a\nversion: 1\nmodel: b\n",
+        "twice.json": '{"model": "a", "model": "b"}',
+        "twice.toml": 'model = "a"\nmodel = "b"\n',
+        "same.json": '{"Model": "a", "model": "b"}',
+        "nameless.json": '{"": "a"}',
         "bad.json": "{",
         "bad.toml": "a = ",
         "list.json": "[1]",

@@ -69,7 +69,7 @@ PRINTED = (
     multiple=True,
     metavar="FILE|NAME=VALUE",
     help="Description of the model, such as model, version, date, population, intended use: a file "
-    "(.json, .toml, or lines of 'name: value'), or one entry; repeat for several.",
+    "(.json, .toml, or lines of 'name: value'), or one entry; repeat for several. An empty value removes an entry.",
 )
 @click.option(
     "--focus",

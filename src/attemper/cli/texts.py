@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attemper._paths import as_path
-from attemper.errors import FileError
+from attemper.errors import FileError, InputError
 from attemper.io.reading import read_lines
 
 HEADER = "description"
@@ -57,13 +57,20 @@ def _from_json(given: str, text: str) -> list[tuple[str, str]]:
     raise FileError(f'--classes {given}: expected an object such as {{"mel": "melanoma"}}, or a list of names')
 
 
-def model_card(given: Sequence[str]) -> dict[str, Any]:
-    """Read the entries of a model card: NAME=VALUE, or files; what comes later wins."""
-    found: dict[str, Any] = {}
+def model_card(given: Sequence[str]) -> dict[str, str]:
+    """Read the entries of a model card: NAME=VALUE, or files; what comes later wins, also if it is empty."""
+    from attemper.report.card import join_cards, read_card
+
+    cards = []
     for one in given:
         name, equals, value = one.partition("=")
-        found |= {name.strip(): value.strip()} if equals and "\n" not in name else _card_file(one)
-    return found
+        if equals and not name.strip():
+            raise InputError(
+                f"--card {one}: expected a name before '='. Use NAME=VALUE, such as --card model=resnet200."
+            )
+        entries = {name: value} if equals and "\n" not in name else _card_file(one)
+        cards.append(read_card(entries, f"--card {one}" if not equals else "--card"))
+    return join_cards(cards)
 
 
 def _card_file(given: str) -> dict[str, Any]:
@@ -71,7 +78,11 @@ def _card_file(given: str) -> dict[str, Any]:
     try:
         lines = read_lines(as_path(given))
     except FileError as error:
-        raise FileError(f"{where}: expected NAME=VALUE or a readable file (.json, .toml, .txt); {error}") from None
+        name = given if given.isidentifier() else "NAME"
+        raise FileError(
+            f"{where}: expected NAME=VALUE or a readable file (.json, .toml, .txt); {error}. "
+            f"For one entry use --card {name}=VALUE."
+        ) from None
     ending, text = _ending(given), "\n".join(lines)
     if ending == ".toml":
         try:
@@ -80,7 +91,7 @@ def _card_file(given: str) -> dict[str, Any]:
             raise FileError(f"{where}: not valid TOML: {error}") from None
     if ending != ".json":
         return _entries(where, lines)
-    found = _parsed(where, text)
+    found = _parsed(where, text, once=True)
     if not isinstance(found, dict):
         raise FileError(f'{where}: expected an object such as {{"model": "resnet200"}}, got a {type(found).__name__}')
     return found
@@ -89,6 +100,7 @@ def _card_file(given: str) -> dict[str, Any]:
 def _entries(where: str, lines: Iterable[str]) -> dict[str, str]:
     """Read ``name: value``; a line that begins with a space goes on with the one before."""
     found: dict[str, str] = {}
+    lines_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#") or line.strip() == "---":
             continue
@@ -97,15 +109,25 @@ def _entries(where: str, lines: Iterable[str]) -> dict[str, str]:
             last = list(found)[-1]
             found[last] = f"{found[last]} {line.strip()}".strip()
         elif colon and name.strip():
+            if (first := lines_of.setdefault(name.strip(), number)) != number:
+                raise FileError(
+                    f"{where}: line {number}: expected each name once; {name.strip()!r} is in line {first} too"
+                )
             found[name.strip()] = value.strip().strip("\"'")
         else:
             raise FileError(f"{where}: line {number}: expected 'name: value', got {line[:40]!r}")
     return found
 
 
-def _parsed(where: str, text: str) -> Any:
+def _parsed(where: str, text: str, *, once: bool = False) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := [name for name in names if once and names.count(name) > 1]:
+            raise FileError(f"{where}: expected each name once; {twice[0]!r} is there twice")
+        return dict(pairs)
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise FileError(f"{where}: not valid JSON: {error}") from None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attemper.errors import InputError, option
 
-__all__ = ["card_of"]
+__all__ = ["card_of", "join_cards", "read_card"]
 
 # Shown in this order, before all others.
 FIRST = ("model", "version", "date", "developer", "intended use", "population", "training data", "limitations")
@@ -15,23 +15,65 @@ MOST_TEXT = 20_000
 
 
 def card_of(given: Mapping[str, Any] | None) -> list[list[str]]:
-    """Return titles and texts of a model card; the usual ones first.
+    """Return titles and texts of a model card; the usual ones first, then those of any other name.
 
-    >>> card_of({"population": "adults", "intended_use": "triage", "site": ["a", "b"], "model": "net 2"})
+    An entry without a text is left out.
+
+    >>> card_of({"population": "adults", "intended_use": "triage", "site": ["a", "b"], "model": "net 2", "date": ""})
     [['Model', 'net 2'], ['Intended use', 'triage'], ['Population', 'adults'], ['Site', 'a, b']]
     """
-    found = {" ".join(str(key).replace("_", " ").split()): _text(key, value) for key, value in (given or {}).items()}
+    found = read_card({} if given is None else given, option("card={…}", "--card"))
     order = sorted(found, key=lambda key: FIRST.index(key.lower()) if key.lower() in FIRST else len(FIRST))
     return [[key[:1].upper() + key[1:], found[key]] for key in order if found[key]]
 
 
-def _text(key: Any, value: Any) -> str:
+def read_card(given: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Return the names and texts of one card, each name once: ``intended_use`` and ``Intended use`` are the same.
+
+    >>> read_card({"intended_use": "triage", "sites": ["a", 2], "locked": True, "date": None}, "card")
+    {'intended use': 'triage', 'sites': 'a, 2', 'locked': 'yes', 'date': ''}
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f'{where}: expected names and texts such as {{"model": "resnet200"}}, got {_kind(given)}')
+    found: dict[str, str] = {}
+    written: dict[str, Any] = {}  # the key of each name, as it was given
+    for key, value in given.items():
+        name = " ".join(str(key).replace("_", " ").split())
+        if not name:
+            raise InputError(
+                f'{where}: expected a name for each text, such as "model"; got {key!r}: {str(value)[:40]!r}'
+            )
+        same = name.casefold()
+        if same in written:
+            raise InputError(f"{where}: expected each name once; {written[same]!r} and {key!r} are the same name")
+        written[same] = key
+        found[name] = _text(f"{where}: {key}", value)
+    return found
+
+
+def join_cards(cards: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Join cards that were read: an entry replaces those of the same name in earlier cards.
+
+    >>> join_cards([{"model": "net", "version": "1"}, {"Version": "2"}])
+    {'model': 'net', 'Version': '2'}
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for card in cards:
+        found |= {name.casefold(): (name, text) for name, text in card.items()}
+    return dict(found.values())
+
+
+def _text(where: str, value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(_text(key, one) for one in value)
-    if isinstance(value, Mapping):
-        where = option("card={…}", "--card")
-        raise InputError(f"{where}: {key}: expected text, a number or a list of these; got a table of {len(value)}")
-    text = "" if value is None else str(value).strip()
+        return ", ".join(_text(where, one) for one in value)
+    if isinstance(value, Mapping | bytes | set | frozenset):
+        hint = " Use a name for each of its entries." if isinstance(value, Mapping) else ""
+        raise InputError(f"{where}: expected text, a number or a list of these; got {_kind(value)}.{hint}")
+    text = "" if value is None else "yes" if value is True else "no" if value is False else str(value).strip()
     if len(text) > MOST_TEXT:
-        raise InputError(f"{option('card={…}', '--card')}: {key}: {len(text)} characters; at most {MOST_TEXT} fit")
+        raise InputError(f"{where}: {len(text)} characters; at most {MOST_TEXT} fit")
     return text
+
+
+def _kind(value: Any) -> str:
+    return f"a table of {len(value)}" if isinstance(value, Mapping) else f"a {type(value).__name__}"
