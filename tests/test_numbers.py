@@ -1,24 +1,14 @@
 """Numbers of the documentation come from files: tables from outputs of benchmarks, sentences from tables."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from figures import COMPUTED, NOT_RESULTS, ROOT, output
+
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), *(DOCS / "benchmarks").glob("*.md")])
-
-
-def load_output():
-    spec = importlib.util.spec_from_file_location("output", ROOT / "benchmarks" / "output.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-output = load_output()
+SENTENCES = [ROOT / "README.md", *PAGES]
 
 # Pages that a command writes as a whole, or from a mark on.
 GENERATED = {"arena.md", "claims.md", "coverage.md", "families.md", "ats.md"}
@@ -89,9 +79,8 @@ def prose_of(text):
     return re.sub(r"\]\([^)]*\)", "]", text)
 
 
-def sources_of(page):
-    """Return all numbers of a page's tables and blocks of code, and of the outputs of the scripts that it names."""
-    text = page.read_text()
+def numbers_of(text):
+    """Return all numbers of a text's tables and blocks of code, and of the outputs of the scripts that it names."""
     scripts = set(re.findall(r"benchmarks/(\w+\.py)", text))
     kept = [output.read(name) for name, command in output.COMMANDS.items() if command.split()[0] in scripts]
     blocks = re.findall(r"^ *```.*?^ *```|^ *\|[^\n]*", text, flags=re.M | re.S)
@@ -106,7 +95,7 @@ def is_among(number, sources):
 
 
 def unknown_numbers(page):
-    sources = sources_of(page)
+    sources = numbers_of(page.read_text())
     return [n for n in re.findall(NUMBER, prose_of(page.read_text())) if not is_among(n, sources)]
 
 
@@ -140,7 +129,7 @@ CONSTANTS = {
     "referral.md": {"1.64": "a quantile of the normal law", "2.45": "√(2 log 1/0.05)"},
     "report.md": {"0.01": "steps of the threshold"},
     "sets.md": {"0.001": "a penalty that is tried", "0.01": "a penalty, and a limit of p", "2306.06342": "arXiv"},
-    "speed.md": {"1.14": "the ratio of the two times before it", "5.7": "of an earlier version"},
+    "speed.md": {"5.7": "of an earlier version"},
     "structured.md": {
         **dict.fromkeys(["0.6", "0.1", "0.45", "0.22"], "standard deviations of the priors"),
         **dict.fromkeys(["0.005", "0.02", "0.001"], "differences of means of families.md"),
@@ -152,3 +141,89 @@ CONSTANTS = {
 def test_numbers_of_sentences_are_those_of_tables_outputs_and_code(page):
     unknown = [number for number in unknown_numbers(page) if number not in CONSTANTS.get(page.name, {})]
     assert not unknown, "put them into a table, an output, a block of code with # →, or CONSTANTS with a reason"
+
+
+# --- Whole numbers and percentages ------------------------------------------------------------------------------------
+
+WHOLE = r"(?<![\w.,/–−+×·^-])(?<![×·] )\d++(?: \d{3}\b)*+(?![\w⁰¹²³⁴⁵⁶⁷⁸⁹⁻]|[.,]\d| ?[×·/])"
+RANGE = r",? (?:to|and|or) "
+UNIT = rf"(?:{RANGE}{WHOLE})?(?: ?(%)|[ -](points?|ms|s|minutes|core-minutes|[kKM]B|passes|times|nats)\b)"
+COUNT = r" of (?:the \d|(?!100\b)\d)"
+# Numbers with such words are settings: limits, levels, bounds, shares that are replaced, repeats. So are 5 % and 95 %.
+BEFORE = (
+    r"(?:(?:more|fewer|less|larger) than|up to|at (?:most|least)|below|above|factors? of|power of|before:|target:"
+    r"|bounds? of|levels? (?:of|is)|coverage of|alpha|middle|planned for|plan for|if|with a)(?: about)? $"
+)
+AFTER = (
+    r" (?:\w+ )?(?:draws|streams|rounds|resamples)\b| of 100\b|, (?:19|20)\d\d\b"
+    r"| ?% (?:interval|confiden|quantile|range|tolerance|probability|means|of (?:the labels|them|VAL)\b)"
+)
+
+
+def sections_of(text):
+    """Return the sections of a page, with their subsections; what stands before the first is about the whole page."""
+    marked = re.sub(r"^ *```.*?^ *```", lambda code: code[0].replace("\n#", "\n #"), text, flags=re.M | re.S)
+    first, *others = re.split(r"^(?=## )", marked, flags=re.M)
+    return [(first, text), *((section, section) for section in others)]
+
+
+def line_of(section):
+    """Return the sentences of a section as one line, without headings."""
+    return " ".join(re.sub(r"^#.*$", "", prose_of(section), flags=re.M).split())
+
+
+def is_round(value):
+    return value <= 20 or len(str(value).rstrip("0")) == 1 or value & (value - 1) == 0
+
+
+def results_of(line):
+    """Yield the numbers of sentences that look like results, with their unit.
+
+    These are percentages, numbers with a unit of time, memory or size, counts such as "33 of 288", and all other
+    numbers above 20 that are neither round (400, 64) nor a year.
+    """
+    for match in re.finditer(WHOLE, line):
+        value, before, after = int(match[0].replace(" ", "")), line[: match.start()], line[match.end() :]
+        if re.search(BEFORE, before, flags=re.I) or re.match(AFTER, after):
+            continue
+        unit, alone = re.match(UNIT, after), not re.search(rf"\d{RANGE}$", before)
+        if unit:
+            if not (alone and re.match(" ?%", after) and value in (5, 95)):
+                yield match[0], unit[1] or unit[2]
+        elif re.match(COUNT, after) or (re.search(r"\d of (?:the )?$", before) and value != 100):
+            yield match[0], "of"
+        elif not (is_round(value) or 1900 < value < 2030):
+            yield match[0], ""
+
+
+def stands_in(number, unit, sources):
+    """Whether a whole number is a source, rounded; a percentage may be a share there."""
+    value, shared = int(number.replace(" ", "")), unit == "%" or unit.startswith("point")
+    return any(abs(x * factor - value) <= 0.5000001 for x in sources for factor in ((1, 100) if shared else (1,)))
+
+
+def unknown_results(page):
+    """Return the results of sentences that neither a source of their section nor COMPUTED has."""
+    unknown, patterns = [], [pattern for name, pattern, _ in COMPUTED if name == page.name]
+    for section, about in sections_of(page.read_text()):
+        line, sources = line_of(section), numbers_of(about)
+        for pattern in patterns:
+            line = re.sub(pattern, "…", line)
+        unknown += [
+            f"{number} {unit}".rstrip() for number, unit in results_of(line) if not stands_in(number, unit, sources)
+        ]
+    return unknown
+
+
+@pytest.mark.parametrize("page", [p for p in SENTENCES if p.name not in GENERATED], ids=lambda p: p.name)
+def test_whole_numbers_and_percentages_are_those_of_their_section(page):
+    unknown = [number for number in unknown_results(page) if number not in NOT_RESULTS.get(page.name, {})]
+    assert not unknown, "compute them in COMPUTED, or put them into NOT_RESULTS with a reason (tests/figures.py)"
+
+
+@pytest.mark.parametrize(("name", "pattern", "computed"), COMPUTED, ids=[f"{name}, {p}" for name, p, _ in COMPUTED])
+def test_results_of_sentences_are_computed_again(name, pattern, computed):
+    [page] = [page for page in SENTENCES if page.name == name]
+    stated = list(re.finditer(pattern, line_of(page.read_text())))
+    assert len(stated) == 1, "the sentence is another now: change its pattern in tests/figures.py"
+    assert tuple(int(number.replace(" ", "")) for number in stated[0].groups()) == tuple(computed())
