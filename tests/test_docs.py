@@ -1,5 +1,7 @@
 """What the documentation says is true: code runs, commands work, names exist."""
 
+import json
+import os
 import pkgutil
 import re
 import shlex
@@ -35,10 +37,8 @@ def blocks(page, language):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Return a folder with the files that the examples speak of."""
+    """Return a folder with the files that commands of the pages name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
-    monkeypatch.setenv("HF_EVALUATE_OFFLINE", "1")
     data = attemper.datasets.load()
     n, lesions = len(data.val_labels), data.extra["lesion_id"]
     np.savez("val.npz", logits=data.val_logits, labels=data.val_labels, lesion_id=lesions[:n])
@@ -47,15 +47,32 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+# Runs the blocks of a page as a reader does: in a new Python and an empty folder, one after the other. What a block
+# prints goes into a file of its own.
+AS_A_READER = """
+import contextlib, json, sys, warnings
+
+warnings.simplefilter("error")
+names = {"__name__": "__main__"}
+for i, block in enumerate(json.load(sys.stdin)):
+    with open(f"{sys.argv[1]}/{i}.txt", "w", encoding="utf-8") as printed, contextlib.redirect_stdout(printed):
+        exec(compile(block, f"block {i + 1}", "exec"), names)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
-def test_python_blocks_run_in_order(page, folder, capsys):
-    names: dict = {}
-    for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), names)
-        printed = capsys.readouterr().out.splitlines()
-        told = re.findall(r"^# → (.*)", block, flags=re.M)
-        assert not told or printed == told
+def test_python_blocks_run_in_order_in_an_empty_folder(page, tmp_path):
+    empty, printed = tmp_path / "empty", tmp_path / "printed"
+    empty.mkdir()
+    printed.mkdir()
+    offline = {"HF_HOME": str(tmp_path / "huggingface"), "HF_EVALUATE_OFFLINE": "1"}
+    given = {"cwd": empty, "env": os.environ | offline, "input": json.dumps(blocks(page, "python")), "text": True}
+    done = subprocess.run([sys.executable, "-c", AS_A_READER, printed], capture_output=True, **given)
+    assert done.returncode == 0, done.stderr
+    for i, block in enumerate(blocks(page, "python")):
+        shown = re.findall(r"^# → (.*)", block, flags=re.M)
+        assert not shown or (printed / f"{i}.txt").read_text(encoding="utf-8").splitlines() == shown
 
 
 def commands(page):
