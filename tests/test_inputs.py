@@ -217,6 +217,31 @@ def test_names_that_a_file_brings_along_in_another_order(good, bad, sets, tmp_pa
     assert "its class_names are 'fox'" in bad("compare --methods ts val.npz new.npz --classes", ",".join(NAMES))
 
 
+def test_names_that_a_file_brings_along_are_used_by_every_command(good, sets, tmp_path):
+    for name, (h, y) in zip(("named_val", "named_test"), sets):
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, class_names=np.array(NAMES))
+    assert NAMES[1] in good("check named_val.npz")
+    for files in ("named_val.npz", "named_val.npz named_test.npz", "named_val.npz named_test.npz --workers 2"):
+        good("fit --method ts -o m.json", files)
+        assert json.loads((tmp_path / "m.json").read_text())["classes"] == list(NAMES)
+    good("apply m.json named_test.npz -o p.csv")
+    assert (tmp_path / "p.csv").read_text().splitlines()[0] == ",".join(["prediction", *(f"prob_{n}" for n in NAMES)])
+    h, y = sets[0]
+    np.savez(tmp_path / "options.npz", logits=h, labels=y % 2, class_names=np.array(NAMES))
+    good("fit --method ts -o two.json options.npz --columns 1,2")
+    assert json.loads((tmp_path / "two.json").read_text())["classes"] == list(NAMES[1:3])
+
+
+@pytest.mark.parametrize(
+    "names, message", [(NAMES[::-1], "'fox'"), (NAMES[:-1], "names for"), (["a", *NAMES[1:]], "'a'")]
+)
+@pytest.mark.parametrize("workers", ["", "--workers 2"])
+def test_names_of_files_that_do_not_agree(bad, sets, tmp_path, names, message, workers):
+    for name, (h, y), own in zip(("one", "other"), sets, (NAMES, names)):
+        np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, class_names=np.array(own))
+    assert message in bad("fit --method ts -o m.json one.npz other.npz", workers)
+
+
 def test_tables_whose_columns_stand_in_another_order(good, bad, sets, tmp_path):
     (h, y), (h2, y2) = sets
     save_csv(tmp_path / "val.csv", h, y, NAMES)

@@ -92,14 +92,14 @@ def fit_and_return_data(
     data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
     names = source.spec.classes if isinstance(source, ScoreFiles) else options.get("classes", spec and spec.classes)
     if names is None and isinstance(data, Sketch) and not isinstance(source, Sketch | ScoreFiles):
-        names = _header_classes(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
+        names = _own_classes(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
     if names is not None and calibrator.classes is None:  # those that a sketch does not hold
         calibrator.classes_ = np.asarray(as_names(names, calibrator.n_features_in_))
     return data
 
 
-def _header_classes(source: Any, spec: InputSpec) -> tuple[Any, ...] | None:
-    """Names of the classes, if the first of these files with rows is a table whose headers are such names."""
+def _own_classes(source: Any, spec: InputSpec) -> tuple[Any, ...] | None:
+    """Names of the classes, if the first of these files with rows has them: as headers, or as its class_names."""
     paths = _paths(source)
     for path, labels in [] if paths is None or _are_sketches(paths) else paired(paths, spec):
         files = open_scores(path, spec.updated(labels=labels))
@@ -136,7 +136,7 @@ def _fit(
         return source if isinstance(source, Scores | Sketch | GroupSketches) else None
     files = None
     if isinstance(source, ScoreFiles):
-        if given not in (InputSpec(), source.spec, source.spec.updated(classes=None)):  # headers may name the classes
+        if given not in (InputSpec(), source.spec, source.spec.updated(classes=None)):  # files may name the classes
             raise InputError(f"{next(iter(given.non_defaults()))}: these files are open; pass it to open_scores")
         spec = spec_for(calibrator, source.spec)
         files = source if spec == source.spec else open_scores([reader.path for reader in source.readers], spec)

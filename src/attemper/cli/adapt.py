@@ -20,7 +20,6 @@ from attemper.cli.values import class_shares
 from attemper.cli.verbosity import say
 from attemper.errors import InputError
 from attemper.io import InputSpec
-from attemper.io.classes import CLASS_NAMES
 
 
 @cli.command(section="Decide and monitor")
@@ -99,7 +98,7 @@ def adapt(
         adapted = calibrator.with_priors(class_shares("--priors", priors), known)
     else:
         files = read_files(inputs, spec, fitted)
-        names = names or files.names(CLASS_NAMES)
+        names = names or files.spec.class_names
         adapted = calibrator.adapt(
             iter(progress(files, "reading predictions")),
             old=known,

@@ -22,7 +22,6 @@ from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.classes import CLASS_NAMES
 from attemper.io.reading import listed, read_lines
 
 
@@ -79,7 +78,7 @@ def open_first(paths: list[PathOrURL], spec: InputSpec, spread: dict[str, Any]) 
 
 
 class Pair(NamedTuple):
-    """VAL and TEST; the names of the classes, of --classes, the map, or ``class_names`` of TEST; and the files."""
+    """VAL and TEST; the names of the classes, of --classes, the map or one of the files; and the files."""
 
     val: LabelledScores
     test: LabelledScores
@@ -94,14 +93,11 @@ def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted:
     if real[0] == real[1] and val_spec == spec:
         raise _same(f"both are {test}")
     pair = [read_files(path, of, fitted) for path, of in ((val, val_spec), (test, spec))]
-    names: Sequence[str] | None = pair[1].spec.class_names
-    own_order = pair[0].spec.class_names
-    if names is not None and own_order != names and sorted(own_order or ()) == sorted(names):  # headers name classes
-        pair[0] = pair[0].with_classes(names)
-    if names is None and (own := pair[1].names(CLASS_NAMES)) is not None:
-        names = list(map(str, own))
-        _check_numeric(test, names, spec.labels_are)
-        pair = [files.with_classes(names) for files in pair]
+    names: Sequence[str] | None = pair[1].spec.class_names or pair[0].spec.class_names
+    if names is not None:
+        # One file names the classes for both; headers that do may stand in another order.
+        same = [files.spec.class_names is None or sorted(files.spec.class_names) == sorted(names) for files in pair]
+        pair = [files.with_classes(names) if alike else files for files, alike in zip(pair, same)]
     same_classes(pair[0].n_classes, pair[1].n_classes, of=f"VAL ({val})", where=f"TEST ({test})")
     if pair[0].columns is not None and pair[1].columns is not None:
         order = column_order(pair[1].columns, pair[0].columns)
@@ -129,18 +125,6 @@ def _same(how: str) -> InputError:
         "another file for one of them; if one file holds both, use --val-logits-key and --val-labels-key for VAL, "
         "--logits-key and --labels-key for TEST."
     )
-
-
-def _check_numeric(path: str, names: Sequence[str], labels_are: str | None) -> None:
-    """Refuse names that a file brings along if they could be taken for column numbers."""
-    if labels_are is not None or list(names) == list(map(str, range(len(names)))):
-        return
-    number = next((name for name in names if name.strip().lstrip("+-").isdecimal()), None)
-    if number is not None:
-        raise InputError(
-            f"{path}: the class names {listed(names)} are numbers, so a label {number} could be a name or a column "
-            "number. Use --labels-are names or --labels-are numbers."
-        )
 
 
 def in_double(scores: Scores) -> LabelledScores:

@@ -7,11 +7,11 @@ from typing import Any
 
 from attemper._checks import same_classes
 from attemper.data.columns import column_order, header_classes
-from attemper.errors import InputError, listed, option
+from attemper.errors import InputError, listed, option, setting
 from attemper.io.reading import Reader
 from attemper.io.spec import InputSpec
 
-__all__ = ["CLASS_NAMES", "check_alike", "check_numbers", "check_own_names", "classes_of_headers", "n_taken"]
+__all__ = ["check_alike", "check_numbers", "check_own_names", "classes_of_arrays", "classes_of_headers", "n_taken"]
 
 CLASS_NAMES = "class_names"  # an array that names the columns
 
@@ -22,6 +22,34 @@ def classes_of_headers(reader: Reader, spec: InputSpec) -> tuple[str, ...] | Non
     if unread or spec.pos_label is not None or spec.labels_are not in (None, "names"):
         return None
     return header_classes(reader.columns or (), reader.first_label)
+
+
+def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, ...] | None:
+    """Names of the classes: the array ``class_names``, where a file has one; several files must agree."""
+    if spec.pos_label is not None or spec.labels_are == "tokens":
+        return None
+    own = {r.path: tuple(map(str, r.names(CLASS_NAMES) or ())) for r in readers}
+    own = {path: names for path, names in own.items() if names}
+    if not own:
+        return None
+    path, names = next(iter(own.items()))
+    for other, others in own.items():
+        if others != names:
+            raise InputError(
+                f"{other}: its class_names are {listed(others)}, but those of {path} are {listed(names)}; the files of "
+                "one data set must have the same classes in the same order"
+            )
+    columns = [column for column in spec.columns or () if isinstance(column, int)]
+    if columns and max(columns) < len(names):
+        names = tuple(names[column] for column in columns)
+    number = next((name for name in names if name.strip().lstrip("+-").isdecimal()), None)
+    reads_labels = spec.reads_labels or spec.labels is not None
+    if number is not None and names != tuple(map(str, range(len(names)))) and reads_labels and spec.labels_are is None:
+        raise InputError(
+            f"{path}: the class names {listed(names)} are numbers, so a label {number} could be a name or a column "
+            f"number. Use {setting('labels_are', 'names')} or {setting('labels_are', 'numbers')}."
+        )
+    return names
 
 
 def check_numbers(reader: Reader, spec: InputSpec) -> None:

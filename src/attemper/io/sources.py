@@ -32,7 +32,14 @@ from attemper.errors import (
     unsupported_extension,
     warn,
 )
-from attemper.io.classes import check_alike, check_numbers, check_own_names, classes_of_headers, n_taken
+from attemper.io.classes import (
+    check_alike,
+    check_numbers,
+    check_own_names,
+    classes_of_arrays,
+    classes_of_headers,
+    n_taken,
+)
 from attemper.io.csv import CsvReader
 from attemper.io.id_files import IdFiles
 from attemper.io.jsonl import JsonlReader
@@ -398,9 +405,11 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     found = ScoreFiles(tuple(readers), spec, tuple(files))
     if spec.classes is not None:
         return found.with_classes(spec.classes)
-    classes = classes_of_headers(readers[0], spec)
-    # Headers agree with themselves, which does not show that each is a class: one may number the rows.
-    return found if classes is None else replace(found.with_classes(classes), named=False)
+    if (classes := classes_of_headers(readers[0], spec)) is not None:
+        # Headers agree with themselves, which does not show that each is a class: one may number the rows.
+        return replace(found.with_classes(classes), named=False)
+    classes = classes_of_arrays(readers, spec)
+    return found if classes is None else found.with_classes(classes)
 
 
 def _empty(path: PathOrURL) -> InputError:

@@ -117,7 +117,10 @@ def _checked(item: Any, number: int) -> Any:
 def _sketch_file(shard: Shard) -> Sketched | None:
     files = open_scores(shard.path, shard.spec.updated(labels=shard.labels))
     sketch = sketch_pieces(files.pieces(), **shard.settings)
-    return None if sketch is None else Sketched(shard.path, files.columns, sketch)
+    names = files.columns
+    if names is None and shard.spec.classes is None:  # those of an array, by its own class_names
+        names = files.spec.class_names
+    return None if sketch is None else Sketched(shard.path, names, sketch)
 
 
 def _sketch_item(shard: Shard) -> Sketched | None:
