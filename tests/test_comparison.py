@@ -56,13 +56,13 @@ def nll_of(row):
 
 def test_a_default_is_used_and_the_test_set_evaluates_it():
     result = compare(scores(2000, seed=1), scores(2000, seed=2), ["ts"])
-    assert (result.recommended, result.selected_by, result.n_folds) == ("ts", "default", 5)
+    assert (result.recommended, result.selected_by, result.n_folds) == ("ts", "first choice", 5)
     assert result.confidence_set == ("ts",)
     assert result.reason.startswith(
-        "Use ts, the default fixed beforehand: 5-fold cross-validation on VAL (n = 2000) shows no NLL that is lower"
+        "Use ts, the first choice: in 5-fold cross-validation on VAL (n = 2000) no method has an NLL that is lower"
     )
-    assert f"TEST (n = 2000) evaluates only: the NLL there is {nll_of(result.rows[1]):.4f}" in result.reason
-    assert "with 95 % confidence, to within 0.001, it is the lowest" in result.reason
+    assert f"On TEST (n = 2000), which only evaluates, its NLL is {nll_of(result.rows[1]):.4f}" in result.reason
+    assert "With 95 % confidence, it is the lowest, to within 0.001." in result.reason
 
 
 def test_test_labels_have_no_part_in_the_selection():
@@ -150,7 +150,7 @@ def test_folds_that_make_no_sense(cv):
 def test_labels_that_may_be_wrong_do_not_select(methods):
     result = compare(scores(seed=1), scores(seed=2), methods, noisy=isinstance(methods[1], str), confidence_level=None)
     assert result.recommended.startswith("bayes")
-    assert (result.selected_by, result.n_folds) == ("default", 0)
+    assert (result.selected_by, result.n_folds) == ("first choice", 0)
     assert "labels that may be wrong cannot select" in result.reason
     assert all(row.cv is None for row in result.rows)
 
@@ -270,7 +270,7 @@ def test_nothing_could_be_fitted(monkeypatch):
     monkeypatch.setattr(METHODS["ts"], "fit", fail)
     result = compare(scores(), scores(seed=1), ["ts"])
     assert result.recommended == "none"
-    assert result.reason.startswith("Use no calibration: nothing else could be fitted. TEST ")
+    assert result.reason.startswith("Use no calibration: nothing else could be fitted. On TEST ")
 
 
 def certain_of_class_zero(n=50):

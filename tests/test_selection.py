@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from attemper import BayesianTemperatureScaling, StructuredScaling, TemperatureScaling, VectorScaling
 from attemper.comparison.held_out import assign_folds
-from attemper.comparison.selection import default_of, select
+from attemper.comparison.selection import first_choice, select
 
 from data import draw
 
@@ -34,28 +34,26 @@ def held(reason="", clusters=None, **above):
 
 
 def test_the_default_is_fixed_beforehand():
-    assert default_of(FITTED) == "bayes"
-    assert default_of({"ts": TemperatureScaling(), "structured(x=1)": StructuredScaling()}) == "structured(x=1)"
-    assert default_of({"vector": VectorScaling()}) == "vector"
+    assert first_choice(FITTED) == "bayes"
+    assert first_choice({"ts": TemperatureScaling(), "structured(x=1)": StructuredScaling()}) == "structured(x=1)"
+    assert first_choice({"vector": VectorScaling()}) == "vector"
 
 
 @pytest.mark.parametrize(
     "vector, expected, by",
     [
-        ((0.0, 0.01), "bayes", "default"),
-        ((-0.01, 0.01), "bayes", "default"),
+        ((0.0, 0.01), "bayes", "first choice"),
+        ((-0.01, 0.01), "bayes", "first choice"),
         ((-0.05, 0.01), "vector", "cross-validation"),
-        ((0.05, 0.01), "bayes", "default"),
+        ((0.05, 0.01), "bayes", "first choice"),
     ],
 )
 def test_the_default_is_replaced_where_chance_does_not_explain_it(vector, expected, by):
     found = select(held(none=(1.0, 0.01), bayes=(0.0, 0.0), vector=vector), FITTED)
     assert (found.method, found.selected_by) == (expected, by)
     assert found.reason.startswith(f"Use {expected}, ")
-    assert ("the default fixed beforehand: 5-fold cross-validation on VAL (n = 400)" in found.reason) == (
-        by == "default"
-    )
-    assert ("selected by 5-fold cross-validation on VAL (n = 400)" in found.reason) == (by != "default")
+    assert ("the first choice: in 5-fold cross-validation on VAL (n = 400)" in found.reason) == (by == "first choice")
+    assert ("selected by 5-fold cross-validation on VAL (n = 400)" in found.reason) == (by != "first choice")
 
 
 @pytest.mark.parametrize("above, expected", [(0.0, "none"), (0.0005, "none"), (0.002, "bayes")])
@@ -91,8 +89,8 @@ def test_a_reason_against_selecting_leaves_the_default():
     found = select(held(reason="labels that may be wrong cannot select"), FITTED)
     assert found == (
         "bayes",
-        "default",
-        "Use bayes, the default fixed beforehand: labels that may be wrong cannot select.",
+        "first choice",
+        "Use bayes, the first choice: labels that may be wrong cannot select.",
     )
 
 

@@ -440,7 +440,7 @@ def test_compare_for_machines(good, val, unseen):
     t = [row["temperature"] for row in found["rows"]]
     expected = [TemperatureScaling(), BayesianTemperatureScaling(labels="noisy")]
     assert t == [None, *(c.fit(*val).temperature_ for c in expected)]
-    assert (found["recommended"], found["selected_by"], found["n_folds"]) == ("bayes", "default", 0)
+    assert (found["recommended"], found["selected_by"], found["n_folds"]) == ("bayes", "first choice", 0)
     assert found["reason"].startswith("Use bayes")
     clean = strict_json(good("compare", "val.npz", "test.npz", "--methods", "ts", "--cv", "3", "--json"))
     assert clean["n_folds"] == 3

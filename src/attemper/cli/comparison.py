@@ -10,6 +10,8 @@ import numpy as np
 from attemper.cli.output import alone, by_chance, compact, for_readers, number, out, plain, print_reasons, with_p
 from attemper.cli.verbosity import warning
 from attemper.comparison import Comparison, CrossValidated
+from attemper.comparison.selection import named
+from attemper.maps import ScaleMap
 from attemper.metrics import Estimate
 
 SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
@@ -76,6 +78,9 @@ def legend(result: Comparison, interval: float, wide: bool) -> Iterator[str]:
         yield "p: share of draws of a perfectly calibrated network that reach the ECE."
     yield "area: how well confidence ranks errors, for referral."
     yield "changed: share of predictions that differ from the network's."
+    others = [row.method for row in result.rows if row.temperature is not None and not isinstance(row.map, ScaleMap)]
+    if others:
+        yield f"T: {named(others)} {'has' if len(others) == 1 else 'have'} other parameters too."
     if not wide:
         yield f"A terminal of {WIDE} columns, or --json, shows intervals."
 

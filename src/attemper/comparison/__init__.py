@@ -51,7 +51,7 @@ def compare(
 ) -> Comparison:
     """Fit each method on ``val``, select one by cross-validation on ``val``, and evaluate all on ``test``.
 
-    Selected is a default that is fixed beforehand (structured, else bayes, else ts, of those compared), unless
+    Selects the first choice (structured, else bayes, else ts, of those compared), which is fixed in advance, unless
     another method has a lower NLL on held-out samples of ``val``, beyond chance. Of methods that are equally good, the
     simpler one that keeps predictions is selected. The test data have no part in it; they show which methods can have
     the lowest NLL (`attemper.metrics.compare_with_best`).
@@ -66,9 +66,10 @@ def compare(
         it is named.
     noisy, noise
         Whether the validation labels may be wrong, and how ("uniform", "classwise"). Calibrators keep their own. Wrong
-        labels cannot select, as they favour maps that are too soft, so the default is recommended.
+        labels cannot select, as they favour maps that are too soft, so the first choice is recommended.
     cv : int, optional
-        Number of folds; 0: the default is recommended. By default 5, and 2 for more than 500 000 validation logits.
+        Number of folds; 0: the first choice is recommended. By default 5, and 2 for more than 500 000 validation
+        logits.
     val_clusters, test_clusters : arrays of shape (n_samples,), optional
         Which samples are the same case (patient, document): a case is in one fold, and intervals resample whole cases.
         Pixels are of their image by default.

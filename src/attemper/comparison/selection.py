@@ -1,4 +1,4 @@
-"""Which method to use: a default that is fixed beforehand, unless held-out validation samples show a better one.
+"""Which method to use: a first choice, fixed before any data are seen, unless held-out samples show a better one.
 
 The test set has no part in it, so what it shows of the selected method is not too good.
 """
@@ -22,11 +22,11 @@ from attemper.metrics.bootstrap import estimate
 from attemper.metrics.intervals import LEAST_ERRORS, too_few
 from attemper.metrics.referral import area_difference
 
-__all__ = ["DEFAULTS", "Selection", "conclude", "default_of", "select"]
+__all__ = ["FIRST_CHOICES", "Selection", "conclude", "first_choice", "select"]
 
 # In this order, what is used where cross-validation shows nothing better; measured by benchmarks/choosing.py.
-DEFAULTS = ("structured", "bayes", "ts")
-LEVEL = 0.95  # of the set of methods that can be the best, which the default must leave to be replaced
+FIRST_CHOICES = ("structured", "bayes", "ts")
+LEVEL = 0.95  # of the set of methods that can be the best, which the first choice must leave to be replaced
 NEGLIGIBLE = 1e-3  # nats: methods that differ by less are equally good; by reason, not benchmarked
 BEHIND = 5e-4  # of the referral area, below which there is nothing to point out
 
@@ -35,7 +35,7 @@ class Selection(NamedTuple):
     """The method to use, and why."""
 
     method: str
-    selected_by: str  # "default" or "cross-validation"
+    selected_by: str  # "first choice" or "cross-validation"
     reason: str  # a sentence
 
 
@@ -71,11 +71,11 @@ def conclude(
     )
 
 
-def default_of(calibrators: Mapping[str, Calibrator]) -> str:
+def first_choice(calibrators: Mapping[str, Calibrator]) -> str:
     """Name the method that is used if nothing shows a better one: fixed before any data are seen.
 
     >>> from attemper import TemperatureScaling, VectorScaling
-    >>> default_of({"vector": VectorScaling(), "ts": TemperatureScaling()}), default_of({})
+    >>> first_choice({"vector": VectorScaling(), "ts": TemperatureScaling()}), first_choice({})
     ('ts', 'none')
     """
     return min(calibrators, key=lambda name: _place(calibrators[name]), default="none")
@@ -84,16 +84,16 @@ def default_of(calibrators: Mapping[str, Calibrator]) -> str:
 def select(held_out: HeldOut, calibrators: Mapping[str, Calibrator], seed: int = 0) -> Selection:
     """Select by the losses of held-out samples.
 
-    The default is replaced, by the method with the lowest mean, if another one is better by more than 0.001 nats with
-    95 % confidence (`compare_with_best`). Of methods that are above the selected one by less than that, by two standard
-    errors, the simplest is selected: one that keeps predictions, then one whose map has fewer numbers.
+    The method with the lowest mean replaces the first choice if another one is better than that by more than 0.001
+    nats, with 95 % confidence (`compare_with_best`). Of methods that are above the selected one by less than that, by
+    two standard errors, the simplest is selected: one that keeps predictions, then one whose map has fewer numbers.
     """
-    default = default_of(calibrators)
-    fixed = f"Use {named([default])}, the default fixed beforehand"
+    first = first_choice(calibrators)
+    use = f"Use {named([first])}, the first choice"
     if not calibrators:
-        return Selection(default, "default", "Use no calibration: nothing else could be fitted.")
+        return Selection(first, "first choice", "Use no calibration: nothing else could be fitted.")
     if held_out.reason:
-        return Selection(default, "default", f"{fixed}: {held_out.reason}.")
+        return Selection(first, "first choice", f"{use}: {held_out.reason}.")
     finite = {name: values for name, values in held_out.losses.items() if np.isfinite(values).all()}
     names = list(finite)
     means, covariance = means_and_covariance(
@@ -113,23 +113,23 @@ def select(held_out: HeldOut, calibrators: Mapping[str, Calibrator], seed: int =
     chosen = lowest = names[int(means.argmin())]
     why = f"its NLL of {means.min():.4f} is the lowest"
     possible = compare_with_best(finite, held_out.weights, held_out.clusters, LEVEL, seed, NEGLIGIBLE).members
-    by_default = default in possible
-    if by_default:
-        chosen = default
-    elif default in finite:
-        why = f"its NLL is {shown(default, lowest)} below that of {named([default])}, the default fixed beforehand"
+    is_first = first in possible
+    if is_first:
+        chosen = first
+    elif first in finite:
+        why = f"its NLL is {shown(first, lowest)} below that of {named([first])}, the first choice"
     for name in sorted(finite, key=lambda name: _complexity(calibrators.get(name))):
         if name == chosen:
             break
         difference, error = gap(name, chosen)
         if difference + 2 * error <= NEGLIGIBLE:
             why = f"its NLL is that of {named([chosen])} to within {NEGLIGIBLE:g}, and it is simpler"
-            chosen, by_default = name, False
+            chosen, is_first = name, False
             break
-    if not by_default:
+    if not is_first:
         return Selection(chosen, "cross-validation", f"Use {named([chosen])}, selected by {on}: {why}.")
-    other = "" if lowest == default else f"; that of {named([lowest])} is {shown(default, lowest)} lower"
-    return Selection(chosen, "default", f"{fixed}: {on} shows no NLL that is lower beyond chance{other}.")
+    other = "" if lowest == first else f"; that of {named([lowest])} is {shown(first, lowest)} lower"
+    return Selection(chosen, "first choice", f"{use}: in {on} no method has an NLL that is lower beyond chance{other}.")
 
 
 def named(methods: Sequence[str], last: str = "and") -> str:
@@ -144,7 +144,7 @@ def named(methods: Sequence[str], last: str = "and") -> str:
 
 def _place(calibrator: Calibrator) -> int:
     method = getattr(calibrator, "method", "")
-    return DEFAULTS.index(method) if method in DEFAULTS else len(DEFAULTS)
+    return FIRST_CHOICES.index(method) if method in FIRST_CHOICES else len(FIRST_CHOICES)
 
 
 def _complexity(calibrator: Calibrator | None) -> tuple[int, int, int]:
@@ -193,28 +193,27 @@ def _evaluation(
     confidence_level: float,
 ) -> str:
     """Describe what the test set shows of the method that was selected without it."""
-    only = f"TEST (n = {len(test)}) evaluates only"
     metrics = next(row.metrics for row in rows if row.method == recommended)
     assert metrics is not None
-    nll = f"the NLL there is {_value(metrics['nll']):.4f}"
+    found = f"On TEST (n = {len(test)}), which only evaluates, its NLL is {_value(metrics['nll']):.4f}"
     if best is None:
         what = "cases with errors" if by_case else "errors"
-        return f"{only}: {nll}; it has fewer than {LEAST_ERRORS} {what}, too few to distinguish the methods."
-    level = f"with {100 * confidence_level:g} % confidence"
+        return f"{found}. TEST has fewer than {LEAST_ERRORS} {what}, too few to distinguish the methods."
+    level = f"With {100 * confidence_level:g} % confidence"
     if recommended in best.members:
         rest = [m for m in best.members if m != recommended]
-        lowest = f"it can be the lowest, as can that of {named(rest)}" if rest else "it is the lowest"
-        return f"{only}: {nll}, and {level}, to within {NEGLIGIBLE:g}, {lowest}."
+        lowest = f"it can be the lowest, and so can that of {named(rest)}" if rest else "it is the lowest"
+        return f"{found}. {level}, {lowest}, to within {NEGLIGIBLE:g}."
     lowest = f"the lowest is that of {named(best.members, 'or')}"
     if recommended not in best.above:
-        return f"{only}: {nll}, as the map gives some label the probability 0; {level} {lowest}."
-    return f"{only}: {nll}, and {level} {lowest}, by up to {best.above[recommended].high:.4f}."
+        return f"{found}, as the map gives some label the probability 0. {level}, {lowest}."
+    return f"{found}. {level}, {lowest}, by up to {best.above[recommended].high:.4f}."
 
 
 def _referral(rows: Sequence[Row], recommended: str, test: LabelledScores, confidence_level: float) -> list[str]:
     """Report how confidence ranks errors where the recommended map does so worse than one that keeps predictions."""
     found = {row.method: row for row in rows if row.referral_area is not None}
-    keeps = next((m for m in (*DEFAULTS, "none") if m in found and found[m].changed == 0), recommended)
+    keeps = next((m for m in (*FIRST_CHOICES, "none") if m in found and found[m].changed == 0), recommended)
     if keeps == recommended or recommended not in found:
         return []
     one, two = (found[m].predictions for m in (recommended, keeps))
@@ -226,8 +225,8 @@ def _referral(rows: Sequence[Row], recommended: str, test: LabelledScores, confi
         return []
     limits = f", {100 * confidence_level:g} % interval {gap.low:.4f} to {gap.high:.4f}" if gap.has_interval else ""
     return [
-        f"For referral look at the referral area too, which is how well confidence ranks errors: on TEST it is "
-        f"{_value(found[recommended].referral_area):.4f}, that of {named([keeps])} is "
+        f"For referral, look at the referral area too: it measures how well confidence ranks errors. On TEST it is "
+        f"{_value(found[recommended].referral_area):.4f}, and that of {named([keeps])} is "
         f"{_value(found[keeps].referral_area):.4f} (difference {gap.value:.4f}{limits})."
     ]
 
