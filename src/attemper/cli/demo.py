@@ -163,6 +163,8 @@ def _ending(result: Comparison, folder: Path, written: Sequence[str]) -> list[st
     return [
         f"Files in {folder}/:",
         *(f"  {name:{width}}  {text}" for name, text in zip(shown, about.values())),
+        "The comparison again; images of one lesion are one case:",
+        f"  attemper compare {folder / 'val.npz'} {folder / 'test.npz'} --clusters lesion_id",
         "",
         'Now with your own data. From .npz files with arrays "logits" (N×K) and "labels":',
         "  attemper report val.npz test.npz -o report.html",
@@ -172,5 +174,6 @@ def _ending(result: Comparison, folder: Path, written: Sequence[str]) -> list[st
         "  attemper report val.csv test.csv -o report.html",
         f"  attemper fit val.csv --method {method} -o net.attemper.json",
         "  attemper apply net.attemper.json test.csv -o probabilities.csv",
+        "If several samples are of one patient, add --clusters COLUMN to report.",
         *(["", f"Report, to open in a browser: {folder / REPORT}"] if REPORT in written else []),
     ]
