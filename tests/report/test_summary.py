@@ -223,7 +223,9 @@ def test_the_first_threshold_is_the_lowest_that_catches_enough():
         caught = [((p.confidence <= t) & ~p.right).sum() for t in THRESHOLDS]
         assert caught[place] >= catch * caught[-1]
         assert place == 0 or caught[place - 1] < catch * caught[-1]
-    assert first_threshold(predicted(Scores.from_logits([[2.0, 0.0]], [0])), np.ones(1), 0.8) is None
+    for n_wrong, enough in ((0, False), (19, False), (20, True)):
+        p = predicted(Scores.from_logits([[2.0, 0.0]] * 40, [1] * n_wrong + [0] * (40 - n_wrong)))
+        assert (first_threshold(p, np.ones(40), 0.8) is not None) == enough
 
 
 def test_the_scale_has_thresholds_where_the_confidences_are():

@@ -34,32 +34,35 @@ def softmax(h):
 @pytest.mark.parametrize(
     ("stretch", "lead", "after"),
     [
-        (3.0, "The network is over-confident:", "too high|no error of the confidence is detectable"),
-        (0.3, "The network is under-confident:", "too low|no error of the confidence is detectable"),
+        (3.0, "The network is over-confident:", "too high|no error of the mean confidence is detectable"),
+        (0.3, "The network is under-confident:", "too low|no error of the mean confidence is detectable"),
     ],
 )
 def test_confidence_that_is_off(stretch, lead, after):
     val, test = drawn(1000, 4, stretch), drawn(3000, 4, stretch, seed=1)
     summary = found(val, test)
     first, second, *_ = summary["sentences"]["verdict"]
-    assert first.startswith(f"{lead} when it is ")
+    p = softmax(test.values)
+    top, is_right = p.max(axis=1), p.argmax(axis=1) == test.labels
+    mean, accuracy = (f"{100 * values.mean():.0f} %" for values in (top, is_right))
+    assert first.startswith(
+        f"{lead} its mean confidence is {mean}, and of 3\u202f000 predictions {accuracy} are right ("
+    )
     confidence, right, low, high = map(
         float,
         re.search(
-            r"it is ([\d.]+) % confident, it is right ([\d.]+) % .*interval ([\d.]+) to ([\d.]+)", first
+            r"where it is ([\d.]+) % confident: there it is right ([\d.]+) % .*\(([\d.]+) to ([\d.]+)\)", first
         ).groups(),
     )
     assert (confidence > right) == (stretch > 1)
     assert low <= right <= high
     assert not low <= confidence <= high
     # The group of predictions that the sentence is of, found the slow way.
-    p = softmax(test.values)
-    top, is_right = p.max(axis=1), p.argmax(axis=1) == test.labels
     place = np.minimum((15 * top).astype(int), 14)
     groups = [place == k for k in range(15) if (place == k).sum() > 20]
     alike = [rows for rows in groups if abs(100 * top[rows].mean() - confidence) < 0.51]
     assert any(abs(100 * is_right[rows].mean() - right) < 0.51 for rows in alike)
-    assert second.startswith("After calibration (temperature scaling, fitted on 1\u202f000 validation samples), ")
+    assert second.startswith("After calibration (temperature scaling, fitted on 1\u202f000 validation samples) ")
     assert re.search(after, second)
     assert "changes" not in second  # temperature scaling changes no prediction
 
@@ -86,7 +89,8 @@ def test_right_on_average_but_not_everywhere():
         return Scores.from_logits(h, (~right).astype(int))
 
     first = found(mixed(1000), mixed(4000))["sentences"]["verdict"][0]
-    assert first.startswith("The network's confidence is off in places: when it is ")
+    assert first.startswith("The network's confidence is right on average, but not everywhere: its mean confidence is ")
+    assert "It is furthest off where it is " in first
 
 
 def test_a_small_error_is_called_small():
@@ -193,7 +197,40 @@ def test_no_errors_and_no_threshold():
     labels[:20] = (labels[:20] + 1) % 3
     test = Scores.from_logits(4 * np.eye(3)[y2] + 0.1 * rng.normal(size=(200, 3)), labels)
     fourth = found(sure(y), test)["sentences"]["verdict"][3]
-    assert fourth == "There is no suggested threshold for referral: the validation set has no error to choose one by."
+    assert fourth == (
+        "There is no suggested threshold for referral: no prediction on the validation set is wrong, and at least 20 "
+        "are needed to choose one."
+    )
+
+
+def test_few_validation_errors_suggest_no_threshold():
+    summary = found(drawn(30, 3, scale=3.0), drawn(2000, 3, seed=1, scale=3.0))
+    n = summary["referral"]["n_val_errors"]
+    assert 0 < n < 20
+    why = f"only {n} validation predictions are wrong, and at least 20 are needed to choose one."
+    assert summary["sentences"]["verdict"][3] == f"There is no suggested threshold for referral: {why}"
+    assert summary["sentences"]["referral"][1] == f"The threshold slider starts at 0.50, which is no suggestion: {why}"
+    assert "was chosen on the samples that fitted the map" not in render(summary)
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(3000) // 3])
+def test_a_group_of_predictions_has_one_interval_on_the_page(clusters):
+    val, test = drawn(1000, 4, 3.0), drawn(3000, 4, 3.0, seed=1, clusters=clusters)
+    summary = found(val, test)
+    temperature = summary["temperature"]
+    for method, sentence in zip(("none", "ts"), summary["sentences"]["verdict"]):
+        bins = temperature["states"][temperature["marks"][method]]["bins"]
+        shown = re.search(r"here it is (\d+) % confident[:,].* right (\d+) % of the time \((\d+) to (\d+)\)", sentence)
+        cells = [[f"{100 * v:.0f}" for v in b[1:]] for b in bins if b[0] > 0]
+        assert list(shown.groups()) in cells
+    confidence, *limits = re.search(
+        r"mean (\d+) %\): (\d+) % .*interval (\d+) to (\d+)\)", summary["sentences"]["confidence"][-1]
+    ).groups()
+    start = temperature["states"][temperature["marks"]["none"]]["bins"]
+    assert [confidence, *limits] in [[f"{100 * v:.0f}" for v in b[1:]] for b in start if b[0] > 0]
+    assert f"It is furthest off where it is {confidence} % confident: there it is right {limits[0]} %" in " ".join(
+        summary["sentences"]["verdict"]
+    )
 
 
 def test_a_threshold_that_refers_everything():

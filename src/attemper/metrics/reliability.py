@@ -35,11 +35,14 @@ class Reliability(Table):
     high: Floats
 
     @classmethod
-    def of_sums(cls, edges: Floats, sums: Floats, confidence_level: float) -> Reliability:
-        """Make the table of `bin_sums`, (classes×) 3×bins×2, for the weights and for their squares."""
+    def of_sums(cls, edges: Floats, sums: Floats, confidence_level: float, design_effect: float = 1.0) -> Reliability:
+        """Make the table of `bin_sums`, (classes×) 3×bins×2, for the weights and for their squares.
+
+        ``design_effect`` widens the intervals: so many samples of clusters are worth one that is independent.
+        """
         weight, confidence, right = np.moveaxis(sums[..., 0], -2, 0)
         n = np.where(weight > 0, weight, np.nan)
-        worth = n / sums[..., 0, :, 1]  # samples that a unit of weight is worth in the bin
+        worth = n / sums[..., 0, :, 1] / design_effect  # samples that a unit of weight is worth in the bin
         low, high = wilson(right * worth, n * worth, confidence_level)
         return cls(edges, weight, confidence / n, right / n, low, high)
 

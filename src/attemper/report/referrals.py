@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 from attemper._typing import Floats
 from attemper.metrics.predictions import Predictions
 
-__all__ = ["THRESHOLDS", "counts", "first_threshold", "scale_of"]
+__all__ = ["LEAST_ERRORS", "THRESHOLDS", "counts", "first_threshold", "n_errors", "scale_of"]
 
 THRESHOLDS = np.arange(101) / 100
 QUANTILES = 100  # of each set of confidences
 DIGITS = 4
+# Fewer validation errors suggest no threshold: of 20, the share that it refers has a standard error of 9 points.
+LEAST_ERRORS = 20
 
 
 def scale_of(*confidences: Floats) -> Floats:
@@ -49,13 +51,18 @@ def counts(
 
 
 def first_threshold(p: Predictions, w: Floats, catch: float, thresholds: Floats = THRESHOLDS) -> int | None:
-    """Place of the lowest threshold that refers this share of the errors; None where there is no error."""
+    """Place of the lowest threshold that refers this share of the errors; None where there are too few errors."""
     errors = w * ~p.right
-    if not errors.any():
+    if n_errors(p) < LEAST_ERRORS or not errors.any():
         return None
     place = np.searchsorted(thresholds, p.confidence, side="left")
     caught = np.bincount(place, errors, minlength=len(thresholds) + 1)[:-1].cumsum()
     return int(np.argmax(caught >= catch * errors.sum() * (1 - 1e-12)))
+
+
+def n_errors(p: Predictions) -> int:
+    """Count the predictions that are wrong."""
+    return int((~p.right).sum())
 
 
 def _plain(values: Floats) -> list[float]:

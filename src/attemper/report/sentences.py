@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from attemper.calibrators import method_title
-from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
+from attemper.report.numbers import count, fixed, percent, percent_interval, share
+from attemper.report.verdict import about, too_few_errors
 
 __all__ = ["in_sentences"]
 
@@ -40,26 +41,19 @@ def _confidence(summary: dict[str, Any], before: dict[str, Any], level: str) -> 
         + (f", {level} {percent(ece[1])} to {percent(ece[2])})" if len(ece) > 1 else ")")
         + (f"; {_by_chance(before)}." if before["chance"] else "."),
     ]
-    worst = _worst(start["bins"])
+    _, worst = about(summary)
     if worst is not None:
         sentences.append(_bin_sentence(worst, start["bins"], level))
     return sentences
 
 
-def _worst(bins: list[list[float]]) -> int | None:
-    """Return the bin that is furthest off, of those with a twentieth of the predictions whose interval shows it."""
-    least = sum(b[0] for b in bins) / 20
-    far = {i: abs(b[1] - b[2]) for i, b in enumerate(bins) if b[0] >= max(least, 1) and not b[3] <= b[1] <= b[4]}
-    return max(far, key=lambda i: far[i]) if far else None
-
-
 def _bin_sentence(place: int, bins: list[list[float]], level: str) -> str:
     _, confidence, accuracy, low, high = bins[place]
     edges = [percent(i / len(bins), 0) for i in (place, place + 1)]
-    shares = [percent(v, 0) for v in (accuracy, low, high, confidence)]
+    mean, right, *limits = [percent(v, 0) for v in (confidence, accuracy, low, high)]
     return (
-        f"Of 100 predictions with {edges[0]} to {edges[1]} % confidence, {shares[0]} were right ({level} {shares[1]} "
-        f"to {shares[2]}); {shares[3]} should have been."
+        f"It is furthest off in predictions with {edges[0]} to {edges[1]} % confidence (mean {mean} %): {right} % of "
+        f"them were right ({level} {' to '.join(limits)})."
     )
 
 
@@ -67,7 +61,8 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
     if after is before:
         return [summary["reason"], "No calibration is recommended, so nothing changes."]
     name = method_title(after["method"])
-    warmth = "" if after["temperature"] is None else f" (T = {bare(after['temperature'])})"
+    place = summary["temperature"]["marks"].get(after["method"])
+    warmth = "" if place is None else f" (T = {summary['temperature']['labels'][place]})"
     b, a = before["metrics"], after["metrics"]
     changed = after["changed"]
     return [
@@ -111,7 +106,7 @@ def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[
         f"The threshold slider starts at {label}, the lowest on its scale that refers "
         f"{percent(referral['catch'], 0)} % of the errors on the validation set"
         if referral["chosen"]
-        else f"The validation set has no error to choose a threshold by; {label} is a start"
+        else f"The threshold slider starts at {label}, which is no suggestion: {too_few_errors(referral)}"
     )
 
     def in_percent(part: float, of: float) -> str:
@@ -122,7 +117,7 @@ def _referral(summary: dict[str, Any], row: dict[str, Any], level: str) -> list[
     decided = total - referred
     return [
         f"{whose}, {count(errors)} of {count(total)} predictions on the test set are wrong.",
-        f"{rule}, by the confidence of these predictions.",
+        f"{rule}{', by the confidence of these predictions' if referral['chosen'] else ''}.",
         f"On the test set it refers {count(referred)} of {count(total)} samples, {in_percent(referred, total)}, and "
         f"with them {count(wrong[start])} of the {count(errors)} errors, {in_percent(wrong[start], errors)}; brackets "
         f"hold the {level}.",

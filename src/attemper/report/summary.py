@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from attemper._checks import fraction, number
-from attemper._typing import Floats
 from attemper.calibrators import method_title
 from attemper.comparison import Comparison, Row
 from attemper.data.arrays import to_numpy
@@ -32,11 +31,11 @@ from attemper.report.inline import Report
 from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
 from attemper.report.numbers import fixed, triple
 from attemper.report.provenance import versions
-from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, scale_of
+from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, n_errors, scale_of
 from attemper.report.sentences import in_sentences
 from attemper.report.sets import sets_of
 from attemper.report.temperatures import table_of, tables
-from attemper.report.verdict import focus_of, note_on, verdict
+from attemper.report.verdict import focus_of, verdict
 
 __all__ = ["summarise"]
 
@@ -103,8 +102,9 @@ def summarise(
     >>> val = Scores.from_logits(data.val_logits, data.val_labels)
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> summary = summarise(val, test, classes=data.class_names, methods=["ts"])
-    >>> print(summary["sentences"]["verdict"][0])
-    The network is over-confident: when it is 90 % confident, it is right 66 % of the time (95 % interval 58 to 73).
+    >>> lead, figures = summary["verdict"][0]
+    >>> print(lead)
+    The network is over-confident:
     """
     level = fraction("confidence_level", confidence_level)
     share = "a share of the errors, above 0 and at most 1, such as 0.8"
@@ -137,7 +137,8 @@ def summarise(
     w = np.ones(len(test)) if test.weights is None else test.weights
     groups = group_classes(names, test.labels, w)
     known_as = _descriptions(descriptions, names)
-    worth = _worth(w, weighted.get(recommended))
+    effect = _design_effect(weighted.get(recommended))
+    worth = float(w.sum() / (w @ w)) / effect  # independent samples that a unit of weight is worth (Kish)
     by_class = table(groups, predictions["none"], predictions[recommended], level, w, worth)
     for found_of, other in zip(by_class, taken_for(groups, names, predictions["none"], w)):
         found_of["taken_for"] = other
@@ -164,7 +165,7 @@ def summarise(
             "n_folds": comparison.n_folds,
             "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
             "rows": rows,
-            "temperature": tables(test, single, level),
+            "temperature": tables(test, single, level, effect),
             "referral": {
                 "methods": looked_at,
                 "first_method": looked_at.index(recommended),
@@ -173,6 +174,7 @@ def summarise(
                 "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
                 "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
                 "chosen": start is not None,
+                "n_val_errors": n_errors(on_val),
                 "scale": worth,
                 "counts": [
                     counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
@@ -203,12 +205,11 @@ def summarise(
     marked = summary["temperature"]["marks"]
     summary["temperature"]["start"] = marked.get(recommended, marked.get("ts", marked["none"]))
     # What is no single temperature has tables of its own.
-    summary["temperature"]["methods"] = {m: table_of(weighted[m], level) for m in looked_at if m not in marked}
+    summary["temperature"]["methods"] = {m: table_of(weighted[m], level, effect) for m in looked_at if m not in marked}
     # What the page opens on is what it recommends.
     others = summary["temperature"]["methods"]
     summary["temperature"]["chosen"] = recommended if recommended in others else None
     summary["verdict"] = [list(finding) for finding in verdict(summary)]
-    summary["verdict_note"] = note_on(summary)
     summary["sentences"] = in_sentences(summary)
     return summary
 
@@ -261,10 +262,9 @@ def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:
     return Predictions.of(val.labels, log_p, input="log_probs").without_probs()
 
 
-def _worth(w: Floats, p: Predictions | None) -> float:
-    """Return how many independent samples a unit of weight is worth (Kish), where clusters are one by their errors."""
-    effect = 1.0 if p is None or p.clusters is None else size_of(p).design_effect
-    return float(w.sum() / (w @ w)) / effect
+def _design_effect(p: Predictions | None) -> float:
+    """Return how many samples of clusters are worth one that is independent, by the correlation of their errors."""
+    return 1.0 if p is None or p.clusters is None else size_of(p).design_effect
 
 
 def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) -> dict[str, Any]:

@@ -41,10 +41,13 @@ def grid(fitted: Sequence[float]) -> Floats:
     return np.array(sorted({*apart, *marked}))
 
 
-def tables(test: LabelledScores, fitted: dict[str, float], confidence_level: float) -> dict[str, Any]:
+def tables(
+    test: LabelledScores, fitted: dict[str, float], confidence_level: float, design_effect: float = 1.0
+) -> dict[str, Any]:
     """NLL, ECE, mean confidence and the reliability bins at each temperature of the grid.
 
     ``fitted`` names temperatures that get a mark on the slider. Of very large data an even sample is taken.
+    ``design_effect`` is that of clusters: it widens the intervals of the bins.
     """
     t = grid(list(fitted.values()))
     part = test.sample(max(1000, int(MOST_EXPONENTIALS / (len(t) * test.n_classes))))
@@ -55,16 +58,17 @@ def tables(test: LabelledScores, fitted: dict[str, float], confidence_level: flo
         "labels": [bare(value) for value in t],
         "marks": {method: int(np.argmin(np.abs(t - value))) for method, value in {"none": 1.0, **fitted}.items()},
         "states": [
-            _state(Reliability.of_sums(EDGES, one, confidence_level), loss / part.total_weight)
+            _state(Reliability.of_sums(EDGES, one, confidence_level, design_effect), loss / part.total_weight)
             for one, loss in zip(sums, losses)
         ],
     }
 
 
-def table_of(p: Predictions, confidence_level: float) -> dict[str, Any]:
+def table_of(p: Predictions, confidence_level: float, design_effect: float = 1.0) -> dict[str, Any]:
     """Return the same for a method that is not one temperature."""
     sums = bin_sums(*p.top, EDGES, np.stack([p.weights, p.weights**2], axis=1))
-    return _state(Reliability.of_sums(EDGES, sums, confidence_level), nll.statistic(p).at(p.weights))
+    table = Reliability.of_sums(EDGES, sums, confidence_level, design_effect)
+    return _state(table, nll.statistic(p).at(p.weights))
 
 
 def _state(table: Reliability, loss: float) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from attemper.calibrators import method_title
 from attemper.report.numbers import count, percent, share
+from attemper.report.referrals import LEAST_ERRORS
 
-__all__ = ["focus_of", "note_on", "state_of", "verdict"]
+__all__ = ["about", "focus_of", "state_of", "too_few_errors", "verdict"]
 
 Finding = tuple[str, str]
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
@@ -49,35 +50,22 @@ def focus_of(classes: list[dict[str, Any]], others: int, given: int | None = Non
 def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float = 0) -> int | None:
     """Return the group of predictions whose confidence is furthest off; None where none is off by much, beyond chance.
 
-    Of groups with a twentieth of the predictions. Each has an interval that allows for the choice among them
-    (Bonferroni). ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
+    Of groups with a twentieth of the predictions. Each is compared with an interval that allows for the choice among
+    them (Bonferroni). ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
     """
     enough = max(sum(b[0] for b in bins) / 20, LEAST)
-    large = [i for i, b in enumerate(bins) if b[0] >= enough]
+    large = {i: b for i, b in enumerate(bins) if b[0] >= enough}
     far = {}
-    for i in large:
-        _, low, high = _right(bins, i, level, scale)
-        gap = bins[i][1] - bins[i][2]
-        if abs(gap) >= SMALL and sign * gap >= 0 and not low <= bins[i][1] <= high:
+    for i, (weight, confidence, accuracy, *_) in large.items():
+        found = share(accuracy * weight, weight, 1 - (1 - level) / len(large), scale)
+        assert found is not None
+        gap = confidence - accuracy
+        if abs(gap) >= SMALL and sign * gap >= 0 and not found[1] <= confidence <= found[2]:
             far[i] = abs(gap)
     return max(far, key=lambda i: far[i]) if far else None
 
 
-def _right(bins: list[list[float]], place: int, level: float, scale: float) -> list[float]:
-    """Return how often a group of predictions is right, with an interval that allows for the choice of the group."""
-    n_large = sum(b[0] >= max(sum(c[0] for c in bins) / 20, LEAST) for b in bins)
-    found = share(bins[place][2] * bins[place][0], bins[place][0], 1 - (1 - level) / max(1, n_large), scale)
-    assert found is not None
-    return found
-
-
-def note_on(summary: dict[str, Any]) -> str:
-    """Return how the intervals of single groups of predictions are made; nothing where no sentence has one."""
-    before = _about(summary)
-    return "Those of predictions of one confidence allow for the choice of the group." if before[1] is not None else ""
-
-
-def _about(summary: dict[str, Any]) -> tuple[str, int | None]:
+def about(summary: dict[str, Any]) -> tuple[str, int | None]:
     """Return a key of `LEADS`, and the group of predictions that shows it best."""
     gap = summary["overall"]["none"]["gap"]
     bins = state_of(summary["temperature"], "none")["bins"]
@@ -94,7 +82,7 @@ def _about(summary: dict[str, Any]) -> tuple[str, int | None]:
 LEADS = {
     "over": "The network is over-confident:",
     "under": "The network is under-confident:",
-    "mixed": "The network's confidence is off in places:",
+    "mixed": "The network's confidence is right on average, but not everywhere:",
     "near": "The network's confidence is nearly right:",
     "fine": "No error of the network's confidence is detectable:",
     "unknown": "There are too few independent cases for a verdict on the confidence:",
@@ -102,18 +90,25 @@ LEADS = {
 
 
 def _confidence(summary: dict[str, Any]) -> Finding:
-    kind, place = _about(summary)
+    kind, place = about(summary)
     overall = summary["overall"]["none"]
-    if place is not None:
-        bins = state_of(summary["temperature"], "none")["bins"]
-        right = _right(bins, place, summary["confidence_level"], summary["referral"]["scale"])
-        level = f"{percent(summary['confidence_level'], 0)} % interval "
-        text = f"when it is {_whole(bins[place][1])} confident, it is right {_whole(right[0])} of the time"
-        return LEADS[kind], f"{text}{_limits(right, level)}."
     digits = 1 if kind == "near" else 0
     mean, share_right = (f"{percent(v, digits)} %" for v in (overall["confidence"], overall["accuracy"][0]))
-    of = f"of {count(summary['n_test'])} predictions {share_right} are right"
-    return LEADS[kind], f"its mean confidence is {mean}, and {of}{_limits(overall['accuracy'], digits=digits)}."
+    level = f"{percent(summary['confidence_level'], 0)} % interval "
+    limits = _limits(overall["accuracy"], level, digits)
+    text = (
+        f"its mean confidence is {mean}, and of {count(summary['n_test'])} predictions {share_right} are right{limits}."
+    )
+    if place is not None:
+        confidence, right = _group(state_of(summary["temperature"], "none")["bins"][place])
+        text += f" It is furthest off where it is {confidence} confident: there it is right {right}."
+    return LEADS[kind], text
+
+
+def _group(cell: list[float]) -> tuple[str, str]:
+    """Return the mean confidence of a group of predictions, and how often they are right."""
+    _, confidence, *right = cell
+    return _whole(confidence), f"{_whole(right[0])} of the time{_limits(right)}"
 
 
 def _calibration(summary: dict[str, Any]) -> Finding:
@@ -121,36 +116,34 @@ def _calibration(summary: dict[str, Any]) -> Finding:
     if method == "none":
         return "No calibration is recommended,", "so the confidence stays as it is."
     row = next(row for row in summary["rows"] if row["method"] == method)
-    sentences = [f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"]
-    _, place = _about(summary)
-    bins = state_of(summary["temperature"], method)["bins"]
-    if place is not None and bins[place][0] >= LEAST:
-        right = _right(bins, place, summary["confidence_level"], summary["referral"]["scale"])
-        sentences[0] += (
-            f", when it is {_whole(bins[place][1])} confident, it is right {_whole(right[0])} of the time"
-            f"{_limits(right)}. {_on_average(summary, 'On average')}"
-        )
-    else:
-        sentences[0] += f", {_on_average(summary, 'on average')}"
+    on = f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"
+    sentences = [f"{on} {_on_average(summary)}."]
+    _, place = about(summary)
+    cell = state_of(summary["temperature"], method)["bins"][place or 0]
+    if place is not None and cell[0] >= LEAST:
+        sentences.append("Where it is {} confident, it is right {}.".format(*_group(cell)))
     if row["changed"]:
         sentences.append(f"This changes {percent(row['changed'])} % of the predictions.")
     return "After calibration", " ".join(sentences)
 
 
-def _on_average(summary: dict[str, Any], begin: str) -> str:
+def _on_average(summary: dict[str, Any]) -> str:
     """Describe the mean gap after calibration, beside the one before."""
     before, after = (summary["overall"][method]["gap"] for method in ("none", summary["recommended"]))
-    was = f"{_points(before[0])} before"
     if len(after) == 1 or after[1] > 0 or after[2] < 0:
         found = [abs(v) for v in after]
-        side = "high" if after[0] > 0 else "low"
-        limits = f" ({_points(min(found[1:]))} to {_points(max(found[1:]))})" if len(after) > 1 else ""
-        return f"{begin} the confidence is {_points(found[0])} points too {side}{limits}; it was {was}."
+        limits = f" ({' to '.join(_points(v) for v in sorted(found[1:]))})" if len(after) > 1 else ""
+        was = _points(before[0]) + (f" too {_side(before)}" if _side(before) != _side(after) else "")
+        return f"the mean confidence is {_points(found[0])} points too {_side(after)}{limits}, instead of {was}"
     limits = f" ({_signed(after[1])} to {_signed(after[2])})"
     return (
-        f"{begin} no error of the confidence is detectable: confidence minus accuracy is {_signed(after[0])} points"
-        f"{limits}; it was {_signed(before[0])} before."
+        f"no error of the mean confidence is detectable: confidence minus accuracy is {_signed(after[0])} points"
+        f"{limits}, instead of {_signed(before[0])}"
     )
+
+
+def _side(gap: list[float]) -> str:
+    return "high" if gap[0] > 0 else "low"
 
 
 def _classes(summary: dict[str, Any]) -> list[Finding]:
@@ -192,7 +185,7 @@ def _referral(summary: dict[str, Any]) -> Finding:
     if errors == 0:
         return "No referral is needed on these samples:", "no prediction on the test set is wrong."
     if not referral["chosen"]:
-        return "There is no suggested threshold for referral:", "the validation set has no error to choose one by."
+        return "There is no suggested threshold for referral:", f"{too_few_errors(referral)}."
     referred, missed = right[0][start] + wrong[0][start], errors - wrong[0][start]
 
     def shown(part: float, of: float) -> tuple[str, str]:
@@ -213,6 +206,13 @@ def _referral(summary: dict[str, Any]) -> Finding:
         name = _named(summary, summary["classes"][place]["name"])
         text += f"; {count(still)} of {count(n)} {name} are still missed"
     return lead, f"{text}. This is no guarantee: see “Which cases to refer”."
+
+
+def too_few_errors(referral: dict[str, Any]) -> str:
+    """Return why no threshold is suggested."""
+    n = referral["n_val_errors"]
+    wrong = "no prediction on the validation set is" if n == 0 else f"only {n} validation predictions are"
+    return f"{wrong} wrong, and at least {LEAST_ERRORS} are needed to choose one"
 
 
 def _groups(groups: dict[str, Any]) -> Finding:
