@@ -271,9 +271,14 @@ def test_the_area_is_that_of_the_metrics(weighted):
 # Classes, examples, numbers
 
 
-def test_rare_classes_share_a_row():
+def test_classes_with_few_missed_samples_share_a_row():
     labels = np.repeat(np.arange(30), np.arange(30))
-    groups = group_classes([f"c{k}" for k in range(30)], labels, np.ones(len(labels)))
+    names = [f"c{k}" for k in range(30)]
+    missed = predicted(Scores.from_logits(2 * np.eye(30)[(labels + 1) % 30], labels))
+    groups = group_classes(names, missed, np.ones(len(labels)))
+    assert "c3" in group_classes(names, missed, np.ones(len(labels)), "c3").names
+    found = predicted(Scores.from_logits(2 * np.eye(30)[np.where(labels < 25, (labels + 1) % 30, labels)], labels))
+    assert group_classes(names, found, np.ones(len(labels))).names[:2] == ("c24", "c23")
     assert len(groups) == 21
     assert groups.names[0] == "c29"
     assert groups.names[-1] == "all others (10 classes)"

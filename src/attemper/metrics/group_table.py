@@ -145,7 +145,7 @@ class GroupMetrics(Table):
         return self.sentences()
 
     def sentences(self, *, percent: str = "%") -> list[str]:
-        """Return the result in sentences: whether all groups are alike, the largest gap, who is beyond chance.
+        """Return the result in sentences: whether all groups are alike, the clearest gap, who is beyond chance.
 
         ``percent`` is the sign of percent, with a space before it if you like.
 
@@ -193,14 +193,16 @@ def _gap_sentences(found: GroupMetrics, percent: str) -> list[str]:
     ends = Estimate(row.confidence - gap.value, row.confidence - gap.high, row.confidence - gap.low)
     right = row.metrics.get("accuracy", ends)
     mean, value, low, high = (f"{100 * share:.1f}" for share in (row.confidence, *right))
-    most = f"The largest gap is that of {row.group}: its mean confidence is {mean}{percent}, and it is right in"
+    most = f"The clearest gap is that of {row.group}: its mean confidence is {mean}{percent}, and it is right in"
     lines = [f"{most} {value}{percent} ({low} to {high})."]
     unknown = sum(not each.metrics["gap"].has_interval for each in found.by_group)
     but = f", except perhaps the {unknown} without an interval" if unknown else ""
     if worst.value.low > 0:
         lines.append(f"At least one group has a gap of {100 * worst.value.low:.1f} percentage points or more.")
     if worst.value.has_interval:
-        lines.append(f"No group has a gap above {100 * worst.value.high:.1f} percentage points{but}.")
+        last = max(found.by_group, key=lambda each: _size("gap", each.metrics["gap"]).high)
+        of = f", the limit of {last.group} (n = {last.n:g})" if last.group != worst.group else ""
+        lines.append(f"No group has a gap above {100 * worst.value.high:.1f} percentage points{of}{but}.")
     above, below = found.beyond_chance()
     for names, side in ((above, "high"), (below, "low")):
         if names:

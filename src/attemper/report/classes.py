@@ -1,4 +1,4 @@
-"""Classes as the page shows them: all, or the most frequent and the rest."""
+"""Classes as the page shows them: all, or those with the most missed samples and the rest."""
 
 from __future__ import annotations
 
@@ -47,17 +47,24 @@ def names_of(given: Sequence[Any] | None, n_classes: int) -> tuple[str, ...]:
     return tuple(map(str, given))
 
 
-def group_classes(names: Sequence[str], labels: NDArray[Any], w: Floats) -> Groups:
-    """Keep up to 20 classes apart: the most frequent labels; the others share a group."""
+def group_classes(names: Sequence[str], p: Predictions, w: Floats, focus: Any = None) -> Groups:
+    """Keep up to 20 classes apart: the one in focus, and those with the most samples that are not found.
+
+    The others share a group.
+    """
     n_classes = len(names)
     if n_classes <= MOST:
         return Groups(tuple(names), np.arange(n_classes))
-    frequent = np.argsort(-np.bincount(labels, w, minlength=n_classes), kind="stable")[:MOST]
+    missed, n = (np.bincount(p.labels, weight, minlength=n_classes) for weight in (w * ~p.right, w))
+    unfocused = np.array([focus is None or name != str(focus) for name in names])
+    chosen = np.lexsort((-n, -missed, unfocused))[:MOST]
+    shown = chosen[np.lexsort((-n[chosen], -missed[chosen]))]
     of_class = np.full(n_classes, MOST)
-    of_class[frequent] = np.arange(MOST)
-    others = n_classes - MOST
-    title = f"all others ({others} classes)" if others > 1 else f"one other: {names[int(np.argmax(of_class == MOST))]}"
-    return Groups((*(names[k] for k in frequent), title), of_class, others)
+    of_class[shown] = np.arange(MOST)
+    n_others = n_classes - MOST
+    other = f"one other: {names[int(np.argmax(of_class == MOST))]}"
+    title = f"all others ({n_others} classes)" if n_others > 1 else other
+    return Groups((*(names[k] for k in shown), title), of_class, n_others)
 
 
 def table(

@@ -39,12 +39,13 @@ def confusion(names: Sequence[str], p: Predictions, w: Floats) -> dict[str, Any]
 
 
 def taken_for(groups: Groups, names: Sequence[str], p: Predictions, w: Floats) -> list[list[Any] | None]:
-    """Return for each class, or group of rare ones, what its errors are most often taken for; None without errors."""
+    """Return for each class what its errors are most often taken for; None without errors, and for several classes."""
     wrong = ~p.right
     of, predicted, weight = groups.of_class[p.labels[wrong]], p.prediction[wrong], w[wrong]
     found: list[list[Any] | None] = []
     for g in range(len(groups)):
         counts = np.bincount(predicted[of == g], weight[of == g], minlength=1)
         k = int(counts.argmax())
-        found.append([names[k], float(counts[k])] if counts[k] > 0 else None)
+        several = groups.others > 1 and g == len(groups) - 1
+        found.append([names[k], float(counts[k])] if counts[k] > 0 and not several else None)
     return found

@@ -48,11 +48,11 @@ def gallery(
     lowest = np.zeros(n, dtype=bool)
     lowest[np.argsort(after.rank, kind="stable")[: max(EACH, int(UNCERTAIN_SHARE * n))]] = True
     confident = before.confidence >= CONFIDENT
-    stated = "The confidence was at least 90 %, and the prediction"
+    stated = "The confidence was at least 90 % before calibration, and the prediction"
     groups = (
         (confident & before.right, "Confident and right", f"{stated} right."),
         (confident & ~before.right, "Confident and wrong", f"{stated} wrong."),
-        (lowest, "Uncertain", f"Among the {lowest.sum()} samples with the lowest calibrated confidence."),
+        (lowest & ~confident, "Uncertain", f"Among the {lowest.sum()} samples with the lowest calibrated confidence."),
     )
 
     def example(row: int) -> dict[str, Any]:

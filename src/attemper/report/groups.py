@@ -31,8 +31,8 @@ def by_group(
     return {m: group_metrics(p, **settings) for m, p in found.items()}
 
 
-def groups_of(found: Mapping[str, GroupMetrics]) -> dict[str, Any] | None:
-    """Return what the section shows; None without groups."""
+def groups_of(found: Mapping[str, GroupMetrics], accuracy: list[float]) -> dict[str, Any] | None:
+    """Return what the section shows; None without groups. ``accuracy`` is that of all samples, as in other sections."""
     if not found:
         return None
     [before, *_], [*_, (method, after)] = found.values(), found.items()
@@ -56,7 +56,7 @@ def groups_of(found: Mapping[str, GroupMetrics]) -> dict[str, Any] | None:
         }
         for row, other in [*((row, before[row.group]) for row in shown), (after.all, before.all)]
     ]
-    rows[-1]["beyond"] = ""
+    rows[-1] |= {"beyond": "", "accuracy": accuracy}
     return {
         "method": method_title(method),
         "calibrated": method != "none",

@@ -30,13 +30,14 @@ def _confidence(summary: dict[str, Any], before: dict[str, Any], level: str) -> 
     start = temperature["states"][temperature["marks"]["none"]]
     accuracy, ece = before["metrics"]["accuracy"], before["metrics"]["ece"]
     confidence = start["confidence"]
-    gap = confidence - start["accuracy"]
-    off = f"{percent(abs(gap))} points {'more' if gap > 0 else 'less'} than it should be"
+    gap, *limits = summary["overall"]["none"]["gap"]
+    chance = ", which may be chance" if limits and limits[0] <= 0 <= limits[1] else ""
+    off = f"{percent(abs(gap))} points {'above' if gap > 0 else 'below'} the accuracy{chance}"
     sentences = [
         f"The network was right in {percent(accuracy[0])} % of {count(summary['n_test'])} test samples"
         + (f" ({level} {percent(accuracy[1])} to {percent(accuracy[2])})." if len(accuracy) > 1 else "."),
         f"Its mean confidence was {percent(confidence)} %"
-        + (f": {off}." if abs(gap) >= 0.0005 else ", as often as it was right."),
+        + (f", {off}." if abs(gap) >= 0.0005 else ", as often as it was right."),
         f"Averaged over groups of predictions, its confidence is off by {percent(ece[0])} points (ECE"
         + (f", {level} {percent(ece[1])} to {percent(ece[2])})" if len(ece) > 1 else ")")
         + (f"; {_by_chance(before)}." if before["chance"] else "."),
@@ -68,7 +69,8 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
     return [
         summary["reason"],
         f"With {name}{warmth}, fitted on {count(summary['n_val'])} validation samples, confidence is off by "
-        f"{_points(a['ece'])} points instead of {_points(b['ece'])}; brackets hold the {level}"
+        f"{_points(a['ece'])} points instead of {_points(b['ece'])}"
+        + (f"; brackets hold the {level}" if len(a["ece"]) > 1 or len(b["ece"]) > 1 else "")
         + (f"; {_by_chance(after)}." if after["chance"] else "."),
         f"The loss that penalises confident errors (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
         "No prediction changes, only its confidence."

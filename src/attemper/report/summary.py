@@ -135,7 +135,7 @@ def summarise(
     predictions = {m: p for m in looked_at if (p := found[m].predictions) is not None}
     weighted = {method: p.weighted(test.weights) for method, p in predictions.items()}
     w = np.ones(len(test)) if test.weights is None else test.weights
-    groups = group_classes(names, test.labels, w)
+    groups = group_classes(names, predictions["none"], w, focus)
     known_as = _descriptions(descriptions, names)
     effect = _design_effect(weighted.get(recommended))
     worth = float(w.sum() / (w @ w)) / effect  # independent samples that a unit of weight is worth (Kish)
@@ -148,6 +148,11 @@ def summarise(
     before, on_val = (_on_validation(maps[method], val) for method in ("none", recommended))
     thresholds = scale_of(on_val.confidence, before.confidence)
     start = first_threshold(on_val, np.ones(len(val)) if val.weights is None else val.weights, catch, thresholds)
+    means = {
+        row["method"]: _overall(weighted[row["method"]], row, level)
+        for row in rows
+        if row["method"] in ("none", recommended)
+    }
     grouped = by_group(predictions, test, recommended, level, seed)
     summary = Report(
         {
@@ -185,12 +190,12 @@ def summarise(
             "descriptions": known_as,
             "focus": focus_of(by_class, groups.others, _place(focus, names, groups.of_class)),
             "confusion": confusion(names, predictions["none"], w),
-            "overall": {method: _overall(weighted[method], level) for method in ("none", recommended)},
+            "overall": means,
             "clusters": _clusters(weighted["none"]),
             "card": card_of(card),
             "sets": sets_of(sets),
             "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],
-            "groups": groups_of(grouped),
+            "groups": groups_of(grouped, means[recommended]["accuracy"]),
             "gallery": gallery(names, predictions, recommended, known, folder, seed),
             "provenance": {
                 "files": list(files),
@@ -214,9 +219,10 @@ def summarise(
     return summary
 
 
-def _overall(p: Predictions, confidence_level: float) -> dict[str, Any]:
+def _overall(p: Predictions, row: dict[str, Any], confidence_level: float) -> dict[str, Any]:
+    """Return the means of all samples; the accuracy has the interval of the table of methods."""
     found = overall(p, confidence_level)
-    return {"confidence": found.confidence, "accuracy": triple(found.accuracy), "gap": triple(found.gap)}
+    return {"confidence": found.confidence, "accuracy": row["metrics"]["accuracy"], "gap": triple(found.gap)}
 
 
 def _clusters(p: Predictions) -> dict[str, Any] | None:

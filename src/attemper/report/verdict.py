@@ -216,10 +216,9 @@ def too_few_errors(referral: dict[str, Any]) -> str:
 
 
 def _groups(groups: dict[str, Any]) -> Finding:
-    """Return the first two sentences: whether all are alike, and the largest gap."""
-    first, *rest = groups["after"]
-    question, mark, answer = first.partition("? ")
-    return (f"{question}{mark}".strip(), " ".join([answer, *rest[:1]])) if mark else (first, " ".join(rest[:1]))
+    """Return the first two sentences: whether all are alike, and the clearest gap."""
+    lead = "By group, after calibration:" if groups["calibrated"] else "By group:"
+    return lead, " ".join(groups["after"][:2])
 
 
 def _named(summary: dict[str, Any], name: str) -> str:
