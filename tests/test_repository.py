@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from pathspec import GitIgnoreSpec
 
 from attemper import __version__
+from attemper.cli.commands import cli
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -69,6 +70,8 @@ def test_the_metadata_are_valid():
     done = run("validate-pyproject", "pyproject.toml")
     assert done.returncode == 0, done.stdout
     assert PROJECT["authors"] == [{"name": "attemper contributors"}]
+    for target in PYPROJECT["tool"]["hatch"]["build"]["targets"].values():
+        assert target["core-metadata-version"] == "2.4"  # the publishing action of release.yml knows no newer one
 
 
 def test_workflows_are_safe():
@@ -176,6 +179,43 @@ def test_every_address_is_of_one_repository():
             holding.add(inside)
         assert not re.search(rf"github\.com/(?!{organisation}/)[\w-]+/{name}\b", text), inside
     assert holding == named, "CONTRIBUTING.md lists the files that name the address of the repository"
+
+
+def test_links_of_issue_templates_go_to_pages_that_exist():
+    # mkdocs.yml has tags of Python, which a safe reader refuses.
+    assert "\nuse_directory_urls: false " in (ROOT / "mkdocs.yml").read_text()
+    home, site = PROJECT["urls"]["Homepage"], PROJECT["urls"]["Documentation"]
+    for link in read(".github/ISSUE_TEMPLATE/config.yml")["contact_links"]:
+        if link["url"] != f"{home}/security/advisories/new":  # GitHub's own form, which SECURITY.md names too
+            page = link["url"].removeprefix(site).partition("#")[0]
+            assert (ROOT / "docs" / page.replace(".html", ".md")).is_file(), link["url"]
+
+
+def test_commands_that_these_files_name_exist():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    templates = sorted((ROOT / ".github").rglob("*.md")) + sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    for path in [
+        *templates,
+        *(ROOT / name for name in ("SECURITY.md", ".readthedocs.yaml", ".pre-commit-config.yaml")),
+    ]:
+        text = path.read_text(encoding="utf-8")
+        assert set(re.findall(r"`make ([\w-]+)`", text)) <= targets, path
+        assert set(re.findall(r"`attemper (\w+)", text)) <= set(cli.commands), path
+    tested = [line for test in read("recipe/recipe.yaml")["tests"] for line in test.get("script", [])]
+    assert [line.split()[1] for line in tested] == ["--version", "demo"]
+    assert "demo" in cli.commands
+    hooks = [hook["entry"].split() for repo in read(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
+    for program, *options in hooks:
+        assert (ROOT / options[0]).is_file() if program == "python" else (BIN / program).is_file(), program
+
+
+def test_read_the_docs_builds_the_site_as_make_docs_does():
+    (command,) = read(".readthedocs.yaml")["build"]["jobs"]["install"]
+    extras = re.search(r"\[([\w,]+)\]", command)[1]
+    assert (
+        f'--editable ".[{extras}]"' in (ROOT / "Makefile").read_text().split(".venv/docs.stamp: ")[1].split("\n\n")[0]
+    )
+    assert "constraints.txt" in command
 
 
 def test_programs_name_no_folder_outside_the_repository():
