@@ -11,7 +11,7 @@ lesion has m. Then the same with logits that are 1.5 times as large from the tho
 unlabelled: the accuracy that `UnlabelledMonitor` estimates without labels, and the one that the labels show. Half of
 each set fits T, the other half is monitored: as it is; with half of the classes five times as frequent; with noise on
 the logits, whose standard deviation is that of the logits; and as it is, without a map. FOLDER holds an .npz file with
-the arrays logits and labels for each set (see benchmarks/sets.py); the default is data/.
+the arrays logits and labels for each set (see benchmarks/sets.py); the networks of data/ are always there.
 
 peers: the same streams for attemper's tests and for `RiskMonitoring` and `OnlineMartingaleTest` of MAPIE. Rows and
 labels as in benchmarks/drift.py: 1000 reference samples, 1000 without drift, 2000 with it.
@@ -98,7 +98,7 @@ def conditions(h, y, rng):
 def unlabelled(told):
     warnings.simplefilter("ignore", EdgeWarning)
     everything = []
-    for path in large_enough(told.folder, told.every, told.classes):
+    for path in large_enough(told.folder, told.every, told.classes) if told.folder else []:
         h, y = read(path)
         everything.append((family_of(path), h.astype(np.float64), y))
     for name in datasets.names():
@@ -250,9 +250,7 @@ def delay(at):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["clusters", "unlabelled", "peers"])
-    parser.add_argument(
-        "folder", nargs="?", type=Path, default=Path("data"), help="unlabelled: .npz files with logits and labels"
-    )
+    parser.add_argument("folder", nargs="?", type=Path, help="unlabelled: .npz files with logits and labels")
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--every", type=int, default=1)
