@@ -229,9 +229,9 @@ class Sketch:
         """Whether the logits of every row are equal, so that T has no effect."""
         return self.confidence <= self.weight / self.n_classes * (1 + 1e-12)
 
-    def mean_nll(self, temperature: float) -> float:
-        """Mean NLL of the data at one temperature within the range."""
-        c = chebyshev.coefficients(self.nll[:, None])
+    def mean_nll(self, temperature: float, uniform_mass: float = 0.0) -> float:
+        """Mean NLL of the data at one temperature within the range, mixed with this share of a uniform guess."""
+        c = chebyshev.coefficients(-self.log_likelihood(uniform_mass)[:, None])
         return float(chebyshev.evaluate(c, self.interval, [np.log(temperature)])[0, 0]) / self.weight
 
     def log_t_std(self, temperature: float) -> float:

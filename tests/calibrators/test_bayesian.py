@@ -11,6 +11,7 @@ from attemper import (
     BayesianTemperatureScaling,
     EdgeWarning,
     InputError,
+    Scores,
     Sketch,
     StructuredScaling,
     TemperatureScaling,
@@ -413,3 +414,25 @@ def test_rows_and_half_precision_and_masks_are_fine_with_noise():
 def test_biases_of_more_classes_than_samples_could_show_are_not_looked_for():
     h, y = draw(60, 20_000)
     assert BayesianTemperatureScaling().fit(h, y).bias_gain_ == 0
+
+
+@pytest.mark.parametrize("labels", ["clean", "noisy"])
+@pytest.mark.parametrize("n", [30, 300])
+def test_the_report_has_the_nll_of_the_map(labels, n):
+    """A wide posterior, and a chance of a uniform guess, are part of the map."""
+    h, y = draw(n, 5, seed=3)
+    wrong = np.random.default_rng(0).random(n) < 0.2
+    y = np.where(wrong, (y + 1) % 5, y)
+    found = BayesianTemperatureScaling(labels=labels).fit(h, y)
+    p = found.predict_proba(h)
+    assert found.fit_report_.nll == pytest.approx(-np.log(p[np.arange(n), y]).mean(), rel=1e-9)
+
+
+def test_the_nll_of_a_sketch_has_the_uniform_guess():
+    rng = np.random.default_rng(0)
+    h = 8 * rng.normal(size=(4000, 5))
+    y = np.where(rng.random(4000) < 0.05, rng.integers(5, size=4000), (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1))
+    found = BayesianTemperatureScaling().fit_sketch(Sketch.of(Scores.from_logits(h, y)))
+    assert found.uniform_mass_ > 0.01
+    p = found.predict_proba(h)
+    assert found.fit_report_.nll == pytest.approx(-np.log(p[np.arange(4000), y]).mean(), abs=2e-4)

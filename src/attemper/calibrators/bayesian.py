@@ -5,7 +5,7 @@ The model, its priors and its posterior are in `attemper.calibrators.posterior`.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,17 +14,17 @@ from scipy.special import expit
 
 from attemper._checks import fraction, one_of
 from attemper._json import Fields, Formerly
-from attemper._typing import Floats
+from attemper._typing import Floats, Labels
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
 from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
-from attemper.calibrators.fit_report import FitReport
+from attemper.calibrators.fit_report import FitReport, validation_nll_and_changes
 from attemper.calibrators.group_fits import LabelErrors
 from attemper.calibrators.label_noise import LabelNoise, label_errors, label_noise, noise_lines, noise_summary
 from attemper.calibrators.one_temperature import student_factor
-from attemper.calibrators.posterior import GRID, Model, Posterior
+from attemper.calibrators.posterior import Model, Posterior
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.style import BLUE, Style
@@ -219,7 +219,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
             explained = explanation, *true_class_gap(samples, explanation), explanation.log_t_variance
         window = partial(self._window, explained)
         self._solve(*focused(scores, window, t_range=self.t_range, parts=self._parts()), explained)
-        self._set_bias_gain(scores, Channel(self.noise_rate_) if explained is None else explained[0].channel)
+        self._look_at(scores, Channel(self.noise_rate_) if explained is None else explained[0].channel)
         if scores.cases is not None:
             self._note(design_note(effect, int(scores.cases.max()) + 1))
 
@@ -292,8 +292,11 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         self.bias_gain_ = None
         self._report(sketch, whole, u, of_t, error)
 
-    def _set_bias_gain(self, scores: LabelledScores, channel: Channel) -> None:
-        """Compare how often each class is labelled with how often it is predicted, as biases would make it equal."""
+    def _look_at(self, scores: LabelledScores, channel: Channel) -> None:
+        """Apply the map to the samples, or some of many: its NLL, and whether biases would help.
+
+        Of many samples, the NLL of the median T is that of the map; of few, the posterior is wide.
+        """
         n = min(len(scores), max(200, MAX_ELEMENTS // scores.n_classes))
         if 0.5 * (scores.n_classes - 1) / n > OUT_OF_REACH:
             self.bias_gain_ = 0.0
@@ -303,25 +306,30 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         w = np.ones(len(p)) if some.weights is None else some.weights
         if w.sum() == 0:
             return
-        labelled = np.bincount(some.labels, w, p.shape[1]) / w.sum()
+        if n == len(scores):
+            nll, _ = validation_nll_and_changes(self.map_, some, p)
+            self.fit_report_ = replace(self.fit_report_, nll=nll)
+        self.bias_gain_ = self._gain_of_biases(p, some.labels, w, channel)
+
+    @staticmethod
+    def _gain_of_biases(p: Floats, labels: Labels, w: Floats, channel: Channel) -> float:
+        """Compare how often each class is labelled with how often it is predicted, as biases would make it equal."""
+        labelled = np.bincount(labels, w, p.shape[1]) / w.sum()
         predicted = w @ p / w.sum()
         if channel.matrix is not None:  # how often it would be labelled, then
             predicted = predicted @ channel.matrix
         predicted = (1 - channel.rate) * predicted + channel.rate / len(predicted)
         here = labelled > 0
         surplus = float(labelled[here] @ np.log(labelled[here] / np.maximum(predicted[here], 1e-300)))
-        self.bias_gain_ = max(0.0, surplus - 0.5 * (p.shape[1] - 1) / float(w.sum()))
+        return float(max(0.0, surplus - 0.5 * (p.shape[1] - 1) / w.sum()))
 
     def _report(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
-        value = sketch.mean_nll(self.temperature_)
+        value = sketch.mean_nll(self.temperature_, self.uniform_mass_)
         spread = float(np.sqrt(of_t @ (u - of_t @ u) ** 2))
         # A log-likelihood that is off by δ everywhere at most moves the posterior mean by 2 δ standard deviations.
         error = 2 * nats * spread
         edge = self._edge(sketch, whole, u, of_t)
-        message = (
-            f"posterior on a grid of {GRID[0]} temperatures × {GRID[1]} rates; the table leaves an error of "
-            f"{error:.0e} in log T, the data a standard deviation of {spread:.2g}"
-        )
+        message = f"posterior standard deviation of log T: {spread:.2g}; the grid is exact to {error:.0e}"
         if edge is not None:
             message = f"T lies on the edge of the range ({whole.t_range[0]:g}, {whole.t_range[1]:g}), or beyond it"
             if edge == "low" and sketch.perfect:

@@ -30,7 +30,8 @@ class FitReport:
     edge : "low", "high" or None
         Which end of the range T lies on, if no T inside it is best.
     nll : float
-        Mean validation NLL of the fitted map (Bayesian: of its median T, which a sketch is enough for).
+        Mean validation NLL of the fitted map (Bayesian: of its median T and uniform mass, which a
+        sketch is enough for).
     n_samples : int
         How many it was fitted on.
     n_iter : int

@@ -98,7 +98,9 @@ def noise_lines(fit: FittedNoise) -> list[str]:
                 for k, j, mean, low, high in fit.confusions_.worst()
             ]
     if fit.uniform_mass_ > 0.0005:
-        lines.append(f"adds a {fit.uniform_mass_:.1%} chance of a uniform guess to every prediction")
+        mass = f"{fit.uniform_mass_:.1%}"
+        article = "an" if mass.startswith(("8", "11.", "18.")) else "a"
+        lines.append(f"adds {article} {mass} chance of a uniform guess to every prediction")
     return lines
 
 

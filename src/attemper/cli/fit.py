@@ -25,7 +25,7 @@ from attemper.cli.options import (
     t_range_option,
 )
 from attemper.cli.output import print_json
-from attemper.cli.paths import OUTPUT
+from attemper.cli.paths import JSON_OUTPUT
 from attemper.cli.progress import shown_progress, unit_of
 from attemper.cli.values import check_noise, parameters
 from attemper.cli.verbosity import say
@@ -50,11 +50,16 @@ from attemper.sketch import Sketch
     type=METHOD,
     default="bayes",
     show_default=True,
-    help="bayes: one temperature, for few or noisy labels. structured: also fits per-class parameters; needs a few "
-    "hundred labels or more. ts, ats: temperature scaling, attended. All of them: `attemper methods`.",
+    help="bayes: one temperature; keeps predictions. structured: also per-class parameters, as far as the labels "
+    "support them; may change predictions. ts, ats: temperature scaling, attended. All of them: `attemper methods`.",
 )
 @click.option(
-    "-o", "--output", type=OUTPUT, default="attemper.json", show_default=True, help="Where to write the fitted map."
+    "-o",
+    "--output",
+    type=JSON_OUTPUT,
+    default="attemper.json",
+    show_default=True,
+    help="Where to write the fitted map.",
 )
 @noisy_option
 @noise_option
@@ -175,7 +180,10 @@ def fit(
     for line in calibrator.describe():
         say(f"  {line}")
     common = "" if by_group is None else f" with the common map, {by_group:.4f} with the maps of the groups"
-    say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}{common}")
+    wrong = (
+        " (of labels that may be wrong; right ones lower it)" if getattr(calibrator, "labels", "") == "noisy" else ""
+    )
+    say(f"  validation NLL {'' if before is None else f'{before:.4f} → '}{report.nll:.4f}{common}{wrong}")
     say(f"  {report.message}")
     say(f"wrote {output}")
 
