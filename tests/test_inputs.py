@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from attemper import AttemperWarning, Scores, TemperatureScaling
+from attemper import AttemperWarning, Scores, TemperatureScaling, load
 from attemper.cli import main
 from attemper.comparison import compare
 from attemper.data.columns import column_order
@@ -479,3 +479,52 @@ def test_ids_do_not_enter_a_map_by_python_either(tmp_path):
     save_csv(tmp_path / "a.csv", h, y, NAMES, extra=[("sample_id", np.arange(300))])
     with pytest.raises(ValueError, match="column 'sample_id'"):
         TemperatureScaling().fit(open_scores(tmp_path / "a.csv").load())
+
+
+def test_a_map_takes_the_columns_of_its_fit_wherever_they_stand(good, bad, sets, tmp_path):
+    """With labels that are numbers too: the headers are kept in the map."""
+    (h, y), (h2, y2) = sets
+    save_csv(tmp_path / "a.csv", h, y, NAMES)
+    save_csv(tmp_path / "b.csv", h2, y2, NAMES)
+    save_csv(tmp_path / "reversed.csv", h2[:, ::-1], y2, NAMES[::-1])
+    save_csv(tmp_path / "extra.csv", np.c_[h2, 50 + y2], y2, [*NAMES, "age"])
+    for method, how in (("vector", ""), ("bayes", "--workers 2")):
+        good("fit --method", method, "-o m.json a.csv", how)
+        assert json.loads((tmp_path / "m.json").read_text())["columns"] == NAMES
+        found = []
+        for name in ("b", "reversed", "extra"):
+            good("apply m.json -o", f"{name}.probs.csv", f"{name}.csv")
+            found.append((tmp_path / f"{name}.probs.csv").read_text())
+        assert found[0] == found[1] == found[2]
+    loaded = load(tmp_path / "m.json")
+    assert loaded.feature_names_in_.tolist() == NAMES
+    loaded.save(tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["columns"] == NAMES
+
+
+@pytest.mark.parametrize(
+    "command, wrong, right",
+    [
+        ("fit val.npz --method ts -o", "m.onnx", "m.json"),
+        ("report val.npz test.npz --methods ts -o", "r.pdf", "r.html"),
+        ("sketch val.npz -o", "s.npz", "s.json"),
+        ("refer val.npz test.npz --budget 0.2 -o", "p.csv", "p.json"),
+    ],
+)
+def test_an_output_has_the_extension_of_its_format(good, bad, sets, command, wrong, right, tmp_path):
+    message = bad(command, wrong)
+    assert f"got .{wrong.partition('.')[2]}" in message
+    assert f"Use {right}." in message
+    assert not (tmp_path / wrong).exists()
+    good(command, right)
+
+
+def test_a_test_set_that_contradicts_the_guarantee_is_reported(cli, tmp_path):
+    h, y = draw(2000, 3, seed=0)
+    right = h.argmax(axis=1) == y
+    np.savez(tmp_path / "easy.npz", logits=h[right], labels=y[right])
+    np.savez(tmp_path / "all.npz", logits=h, labels=y)
+    _, _, err = cli("refer easy.npz all.npz --method ts --max-miss 0.05")
+    assert "TEST contradicts the guarantee of at most 5.0%" in err
+    _, _, err = cli("refer all.npz", "easy.npz --method ts --max-miss 0.05")
+    assert "contradicts" not in err

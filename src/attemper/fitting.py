@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -90,21 +91,25 @@ def fit_and_return_data(
     """Fit, and return the data as they were fitted on; None for arrays."""
     source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
     data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
-    names = source.spec.classes if isinstance(source, ScoreFiles) else options.get("classes", spec and spec.classes)
-    if names is None and isinstance(data, Sketch) and not isinstance(source, Sketch | ScoreFiles):
-        names = _own_classes(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
-    if names is not None and calibrator.classes is None:  # those that a sketch does not hold
+    files = source if isinstance(source, ScoreFiles) else None
+    if files is None and isinstance(data, Sketch) and not isinstance(source, Sketch):
+        files = _first_file(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
+    names = options.get("classes", spec and spec.classes) if files is None else files.spec.classes
+    # What a sketch does not hold.
+    if names is not None and calibrator.classes is None:
         calibrator.classes_ = np.asarray(as_names(names, calibrator.n_features_in_))
+    if files is not None and files.columns is not None:
+        calibrator.feature_names_in_ = np.array(files.columns, dtype=object)
     return data
 
 
-def _own_classes(source: Any, spec: InputSpec) -> tuple[Any, ...] | None:
-    """Names of the classes, if the first of these files with rows has them: as headers, or as its class_names."""
+def _first_file(source: Any, spec: InputSpec) -> ScoreFiles | None:
+    """Open the first of these files with rows, which names classes and columns; None where they are sketches."""
     paths = _paths(source)
     for path, labels in [] if paths is None or _are_sketches(paths) else paired(paths, spec):
         files = open_scores(path, spec.updated(labels=labels))
         if files.columns is None or files.readers[0].first_label is not None:
-            return files.spec.classes
+            return files
     return None
 
 
@@ -326,7 +331,7 @@ def open_for(
     why = f" ({name} was fitted on probabilities.)" if calibrator.input == "probs" else ""
     spec = spec_for(calibrator, spec, name)
     try:
-        files = replace(open_scores(paths, spec), why=why)
+        files = replace(_open_columns_of_fit(calibrator, paths, spec), why=why)
     except AttemperError as error:
         raise type(error)(f"{error}{why}") from None
     try:
@@ -338,6 +343,17 @@ def open_for(
             f"{option('columns', '--columns')}."
         ) from None
     return files
+
+
+def _open_columns_of_fit(
+    calibrator: Calibrator, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], spec: InputSpec
+) -> ScoreFiles:
+    """Open files; of a table that has the columns of the fit, take these, wherever they stand."""
+    names = getattr(calibrator, "feature_names_in_", None)
+    if names is not None and spec.columns is None and spec.logits_key is None:
+        with suppress(AttemperError):  # it has other columns, or none, and may be right all the same
+            return open_scores(paths, spec.updated(columns=tuple(names)))
+    return open_scores(paths, spec)
 
 
 def _updated(spec: InputSpec | None, options: dict[str, Any]) -> InputSpec:

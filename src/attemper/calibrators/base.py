@@ -373,6 +373,11 @@ class Calibrator(ChangesPriors, ShownEstimator):
             "input": self.input,
             "zeros_as": self.zeros_as,
             "classes": names,
+            **(
+                {"columns": columns}
+                if (columns := [str(name) for name in getattr(self, "feature_names_in_", ())])
+                else {}
+            ),
             **{name: int(getattr(self, name)) for name in ("axis", "ignore_index") if getattr(self, name) is not None},
             "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
             "map": self.map_.to_dict(),
@@ -431,6 +436,11 @@ class Calibrator(ChangesPriors, ShownEstimator):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         new.fit_report_ = from_fields(FitReport, cls._current_report(content.fields("report")))
         new._adapted_from_fields(content)
+        if "columns" in content:  # headers of the table of the fit
+            columns = content.read("columns", tuple[str, ...])
+            if len(columns) not in (n_classes, 1):
+                raise FileError(f"{content.where}: the field 'columns' must hold {n_classes} names")
+            new.feature_names_in_ = np.array(columns, dtype=object)
         if "groups" in content:
             by_group = content.fields("groups")
             new.groups_ = GroupFit.from_fields(by_group, n_classes)
