@@ -399,3 +399,12 @@ def test_an_error_of_another_package_is_a_row():
         METHODS._classes.pop("broken")
     assert {row.method: row.failure for row in result.rows}["broken"] == "RuntimeError: out of ideas"
     assert result.recommended in ("none", "ts")
+
+
+def test_without_a_validation_error_nothing_is_recommended():
+    h = 2 * np.random.default_rng(0).normal(size=(300, 3))
+    test = Scores.from_logits(h[:200] + 1, np.random.default_rng(1).integers(3, size=200))
+    result = compare(Scores.from_logits(h, h.argmax(axis=1)), test, ["ts", "structured"])
+    assert all("Use validation samples with errors" in " ".join(row.notes) for row in result.rows[1:])
+    assert result.recommended == "none"
+    assert result.reason.startswith("Use no calibration: no prediction on VAL is wrong, so it cannot show how far")

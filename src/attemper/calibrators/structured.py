@@ -43,6 +43,7 @@ from attemper.calibrators.label_noise import label_errors, noise_lines, noise_su
 from attemper.calibrators.one_temperature import student_factor
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.style import GREEN, Style
+from attemper.calibrators.temperature import advice
 from attemper.data.scores import LabelledScores
 from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
 from attemper.kernels.channel import Channel
@@ -221,6 +222,7 @@ class StructuredScaling(Calibrator):
         else:
             self._take_simple(simple, found)
         self._report(scores, found, edge)
+        self._warn_of_no_errors(samples)
         if scores.cases is not None:
             n = int(scores.cases.max()) + 1
             message = f"{self.fit_report_.message}; {design_note(effect, n)}"
@@ -335,6 +337,15 @@ class StructuredScaling(Calibrator):
                 f"StructuredScaling: no label is of class {', '.join(str(self.classes_[i]) for i in absent[:5])}"
                 f"{' …' if len(absent) > 5 else ''}, so these classes are predicted less; "
                 "use bayes if they will occur.",
+                EdgeWarning,
+                stacklevel=4,
+            )
+
+    def _warn_of_no_errors(self, samples: Samples) -> None:
+        if (samples.x.argmax(axis=1) == samples.y).all() and self.map_ != ScaleMap(1.0):
+            warnings.warn(
+                f"StructuredScaling: every label is the arg max of its logits, so only the prior keeps T = "
+                f"{self.temperature_:.3g} from 0. {advice(no_errors=True)}",
                 EdgeWarning,
                 stacklevel=4,
             )

@@ -189,7 +189,9 @@ class TemperatureScaling(StreamingCalibrator):
         self.map_ = ScaleMap(1 / self.temperature_)
         self.fit_report_ = report
         if report.edge is not None:
-            self._warn(f"{report.message}. {hint or advice()}", EdgeWarning, stacklevel=4)
+            self._warn(
+                f"{report.message}. {hint or advice(NO_FINITE_T['low'] in report.message)}", EdgeWarning, stacklevel=4
+            )
         elif not report.converged:
             self._warn(f"{report.message}.", ConvergenceWarning, stacklevel=4)
 
@@ -202,8 +204,10 @@ NO_FINITE_T = {
 FLAT = "the logits of every row are equal, so T has no effect; T = 1 leaves them as they are"
 
 
-def advice() -> str:
-    """Name the method that has a finite T where there is no best T."""
+def advice(no_errors: bool = False) -> str:
+    """Name the method that has a finite T where there is no best T; without an error no method knows it."""
+    if no_errors:
+        return "Use validation samples with errors, or leave the classifier as it is."
     return f"{option('BayesianTemperatureScaling', '--method bayes')} has a finite T with an interval here."
 
 

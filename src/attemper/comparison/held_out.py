@@ -24,7 +24,7 @@ __all__ = ["HeldOut", "assign_folds", "effective_errors"]
 class HeldOut:
     """Losses of validation samples by the fit on the other folds, method by method.
 
-    ``reason`` is why validation data cannot select; there are no folds then.
+    ``reason`` is why validation data cannot select; there are no folds then. ``no_errors``: no prediction is wrong.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class HeldOut:
         self.clusters = None if clusters is None else clusters[rows]
         errors = effective_errors(val, clusters)
         self.reason = ""
+        self.no_errors = errors == 0
         if noisy:
             self.reason = "labels that may be wrong cannot select, as they favour maps that are too soft"
         elif n_folds == 0:

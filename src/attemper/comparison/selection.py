@@ -57,7 +57,7 @@ def conclude(
     reasons = [chosen.reason, _evaluation(rows, chosen.method, best, test, clusters is not None, confidence_level)]
     if best is not None and chosen.method not in best.members:
         reasons.append(
-            "A method that you take for that needs other samples to evaluate it."
+            "If you switch to another method for that, evaluate it on other samples."
             if held_out.reason
             else "VAL is too small to show that, or not drawn like TEST."
         )
@@ -92,6 +92,11 @@ def select(held_out: HeldOut, calibrators: Mapping[str, Calibrator], seed: int =
     use = f"Use {named([first])}, the first choice"
     if not calibrators:
         return Selection(first, "first choice", "Use no calibration: nothing else could be fitted.")
+    if held_out.no_errors:
+        why = "no prediction on VAL is wrong, so it cannot show how far the confidence is off"
+        return Selection(
+            "none", "first choice", f"Use no calibration: {why}. Use validation samples with errors to fit."
+        )
     if held_out.reason:
         return Selection(first, "first choice", f"{use}: {held_out.reason}.")
     finite = {name: values for name, values in held_out.losses.items() if np.isfinite(values).all()}
