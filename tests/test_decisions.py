@@ -182,7 +182,7 @@ def test_misses_of_a_class_are_told_of_all_that_have_it():
     found = outcome_of(policy, p, [0, 0, 0, 0, 1])
     assert found.by_class[0].miss_rate.value == 0.25  # of four, two of them decided
     assert found.by_predicted[1].miss_rate.value == 0.5  # of the two that are decided as that
-    assert Policy(1, "by hand", n_classes=2, n_samples=0).rule() == "refer everybody"
+    assert Policy(1, "by hand", n_classes=2, n_samples=0).rule() == "refer every case"
 
 
 # The tests
@@ -320,7 +320,7 @@ def test_when_nothing_can_be_guaranteed_everybody_is_referred_and_that_is_said()
         assert (policy.threshold, policy.reached) == (1.0, False)
         assert "it takes 59 right predictions in a row" in policy.rationale
         assert "there are 58 samples" in policy.rationale
-        assert policy.rule() == "refer everybody"
+        assert policy.rule() == "refer every case"
         assert policy.refer_or_decide(np.vstack([p, [[1.0, 0.0]]])).refer.all()
         # One more, and all are decided.
         more = policy_for_miss(np.vstack([p, p[:1]]), np.append(y, 0), 0.05, miss_rate_of=of)

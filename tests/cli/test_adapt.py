@@ -33,7 +33,7 @@ def files(tmp_path):
 def test_unlabelled_data(good, files, tmp_path):
     printed = good("adapt", "m.json", "new.npz", "-o", "adapted.json")
     assert "a: 0.484 → 0.0803" in printed
-    assert "label shift: p =" in printed
+    assert "test of label shift: p =" in printed
     adapted = attemper.load(tmp_path / "adapted.json")
     assert np.abs(adapted.adaptation_.new - NEW).sum() < 0.1
     assert "estimated from 1200 unlabelled samples" in good("inspect", "adapted.json")

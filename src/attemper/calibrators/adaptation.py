@@ -77,16 +77,18 @@ class Adaptation:
         order = np.argsort(-np.abs(self.new - self.old), kind="stable")[:most]
         for k in sorted(order.tolist()):
             interval = "" if self.low is None or self.high is None else f" ({self.low[k]:.3g} to {self.high[k]:.3g})"
-            check = "" if self.rlls is None else f", RLLS {self.rlls[k]:.3g}"
+            check = "" if self.rlls is None else f"; RLLS: {self.rlls[k]:.3g}"
             name = k if names is None else names[k]
             lines.append(f"  {name}: {self.old[k]:.3g} → {self.new[k]:.3g}{interval}{check}")
         if len(self.new) > most:
             lines.append(f"  … the {most} of {len(self.new)} classes that changed most")
         if self.p_value is not None and self.unexplained is not None:
             lines.append(
-                f"label shift: p = {self.p_value:.3g}; {self.unexplained:.1%} of the predictions are not explained by "
-                "another mix of the classes"
+                f"another mix of the classes explains all but {self.unexplained:.1%} of the predictions (test of label "
+                f"shift: p = {self.p_value:.3g}; a small p is evidence against it)"
             )
+            if self.rlls is not None:
+                lines.append("RLLS: a second estimate of the new shares, from the predicted classes alone")
         elif self.estimated:
             lines.append("label shift: not tested, as there are no counts of labelled predictions")
         return lines

@@ -14,7 +14,7 @@ from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.options import confidence_level_option, map_argument, no_groups_option, reading, seed_option
 from attemper.cli.output import out, print_json
-from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.paths import INPUT, JSON_OUTPUT
 from attemper.cli.progress import progress
 from attemper.cli.values import class_shares
 from attemper.cli.verbosity import say
@@ -25,7 +25,9 @@ from attemper.io import InputSpec
 @cli.command(section="Decide and monitor")
 @map_argument
 @click.argument("inputs", type=INPUT, nargs=-1, metavar="[INPUT…]")
-@click.option("-o", "--output", type=OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map.")
+@click.option(
+    "-o", "--output", type=JSON_OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map."
+)
 @click.option(
     "--priors",
     type=INPUT,
@@ -76,7 +78,8 @@ def adapt(
 
     From unlabelled data the shares are estimated under label shift: images, texts or patients of a class are as before,
     and only the mix of the classes differs. If no mix explains the predictions, the command raises an error: the inputs
-    themselves have changed, and you need new labelled data. If there is no evidence of a shift, the map is not changed.
+    themselves have changed, and you need new labelled data. If there is little
+    evidence of a shift, the shares stay close to the old ones, and the map changes little.
 
     \b
     attemper adapt map.json new.npz -o adapted.json

@@ -13,7 +13,7 @@ from attemper.cli.gates import Gate, gating
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.options import files_argument, map_argument, reading
 from attemper.cli.output import out, print_json
-from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.paths import INPUT, JSON_OUTPUT
 from attemper.cli.progress import progress
 from attemper.cli.verbosity import say
 from attemper.cli.watching import as_dict, begin, checked_settings, continued, hashes, not_fed
@@ -27,7 +27,7 @@ from attemper.io import InputSpec
 @files_argument
 @click.option(
     "--state",
-    type=OUTPUT,
+    type=JSON_OUTPUT,
     metavar="FILE.json",
     help="Continue from this file if it exists, and write it at the end. Use it for a job that runs "
     "every day. Input that was fed before raises an error (--repeats).",

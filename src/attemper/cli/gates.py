@@ -206,7 +206,7 @@ gating = bundled(
             cls=Option,
             group="Pipelines",
             help="Exit with code 3 if this holds, such as 'ece>0.05', 'ece.low>0.02' or "
-            "'ts:nll.high>1.2'; repeat for several.",
+            "'ts:nll.high>1.2' (plan: 'n_samples>500'); repeat for several.",
         ),
         "junit": click.option(
             "--junit",

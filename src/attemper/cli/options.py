@@ -132,7 +132,7 @@ SPEC_OPTIONS = _options(
     ),
     labels_are=(
         "[names|numbers|options|tokens]",
-        "With --classes: labels are names, or column numbers. With --columns: labels are 0, 1, … among them, or token "
+        "Labels are names of classes, or column numbers. With --columns: labels are 0, 1, … among them, or token "
         "ids [default: options].",
         {"type": click.Choice(["names", "numbers", "options", "tokens"])},
     ),

@@ -13,6 +13,12 @@ from click.shell_completion import CompletionItem
 from attemper._paths import expand_paths, local
 from attemper.errors import AttemperError, FileError, InputError
 
+# Of files that attemper reads or writes, or that other programs would take for something else.
+EXTENSIONS = (
+    *(".csv", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors", ".tsv", ".txt", ".xlsx"),
+    *(".htm", ".html", ".jpg", ".md", ".pdf", ".png", ".svg", ".xml", ".onnx", ".pkl", ".pt", ".pth", ".toml", ".yaml"),
+)
+
 
 class FilePath(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
     """A path; the shell completes it."""
@@ -29,7 +35,20 @@ class InputPath(FilePath):
 
 
 class OutputPath(FilePath):
-    """A file that a command writes."""
+    """A file that a command writes; ``extensions`` are those of its format, where it has only one."""
+
+    def __init__(self, *extensions: str) -> None:
+        self.extensions = extensions
+
+    def check(self, path: str) -> None:
+        """Refuse the extension of another format; a name without a known one is fine."""
+        extension = local(path).suffix.lower()
+        if self.extensions and extension in EXTENSIONS and extension not in self.extensions:
+            right = local(path).with_suffix(self.extensions[0])
+            more = " `attemper export` writes .onnx files." if extension == ".onnx" else ""
+            raise FileError(
+                f"{path}: expected a name that ends in {self.extensions[0]}, got {extension}. Use {right}.{more}"
+            )
 
 
 class OutputFolder(FilePath):
@@ -43,6 +62,7 @@ class OutputFolder(FilePath):
 
 
 INPUT, OUTPUT, FOLDER = InputPath(), OutputPath(), OutputFolder()
+JSON_OUTPUT, PAGE_OUTPUT = OutputPath(".json"), OutputPath(".html", ".htm")
 
 
 def check_outputs(ctx: click.Context) -> None:
@@ -55,6 +75,7 @@ def check_outputs(ctx: click.Context) -> None:
     for parameter, value in given:
         if isinstance(parameter.type, OutputPath):
             option = min(parameter.opts, key=len)
+            parameter.type.check(value)
             check_writable(value, inputs, f"{option} another name" + ", or use --in-place" * ("in_place" in ctx.params))
             other = written.setdefault(os.path.realpath(local(value)), option)
             if other != option:

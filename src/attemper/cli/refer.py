@@ -30,7 +30,7 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import compact, out, print_json
-from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.paths import INPUT, JSON_OUTPUT
 from attemper.cli.values import check_noise
 from attemper.cli.verbosity import say
 from attemper.data.layout import check_independent
@@ -44,7 +44,7 @@ from attemper.decisions import (
     policy_for_cost,
     policy_for_miss,
 )
-from attemper.errors import InputError
+from attemper.errors import InputError, warn
 from attemper.io import InputSpec
 from attemper.metrics import Estimate
 
@@ -102,10 +102,10 @@ from attemper.metrics import Estimate
     help="With --max-miss: share of VAL to fit the map on; the rest is used to choose the threshold. [default: "
     f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
 )
-@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
+@click.option("-o", "--output", type=JSON_OUTPUT, help="Where to write the policy, such as policy.json.")
 @click.option(
     "--save-map",
-    type=OUTPUT,
+    type=JSON_OUTPUT,
     metavar="FILE",
     help="Where to write the map that was fitted; the policy belongs to it.",
 )
@@ -255,6 +255,7 @@ def refer(
         confidence_level=confidence_level,
         seed=seed,
     )
+    warn_of_contradiction(policy, found)
     if output is not None:
         policy.save(output)
     if save_map is not None:
@@ -332,6 +333,16 @@ def rates(text: str, names: Sequence[str] | None, n_classes: int, *, rest: float
     if missing and rest is None:
         raise InputError(f"{option}: the class {missing[0]!r} is missing; name all of them")
     return [values.get(name, rest) for name in known]
+
+
+def warn_of_contradiction(policy: Policy, found: Outcome) -> None:
+    """Warn where the test samples are not like those of the guarantee."""
+    bound, rate = None if policy.guarantee is None else policy.guarantee.bound, found.all.miss_rate
+    if isinstance(bound, float) and policy.reached and rate is not None and rate.has_interval and rate.low > bound:
+        warn(
+            f"TEST contradicts the guarantee of at most {bound:.1%}: {share(rate)} are missed there. TEST is not drawn "
+            "like VAL. Do not use this policy for cases like TEST; use VAL from where the cases will come from."
+        )
 
 
 def print_outcome(policy: Policy, found: Outcome, interval: float, noisy: bool) -> None:

@@ -30,7 +30,7 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import print_json
-from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.paths import INPUT, PAGE_OUTPUT
 from attemper.cli.progress import counted_methods
 from attemper.cli.sets import load_sets
 from attemper.cli.texts import model_card
@@ -52,7 +52,9 @@ PRINTED = (
 @cli.command(section="Evaluate")
 @val_argument
 @test_argument
-@click.option("-o", "--output", type=OUTPUT, default="report.html", show_default=True, help="Where to write the page.")
+@click.option(
+    "-o", "--output", type=PAGE_OUTPUT, default="report.html", show_default=True, help="Where to write the page."
+)
 @click.option("--images", type=INPUT, metavar="FOLDER", help="Images of the test samples, for the examples.")
 @click.option(
     "--image-ids",

@@ -29,7 +29,7 @@ from attemper.cli.options import (
     with_val,
 )
 from attemper.cli.output import compact, out, print_json
-from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.paths import INPUT, JSON_OUTPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.refer import count, share
 from attemper.cli.verbosity import say
@@ -88,9 +88,12 @@ MOST_ROWS = 30  # of a table; --json has all
     help="Share of VAL to fit the map on; the rest is used for the thresholds. [default: "
     f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
 )
-@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as sets.json.")
+@click.option("-o", "--output", type=JSON_OUTPUT, help="Where to write the policy, such as sets.json.")
 @click.option(
-    "--save-map", type=OUTPUT, metavar="FILE", help="Where to write the map that was fitted; the policy belongs to it."
+    "--save-map",
+    type=JSON_OUTPUT,
+    metavar="FILE",
+    help="Where to write the map that was fitted; the policy belongs to it.",
 )
 @click.option("--sets-out", type=OUTPUT, metavar="FILE", help="Where to write the sets of TEST: .csv, .jsonl or .npz.")
 @confidence_level_option

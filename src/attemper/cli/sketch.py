@@ -13,7 +13,7 @@ from attemper.cli.commands import cli
 from attemper.cli.inputs import open_first
 from attemper.cli.options import METHOD_LIST, files_argument, reading, spreading, t_range_option
 from attemper.cli.output import print_json
-from attemper.cli.paths import OUTPUT
+from attemper.cli.paths import JSON_OUTPUT
 from attemper.cli.progress import shown_progress, unit_of
 from attemper.cli.values import method_names
 from attemper.cli.verbosity import say
@@ -28,7 +28,9 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
 
 @cli.command(section="Many files")
 @files_argument
-@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json.")
+@click.option(
+    "-o", "--output", type=JSON_OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json."
+)
 @click.option(
     "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
 )
@@ -112,7 +114,7 @@ def needed(methods: str | None) -> tuple[Part, ...]:
 
 @cli.command(section="Many files")
 @files_argument
-@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the merged sketch.")
+@click.option("-o", "--output", type=JSON_OUTPUT, required=True, help="Where to write the merged sketch.")
 @click.option(
     "--as-groups",
     is_flag=True,

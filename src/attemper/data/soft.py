@@ -105,7 +105,8 @@ def checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> Fl
         raise InputError(f"{got} Pass one row of labels for each row of logits.")
     whole_numbers = bool((np.isnan(y) | (y == np.floor(y))).all()) if y.dtype.kind == "f" else True
     if y.shape[1] != n_classes:
-        raise InputError(f"{got} {of_votes if whole_numbers else 'Soft labels need one column per class.'}")
+        swapped = "Soft labels need one column per class. If these are the logits, pass them first: (logits, labels)."
+        raise InputError(f"{got} {of_votes if whole_numbers else swapped}")
     shares = y.astype(np.float64)
     if whole_numbers and not (np.isin(y, (0, 1)).all() and (shares.sum(axis=1) == 1).all()):
         raise InputError(f"{got} {_advice_on_counts(shares, of_votes)}")

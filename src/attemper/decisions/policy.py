@@ -89,7 +89,7 @@ class Policy(Table):
     n_classes: int
     n_samples: int  # that it was chosen on
     guarantee: Guarantee | None = None
-    reached: bool = True  # False: nothing could be guaranteed, so everybody is referred
+    reached: bool = True  # False: nothing could be guaranteed, so every case is referred
     notes: tuple[str, ...] = ()  # on single classes
     classes: tuple[str, ...] | None = None
     cost_refer: float | None = None
@@ -137,7 +137,7 @@ class Policy(Table):
             )
         if isinstance(self.threshold, float):
             return (
-                "refer everybody"
+                "refer every case"
                 if self.threshold >= 1
                 else f"decide when the confidence is above {self.threshold:.6g}"
             )

@@ -19,7 +19,7 @@ from attemper.metrics.predictions import Predictions
 __all__ = ["classwise_ece", "ece", "mce", "mmce"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper
-NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it"
+NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it, so p shows little"
 NO_DEBIASED = "no interval of the debiased error by cluster: its correction is for independent samples"
 NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 

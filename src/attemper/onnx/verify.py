@@ -62,7 +62,7 @@ def compare_with_numpy(
 ) -> Ran:
     """Run both models on the same input; an error if they fail, or if the calibrated one disagrees with NumPy."""
     if importlib.util.find_spec("onnxruntime") is None:
-        return Ran(None, "onnxruntime is not installed")
+        return Ran(None, "onnxruntime is not installed; use pip install onnxruntime for this check")
     name, kind = result
     beside = [] if folder is None else [folder / file for file in external_files(original)]
     size = sum(path.stat().st_size for path in beside)

@@ -143,7 +143,10 @@ def labels_for_certificate(
 
 def _within_reach(n: int, goal: str) -> bool:
     if n > MOST_SIMULATED:
-        raise InputError(f"more than {MOST_SIMULATED} labels for {goal}. Use a smaller share, or a larger bound.")
+        raise InputError(
+            f"more than {MOST_SIMULATED} labels for {goal}. Use a smaller {option('decided_share', '--decided-share')} "
+            f"or a larger {option('max_miss', '--max-miss')}. A small pilot may show more errors than there are."
+        )
     return True
 
 
