@@ -5,6 +5,7 @@ import json
 import os
 import re
 import time
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from attemper.data.scores import Scores
 from attemper.maps import ScaleMap
 from attemper.metrics import ece, nll, referral_curve, reliability
 from attemper.report import render, summarise
-from attemper.report.charts import SHARES, bar, curve, panels
+from attemper.report.charts import SHARES, bar, curve, panels, reliability_frame
 from attemper.report.numbers import count, fixed, percent, share
 
 HOSTILE = [
@@ -156,17 +157,20 @@ def expected_at(t, test):
     rows = []
     for n, *values in zip(table.weight, table.confidence, table.accuracy, table.low, table.high):
         c, a, low, high = (percent(v) for v in values)
-        rows.append([f"{a} %", f"{low} to {high}", f"{c} %", count(n)] if n > 0 else ["–", "–", "–", "0"])
+        rows.append([f"{a}\u00a0%", f"{low} to {high}", f"{c}\u00a0%", count(n)] if n > 0 else ["–", "–", "–", "0"])
     return shown, rows
 
 
 def bars_of(browser):
-    """Return what is drawn of each bin of the diagram: title, top of the bar, of the gap, and the whisker."""
+    """Return what is drawn of each bin of the diagram: title, number, bar, gap, and the whisker."""
     script = """
         const numbers = (e) => ["x", "y", "width", "height"].map((name) => Number(e.getAttribute(name)));
         return [...document.querySelectorAll("#reliability-chart .bin")].map((g) => g.hasAttribute("data-empty") ? null
           : [
             g.querySelector("title").textContent,
+            g.querySelector(".n").textContent,
+            g.classList.contains("few"),
+            Number(g.querySelector(".n").getAttribute("x")),
             ...[".bar", ".gap"].flatMap((query) => numbers(g.querySelector(query))),
             g.querySelector(".whisker").getAttribute("d").split(/[^0-9.]+/).slice(1).map(Number),
           ]);
@@ -174,16 +178,34 @@ def bars_of(browser):
     return browser.execute_script(script)
 
 
-def expected_bars(state):
+def expected_bars(state, n_classes=3):
     found = []
     for i, cell in enumerate(state["bins"]):
-        b = bar(i, len(state["bins"]), cell)
+        b = bar(i, len(state["bins"]), cell, reliability_frame(n_classes))
         if b is None:
             found.append(None)
             continue
-        numbers = [b["x"], b["right"], b["width"], b["height"], b["x"], b["gap"], b["width"], b["gap_height"]]
+        numbers = [
+            b["middle"],
+            b["x"],
+            b["right"],
+            b["width"],
+            b["height"],
+            b["x"],
+            b["gap"],
+            b["width"],
+            b["gap_height"],
+        ]
         whisker = [float(part) for part in re.split("[^0-9.]+", b["whisker"])[1:]]
-        found.append([b["text"], *(pytest.approx(v, abs=0.11) for v in numbers), pytest.approx(whisker, abs=0.11)])
+        found.append(
+            [
+                b["text"],
+                b["n"],
+                b["few"],
+                *(pytest.approx(v, abs=0.11) for v in numbers),
+                pytest.approx(whisker, abs=0.11),
+            ]
+        )
     return found
 
 
@@ -302,6 +324,13 @@ def test_one_line_where_methods_coincide_and_the_legend_names_them_all(browser, 
         assert all(method_title(summary["referral"]["methods"][i]) in text for i in group)
         assert ("the same line" in text) == (len(group) > 1)
     assert len({tuple(line[1:]) for line in lines}) == len(lines)
+    chosen = [summary["referral"]["first_method"] in group for group in groups].index(True)
+    assert lines[chosen][2] == "none"  # a solid line
+    for place, _ in enumerate(summary["referral"]["methods"]):
+        move(browser, "method", place)
+        lines, legend = browser.execute_script(script)
+        assert [line[1:] for line in lines] == [entry[1:] for entry in legend]
+        assert [line[2] for line, group in zip(lines, groups) if place in group] == ["none"]
 
 
 def test_the_first_view_is_the_same_without_scripts(browser, page):
@@ -314,6 +343,14 @@ def test_the_first_view_is_the_same_without_scripts(browser, page):
         return ids.filter((id) => words(fresh, id) !== words(document, id));
     """
     assert browser.execute_script(script, page.read_text()) == []
+    shapes = """
+        const fresh = new DOMParser().parseFromString(arguments[0], "text/html");
+        const drawn = (d) => [...d.querySelectorAll("#reliability-chart .bin, #referral .curve")].map((e) => [
+          e.getAttribute("class"), e.hasAttribute("data-empty"), e.textContent.replace(/\\s+/g, " ")].join("|"));
+        return [drawn(fresh), drawn(document)];
+    """
+    fresh, now = browser.execute_script(shapes, page.read_text())
+    assert fresh == now
 
 
 def test_the_keyboard_is_enough(browser, page, summary):
@@ -376,6 +413,83 @@ def test_hostile_text_is_text(browser, tmp_path):
     assert browser.execute_script("return [document.scripts.length, document.images.length]") == [2, 0]
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 380
     assert browser.get_log("browser") == []
+
+
+def test_one_button_is_pressed_where_two_have_the_same_temperature(browser, summary, tmp_path):
+    found = deepcopy(dict(summary))
+    temperature = found["temperature"]
+    temperature["marks"]["ts"] = temperature["start"] = temperature["marks"]["none"]
+    temperature["chosen"] = None
+    path = tmp_path / "report.html"
+    path.write_text(render(found), encoding="utf-8")
+    opened(browser, path)
+    script = "return [...document.querySelectorAll('[aria-pressed=true]')].map(b => b.textContent.split(':')[0])"
+    assert browser.execute_script(script) == [method_title("none")]
+    for method in ("ts", "none", "ts"):
+        buttons = browser.find_elements("css selector", ".buttons button")
+        next(button for button in buttons if button.text.startswith(method_title(method))).click()
+        assert browser.execute_script(script) == [method_title(method)]
+    move(browser, "t", 0)
+    assert browser.execute_script(script) == []
+
+
+def test_two_classes_are_drawn_from_a_half_on(browser, tmp_path):
+    found = summarise(drawn(300, 2), drawn(300, 2, 1), methods=["ts"])
+    path = tmp_path / "report.html"
+    path.write_text(render(found), encoding="utf-8")
+    opened(browser, path)
+    for place in (0, 30, len(found["temperature"]["values"]) - 1):
+        move(browser, "t", place)
+        assert bars_of(browser) == expected_bars(found["temperature"]["states"][place], 2)
+
+
+def boxes(browser, query):
+    script = """
+        return [...document.querySelectorAll(arguments[0])].filter((e) => !e.closest("[data-empty]")).map((e) => {
+          const box = e.getBoundingClientRect();
+          return [box.left, box.top, box.right, box.bottom];
+        });
+    """
+    return np.array(browser.execute_script(script, query))
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_numbers_of_bins_have_room(browser, page, summary, width):
+    opened(browser, page, width)
+    for place in (0, summary["temperature"]["marks"]["none"], 60):
+        move(browser, "t", place)
+        numbers = boxes(browser, "#reliability-chart .bin .n")
+        assert (numbers[1:, 0] >= numbers[:-1, 2] - 0.5).all()  # side by side
+        labels = boxes(browser, "#reliability-chart .axes text.x:not(.title)")
+        bars = boxes(browser, "#reliability-chart .bin .bar")
+        assert numbers[:, 3].max() <= labels[:, 1].min() + 3
+        assert numbers[:, 1].min() >= bars[:, 3].max() - 1
+        assert (
+            boxes(browser, "#reliability-chart > .n")[0, 1] >= boxes(browser, "#reliability-chart .axes .y")[0, 3] - 4
+        )
+
+
+def test_on_a_phone_legends_follow_their_chart_and_captions_can_be_read(browser, page):
+    opened(browser, page, width=390)
+    chart, legend, other = (
+        boxes(browser, query)[0] for query in ("#reliability-chart", "#reliability .legend", "#temperature-chart")
+    )
+    assert chart[3] <= legend[1] < legend[3] <= other[1]
+    script = """
+        return [...document.querySelectorAll("main .wide caption")].filter((e) => e.offsetParent).map((caption) => {
+          const words = document.createRange();
+          words.selectNodeContents(caption);
+          const first = words.getBoundingClientRect();
+          caption.closest(".scroll").scrollLeft = 200;
+          const moved = words.getBoundingClientRect();
+          return [caption.textContent, first.left, first.right, moved.left, moved.right];
+        });
+    """
+    found = browser.execute_script(script)
+    assert len(found) >= 4
+    for text, *ends in found:
+        assert min(ends) >= 0, text
+        assert max(ends) <= 390, text
 
 
 @pytest.mark.parametrize("n_classes", [2, 1000])

@@ -221,7 +221,7 @@ def test_prediction_sets_and_cases_have_sections(cli, folder, capsys):
     assert code == 0
     text = (folder / "report.html").read_text()
     section = text[text.index('<section id="sets"') : text.index('<section id="clusters"')]
-    assert f"{100 * expected['coverage']['value']:.1f} % (" in section
+    assert f"{100 * expected['coverage']['value']:.1f}\u00a0% (" in section
     for row in expected["by_class"]:
         assert f"<td>{row['decided']:.0f}</td><td>{row['listed']:.0f}</td><td>{row['referred']:.0f}</td>" in section
     assert "Prediction sets by true class" in section

@@ -45,6 +45,11 @@ def words_of(page):
     return found
 
 
+def in_margin(page, words):
+    """Return the words below the text: the title, and the number of the page."""
+    return [text for text, box in words if box[1] > page.get_height() - END]
+
+
 def overlaps(boxes):
     """Return for each two boxes the share of the smaller one that both cover."""
     a = np.array(boxes)
@@ -59,10 +64,12 @@ def pixels_of(page):
 
 
 def check_pages(document):
-    """Nothing lies outside the margins, and no text lies on other text."""
+    """Nothing but title and number lies outside the margins, and no text lies on other text."""
     for number, page in enumerate(document):
         width, height = page.get_size()
         words = words_of(page)
+        assert "".join(in_margin(page, words)) == f"Calibrationreport{number + 1}/{len(document)}"
+        words = [word for word in words if word[1][1] <= height - END]
         for text, (left, top, right, bottom) in words:
             assert left >= SIDE - 2, (number, text)
             assert right <= width - SIDE + 2, (number, text)
@@ -73,7 +80,7 @@ def check_pages(document):
         ink = (pixels_of(page) < 200).any(axis=2)
         assert ink.any(), number
         side, end = int((SIDE - 3) * SCALE), int((END - 5) * SCALE)
-        for part in (ink[:, :side], ink[:, -side:], ink[:end], ink[-end:]):
+        for part in (ink[:, :side], ink[:, -side:], ink[:end]):
             assert not part.any(), number
 
 
@@ -156,7 +163,7 @@ def test_charts_are_whole(browser, page):
 
 
 def last_line(page):
-    words = words_of(page)
+    words = [word for word in words_of(page) if word[1][1] <= page.get_height() - END]
     lowest = max(box[3] for _, box in words)
     return " ".join(text for text, box in sorted(words, key=lambda word: word[1][0]) if box[3] > lowest - 5)
 
@@ -169,6 +176,86 @@ def test_a_heading_is_never_the_last_of_a_page(browser, long_page):
             last = last_line(page)
             assert last not in headings, number
             assert not re.match("(Class|Group|Method|True class) [A-Z]", last), number
+
+
+def on_paper(browser, path):
+    """Show a page as it is printed on A4, in a window as wide as the text."""
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    width = round((PAPERS["A4"][0] * 72 - 2 * SIDE) / 72 * 96)
+    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    browser.get(path.as_uri())
+
+
+def test_drawn_gaps_have_room(browser, long_page):
+    on_paper(browser, long_page)
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('.forest')].map(e => e.getBoundingClientRect().width)"
+    )
+    assert len(widths) == 4
+    assert min(widths) >= 96
+    size = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert browser.execute_script(size)
+
+
+def test_words_are_whole(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    names = ["healthy", "dermatofibroma"]
+    z = rng.normal(size=(200, 2))
+    val, test = (Scores.from_logits(part, part.argmax(axis=1) ^ (rng.random(100) < 0.2)) for part in np.split(z, 2))
+    path = tmp_path / "report.html"
+    path.write_text(render(summarise(val, test, classes=names, methods=["ts"])), encoding="utf-8")
+    on_paper(browser, path)
+    # Columns as narrow as they can be.
+    browser.execute_script("document.querySelectorAll('main table').forEach(e => { e.style.width = '1px'; })")
+    script = (
+        "return [...document.querySelectorAll('tbody th bdi')].map(e => [e.textContent, e.getClientRects().length])"
+    )
+    found = browser.execute_script(script)
+    assert {text for text, _ in found} == set(names)
+    assert {lines for _, lines in found} == {1}
+
+
+def test_sizes_of_print_have_an_order(browser, long_page):
+    on_paper(browser, long_page)
+    script = """
+        const size = (query) => parseFloat(getComputedStyle(document.querySelector(query)).fontSize);
+        return Object.fromEntries(arguments[0].map((query) => [query, size(query)]));
+    """
+    queries = [
+        *("h1", "h2", "h3", "p", "body", "footer", "table", ".tag", ".small", "td .interval"),
+        *(".card-list dt", ".card-list dd", ".figures dt", ".figures b"),
+    ]
+    size = browser.execute_script(script, queries)
+    assert size["h1"] > size["h2"] > size["h3"] > size["p"] == size["body"] > size["table"] > size["td .interval"]
+    for small, large in (("footer", "p"), (".small", "p"), (".tag", "table"), (".card-list dt", ".card-list dd")):
+        assert size[small] < size[large], small
+    assert size[".figures dt"] < size[".figures b"]
+
+
+def test_a_printed_cell_of_methods_has_few_lines(browser, page):
+    on_paper(browser, page)
+    script = """
+        const lines = (e) => e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight);
+        return [...document.querySelectorAll("#method-table td:nth-child(2)")].map((e) => [e.innerText, lines(e)]);
+    """
+    for text, lines in browser.execute_script(script):
+        assert "chance" not in text
+        assert lines <= 3.6, text
+
+
+def test_the_border_of_the_last_card_is_whole(browser, long_page):
+    """The right border of the second card is as high as the left border of the first."""
+    for one in printed(browser, long_page, 1400, "A4"):
+        if "Does the confidence mean the same" not in one.get_textpage().get_text_range():
+            continue
+        image = pixels_of(one)
+        line = (image < 232).all(axis=2)
+        left, right = (line[:, part].sum(axis=0).max() for part in (slice(0, 120), slice(-120, None)))
+        assert left > 100
+        assert right > 0.9 * left
+        return
+    raise AssertionError("no such page")
 
 
 def test_dark_windows_print_on_white(browser, page):

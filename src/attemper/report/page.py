@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,21 @@ from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
 from attemper.errors import require
 from attemper.metrics.intervals import quantile
-from attemper.report.charts import SAME, SHARES, bar, coinciding, curve, line, panels
+from attemper.report.charts import (
+    FEW,
+    SAME,
+    SHARES,
+    bar,
+    coinciding,
+    curve,
+    forest,
+    line,
+    panels,
+    reliability_frame,
+    signed,
+)
 from attemper.report.inline import Report
+from attemper.report.notes import notes_of_fits, p_value, without_interval
 from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
 from attemper.report.summary import summarise
 from attemper.report.verdict import state_of
@@ -28,6 +42,8 @@ __all__ = ["render", "write_report"]
 
 HERE = Path(__file__).parent
 COLOURS = 5  # of lines, in the style sheet
+LONG_WORD = 24  # letters; a longer word of a name may be broken anywhere
+LONGEST_TITLE = 90  # letters, in the margin of a printed page
 # A script ends at the first "</script"; U+2028 and U+2029 are ends of lines to older browsers.
 UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -44,6 +60,7 @@ def render(summary: dict[str, Any]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_kept_together,
     )
     environment.filters |= {
         "bare": bare,
@@ -52,9 +69,13 @@ def render(summary: dict[str, Any]) -> str:
         "percent": percent,
         "percent_interval": percent_interval,
         "full_name": method_title,
+        "has_long_word": lambda text: any(len(word) > LONG_WORD for word in str(text).split()),
+        "p_value": p_value,
+        "signed": signed,
     }
-    environment.globals |= {"share_of": share, "bar": bar, "shares": SHARES, "same": SAME}
+    environment.globals |= {"share_of": share, "bar": bar, "shares": SHARES, "same": SAME, "few": FEW}
     style, script = (_static(name) for name in ("report.css", "report.js"))
+    style += f"\n@page {{ @bottom-left {{ content: {_css_text(summary['title'])}; }} }}"
     policy = (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -65,6 +86,8 @@ def render(summary: dict[str, Any]) -> str:
         summary,
         **drawn,
         level=f"{percent(summary['confidence_level'], 0)} %",
+        without_interval=without_interval(summary["rows"]),
+        notes_of_fits=notes_of_fits(summary["rows"]),
         policy=policy,
         style=Markup(style),
         script=Markup(script),
@@ -107,12 +130,30 @@ def embedded(content: Any) -> str:
     return text.translate(UNSAFE)
 
 
+def _kept_together(value: Any) -> Any:
+    """Let no line end between a number and its percent sign. Our own files and parts of pages stay as they are."""
+    return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
+
+
+def _css_text(text: str) -> str:
+    r"""Return text as a string of a style sheet, which cannot end it or the element around it.
+
+    >>> print(_css_text('a "b"</style>'))
+    "a \22 b\22 \3c \2f style\3e "
+    """
+    words = " ".join(text.split())
+    words = words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1]}…"
+    return '"' + "".join(sign if sign.isalnum() or sign == " " else f"\\{ord(sign):x} " for sign in words) + '"'
+
+
 def _drawings(summary: dict[str, Any]) -> dict[str, Any]:
     """Return what the charts draw."""
     temperature, referral = summary["temperature"], summary["referral"]
-    found = [curve(counts) for counts in referral["counts"]]
-    x, y = found[referral["first_method"]][referral["start"]]
+    found = [[(x, y) for x, y in counts["curve"]] for counts in referral["counts"]]
+    x, y = curve(referral["counts"][referral["first_method"]])[referral["start"]]
     return {
+        "bins_frame": reliability_frame(summary["n_classes"]),
+        "gaps": None if summary["groups"] is None else forest(summary["groups"]),
         "states": {method: state_of(temperature, method) for method in ("none", summary["recommended"])},
         "panels": panels(temperature),
         "dot": (SHARES.at_x(x), SHARES.at_y(y)),
@@ -134,6 +175,8 @@ def _moving_parts(summary: dict[str, Any], drawn: dict[str, Any]) -> dict[str, A
     referral = summary["referral"]
     return {
         "frame": [SHARES.left, SHARES.top, SHARES.width, SHARES.height],
+        "lowest": drawn["bins_frame"].x[0],
+        "few": FEW,
         "temperature": summary["temperature"] | {"places": [panel["places"] for panel in drawn["panels"]]},
         "referral": {
             "method": referral["first_method"],
@@ -141,7 +184,7 @@ def _moving_parts(summary: dict[str, Any], drawn: dict[str, Any]) -> dict[str, A
             "labels": referral["labels"],
             "z": quantile(summary["confidence_level"]),
             "scale": referral["scale"],
-            "counts": referral["counts"],
+            "counts": [{key: counts[key] for key in ("right", "wrong")} for counts in referral["counts"]],
         },
     }
 

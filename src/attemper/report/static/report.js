@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { temperature, referral, frame } = data;
+  const { temperature, referral, frame, lowest, few } = data;
   const find = (query) => document.querySelector(query);
   const all = (query, within = document) => [...within.querySelectorAll(query)];
 
@@ -12,6 +12,13 @@
   const count = (value) => {
     const [whole, rest] = fixed(value, Number.isInteger(value) ? 0 : 1).split(".");
     return whole.replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") + (rest ? `.${rest}` : "");
+  };
+  // As in charts.py: at most four signs.
+  const short = (n) => {
+    for (const [unit, sign] of [[1e6, "M"], [1e3, "k"]]) {
+      if (n >= 0.9995 * unit) return fixed(n / unit, n < 9.95 * unit ? 1 : 0) + sign;
+    }
+    return fixed(n, Number.isInteger(n) || n >= 99.95 ? 0 : 1);
   };
   const ratio = (part, total) => (total > 0 ? part / total : null);
   const last = (list) => list[list.length - 1];
@@ -29,13 +36,16 @@
   const [left, top, width, height] = frame;
   const round = (value) => Math.round(10 * value) / 10;
   const atX = (share) => round(left + width * share);
+  const atConfidence = (share) => atX((Math.max(share, lowest) - lowest) / (1 - lowest)); // two classes begin at 50 %
   const atY = (share) => round(top + height * (1 - share));
   const set = (shape, attributes) => { for (const [key, value] of Object.entries(attributes)) shape.setAttribute(key, value); };
 
   const drawBin = (group, k, n, [weight, confidence, right, low, high]) => {
     group.toggleAttribute("data-empty", !(weight > 0));
     if (!(weight > 0)) return;
-    const x = round(atX(k / n) + 1), wide = round(atX((k + 1) / n) - atX(k / n) - 2), middle = atX((k + 0.5) / n);
+    group.classList.toggle("few", weight < few);
+    const [start, end] = [k, k + 1].map((edge) => atConfidence(edge / n));
+    const x = round(start + 1), wide = round(end - start - 2), middle = round((start + end) / 2);
     const tops = [atY(right), atY(confidence)];
     const [bar, gap, level, halo, whisker] = ["bar", "gap", "level", "halo", "whisker"].map((name) => group.querySelector(`.${name}`));
     set(bar, { x, width: wide, y: tops[0], height: round(top + height - tops[0]) });
@@ -44,8 +54,11 @@
     const d = `M${round(middle - 3)},${atY(high)}h6M${middle},${atY(high)}V${atY(low)}M${round(middle - 3)},${atY(low)}h6`;
     set(halo, { d });
     set(whisker, { d });
-    const range = `${percent(k / n, 0)} to ${percent((k + 1) / n, 0)} %`;
-    group.querySelector("title").textContent = `${range}: ${percent(right)} % of ${count(weight)} right (${percent(low)} to ${percent(high)}), mean confidence ${percent(confidence)} %`;
+    const number = group.querySelector(".n");
+    set(number, { x: middle });
+    number.textContent = short(weight);
+    const range = `${percent(k / n, 0)} to ${percent((k + 1) / n, 0)}\u00a0%`;
+    group.querySelector("title").textContent = `${range}: ${percent(right)}\u00a0% of ${count(weight)} right (${percent(low)} to ${percent(high)}), mean confidence ${percent(confidence)}\u00a0%`;
   };
 
   // In the frame of a notebook the address of a section would be one of the notebook.
@@ -64,6 +77,7 @@
 
   // A method that is not one temperature, where it is the recommended one or its button was pressed; else null.
   let chosen = temperature.chosen;
+  let clicked = null; // the last button of a temperature: several may have the same one
 
   const showTemperature = () => {
     const i = Number(slider.value);
@@ -84,10 +98,12 @@
     for (const [key, text] of Object.entries(shown)) find(`[data-t-out="${key}"]`).textContent = text;
     all("#bins tbody tr").forEach((row, k) => {
       const [n, confidence, right, low, high] = rows[k];
-      const cells = n > 0 ? [`${percent(right)} %`, `${percent(low)} to ${percent(high)}`, `${percent(confidence)} %`] : ["–", "–", "–"];
+      const cells = n > 0 ? [`${percent(right)}\u00a0%`, `${percent(low)} to ${percent(high)}`, `${percent(confidence)}\u00a0%`] : ["–", "–", "–"];
       [...cells, count(n)].forEach((text, j) => { row.cells[j + 1].textContent = text; });
     });
-    all("[data-t]").forEach((b) => b.setAttribute("aria-pressed", String(chosen === null && Number(b.dataset.t) === i)));
+    const same = chosen === null ? all("[data-t]").filter((b) => Number(b.dataset.t) === i) : [];
+    const pressed = same.includes(clicked) ? clicked : same[0];
+    all("[data-t]").forEach((b) => b.setAttribute("aria-pressed", String(b === pressed)));
     all("[data-method]").forEach((b) => b.setAttribute("aria-pressed", String(b === button)));
     all("#reliability-chart .bin").forEach((group, k) => drawBin(group, k, rows.length, rows[k]));
     all("#temperature-chart .here").forEach((dot) => {
@@ -139,7 +155,7 @@
     });
     // Share of right predictions decided against share of errors referred.
     set(find("#referral-dot"), { cx: atX(ratio(o.kept, o.total - o.errors) ?? 1), cy: atY(ratio(o.caught, o.errors) ?? 0) });
-    all("#referral-chart .curve").forEach((curve) => {
+    all("#referral .curve").forEach((curve) => {
       curve.classList.toggle("chosen", curve.dataset.methods.split(" ").includes(String(m)));
     });
   };
@@ -153,6 +169,7 @@
   all("[data-t]").forEach((button) =>
     button.addEventListener("click", () => {
       chosen = null;
+      clicked = button;
       slider.value = button.dataset.t;
       showTemperature();
     }),
