@@ -24,7 +24,7 @@ def test_many_samples_give_the_posterior_of_a_sketch_of_all_temperatures(labels,
     assert abs(np.log(quick.temperature_ / whole.temperature_)) < room
     np.testing.assert_allclose(quick.temperature_interval_, whole.temperature_interval_, rtol=room + 1e-3)
     np.testing.assert_allclose(quick.noise_interval_, whole.noise_interval_, atol=1e-4)
-    assert quick.fit_report_.nll == pytest.approx(whole.fit_report_.nll, rel=1e-6)
+    assert quick.fit_report_.nll == pytest.approx(whole.fit_report_.nll, rel=2e-3)  # of the map; of its median T
     assert quick.fit_report_.edge is None
 
 

@@ -54,7 +54,7 @@ def test_any_scale_of_logits(scale):
 
 def test_perfect_accuracy_has_no_finite_t_and_says_so():
     h, _ = draw(2000, 4)
-    with pytest.warns(EdgeWarning, match="every label is the arg max.*BayesianTemperatureScaling"):
+    with pytest.warns(EdgeWarning, match="every label is the arg max.*Use validation samples with errors"):
         found = TemperatureScaling().fit(h, h.argmax(axis=1))
     assert found.temperature_ == 0.05
     assert found.fit_report_.edge == "low"

@@ -75,8 +75,8 @@ def check_outputs(ctx: click.Context) -> None:
     for parameter, value in given:
         if isinstance(parameter.type, OutputPath):
             option = min(parameter.opts, key=len)
-            parameter.type.check(value)
             check_writable(value, inputs, f"{option} another name" + ", or use --in-place" * ("in_place" in ctx.params))
+            parameter.type.check(value)
             other = written.setdefault(os.path.realpath(local(value)), option)
             if other != option:
                 raise InputError(f"{other} and {option} both name {value}; use two files")
