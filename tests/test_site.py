@@ -140,7 +140,7 @@ TASKS = {
     "install": "install.md",
     "fit csv": "tables.md",
     "fit pandas": "tables.md",
-    "fit torch": "wrapper.md#a-torch-module",
+    "fit torch": "wrapper.md#a-pytorch-module",
     "scikit-learn classifier": "wrapper.md",
     "onnx": "export.md#onnx",
     "guaranteed error rate": "referral.md",

@@ -145,7 +145,7 @@ class Sketch:
 
         Parameters
         ----------
-        logits, labels : arrays, or a `Scores` for ``logits`` alone
+        logits, labels : arrays, or a `Scores` in place of both
         sample_weight, classes, axis, ignore_index : as in `Scores.from_logits`
         t_range : the temperatures that the sketch covers; by default (0.05, 20), or a range that suits the scale of the
             logits (`attemper.data.scale`)

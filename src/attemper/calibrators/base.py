@@ -158,10 +158,10 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
         Parameters
         ----------
-        X : array of shape (n_samples, n_classes), or of more dimensions with ``axis``
+        X : array of shape (n_samples, n_classes), or of more dimensions (see axis)
             Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`. Of two classes one
             column is enough, of shape (n_samples,) or (n_samples, 1): the log-odds, or the probability, of the second.
-        y : array of shape (n_samples,), or that of X without ``axis``
+        y : array of shape (n_samples,), or that of X without its axis of classes
             Column numbers, or names if ``classes`` has them. With one column also -1 and 1, or two names with
             ``pos_label``.
         sample_weight : array of shape (n_samples,), optional

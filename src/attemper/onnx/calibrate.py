@@ -89,10 +89,10 @@ def onnx_calibrate(
         ``in_place``.
     logits : name of the tensor that the map takes (probabilities, if it was fitted on those)
     axis : of the classes, if it cannot be found in the graph
-    fold : put the map into the weights of the last layer; ``"auto"``: where it fits in without loss
-    output_kind : what the calibrated tensor is to hold; ``"same"``: what it held, or log-probabilities instead of
+    fold : put the map into the weights of the last layer; "auto": where it fits in without loss
+    output_kind : what the calibrated tensor is to hold; "same": what it held, or log-probabilities instead of
         logits if the map cannot give logits
-    outputs : ``"add"`` leaves all outputs as they are, and adds one
+    outputs : "add" leaves all outputs as they are, and adds one
     external : tensors in files beside the model are copied to its new folder, or referred to where they are
     check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
         A model that fails is an error, and nothing is written. False writes the result without running it.

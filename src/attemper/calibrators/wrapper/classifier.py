@@ -75,7 +75,7 @@ class CalibratedClassifier(ShownEstimator):
     Attributes
     ----------
     estimator_, calibrator_ : the fitted two
-    estimators_, calibrators_ : lists of them, one for each fold, in place of the former if ``ensemble=True``
+    estimators_, calibrators_ : lists of them, one for each fold, in place of the former if ensemble=True
     classes_ : class names, in the order of the columns of `predict_proba`
     response_method_ : what of the estimator is calibrated
     n_features_in_, feature_names_in_ : as the estimator has them
