@@ -207,7 +207,7 @@ def test_all_of_a_forest_lies_in_its_picture(rows):
         places += [*mark["line"], *([] if mark["value"] is None else [mark["value"]])]
         assert mark["value"] is not None or mark["left"] or mark["right"]
     assert all(0 <= x <= WIDTH for x in places)
-    assert 1 <= len(drawn["ticks"]) <= 5
+    assert 1 <= len(drawn["ticks"]) <= 6
     assert len({label for _, label in drawn["ticks"]}) == len(drawn["ticks"])
 
 

@@ -215,7 +215,7 @@ def coinciding(curves: Sequence[Sequence[tuple[float, float]]], within: float = 
 
 WIDTH, EDGE = 200, 12  # of the picture of a gap; what is beyond the edge is cut there, with an arrow
 MOST_SAMPLES = 0.9  # groups that hold this share of the samples set the scale
-STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)  # of ticks, in points
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 25, 50)  # of ticks, in points
 
 
 def forest(groups: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def forest(groups: dict[str, Any]) -> dict[str, Any]:
     room = (high - low) / 2
     frame = Frame(EDGE, 0, WIDTH - 2 * EDGE, 30, x=(max(least, low - room), min(most, high + room)))
     points = [100 * end for end in frame.x]
-    step = next((s for s in STEPS if points[1] - points[0] <= 4 * s), STEPS[-1])
+    step = next((s for s in STEPS if points[1] - points[0] <= 5 * s), STEPS[-1])
     ticks = [k * step for k in range(math.ceil(points[0] / step - 1e-9), math.floor(points[1] / step + 1e-9) + 1)]
     marks = [{kind: _mark(row[kind], frame) for kind in kinds} for row in rows]
     return {
