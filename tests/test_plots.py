@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections import namedtuple
@@ -110,7 +111,7 @@ def written(ax):
 
 
 def gaps_of(ax):
-    return bars_of(ax, styles.AMISS)
+    return bars_of(ax, styles.LEVEL)
 
 
 def twin_of(ax):
@@ -309,6 +310,33 @@ def test_without_matplotlib_the_way_to_get_it_is_told(case, tmp_path, monkeypatc
             draw_it()
 
 
+def test_panels_are_lettered():
+    assert [ax.get_title(loc="left") for ax in plots.new_axes(2, 2)] == ["a", "b", "c", "d"]
+    assert {ax.get_title(loc="left") for ax in [*plots.new_axes(), *plots.new_axes(2, letters=False)]} == {""}
+    many = plots.new_axes(9, 3)
+    assert [ax.get_title(loc="left") for ax in many[25:]] == ["z", "aa"]
+    left, _ = plots.new_axes(2, width=7.2)
+    FigureCanvasAgg(left.figure).draw()
+    box = left._left_title.get_window_extent()
+    assert box.y0 >= left.bbox.y1  # above
+    assert box.x1 <= left.bbox.x0  # and to the left
+    assert left._left_title.get_fontweight() == "bold"
+
+
+def test_text_of_files_can_be_edited(fitted, tmp_path):
+    for what in DRAWN:
+        ax = DRAWN[what](None, fitted, "a title, to be changed")
+        plots.save(tmp_path / "a.svg", ax)
+        svg = (tmp_path / "a.svg").read_text(encoding="utf-8")
+        texts = re.findall(r"<text [^>]*>([^<]*)</text>", svg)
+        assert "a title, to be changed" in texts
+        missing = [text.get_text() for text in ax.texts if text.get_text() and text.get_text() not in texts]
+        assert missing == [], what
+        families = set(re.findall(r"font-family: ([^;\"]*)", svg)) | set(re.findall(r"font: [^;\"']*('[^;\"]*)", svg))
+        assert families
+        assert all(family.endswith("sans-serif") for family in families)
+
+
 def test_new_axes_are_of_the_size_asked_for():
     axes = plots.new_axes(3, 2, width=7.2, height=2)
     assert len(axes) == 6
@@ -463,6 +491,22 @@ def test_one_method_far_away_does_not_ruin_the_scale():
     assert alone.get_xlim()[1] > 33  # with two rows nobody knows which one is odd
 
 
+def test_methods_that_are_close_do_not_collapse_beside_an_uncalibrated_one():
+    """The intervals of four calibrated methods take a quarter of the scale that the uncalibrated one would set."""
+    close = {name: Estimate(0.67 + i / 1000, 0.63, 0.71) for i, name in enumerate(("ts", "ats", "bayes", "ets"))}
+    rows = [Row("none", metrics={"nll": Estimate(0.89, 0.83, 0.96)})]
+    rows += [Row(name, metrics={"nll": value}) for name, value in close.items()]
+    ax = plots.plot_comparison(Comparison(tuple(rows), "bayes", "Use bayes."))
+    assert ax.get_xlim()[1] < 0.75
+    assert [text.get_text() for text in ax.texts] == ["0.89"]
+    seen = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [colors.same_color(line.get_color(), styles.BLUE) for line in seen] == [False, False, False, True, False]
+    bold = [tick.get_text() for tick in ax.get_yticklabels() if tick.get_fontweight() == "bold"]
+    assert bold == ["bayes"]
+    lowest = plots.plot_comparison(rows)  # without a recommendation
+    assert [tick.get_text() for tick in lowest.get_yticklabels() if tick.get_fontweight() == "bold"] == ["ts"]
+
+
 def test_a_group_of_few_samples_does_not_ruin_the_scale():
     rng = np.random.default_rng(0)
     c = rng.uniform(0.9, 1, 9005)
@@ -485,6 +529,12 @@ def test_the_first_samples_decided_do_not_ruin_the_scale():
     risk = np.where(coverage < 0.04, 1.0, 0.1 * coverage)
     ax = plots.plot_risk_coverage(RiskCoverage(1 - coverage, coverage, risk))
     assert 10 < ax.get_ylim()[1] < 12
+    shown = ax.lines[0].get_xydata()
+    assert shown[np.isfinite(shown[:, 1]), 0].min() == pytest.approx(2)  # 20 of 1000 samples
+    assert ax.get_ylabel() == "error rate of decided predictions, %"
+    few = plots.plot_risk_coverage(RiskCoverage(1 - coverage[::100], coverage[::100], risk[::100]), chosen=0.999)
+    assert np.isnan(few.lines[0].get_ydata()).sum() == 1
+    assert "t = 0.999" in written(few)  # a threshold in use is shown in any case
 
 
 def test_the_walls_of_the_nll_do_not_hide_its_minimum(fitted):
@@ -539,20 +589,50 @@ def test_the_diagram_draws_the_table(case):
     [ax] = plots.new_axes(height=3.6)
     plots.plot_reliability(table, title="before", ece=Estimate(0.1234, 0.1, 0.15), ax=ax)
     filled = table.weight > 0
-    bars = bars_of(ax, styles.RIGHT)
-    np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])
+    bars = bars_of(ax, styles.BAR)
+    np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])  # of the whole accuracy
     np.testing.assert_allclose([bar.get_x() for bar in bars], table.edges[:-1][filled])
     tops = [gap.get_y() + gap.get_height() for gap in gaps_of(ax)]
     np.testing.assert_allclose(tops, table.confidence[filled])
-    [whiskers] = [lines for lines in ax.collections if lines.get_label() == "interval"]
+    assert {gap.get_alpha() for gap in gaps_of(ax)} == {styles.GAP_OPACITY}  # the bar below is seen
+    [levels] = [lines for lines in ax.collections if lines.get_label() == "mean confidence"]
+    np.testing.assert_allclose(np.array(levels.get_segments())[:, 0, 1], table.confidence[filled])
+    [whiskers] = [lines for lines in ax.collections if lines.get_label() == "95 % interval"]
     ends = np.array(whiskers.get_segments())[:, :, 1]
     np.testing.assert_allclose(ends, np.column_stack([table.low[filled], table.high[filled]]))
     numbers = [text.get_text() for text in ax.texts]
-    assert numbers == ["n", *(f"{n:.0f}" for n in table.weight[filled]), "ECE 12.3 % (10.0–15.0)"]
+    assert numbers == ["n", *(f"{n:.0f}" for n in table.weight[filled]), "ECE 12.3 % (95 % interval 10.0–15.0)"]
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("confidence", "accuracy", "before")
-    assert words(ax) == ["accuracy", "gap", "interval"]
+    assert words(ax) == ["accuracy", "mean confidence", "gap", "95 % interval", "calibrated"]
     assert ax.get_xlim() == (0, 1)
     assert ax.spines["left"].get_bounds() == (0, 1)
+
+
+def test_a_bar_shows_the_whole_accuracy_above_the_confidence():
+    ax = plots.plot_reliability([0] * 50, [[0.7, 0.3]] * 50)
+    [bar], [gap] = bars_of(ax, styles.BAR), gaps_of(ax)
+    assert bar.get_height() == 1
+    np.testing.assert_allclose(sorted(gap.get_bbox().intervaly), [0.7, 1])
+    assert gap.get_zorder() > bar.get_zorder()
+
+
+def test_the_level_of_intervals_is_named(fitted):
+    ax = plots.plot_reliability(fitted["y"], fitted["p"], confidence_level=0.9, ece=Estimate(0.1, 0.05, 0.15))
+    assert "90 % interval" in words(ax)
+    assert "ECE 10.0 % (90 % interval 5.0–15.0)" in [text.get_text() for text in ax.texts]
+    binary = plots.plot_reliability(fitted["y"], fitted["p"], kind="full")
+    assert words(binary)[:2] == ["observed frequency", "mean predicted probability"]
+
+
+def test_the_diagram_has_the_colours_of_the_report():
+    from importlib.resources import files
+
+    css = (files("attemper.report") / "static" / "report.css").read_text()
+    bar, level = (re.search(rf"--{name}: (#\w+);", css)[1] for name in ("bar", "dot"))  # the first: on white
+    opacity = {name: float(re.search(rf"\.{name} {{ .*fill-opacity: ([\d.]+)", css)[1]) for name in ("bar", "gap")}
+    light = 1 - opacity["bar"] * (1 - np.array(colors.to_rgb(bar)))
+    np.testing.assert_allclose(colors.to_rgb(styles.BAR), light, atol=1 / 255)
+    assert (styles.LEVEL.lower(), styles.GAP_OPACITY) == (level, opacity["gap"])
 
 
 def test_the_diagram_draws_the_curve_without_bins(fitted):
@@ -563,12 +643,13 @@ def test_the_diagram_draws_the_curve_without_bins(fitted):
     drawn = line_of(ax, "isotonic regression")
     np.testing.assert_array_equal(drawn.get_xydata(), np.column_stack([curve.confidence, curve.accuracy]))
     [band] = ax.collections
+    assert words(ax) == ["isotonic regression", "band if calibrated", "calibrated"]
     assert band.get_label() == "band if calibrated"
     ends = band.get_paths()[0].get_extents()
     np.testing.assert_allclose([ends.ymin, ends.ymax], [curve.low.min(), curve.high.max()])
     lines = [text.get_text() for text in ax.texts]
     assert [line.split()[0] for line in lines] == ["ECE", "MCB", "DSC", "UNC"]
-    assert f"{parts.miscalibration.value:.4f} ({parts.miscalibration.low:.4f}–" in lines[1]
+    assert f"{parts.miscalibration.value:.4f} (95 % interval {parts.miscalibration.low:.4f}–" in lines[1]
     bars = bars_of(ax, colors.to_hex(styles.GREY))
     assert max(bar.get_height() for bar in bars) == pytest.approx(0.9 * 0.12)
     assert {bar.get_y() for bar in bars} == {-0.12}  # below the diagram
@@ -598,7 +679,7 @@ def test_one_call_draws_what_the_table_draws(fitted):
         drawn = [plots.plot_reliability(table), plots.plot_reliability(y, p, **options)]
         drawn.append(plots.plot_reliability(scores, **options))
         for ax in drawn:
-            bars = [(bar.get_x(), bar.get_height()) for bar in bars_of(ax, styles.RIGHT)]
+            bars = [(bar.get_x(), bar.get_height()) for bar in bars_of(ax, styles.BAR)]
             expected = np.stack([table.edges[:-1], table.accuracy], axis=1)[table.weight > 0]
             np.testing.assert_allclose(bars, expected, rtol=1e-6)
         if "kind" not in options:
@@ -625,8 +706,8 @@ def test_plots_take_what_metrics_take():
     truth[:, 0] = 255
     counted = truth != 255
     drawn = plots.plot_reliability(truth, np.moveaxis(images, -1, 1), axis=1, ignore_index=255)
-    assert len(bars_of(drawn, styles.RIGHT)) == len(
-        bars_of(plots.plot_reliability(truth[counted], images[counted]), styles.RIGHT)
+    assert len(bars_of(drawn, styles.BAR)) == len(
+        bars_of(plots.plot_reliability(truth[counted], images[counted]), styles.BAR)
     )
     soft = np.eye(3)[truth[counted]]
     same(plots.plot_reliability(soft, images[counted]), plots.plot_reliability(truth[counted], images[counted]))
@@ -684,10 +765,11 @@ def test_before_and_after_stand_side_by_side(fitted):
     assert [ax.get_title() for ax in axes] == ["a", "b"]
     errors = [100 * metrics.ece(y, probs) for probs in (p, after)]
     assert [ax.texts[-1].get_text() for ax in axes] == [f"ECE {error:.1f} %" for error in errors]
-    assert words(axes[0]) == ["accuracy", "gap", "interval"]
+    assert words(axes[0]) == ["accuracy", "mean confidence", "gap", "95 % interval", "calibrated"]
+    assert [ax.get_title(loc="left") for ax in axes] == ["a", "b"]
     table = metrics.reliability(y, after)
     np.testing.assert_allclose(
-        [bar.get_height() for bar in bars_of(axes[1], styles.RIGHT)], table.accuracy[table.weight > 0]
+        [bar.get_height() for bar in bars_of(axes[1], styles.BAR)], table.accuracy[table.weight > 0]
     )
     own = plots.new_axes(2, width=7.2)
     without = plots.plot_before_after(y, p, after, ece=(0.1, False), counts=False, n_bins=None, axes=own)
@@ -704,7 +786,7 @@ def test_the_histogram_counts_right_and_wrong_answers(fitted):
     plots.plot_confidence(y, p, n_bins=10, ax=ax)
     confidence, right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(11) / 10
-    for of, bars in ((right, bars_of(ax, styles.RIGHT)), (~right, gaps_of(ax))):
+    for of, bars in ((right, bars_of(ax, styles.RIGHT)), (~right, bars_of(ax, styles.AMISS))):
         counts = np.histogram(confidence[of], edges)[0]
         found = dict.fromkeys(range(10), 0.0) | {round(10 * bar.get_x()): bar.get_height() for bar in bars}
         np.testing.assert_allclose(list(found.values()), 100 * counts / len(y), atol=1e-9)
@@ -731,8 +813,10 @@ def test_curves_are_drawn_as_they_are(fitted):
         (two, "uncalibrated", 1 - curve.referred, curve.error_rate_decided),
     ):
         line = line_of(ax, label)
+        drawn = np.isfinite(line.get_ydata()) | (ax is one)
         np.testing.assert_allclose(line.get_xdata(), 100 * x)
-        np.testing.assert_allclose(line.get_ydata(), 100 * y)
+        np.testing.assert_allclose(line.get_ydata()[drawn], 100 * y[drawn])
+        assert drawn[x >= 0.05].all()
         circle = ax.lines[-1]
         assert (*circle.get_xdata(), *circle.get_ydata()) == pytest.approx((100 * x[at], 100 * y[at]))
         assert "t = 0.7" in written(ax)
@@ -790,6 +874,30 @@ def test_scores_bring_weights_and_masks(fitted):
     rows = np.repeat(np.arange(300), w.astype(int))
     plots.plot_temperature(h[rows], y[rows], ax=two)
     np.testing.assert_allclose(one.lines[0].get_ydata(), two.lines[0].get_ydata())
+
+
+@pytest.mark.parametrize("what", ["temperature", "theta"])
+def test_each_scale_has_the_colour_of_its_line(what, fitted):
+    ax = DRAWN[what](None, fitted)
+    shades = []
+    for each, side in ((ax, "left"), (twin_of(ax), "right")):
+        line, name = colors.to_rgb(each.lines[0].get_color()), colors.to_rgb(each.yaxis.label.get_color())
+        np.testing.assert_allclose(name, 0.65 * np.array(line))  # darker, to be read
+        assert colors.same_color(each.spines[side].get_edgecolor(), name)
+        assert all(colors.same_color(tick.get_color(), name) for tick in each.get_yticklabels())
+        shades.append(name)
+    assert shades[0] != shades[1]
+    assert not twin_of(ax).spines["left"].get_visible()
+    known = [styles.method_style(name) for name in ("ts", "ats")]
+    for line in (ax.lines[0], twin_of(ax).lines[0]):
+        assert not any(colors.same_color(line.get_color(), style.color) for style in known)
+
+
+def test_two_lines_of_a_plan_are_named_with_their_quantities(fitted):
+    plan = planning.labels_for_certificate(fitted["h"], fitted["y"], max_miss=0.4, decided_share=0.3, n_simulations=20)
+    ax = plots.plot_plan(plan)
+    assert ax.get_ylabel() == "probability or share, %"
+    assert {"probability of a certificate", "share of predictions decided"} <= set(written(ax))
 
 
 def test_temperatures_that_make_no_sense_are_refused(fitted):

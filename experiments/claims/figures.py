@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["above_best", "against_labels", "against_wrong_labels"]
 
-TICKS = {0.0: "0", 0.001: "0.001", 0.01: "0.01", 0.1: "0.1", 1.0: "1"}
+SCALE = "symmetric log scale"
+ABOVE = (0.001, 0.01, 0.1, 1.0)  # numbers on the axis, and the same below zero
 
 
 def above_best(results: Results, page: str, network: str, method: str, **where: Any) -> float:
@@ -45,7 +46,7 @@ def against_labels(results: Results) -> Figure:
         ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         ax.set_xlabel("right labels", fontsize=8)
         ax.set_title(label(name), fontsize=8)
-    axes[0][0].set_ylabel("NLL above the best T", fontsize=8)
+    axes[0][0].set_ylabel(f"NLL above the best T,\n{SCALE}", fontsize=8)
     _finish(figure, axes)
     return figure
 
@@ -61,12 +62,14 @@ def against_wrong_labels(results: Results) -> Figure:
             for method in METHODS:
                 values = [above_best(results, "noise", name, method, **where) for where in wheres]
                 _line(ax, method, [100 * where["share"] for where in wheres], values)
-        row[0].set_ylabel(f"{kind}\nNLL above best", fontsize=7)
+        place: dict[str, Any] = {"transform": row[-1].transAxes, "rotation": 270, "ha": "left", "va": "center"}
+        row[-1].text(1.04, 0.5, kind, fontsize=8, **place)
     for ax, name in zip(axes[0], names):
         ax.set_title(label(name), fontsize=8)
     for ax in axes[-1]:
         ax.set_xlabel("wrong labels, %", fontsize=8)
         ax.set_xticks([0, 10, 30, 50])
+    figure.supylabel(f"NLL above the best T, {SCALE}", fontsize=8)
     _finish(figure, axes)
     return figure
 
@@ -78,11 +81,13 @@ def _line(ax: Axes, method: str, x: Sequence[float], y: Sequence[float]) -> None
 def _finish(figure: Figure, axes: list[list[Axes]]) -> None:
     """Give all panels one scale: linear up to the margin of a tie, logarithmic beyond it."""
     drawn = [float(y) for row in axes for ax in row for line in ax.lines for y in np.asarray(line.get_ydata())]
+    low, high = 3 * min(*drawn, -MARGIN), 2 * max(drawn)  # no marker is cut
+    ticks = [tick for tick in (*(-t for t in reversed(ABOVE)), 0.0, *ABOVE) if low <= tick <= high]
     for row in axes:
         for ax in row:
             ax.set_yscale("symlog", linthresh=MARGIN, linscale=0.5)
-            ax.set_ylim(1.5 * min(*drawn, -MARGIN / 2), 1.5 * max(drawn))
-            ax.set_yticks([*TICKS], [*TICKS.values()])
+            ax.set_ylim(low, high)
+            ax.set_yticks(ticks, [f"{tick:g}".replace("-", "−") for tick in ticks])
             ax.minorticks_off()
             ax.axhline(0, color="0.6", linewidth=0.6, zorder=1)
     legend(figure, axes[0][0])

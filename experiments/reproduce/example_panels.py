@@ -31,6 +31,7 @@ MARKS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 NAMES = TITLES | {"calibrated": "calibrated, method not named"}
 LOW, HIGH = 0.25, 1.02  # of the axis: seven classes have at least 1/7, but none of the examples so little
+TICKS = (0.4, 0.6, 0.8, 1.0)
 THUMBNAIL = 28.0  # points wide
 PLAIN, PICTURED = 0.28, 0.40  # inches for each line
 
@@ -87,9 +88,9 @@ def drawn(columns: Sequence[Column], photographs: Mapping[str, Any] | None = Non
 
 
 def _column(ax: Axes, column: Column, lines: int, photographs: Mapping[str, Any]) -> None:
-    ax.set(xlim=(LOW, HIGH), ylim=(lines - 0.3, -0.45), yticks=[], xticks=[0.4, 0.6, 0.8, 1.0])
+    ax.set(xlim=(LOW, HIGH), ylim=(lines - 0.3, -0.45), yticks=[], xticks=TICKS)
     ax.spines["left"].set_visible(False)
-    ax.grid(visible=False, axis="y")
+    ax.grid(visible=False)  # lines behind the numbers would be read as data; each example has its own, below them
     ax.set_xlabel("confidence", fontsize=8)
     ax.set_title(column.title, fontsize=8)
     y = 0
@@ -111,6 +112,7 @@ def _example(ax: Axes, line: Line, y: int) -> None:
     ax.text(LOW, y - 0.3, line.name, fontsize=figures.SMALL, va="center")
     for method, value in line.confidence.items():
         ax.text(NUMBERS[method][0], y - 0.3, f"{value:.2f}", fontsize=figures.SMALL, ha="right", va="center")
+    ax.vlines(TICKS, y - 0.06, y + 0.3, color="0.85", linewidth=0.5, zorder=1)
     ends = [min(line.confidence.values()), max(line.confidence.values())]
     ax.plot(ends, [y + 0.12] * 2, color="0.6", linewidth=0.7, zorder=2)
     for method, value in line.confidence.items():

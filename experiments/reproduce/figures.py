@@ -1,4 +1,4 @@
-"""The paper's figures: numbers drawn for print, told apart without colour."""
+"""The paper's figures: numbers drawn for print, which differ without colour too."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper.errors import require
+from attemper.plots.labels import joined, same_to_the_eye
+from attemper.plots.sheet import add_letters
 from attemper.plots.styles import styled
 from experiments.reproduce.journal import Row
 from experiments.reproduce.networks import about
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "LOG_NLL",
     "WIDTH",
     "against_noise",
     "against_size",
@@ -33,6 +36,9 @@ __all__ = [
 WIDTH = 7.2  # inches: two columns of a paper
 SMALL = 6.5  # points
 WHOLE = ("none", "ats", "bayes")  # methods that a panel of the noise figure has room for; others may leave it
+CLEAR = 0.1  # of the height of a panel: markers are so far from its upper edge, or are not drawn at all
+NARROW = 3.0  # a logarithmic axis that spans less has numbers at equal steps
+BEYOND = {1: ("^", "beyond the axis, to this value"), 0: ("v", "bar ends below the axis")}  # by the edge
 
 # Each thinner than the one below it, and its marker smaller, so that curves that coincide are all seen.
 NESTED: dict[str, dict[str, Any]] = {
@@ -43,6 +49,8 @@ NESTED: dict[str, dict[str, Any]] = {
     "ats": {"linewidth": 0.8, "markersize": 3.7, "zorder": 2.4},
 }
 EDGES: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.3}  # so that they differ in grey too
+
+LOG_NLL = "test NLL, log scale"
 
 Values = Mapping[tuple[Any, ...], Floats]
 
@@ -91,7 +99,7 @@ def against_size(values: Values, networks: Sequence[str], methods: Sequence[str]
         size_panel(ax, {key[1:]: v for key, v in values.items() if key[0] == name}, methods)
         ax.set_title(about(name).label, fontsize=8)
         ax.set_xlabel("validation labels", fontsize=8)
-    axes[0][0].set_ylabel("test NLL", fontsize=8)
+    axes[0][0].set_ylabel(LOG_NLL, fontsize=8)
     legend(figure, axes[0][0])
     return figure
 
@@ -111,32 +119,45 @@ def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str
     figure, axes = panels(1, len(networks), 3.25)
     areas = {(r["network"], r["method"], r["measure"]): r["value"] for r in rows if r["what"] == "interval"}
     for ax, name in zip(axes[0], networks):
-        for i, method in enumerate(methods):
-            style = {**styled([method])[method].line, "marker": styled([method])[method].marker or "x"}
-            both = [areas[name, method, measure] for measure in ("area_paper", "area")]
-            label = f"{TITLES[method]}: {both[0]:.3f}, {both[1]:.3f}"
-            # Each thinner than the one below it, so that curves that coincide are all seen.
-            size: dict[str, Any] = {"linewidth": 3 - 0.7 * i, "markersize": 7 - 1.3 * i, "clip_on": False}
-            ax.plot(*_points(rows, name, method, "curve, 21"), label=label, **style, **size)
-        for method, dashes in (("none", (0, (1, 1))), ("ts", "-")):
-            label = f"{TITLES[method]}, all thresholds"
-            ax.plot(*_points(rows, name, method, "curve"), color="black", linewidth=0.7, linestyle=dashes, label=label)
         ax.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
         ax.set_title(about(name).label, fontsize=8)
-        ax.set_xlabel("right answers above the threshold, %", fontsize=8)
-        title = "area below the curve: 21 thresholds, all thresholds"
-        ax.legend(loc="lower left", fontsize=7, frameon=False, title=title, title_fontsize=7, alignment="left")
-    axes[0][0].set_ylabel("wrong answers below the threshold, %", fontsize=8)
+        ax.set_xlabel("right predictions that are decided, %", fontsize=8)
+    axes[0][0].set_ylabel("wrong predictions that are referred, %", fontsize=8)
+    for ax, name in zip(axes[0], networks):
+        for what, measure in (("curve, 21", "area_paper"), ("curve", "area")):
+            _referral_lines(ax, {m: _points(rows, name, m, what) for m in methods}, areas, (name, measure))
+        place: dict[str, Any] = {"loc": "lower left", "fontsize": SMALL, "frameon": False, "alignment": "left"}
+        ax.legend(title="area below the curve", title_fontsize=SMALL, **place)
     return figure
 
 
-def _points(rows: Sequence[Row], name: str, method: str, what: str) -> tuple[list[float], list[float]]:
+def _referral_lines(
+    ax: Axes, curves: Mapping[str, Floats], areas: Mapping[tuple[str, str, str], float], of: tuple[str, str]
+) -> None:
+    """Draw curves of one network; those that cannot be distinguished in print are drawn once and named together."""
+    (name, measure), methods = of, list(curves)
+    for group in same_to_the_eye(ax, list(curves.values())):
+        together = [methods[j] for j in group]
+        ends = [f"{value:.3f}" for value in sorted(areas[name, method, measure] for method in together)]
+        joint = " ".join(joined([TITLES[method] for method in together], [curves[m] for m in together]))
+        area = "–".join(dict.fromkeys([ends[0], ends[-1]]))
+        if measure == "area":
+            dashes = (0, (1, 1)) if together == ["none"] else "-"
+            thin: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": dashes}
+            ax.plot(*curves[together[0]].T, label=f"all thresholds, {joint}: {area}", zorder=2.2, **thin)
+            continue
+        style = styled(together)[together[0]]
+        look = style.line | {"marker": style.marker or "x", "linewidth": 1.4, "markersize": 4.0, "clip_on": False}
+        ax.plot(*curves[together[0]].T, label=f"21 thresholds, {joint}: {area}", zorder=2.5, **look)
+
+
+def _points(rows: Sequence[Row], name: str, method: str, what: str) -> Floats:
     of = [r for r in rows if (r["network"], r["method"], r["what"]) == (name, method, what)]
-    return [100 * r["correct_decided"] for r in of], [100 * r["errors_referred"] for r in of]
+    return np.array([(100 * r["correct_decided"], 100 * r["errors_referred"]) for r in of])
 
 
 def panels(n_rows: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
-    """Return a Figure of two columns' width with Axes for print: small ticks, a light grid, no box."""
+    """Return a Figure of two columns' width with Axes for print: small ticks, a light grid, no box, letters."""
     need()
     from matplotlib.figure import Figure
 
@@ -149,15 +170,23 @@ def panels(n_rows: int, n_columns: int, height: float, **shared: Any) -> tuple[F
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
         ax.spines[["left", "bottom"]].set(linewidth=0.6, color="0.3")
+    if axes.size > 1:
+        add_letters(axes.flat)
     return figure, axes.tolist()
 
 
 def legend(figure: Figure, ax: Axes) -> None:
-    """Put one legend below all panels."""
+    """Put one legend below all panels; it names the arrows where there are any."""
+    from matplotlib.lines import Line2D
+
     handles, labels = ax.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False, handlelength=3.2
-    )
+    marks = [text for each in figure.axes for text in each.texts if getattr(text, "arrow_patch", None)]
+    for edge, (marker, words) in BEYOND.items():
+        if any(text.xy[1] == edge for text in marks):
+            handles.append(Line2D([], [], color="0.3", marker=marker, markersize=4, linestyle=""))
+            labels.append(words)
+    look: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "handlelength": 3.0, "columnspacing": 1.2}
+    figure.legend(handles, labels, ncols=len(labels), fontsize=8 if len(labels) < 6 else 7, **look)
 
 
 def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -> None:
@@ -175,6 +204,8 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
                 ends = [edge for edge, leaves in ((0, down < bottom), (1, up > top)) if leaves]
                 for edge in ends:
                     _arrow(ax, at, edge, style["color"])
+                if 1 in ends and mean.max() <= top:  # else the value of the curve is written
+                    _write_value(ax, at, up, style["color"])
     _mark_exit(ax, x, mean, style["color"])
 
 
@@ -187,17 +218,25 @@ def _mark_exit(ax: Axes, x: Sequence[float], mean: Floats, color: str) -> None:
         share = (top - mean[i - 1]) / (mean[i] - mean[i - 1]) if i else 0.0
         at = x[i - 1] + share * (x[i] - x[i - 1]) if i else x[0]
         _arrow(ax, at, 1, color, length=9.0)
-        height = -1 - 8 * sum(bool(text.get_text()) for text in ax.texts)  # below what was marked before
-        ax.annotate(
-            f"to {mean.max():.2f}",
-            (at, 1),
-            xytext=(4, height),
-            xycoords=_edge(ax),
-            textcoords="offset points",
-            va="top",
-            fontsize=SMALL,
-            color=color,
-        )
+        _write_value(ax, at, float(mean.max()), color)
+
+
+def _write_value(ax: Axes, x: float, value: float, color: str) -> None:
+    """Write beside an arrow at the upper edge how far its curve or bar goes; on the left if the edge is near."""
+    low, high = ax.get_xlim()
+    left = x > low + 0.9 * (high - low)
+    height = -1 - 8 * sum(bool(text.get_text()) for text in ax.texts)  # below what was marked before
+    ax.annotate(
+        f"to {value:.2f}",
+        (x, 1),
+        xytext=(-4 if left else 4, height),
+        xycoords=_edge(ax),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="top",
+        fontsize=SMALL,
+        color=color,
+    )
 
 
 def _arrow(ax: Axes, x: float, edge: int, color: str, length: float = 5.0) -> None:
@@ -232,18 +271,30 @@ def _limits(shown: Sequence[Floats], whole: Sequence[Floats]) -> tuple[float, fl
     """Limits of a panel that has all of what is to be seen ``whole``, and the lower end of everything."""
     low = min(v.mean() for v in shown)
     high = max(v.mean() for v in whole)
-    return low - 0.1 * (high - low), high + 0.25 * (high - low)
+    bottom, top = low - 0.1 * (high - low), high + 0.25 * (high - low)
+    for mean in sorted(v.mean() for v in shown):  # a marker at the edge would be cut
+        clear = CLEAR * (top - bottom)
+        if top - clear < mean < top + clear:
+            top = mean + clear
+    return bottom, top
 
 
 def _scale(ax: Axes, values: Sequence[Floats]) -> None:
-    """Fit the vertical axis of a panel to means and bars; it is logarithmic where a method runs away."""
+    """Fit the vertical axis of a panel, logarithmic as in all panels, to means and bars."""
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
     mean, low, high = _bars(values)
-    if mean.max() <= 3 * mean.min():
-        room = 0.05 * (high.max() - low.min())
-        ax.set_ylim(low.min() - room, high.max() + room)
-        return
-    ax.set(yscale="log", ylim=(0.8 * mean.min(), 1.15 * high.max()))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-    ax.tick_params(which="minor", labelsize=7)
-    ax.text(0.98, 0.98, "log scale", transform=ax.transAxes, ha="right", va="top", fontsize=SMALL, color="0.4")
+    if mean.max() > NARROW * mean.min():
+        ax.set(yscale="log", ylim=(0.8 * mean.min(), 1.15 * high.max()))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        ax.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        ax.tick_params(which="minor", labelsize=7)
+    else:
+        bottom = max(low.min(), 0.5 * mean.min())
+        room = (high.max() / bottom) ** 0.05
+        ax.set(yscale="log", ylim=(bottom / room, high.max() * room))
+        ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(*ax.get_ylim())
+        digits = max(len(f"{tick:g}".partition(".")[2]) for tick in ticks)
+        inside = [tick for tick in ticks if bottom / room <= tick <= high.max() * room]
+        ax.set_yticks(inside, [f"{tick:.{digits}f}" for tick in inside])
+        ax.yaxis.set_minor_locator(NullLocator())

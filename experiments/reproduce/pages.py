@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from attemper._json import atomic
 from attemper.io.csv import text_cell
+from attemper.plots.sheet import FILES
 from experiments.reproduce.journal import Row
 
 if TYPE_CHECKING:
@@ -41,20 +42,32 @@ class Page:
 
     def write(self, folder: Path, name: str, about: Mapping[str, Any]) -> list[Path]:
         """Write all of it; ``about`` tells where the numbers come from."""
-        text = filled(name, self.tables | {key: str(value) for key, value in about.items()})
         content = {"page": name, **about, **self.summary}
-        files = {
-            f"{name}.md": f"{text}\n*`python -m experiments.reproduce {name}` writes this page.*\n".encode(),
+        numbers = {
             f"{name}.csv": as_csv(self.rows).encode(),
             f"{name}.json": (json.dumps(_plain(content), indent=1, ensure_ascii=False) + "\n").encode(),
         }
+        text, *pictures = self.shown(name, about).items()
+        return _write(folder, dict([text, *numbers.items(), *pictures]))
+
+    def show(self, folder: Path, name: str, about: Mapping[str, Any]) -> list[Path]:
+        """Write what readers see, the text and the pictures, and leave the numbers alone."""
+        return _write(folder, self.shown(name, about))
+
+    def shown(self, name: str, about: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the text and the pictures by the names of their files."""
+        text = filled(name, self.tables | {key: str(value) for key, value in about.items()})
+        files = {f"{name}.md": f"{text}\n*`python -m experiments.reproduce {name}` writes this page.*\n".encode()}
         for stem, figure in self.figures.items():
-            for form in ("svg", "png"):
-                files[f"{stem}.{form}"] = drawn(figure, form)
-        for file, content_bytes in files.items():
-            with atomic(folder / file) as stream:
-                stream.write(content_bytes)
-        return [folder / file for file in files]
+            files |= {f"{stem}.{form}": drawn(figure, form) for form in ("svg", "png")}
+        return files
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
+    for file, content in files.items():
+        with atomic(folder / file) as stream:
+            stream.write(content)
+    return [folder / file for file in files]
 
 
 def filled(name: str, values: Mapping[str, str]) -> str:
@@ -133,7 +146,7 @@ def drawn(figure: Figure, form: str) -> bytes:
     import matplotlib as mpl
 
     out = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "attemper"}):
+    with mpl.rc_context(FILES):
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         figure.savefig(out, format=form, dpi=300, metadata=metadata)
     return out.getvalue()

@@ -72,7 +72,8 @@ def noise(rows: Sequence[Row], _: Settings) -> Page:
         figures.noise_panel(ax, of, METHODS)
         ax.set_xticks(sorted({100 * share for share, _ in of}))
 
-    return _page(rows, "supplement-noise", "share", "labels replaced, %", draw, lambda share: f"{share:.0%}")
+    names = ("labels replaced, %", "test NLL")
+    return _page(rows, "supplement-noise", "share", names, draw, lambda share: f"{share:.0%}")
 
 
 def size(rows: Sequence[Row], _: Settings) -> Page:
@@ -81,14 +82,14 @@ def size(rows: Sequence[Row], _: Settings) -> Page:
     def draw(ax: Axes, of: figures.Values) -> None:
         figures.size_panel(ax, of, METHODS)
 
-    return _page(rows, "supplement-size", "labels", "validation labels", draw, str)
+    return _page(rows, "supplement-size", "labels", ("validation labels", figures.LOG_NLL), draw, str)
 
 
 def _page(
     rows: Sequence[Row],
     name: str,
     along: str,
-    title: str,
+    axis_names: tuple[str, str],
     draw: Callable[[Axes, figures.Values], None],
     shown: Callable[[Any], str],
 ) -> Page:
@@ -97,7 +98,7 @@ def _page(
     for measure, digits in (("nll", 4), ("ece", 2)):
         values = gather(rows, ("network", along, "method"), measure)
         if measure == "nll":
-            figure = _small_multiples(values, names, title, draw)
+            figure = _small_multiples(values, names, axis_names, draw)
         lines = [
             [about(network).label, shown(x), *(spread(values.get((network, x, m)), digits) for m in METHODS)]
             for network in names
@@ -109,7 +110,10 @@ def _page(
 
 
 def _small_multiples(
-    values: figures.Values, names: Sequence[str], title: str, draw: Callable[[Axes, figures.Values], None]
+    values: figures.Values,
+    names: Sequence[str],
+    axis_names: tuple[str, str],
+    draw: Callable[[Axes, figures.Values], None],
 ) -> Figure:
     """Draw a panel for each network."""
     n_rows = -(-len(names) // COLUMNS)
@@ -121,8 +125,8 @@ def _small_multiples(
     for ax in flat[len(names) :]:
         ax.set_visible(False)
     for ax in flat[max(0, len(names) - COLUMNS) : len(names)]:
-        ax.set_xlabel(title, fontsize=8)
+        ax.set_xlabel(axis_names[0], fontsize=8)
     for row in axes:
-        row[0].set_ylabel("test NLL", fontsize=8)
+        row[0].set_ylabel(axis_names[1], fontsize=8)
     figures.legend(figure, flat[0])
     return figure

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_referral", "plot_risk_coverage"]
 
 TOUCHING = 6.0  # points on paper, from the middle of one circle to that of the other
-FEWEST = 5  # per cent decided, from which on an error rate is more than chance
+FEWEST = 5  # per cent decided, from which on an error rate is shown in any case and sets the scale
+FEWEST_SAMPLES = 20  # decided: the error rate of fewer is mostly chance
 
 
 def plot_referral(
@@ -89,8 +90,8 @@ def plot_risk_coverage(
 ) -> Axes:
     """Draw the share of wrong predictions among those decided against the share decided, a line for each method.
 
-    The scale is that of shares decided from 5 % on: fewer samples have an error rate that is mostly chance. Lines that
-    fall together are drawn once, as in `plot_referral`.
+    Lines begin where 20 samples, or 5 %, are decided, and the scale is that of shares decided from 5 % on: the error
+    rate of fewer samples is mostly chance. Lines that fall together are drawn once, as in `plot_referral`.
 
     Parameters
     ----------
@@ -104,17 +105,30 @@ def plot_risk_coverage(
     >>> from attemper import plots
     >>> ax = plots.plot_risk_coverage([0, 1, 0], {"ts": [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]]})
     >>> ax.get_ylabel()
-    'errors among them, %'
+    'error rate of decided predictions, %'
     """
     lines = _styled(_curves(risk_coverage_curve, labels, probs, options), chosen)
     with drawn_on(ax, title, height=2.6) as ax:
         points = [100 * np.column_stack([np.asarray(c.coverage), np.asarray(c.risk)]) for _, c, *_ in lines]
-        ax.set(xlim=(0, 100), xlabel="predictions that are decided, %", ylabel="errors among them, %")
+        ax.set(xlim=(0, 100), xlabel="predictions that are decided, %", ylabel="error rate of decided predictions, %")
         known = [xy[xy[:, 0] >= FEWEST, 1] for xy in points]
         highest = max((float(np.nanmax(y)) for y in known if np.isfinite(y).any()), default=0.0)
         ax.set_ylim(0, 1.06 * highest or 1.0)
-        _draw(ax, lines, points, thresholds, [])
+        _draw(ax, lines, [_of_enough(xy) for xy in points], thresholds, [], points)
     return ax
+
+
+def _of_enough(points: Floats) -> Floats:
+    """Leave out the end of a curve where too few samples are decided.
+
+    A curve has a point for each confidence, so at least 20 samples are decided at the twentieth point from the end. Of
+    a few thresholds only those are left out that decide hardly any samples.
+    """
+    few = np.argsort(points[:, 0], kind="stable")[: FEWEST_SAMPLES - 1]
+    few = few[points[few, 0] < FEWEST]
+    shown = points.copy()
+    shown[few, 1] = np.nan
+    return shown
 
 
 def _curves(compute: Callable[..., Any], labels: Any, probs: Any, options: dict[str, Any]) -> Mapping[str, Any]:
@@ -155,8 +169,12 @@ def _draw(
     points: Sequence[Floats],
     marked: ArrayLike | None,
     named: list[tuple[Any, str]],
+    whole: Sequence[Floats] | None = None,
 ) -> None:
-    """Draw each line that can be seen by itself, and name them all."""
+    """Draw each line that can be seen by itself, and name them all.
+
+    ``whole`` are the lines, if ``points`` are only the part that is drawn.
+    """
     groups = same_to_the_eye(ax, points)
     for order, group in enumerate(groups):
         names = [lines[i][0] for i in group]
@@ -175,7 +193,7 @@ def _draw(
         line.set_label(label or "_")
         if label:
             named.append((line, label))
-    circles = _circles(ax, lines, points)
+    circles = _circles(ax, lines, whole or points)
     for x, y, _ in circles:
         ax.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", color=DARK, linestyle="", clip_on=False)
     label_lines(ax, named)

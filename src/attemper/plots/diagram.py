@@ -13,7 +13,7 @@ from attemper.metrics import CorpReliability, Decomposition, Estimate, Reliabili
 from attemper.metrics.bins import Bins
 from attemper.plots.labels import LINE, headroom, label_uprights, write
 from attemper.plots.sheet import check_order, drawn_on, new_axes, settle
-from attemper.plots.styles import AMISS, BLUE, DARK, GREY, KEY, LEGEND, RIGHT, SMALL
+from attemper.plots.styles import AMISS, BAR, BLUE, DARK, GAP_OPACITY, GREY, KEY, LEGEND, LEVEL, RIGHT, SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +25,10 @@ MARKED = 40  # points of a curve, at most, that are marked
 HISTOGRAM_BINS, FOOT = 40, 0.12  # below the diagram are the numbers of samples, or their histogram
 ROOM = 7.0  # points that the number of a bin takes
 PLAIN: dict[str, Any] = {"align": "edge", "color": RIGHT, "edgecolor": "white", "linewidth": 0.4}
-GAP: dict[str, Any] = {"align": "edge", "color": AMISS, "edgecolor": "white", "linewidth": 0.4}
+WRONG: dict[str, Any] = {"align": "edge", "color": AMISS, "edgecolor": "white", "linewidth": 0.4}
+COLUMNS = 3  # of the legend
+ACCURACY: dict[str, Any] = {"align": "edge", "facecolor": BAR, "edgecolor": BLUE, "linewidth": 0.6}
+GAP: dict[str, Any] = {"align": "edge", "color": LEVEL, "alpha": GAP_OPACITY, "linewidth": 0}
 
 
 def plot_reliability(
@@ -42,8 +45,8 @@ def plot_reliability(
 ) -> Axes:
     """Draw a reliability diagram: accuracy against confidence, in bins or without.
 
-    In bins, bars end at the accuracy of each bin, with its 95 % interval; the darker part is the gap to the mean
-    confidence. Where it lies above the bar's end the classifier is over-confident. Empty bins stay empty.
+    In bins, bars end at the accuracy of each bin, with its interval; the orange edge is the mean confidence, the light
+    area the gap between the two. If the edge is above the bar the classifier is over-confident. Empty bins stay empty.
 
     Without bins (CORP), the line is the isotonic regression. If it leaves the grey band, which lies around the
     diagonal, the classifier is not calibrated there; a confidence band lies around the line instead.
@@ -59,14 +62,15 @@ def plot_reliability(
         In bins: write the number of samples (their weight) below each bin that is wide enough for it on paper.
         Without: draw a histogram of the confidences there.
     ece : bool, float or Estimate
-        Written above the diagram: True for the ECE of these bins, or what `attemper.metrics.ece` returns.
+        Written above the diagram: True for the ECE of these bins, or what `attemper.metrics.ece` returns. Its interval
+        is labelled with the ``confidence_level`` among the options, by default 0.95, which is that of the bins.
     parts : Decomposition, optional
         What `attemper.metrics.decompose` returns: written below.
     ax : matplotlib Axes, optional
         Where to draw; by default on new ones (`new_axes`).
     title : str
     **options
-        Those of `attemper.metrics.reliability` (``kind``, ``strategy``, ``input``, …), or, without bins, of
+        Those of `attemper.metrics.reliability` (``kind``, ``strategy``, ``confidence_level``, …), or, without bins, of
         `attemper.metrics.corp_reliability` (``of_class``, ``band``, …).
 
     Returns
@@ -81,10 +85,15 @@ def plot_reliability(
     'two samples'
     """
     table = _table(labels, probs, n_bins, options)
-    words = _words(table, ece, parts)
-    with drawn_on(ax, title, height=3.6 + LINE / 72 * len(words)) as ax:
-        _draw(ax, table, counts, words, _axis_names(options))
+    level = _level(options)
+    words = _words(table, ece, parts, level)
+    with drawn_on(ax, title, height=3.7 + LINE / 72 * len(words)) as ax:
+        _draw(ax, table, counts, words, _axis_names(options), level)
     return ax
+
+
+def _level(options: dict[str, Any]) -> str:
+    return f"{100 * options.get('confidence_level', 0.95):.3g} %"
 
 
 def _axis_names(options: dict[str, Any]) -> tuple[str, str]:
@@ -94,13 +103,13 @@ def _axis_names(options: dict[str, Any]) -> tuple[str, str]:
 
 
 def _words(
-    table: Reliability | CorpReliability, ece: float | Estimate | bool, parts: Decomposition | None
+    table: Reliability | CorpReliability, ece: float | Estimate | bool, parts: Decomposition | None, level: str
 ) -> list[str]:
     """Return what is written above the diagram, line by line."""
-    words = [text for text in [_ece_of(table, ece)] if text]
+    words = [text for text in [_ece_of(table, ece, level)] if text]
     if parts is not None:
         each = {"MCB": parts.miscalibration, "DSC": parts.discrimination, "UNC": parts.uncertainty}
-        words += [f"{name} {_with_ends(value, 4)}" for name, value in each.items()]
+        words += [f"{name} {_with_ends(value, 4, level)}" for name, value in each.items()]
     return words
 
 
@@ -110,10 +119,11 @@ def _draw(
     counts: bool,
     words: Sequence[str],
     names: tuple[str, str],
-    lines: int | None = None,
+    level: str,
+    n_words: int | None = None,
     key: bool = True,
 ) -> None:
-    """Draw on ``ax``, with room for so many lines above, which are the words and a legend."""
+    """Draw on ``ax``, with room above for so many lines of words and a legend."""
     ax.set(xlim=(0, 1), aspect="equal", xlabel=names[0], ylabel=names[1])
     ax.set_ylim(-FOOT if counts else 0, 1)
     ax.set_xticks(np.arange(6) / 5)
@@ -121,21 +131,30 @@ def _draw(
     if isinstance(table, CorpReliability):
         _draw_curve(ax, table, counts)
     else:
-        _draw_bins(ax, table, names[1])
-    ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0)
-    lines = len(words) + 1 if lines is None else lines
-    headroom(ax, lines + 0.3)
+        _draw_bins(ax, table, names, level)
+    ax.plot([0, 1], [0, 1], color=DARK, linestyle="--", linewidth=0.9, zorder=2.0, label="calibrated")
+    handles = sorted(ax.get_legend_handles_labels()[0], key=lambda handle: _order(str(handle.get_label()), names))
+    n_words = len(words) if n_words is None else n_words
+    below = -(-len(handles) // COLUMNS)  # lines of the legend
+    headroom(ax, n_words + 1.1 * below + 0.3)
     ax.spines["left"].set_bounds(0, 1)
     if counts:
         ax.axhline(0, color="0.6", linewidth=0.6, zorder=1.8)
         if isinstance(table, Reliability):
             _write_counts(ax, table)
     for place, text in enumerate(words):
-        write(ax, text, (0, 1), (0, 5 + LINE * (lines - 1 - place)), ha="left", va="bottom", fontsize=LEGEND + 0.5)
+        up = 5 + LINE * (1.1 * below + n_words - 1 - place)
+        write(ax, text, (0, 1), (0, up), ha="left", va="bottom", fontsize=LEGEND + 0.5)
     if key:
         above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "bbox_transform": ax.transData}
-        handles = sorted(ax.get_legend_handles_labels()[0], key=lambda handle: handle.get_label() == "interval")
-        ax.legend(handles=handles, ncols=3, borderaxespad=0.5, **above, **KEY | {"handlelength": 1.2, "borderpad": 0})
+        look = KEY | {"handlelength": 1.1, "columnspacing": 0.8, "borderpad": 0, "labelspacing": 0.35}
+        ax.legend(handles=handles, ncols=COLUMNS, borderaxespad=0.5, **above, **look)
+
+
+def _order(label: str, names: tuple[str, str]) -> int:
+    """Where in the legend: what is drawn large first, as columns are filled from top to bottom."""
+    first = [names[1], f"mean {names[0]}", "gap"]
+    return first.index(label) if label in first else len(first) + (label == "calibrated")
 
 
 def _table(labels: Any, probs: Any, n_bins: Bins | None, options: dict[str, Any]) -> Reliability | CorpReliability:
@@ -157,13 +176,13 @@ def _table(labels: Any, probs: Any, n_bins: Bins | None, options: dict[str, Any]
     return table
 
 
-def _ece_of(table: Reliability | CorpReliability, ece: float | Estimate | bool) -> str:
+def _ece_of(table: Reliability | CorpReliability, ece: float | Estimate | bool, level: str) -> str:
     """Write the ECE: the one given, or that of the bins."""
     if not isinstance(ece, bool):
-        return _in_words(ece)
+        return _in_words(ece, level)
     if not ece or isinstance(table, CorpReliability):
         return ""
-    return _in_words(table.mean(np.abs(table.accuracy - table.confidence)))
+    return _in_words(table.mean(np.abs(table.accuracy - table.confidence)), level)
 
 
 def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
@@ -180,15 +199,16 @@ def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
         ax.bar(edges[:-1], 0.9 * FOOT * share / share.max(), np.diff(edges), bottom=-FOOT, **PLAIN | {"color": GREY})
 
 
-def _draw_bins(ax: Axes, table: Reliability, name: str) -> None:
+def _draw_bins(ax: Axes, table: Reliability, names: tuple[str, str], level: str) -> None:
     filled = table.weight > 0
     left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
     accuracy, confidence = table.accuracy[filled], table.confidence[filled]
     low, high = table.low[filled], table.high[filled]
-    ax.bar(left, accuracy, width, **PLAIN, zorder=1.0, label=name)
+    ax.bar(left, accuracy, width, **ACCURACY, zorder=1.0, label=names[1])
     ax.bar(left, confidence - accuracy, width, bottom=accuracy, **GAP, zorder=1.5, label="gap")
-    ax.hlines(accuracy, left, left + width, color=BLUE, linewidth=1.4, zorder=2.2)
-    ax.vlines(left + width / 2, low, high, color=DARK, linewidth=1.0, zorder=2.5, label="interval")
+    ax.hlines(confidence, left, left + width, color=LEVEL, linewidth=1.6, zorder=2.2, label=f"mean {names[0]}")
+    ax.vlines(left + width / 2, low, high, color="white", linewidth=2.2, zorder=2.4)
+    ax.vlines(left + width / 2, low, high, color=DARK, linewidth=1.0, zorder=2.5, label=f"{level} interval")
 
 
 def _write_counts(ax: Axes, table: Reliability) -> None:
@@ -242,7 +262,7 @@ def plot_confidence(
     right = share * table.accuracy[filled]
     with drawn_on(ax, title) as ax:
         ax.bar(left, right, width, **PLAIN, label="right predictions")
-        ax.bar(left, share - right, width, bottom=right, **GAP, label="wrong predictions")
+        ax.bar(left, share - right, width, bottom=right, **WRONG, label="wrong predictions")
         ax.set(xlim=(0, 1), xlabel="confidence", ylabel="samples, %")
         ax.set_ylim(bottom=0)
         means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
@@ -295,12 +315,13 @@ def plot_before_after(
         raise InputError(f"axes: expected two, got {len(axes)}. Use plots.new_axes(2, width=7.2), or leave axes out.")
     n_bins, counts = options.pop("n_bins", 15), options.pop("counts", True)
     tables = [_table(labels, probs, n_bins, options) for probs in (before, after)]
-    words = [_words(table, error, None) for table, error in zip(tables, ece, strict=True)]
+    level = _level(options)
+    words = [_words(table, error, None, level) for table, error in zip(tables, ece, strict=True)]
     drawn = new_axes(2, width=7.2, height=4.5) if axes is None else list(axes)
-    lines = 1 + max(map(len, words))  # both are as high
+    n_words = max(map(len, words))  # both are as high
     for ax, table, title, text in zip(drawn, tables, titles, words, strict=True):
         with drawn_on(ax, title):
-            _draw(ax, table, counts, text, _axis_names(options), lines, key=ax is drawn[0])
+            _draw(ax, table, counts, text, _axis_names(options), level, n_words, key=ax is drawn[0])
     drawn[1].set(ylabel="", ylim=drawn[0].get_ylim())
     return drawn
 
@@ -316,15 +337,15 @@ def _short(weight: float) -> str:
     return f"{weight:.0f}" if weight >= 999.5 or weight == round(weight) else f"{weight:.3g}"
 
 
-def _in_words(error: float | Estimate) -> str:
+def _in_words(error: float | Estimate, level: str) -> str:
     if not isinstance(error, Estimate):
         return f"ECE {100 * error:.1f} %"
-    ends = f" ({100 * error.low:.1f}–{100 * error.high:.1f})" if error.has_interval else ""
+    ends = f" ({level} interval {100 * error.low:.1f}–{100 * error.high:.1f})" if error.has_interval else ""
     return f"ECE {100 * error.value:.1f} %{ends}"
 
 
-def _with_ends(value: float | Estimate, digits: int) -> str:
+def _with_ends(value: float | Estimate, digits: int, level: str) -> str:
     if not isinstance(value, Estimate):
         return f"{value:.{digits}f}"
-    ends = f" ({value.low:.{digits}f}–{value.high:.{digits}f})" if value.has_interval else ""
+    ends = f" ({level} interval {value.low:.{digits}f}–{value.high:.{digits}f})" if value.has_interval else ""
     return f"{value.value:.{digits}f}{ends}"

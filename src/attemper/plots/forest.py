@@ -11,7 +11,7 @@ from attemper._checks import one_of
 from attemper.errors import InputError, InputTypeError
 from attemper.metrics import Estimate, GroupMetrics
 from attemper.plots.sheet import check_order, drawn_on
-from attemper.plots.styles import BLUE, DARK, GREY, SMALL, VERMILION, plain, styled, titled
+from attemper.plots.styles import BLUE, DARK, GREY, SMALL, VERMILION, plain, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,15 +23,17 @@ HIGHER = ("accuracy",)  # better
 GROUP_NAMES = {**NAMES, "gap": "mean confidence − accuracy", "ece_debiased": "calibration error, debiased"}
 MOST_GROUPS = 40  # that names have room for
 LONGEST = 24  # characters of a group's name
-RUINED = 5.0  # a row is cut where the scale without it is so many times as fine
+# A row is cut where the scale without it is so many times as fine: of methods, whose values are written, and of groups.
+CROWDED, RUINED = 2.5, 5.0
 
 
 def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, title: str = "") -> Axes:
     """Draw a metric of each method with its interval, from top to bottom; the line is that of the best.
 
     Intervals are of each method alone. Methods are evaluated on the same samples, so two may differ significantly
-    though their intervals overlap. A row far from all others is cut at the edge, with its value. Of a `Comparison`,
-    methods that cannot have the lowest NLL, outside its ``confidence_set``, have a hollow marker.
+    though their intervals overlap. A row far from all others is cut at the edge, with its value. Blue and bold is the
+    recommended method of a `Comparison`; of rows alone, the one with the best value. Of a `Comparison`, methods that
+    cannot have the lowest NLL, outside its ``confidence_set``, have a hollow marker.
 
     Parameters
     ----------
@@ -56,6 +58,7 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
     """
     check_order(rows)
     possible = getattr(rows, "confidence_set", None) if metric == "nll" else None
+    recommended = getattr(rows, "recommended", None)
     rows = list(getattr(rows, "rows", rows))
     if not rows:
         raise InputError("rows: expected what attemper.comparison.compare returns, got none")
@@ -63,12 +66,13 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
     if known:
         one_of("metric", metric, known)
     with drawn_on(ax, title, height=0.7 + 0.25 * len(rows), grid="x") as ax:
-        _draw(ax, rows, metric, possible)
+        _draw(ax, rows, metric, possible, recommended)
     return ax
 
 
-def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None) -> None:
-    styles = styled([row.method for row in rows])
+def _draw(
+    ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None, recommended: str | None = None
+) -> None:
     found = []
     ax.set_yticks(range(len(rows)), [titled(row.method) for row in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
@@ -80,18 +84,24 @@ def _draw(ax: Axes, rows: list[Any], metric: str, possible: Sequence[str] | None
             _write_at_the_edge(ax, y, "no result" if row.metrics is None else "infinite")
             continue
         found.append((y, value, low, high))
+    if not found:
+        return
+    values = [value for _, value, *_ in found]
+    best = max(values) if metric in HIGHER else min(values)
+    for y, value, low, high in found:
+        method = rows[y].method
+        first = method == recommended if recommended is not None else value == best
+        color = BLUE if first else GREY
         # The interval of a calibration error need not hold its value: see `attemper.metrics.ece`.
-        style = styles[row.method]
-        ax.plot([low, high], [y, y], color=style.color, linewidth=1.4, solid_capstyle="butt")
+        ax.plot([low, high], [y, y], color=color, linewidth=1.4, solid_capstyle="butt")
         hollow: dict[str, Any] = {"markerfacecolor": "white", "zorder": 3}
-        if possible is None or row.method in possible:
+        if possible is None or method in possible:
             hollow = {}
-        ax.plot([value], [y], color=style.color, marker=style.marker or "x", markersize=4.5, linestyle="", **hollow)
-    if found:
-        values = [value for _, value, *_ in found]
-        best = max(values) if metric in HIGHER else min(values)
-        ax.axvline(best, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
-        _cut(ax, found)
+        ax.plot([value], [y], color=color, marker="o", markersize=4.5, linestyle="", **hollow)
+        if first:
+            ax.get_yticklabels()[y].set(color=BLUE, fontweight="bold")
+    ax.axvline(best, color=GREY, linewidth=0.8, linestyle=(0, (1, 1.5)), zorder=1)
+    _cut(ax, found, finer=CROWDED)
 
 
 def _write_at_the_edge(ax: Axes, y: float, text: str) -> None:
@@ -99,13 +109,15 @@ def _write_at_the_edge(ax: Axes, y: float, text: str) -> None:
     ax.text(0.98, y, text, fontsize=SMALL, style="italic", **place)
 
 
-def _cut(ax: Axes, found: Sequence[tuple[float, float, float, float]], values: Sequence[float] = ()) -> None:
+def _cut(
+    ax: Axes, found: Sequence[tuple[int, float, float, float]], values: Sequence[float] = (), finer: float = RUINED
+) -> None:
     """Set the scale by all rows (y, value and ends) but those that would ruin it, which are cut with an arrow.
 
-    ``values`` are shown in any case.
+    ``values`` are shown in any case. A row is cut if that makes the scale ``finer`` by this factor.
     """
     ax.locator_params(axis="x", nbins=6)
-    kept = _without_outliers([tuple(np.nan_to_num(ends, nan=value)) for _, value, *ends in found], found)
+    kept = _without_outliers([tuple(np.nan_to_num(ends, nan=value)) for _, value, *ends in found], found, finer)
     ends = [*values, *(end for i in kept for end in found[i][1:] if np.isfinite(end))]
     low, high = min(ends), max(ends)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
@@ -120,7 +132,7 @@ def _cut(ax: Axes, found: Sequence[tuple[float, float, float, float]], values: S
             _write_at_the_edge(ax, y, f"{value:.3g}")
 
 
-def _without_outliers(spans: Sequence[Any], found: Sequence[tuple[float, ...]]) -> list[int]:
+def _without_outliers(spans: Sequence[Any], found: Sequence[tuple[float, ...]], finer: float) -> list[int]:
     """Return which rows set the scale: all, or those left when rows that take most of it are left out."""
     lows = np.array([min(span[0], row[1]) for span, row in zip(spans, found)])
     highs = np.array([max(span[1], row[1]) for span, row in zip(spans, found)])
@@ -132,7 +144,7 @@ def _without_outliers(spans: Sequence[Any], found: Sequence[tuple[float, ...]]) 
     while len(kept) > max(3, 2 * len(found) // 3):
         rest = [[i for i in kept if i != left_out] for left_out in kept]
         least = min(rest, key=width)
-        if width(kept) <= RUINED * width(least):
+        if width(kept) <= finer * width(least):
             break
         kept = least
     return kept

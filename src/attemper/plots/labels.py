@@ -50,12 +50,11 @@ def ink(color: str) -> Any:
 
 
 def write(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **how: Any) -> Any:
-    """Write on a white halo, so many points away from a place in data coordinates."""
-    from matplotlib.patheffects import withStroke
-
+    """Write on a white ground, so many points away from a place in data coordinates."""
     options: dict[str, Any] = {"textcoords": "offset points", "fontsize": LEGEND, "color": "black", "zorder": 6}
-    halo = [withStroke(linewidth=1.8, foreground="white")]
-    return ax.annotate(text, at, offset, path_effects=halo, annotation_clip=False, **options | how)
+    # An outline of the letters would turn text into paths, which cannot be edited in an SVG.
+    ground = {"boxstyle": "square,pad=0.08", "facecolor": "white", "edgecolor": "none", "alpha": 0.75}
+    return ax.annotate(text, at, offset, bbox=ground, annotation_clip=False, **options | how)
 
 
 def headroom(ax: Axes, lines: float, *more: Axes) -> float:

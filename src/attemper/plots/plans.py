@@ -21,11 +21,13 @@ AXES = {
     "accuracy": "width of the accuracy's interval",
     "nll": "width of the NLL's interval",
     "brier": "width of the Brier score's interval",
-    "ece": "width of the ECE's interval",
-    "certificate": "certificate reached, %",
+    "ece": "ECE: width of its interval, and by chance",
+    "certificate": "probability or share, %",
     "coverage": "coverage off by, at most",
 }
-SECOND = {"decided_share": "decided", "chance": "ECE by chance"}  # a second line, and its label
+# Where an axis has two lines: what the first is, and the second with its label.
+FIRST = {"certificate": "probability of a certificate", "ece": "width of the interval"}
+SECOND = {"decided_share": "share of predictions decided", "chance": "ECE by chance"}
 RING: dict[str, Any] = {"markersize": 7, "markerfacecolor": "none"}
 
 
@@ -59,7 +61,9 @@ def plot_plan(plan: Any, *, ax: Axes | None = None, title: str = "") -> Axes:
             low, high = percent * np.maximum(y - 2 * error, 0), percent * (y + 2 * error)
             ax.fill_between(x, low, np.minimum(high, 100) if percent > 1 else high, color=BLUE, alpha=0.15, linewidth=0)
         look: dict[str, Any] = {"linewidth": 1.2, "clip_on": False}
-        lines = ax.plot(x, percent * y, color=BLUE, marker="o", markersize=3, **look, label="expected")
+        lines = ax.plot(
+            x, percent * y, color=BLUE, marker="o", markersize=3, **look, label=FIRST.get(plan.question, "expected")
+        )
         for name, label in SECOND.items():
             if name in curve:
                 share = curve[name] * (percent if percent > 1 else 1)

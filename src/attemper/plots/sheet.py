@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, Literal
 
 from attemper._checks import number
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_axes", "check_fitted", "check_order", "drawn_on", "new_axes", "save"]
+__all__ = ["FILES", "add_letters", "check_axes", "check_fitted", "check_order", "drawn_on", "new_axes", "save"]
 
 # What each format would say about the day and the program: left out, so that the same picture is the same bytes.
 SILENT: dict[str, dict[str, Any]] = {
@@ -29,16 +30,23 @@ SILENT: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
+# Text stays text, which can be searched and edited: in SVG by the names of fonts (DejaVu Sans, similar ones, then any
+# sans-serif), in PDF with the fonts inside. Identifiers within SVG are the same every time.
+FILES: dict[str, Any] = {"svg.hashsalt": "attemper", "svg.fonttype": "none", "pdf.fonttype": 42}
+
 COLUMN = 3.5  # inches: one column of a paper; two are 7.2
 ON_SCREEN = 1.25  # times as large as in print
 GRID: dict[str, Any] = {"color": "0.9", "linewidth": 0.6}
 
 
-def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: float = 2.7) -> list[Axes]:
+def new_axes(
+    columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: float = 2.7, letters: bool = True
+) -> list[Axes]:
     """Return fresh Axes, row by row, on a Figure of their own.
 
-    Labels are small, as fits the printed size: ``width`` inches for the Figure, ``height`` for each row. In a notebook
-    the Figure is shown below the cell; elsewhere pyplot does not know it, so that nothing has to be closed.
+    Labels are small, as fits the printed size: ``width`` inches for the Figure, ``height`` for each row. Several Axes
+    are lettered a, b, c, unless ``letters=False``. In a notebook the Figure is shown below the cell; elsewhere pyplot
+    does not know it, so that nothing has to be closed.
 
     Examples
     --------
@@ -62,7 +70,22 @@ def new_axes(columns: int = 1, rows: int = 1, *, width: float = COLUMN, height: 
     axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for ax in axes:
         make_small(ax)
+    if letters and len(axes) > 1:
+        add_letters(axes)
     return axes
+
+
+def add_letters(axes: Sequence[Axes]) -> None:
+    """Letter panels: bold, above the upper left corner of each.
+
+    >>> left, right = new_axes(2, letters=False)
+    >>> add_letters([left, right])
+    >>> right.get_title(loc="left")
+    'b'
+    """
+    for i, ax in enumerate(axes):
+        letter = ascii_lowercase[i % 26] * (1 + i // 26)
+        ax.set_title(letter, loc="left", x=-0.05, ha="right", fontsize=9, fontweight="bold")
 
 
 def _in_notebook() -> bool:
@@ -82,7 +105,7 @@ def make_small(ax: Axes) -> None:
 def twin(ax: Axes) -> Axes:
     """Return Axes with the same x and another y, in the sizes of the first."""
     other = ax.twinx()
-    other.spines["top"].set_visible(False)
+    other.spines[["top", "left"]].set_visible(False)
     shown = ax.yaxis.get_ticklabels()
     other.tick_params(labelsize=shown[0].get_fontsize() if shown else 7)
     other.yaxis.label.set_fontsize(ax.yaxis.label.get_fontsize())
@@ -119,7 +142,7 @@ def save(path: str | os.PathLike[str], drawn: Figure | Axes, *, dpi: float = 200
     form = check_format(path)
     import matplotlib as mpl
 
-    with atomic(path) as stream, mpl.rc_context({"svg.hashsalt": "attemper"}):
+    with atomic(path) as stream, mpl.rc_context(FILES):
         drawn.figure.figure.savefig(stream, format=form, dpi=dpi, metadata=SILENT[form])
 
 

@@ -15,6 +15,8 @@ __all__ = ["BLUE", "DARK", "GREY", "VERMILION", "Style", "method_style", "plain"
 
 # What is right and what is wrong or amiss, as areas: light and less light, which differ in grey too.
 RIGHT, AMISS = "#C6DDED", "#E8935A"
+# A reliability diagram, as in the report (report.css): bars of accuracy, an edge at the mean confidence, the gap.
+BAR, LEVEL, GAP_OPACITY = "#73B1D5", VERMILION, 0.3
 
 SMALL, LEGEND = 7, 7  # points, at the size at which a picture is printed
 # Long enough for dashes to be seen; white behind it, where lines pass.

@@ -19,7 +19,7 @@ from attemper.metrics import ece, nll
 from attemper.metrics.predictions import Predictions
 from attemper.plots.labels import data_box, ink, label_lines, label_uprights
 from attemper.plots.sheet import check_axes, check_fitted, check_order, drawn_on, make_light, settle, twin
-from attemper.plots.styles import BLUE, DARK, VERMILION, styled, titled
+from attemper.plots.styles import BLUE, DARK, styled, titled
 from attemper.sketch import log_range
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ NEAR_BEST = 2.5  # the NLL is shown as high as it is at the best T, times or div
 LOGARITHMIC = 3.0  # ends of T(θ) that are farther apart have a logarithmic scale
 DOTS = (0, (1, 1.5))
 TOGETHER = 3.0  # points on paper: marks that are closer are one
-ECE_LINE: dict[str, Any] = {"color": VERMILION, "linewidth": 1.3, "linestyle": (0, (4, 1.5))}
+LEFT, RIGHT = BLUE, DARK  # of the two scales: each has the colour of its line, and neither that of a method's dashes
+SECOND_LINE: dict[str, Any] = {"color": RIGHT, "linewidth": 1.3, "linestyle": (0, (4, 1.5))}
 
 
 def plot_temperature(
@@ -84,8 +85,8 @@ def plot_temperature(
         other = twin(ax) if ece_ax is None else ece_ax
         if ece_ax is not None:
             make_light(ece_ax, "y")
-        [solid] = ax.plot(grid, values[:, 0], color=BLUE, linewidth=1.4, label="NLL")
-        [dashed] = other.plot(grid, values[:, 1], **ECE_LINE, label="ECE, %")
+        [solid] = ax.plot(grid, values[:, 0], color=LEFT, linewidth=1.4, label="NLL")
+        [dashed] = other.plot(grid, values[:, 1], **SECOND_LINE, label="ECE, %")
         for each in (ax, other):
             each.set(xscale="log", xlim=(low, high), xlabel="temperature T")
             ticks = _ticks(low, high)
@@ -94,8 +95,8 @@ def plot_temperature(
         other.set_ylim(bottom=0)
         if ece_ax is None:
             other.set_xlabel("")
-        _name_scale(ax, "NLL", BLUE)
-        _name_scale(other, "ECE, %", VERMILION)
+        _name_scale(ax, "NLL", LEFT)
+        _name_scale(other, "ECE, %", RIGHT, "right" if ece_ax is None else "left")
         reached = {name: _nll_and_ece(scores, t)[0] for name, t in marks.items()}
         _show_the_best(ax, grid, values[:, 0], list(reached.values()))
         uprights = []
@@ -117,9 +118,12 @@ def plot_temperature(
     return ax
 
 
-def _name_scale(ax: Axes, name: str, color: str) -> None:
+def _name_scale(ax: Axes, name: str, color: str, side: str = "left") -> None:
+    """Name a scale, in the colour of its line."""
     ax.set_ylabel(name)
     ax.yaxis.label.set_color(ink(color))
+    ax.tick_params(axis="y", color=ink(color), labelcolor=ink(color))
+    ax.spines[side].set_color(ink(color))
 
 
 def _show_the_best(ax: Axes, grid: Floats, values: Floats, marked: Sequence[float]) -> None:
@@ -175,11 +179,11 @@ def plot_theta(ats: AttendedTemperatureScaling, *, ax: Axes | None = None, title
     chosen = f"chosen: θ = {ats.theta_:.3g}, T = {ats.temperature_:.3g}"
     with drawn_on(ax, title) as ax:
         other = twin(ax)
-        [solid] = ax.plot(path.theta, path.temperature, color=BLUE, linewidth=1.4, marker=dot, label="T(θ)")
-        [dashed] = other.plot(path.theta, path.nll, **ECE_LINE, marker=dot, label="NLL at T(θ)")
+        [solid] = ax.plot(path.theta, path.temperature, color=LEFT, linewidth=1.4, marker=dot, label="T(θ)")
+        [dashed] = other.plot(path.theta, path.nll, **SECOND_LINE, marker=dot, label="NLL at T(θ)")
         ax.set_xlabel("threshold θ")
-        _name_scale(ax, "temperature T", BLUE)
-        _name_scale(other, "validation NLL", VERMILION)
+        _name_scale(ax, "temperature T", LEFT)
+        _name_scale(other, "validation NLL", RIGHT, "right")
         other.ticklabel_format(axis="y", useOffset=False)
         if path.temperature.max() > LOGARITHMIC * path.temperature.min():
             ax.set_yscale("log")

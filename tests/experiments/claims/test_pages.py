@@ -17,7 +17,7 @@ import pytest
 import attemper
 from attemper import cli
 from claim_rows import METHODS, MNIST, SKIN, size, table1
-from experiments.claims import CLAIMS, Results, benchmarks
+from experiments.claims import CLAIMS, Results, benchmarks, figures
 from experiments.claims.__main__ import claims
 from experiments.claims.grid import HIGHER, OURS, depends_on_the_grid
 from experiments.claims.page import TEXTS, claims_page
@@ -83,6 +83,24 @@ def test_what_is_missing_is_named(tmp_path, capsys, monkeypatch, missing):
     assert missing in err
     assert ("make results" if missing == "table1.csv" else "no table has the columns") in re.sub(r"\s+", " ", err)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_axes_of_the_plots_name_their_scale_and_have_numbers_below_zero(committed):
+    labels, wrong = figures.against_labels(committed), figures.against_wrong_labels(committed)
+    for figure in (labels, wrong):
+        figure.canvas.draw()
+        for ax in figure.axes:
+            assert ax.get_yscale() == "symlog"
+            ticks = ax.get_yticks()
+            assert min(ticks) < 0 < max(ticks)
+            drawn = [y for line in ax.lines for y in line.get_ydata()]
+            low, high = (ax.transData.transform((1, y))[1] for y in ax.get_ylim())
+            shown = [ax.transData.transform((1, y))[1] for y in drawn]
+            assert low + 3 < min(shown)  # markers are not cut
+            assert max(shown) < high - 3
+        assert "−0.001" in [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert labels.axes[0].get_ylabel() == "NLL above the best T,\nsymmetric log scale"
+    assert wrong.get_supylabel() == "NLL above the best T, symmetric log scale"
 
 
 def rows_of(text):

@@ -53,7 +53,7 @@ def test_a_bar_that_leaves_the_panel_ends_in_an_arrow():
     ax = panel(0.1, 6, "log")
     figures._line(ax, "ats", [3], [np.array([1.0, 9.0])])
     assert arrows(ax) == [(0, 3), (1, 3)]
-    assert words(ax) == []
+    assert words(ax) == ["to 10.66"]  # the upper end of the bar
 
 
 def test_a_curve_that_leaves_the_panel_is_marked_where_it_does():
@@ -133,26 +133,68 @@ def test_the_size_figure(wide):
         for method in METHODS
     }
     figure = figures.against_size(values, NETWORKS, METHODS)
+    assert figure.axes[0].get_ylabel() == "test NLL, log scale"
     for ax in figure.axes:
-        assert ax.get_yscale() == ("log" if wide else "linear")
-        assert words(ax) == (["log scale"] if wide else [])
-        assert arrows(ax) == []
+        assert words(ax) == arrows(ax) == []
         x, y = curves(ax)["ATS"].get_data()
         assert list(x) == [10, 100, 2000]
         assert y == pytest.approx([0.32] * 3)
+
+
+def test_panels_of_a_row_have_one_kind_of_scale():
+    """One network has a method that runs away, the other has not."""
+    values = {
+        (name, n, method): np.array([1.0, 1.05, 1.1]) * (20 if (name, method, n) == (NETWORKS[0], "ts", 10) else 1)
+        for name in NETWORKS
+        for n in (10, 100)
+        for method in METHODS
+    }
+    figure = figures.against_size(values, NETWORKS, METHODS)
+    assert {ax.get_yscale() for ax in figure.axes} == {"log"}
+    figure.canvas.draw()
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        numbers = [tick.get_text() for tick in ax.get_yticklabels(which="both") if tick.get_text()]
+        assert sum(low <= float(number) <= high for number in numbers) >= 2
+        assert len({len(number.partition(".")[2]) for number in numbers}) == 1 or ax is figure.axes[0]
+
+
+def test_no_marker_is_cut_at_the_upper_edge():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        shown = [np.array([mean]) for mean in rng.uniform(0, 2, 12)]
+        low, top = figures._limits(shown, shown[:4])
+        means = np.array([v.mean() for v in shown])
+        assert not (np.abs(means - top) < 0.99 * figures.CLEAR * (top - low) / 1.2).any()
+        assert top > max(v.mean() for v in shown[:4])
+
+
+def test_arrows_are_named_in_the_legend():
+    values, kinds = noise_values(30.0)
+    for of, named in ((values, True), (noise_values()[0], False)):
+        figure = figures.against_noise(of, NETWORKS, kinds, (0.1, 0.5), METHODS)
+        (legend,) = figure.legends
+        assert ("beyond the axis, to this value" in [text.get_text() for text in legend.get_texts()]) == named
+
+
+def test_panels_are_lettered():
+    figure, _ = figures.panels(2, 3, 1.0)
+    assert [ax.get_title(loc="left") for ax in figure.axes] == [*"abcdef"]
+    assert figures.panels(1, 1, 1.0)[1][0][0].get_title(loc="left") == ""
 
 
 def referral_rows():
     rows = []
     for name in skin.NETWORKS.values():
         for i, method in enumerate(skin.DRAWN):
+            case = {"network": name, "method": method}
             for measure, value in (("area_paper", 0.8 + 0.01 * i), ("area", 0.9)):
-                rows.append({"network": name, "method": method, "what": "interval", "measure": measure, "value": value})
+                rows.append({**case, "what": "interval", "measure": measure, "value": value})
             for what, n in (("curve, 21", 21), ("curve", 101)):
                 t = np.linspace(0, 1, n)
+                power = 2 if method == "none" else 3
                 rows += [
-                    {"network": name, "method": method, "what": what, "correct_decided": 1 - a**3, "errors_referred": a}
-                    for a in t.tolist()
+                    {**case, "what": what, "correct_decided": 1 - a**power, "errors_referred": a} for a in t.tolist()
                 ]
     return rows
 
@@ -161,13 +203,19 @@ def test_the_referral_figure_has_21_thresholds_and_the_areas():
     figure = figures.referral(referral_rows(), list(skin.NETWORKS.values()), skin.DRAWN)
     for ax in figure.axes:
         drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
-        assert list(drawn)[:2] == ["uncalibrated: 0.800, 0.900", "TS: 0.810, 0.900"]
-        assert [len(points) for points in drawn.values()] == [21, 21, 21, 21, 101, 101]
-        points = drawn["TS: 0.810, 0.900"]
+        assert list(drawn) == [
+            "21 thresholds, uncalibrated: 0.800",
+            "21 thresholds, TS = ATS = Bayesian: 0.810–0.830",
+            "all thresholds, uncalibrated: 0.900",
+            "all thresholds, TS = ATS = Bayesian: 0.900",
+        ]
+        assert [len(points) for points in drawn.values()] == [21, 21, 101, 101]
+        assert max(line.get_markersize() for line in ax.lines if line.get_marker() != "None") <= 4
+        points = drawn["21 thresholds, TS = ATS = Bayesian: 0.810–0.830"]
         assert points[0].tolist() == [100, 0]  # at threshold 0 all is decided
         assert points[-1].tolist() == [0, 100]
-        assert (ax.get_xlabel(), ax.get_xlim()) == ("right answers above the threshold, %", (0, 100))
-    assert figure.axes[0].get_ylabel() == "wrong answers below the threshold, %"
+        assert (ax.get_xlabel(), ax.get_xlim()) == ("right predictions that are decided, %", (0, 100))
+    assert figure.axes[0].get_ylabel() == "wrong predictions that are referred, %"
 
 
 @pytest.mark.slow
