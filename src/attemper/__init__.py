@@ -43,6 +43,7 @@ from attemper.errors import (
     MissingExtraError,
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
+    SuspiciousColumnWarning,
 )
 from attemper.group_sketches import GroupSketches
 from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
@@ -94,6 +95,7 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "SigmoidMap",
     "Sketch",
     "StructuredScaling",
+    "SuspiciousColumnWarning",
     "TemperatureScaling",
     "TiltedMap",
     "VectorScaling",

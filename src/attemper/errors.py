@@ -33,6 +33,7 @@ __all__ = [
     "MissingExtraError",
     "NotFittedError",
     "ProbabilitiesAsLogitsWarning",
+    "SuspiciousColumnWarning",
     "collected_warnings",
     "listed",
     "names_flags",
@@ -116,6 +117,10 @@ class ProbabilitiesAsLogitsWarning(AttemperWarning):
 
 class ChanceAccuracyWarning(AttemperWarning):
     """Predictions agree with the labels no more often than by chance."""
+
+
+class SuspiciousColumnWarning(AttemperWarning):
+    """A column of a table is read as a class, but holds something else."""
 
 
 def warn(message: str, category: type[AttemperWarning] = AttemperWarning) -> None:

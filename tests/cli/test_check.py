@@ -124,7 +124,11 @@ def test_classes_without_samples_and_constant_columns(checked):
     h[:, 3] = 2.5
     code, found = checked(logits=h, labels=np.where(y == 3, 0, y))
     assert code == 1
-    assert codes(found) == {"constant_columns": "warning", "classes_without_samples": "note"}
+    assert codes(found) == {
+        "constant_columns": "warning",
+        "classes_without_samples": "note",
+        "below_most_frequent": "note",
+    }
     assert (found["numbers"]["constant_columns"], found["labels"]["without_samples"]) == ([3], [3])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,9 +17,15 @@ from attemper.cli.inputs import read_files
 from attemper.cli.options import SPEC_OPTIONS, files_argument, reading
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.progress import shown_progress
-from attemper.data.plausibility import warn_of_chance
+from attemper.data.columns import may_be_labels, selection
+from attemper.data.labels import MOST_COUNTED, counted
+from attemper.data.named_labels import as_text
+from attemper.data.plausibility import constant_share, warn_of_chance
+from attemper.data.suspects import about_extra_probs, about_suspects, remaining
 from attemper.errors import AttemperError, collected_warnings
 from attemper.io import InputSpec, ScoreFiles
+from attemper.io.arrays import ArrayReader
+from attemper.io.reading import Reader
 from attemper.io.survey import Survey
 
 CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
@@ -29,11 +36,16 @@ BETTER, HALF = 0.2, 0.5  # accuracy that another reading of the labels must gain
 
 
 class Finding(NamedTuple):
-    """Something about a file that is worth knowing; an error is what other commands refuse."""
+    """Something about a file that is worth knowing; an error is what other commands refuse.
+
+    Where the file is read in another way than it is meant, ``fix`` has the options that read it right; None where no
+    option does.
+    """
 
     level: str  # note, warning, error
     code: str
     message: str
+    fix: tuple[str, ...] | None = ()
 
 
 @cli.command(section="First steps")
@@ -43,8 +55,9 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     """Check files of logits or probabilities: what they hold, and whether anything is wrong.
 
     The command reports shape and type, whether the numbers look like logits or probabilities, accuracy, class counts,
-    repeated rows, constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than by
-    chance. It reads files in pieces and writes nothing. For maps, sketches, policies and models use `attemper inspect`.
+    repeated rows, constant columns, columns that are hardly classes, NaN, masks and zeros, and labels that are off by
+    one or agree no more often than by chance. It reads files in pieces and writes nothing. For maps, sketches, policies
+    and models use `attemper inspect`.
 
     Exit code 0: no problem; 1: a warning; 2: an error, which other commands would report too.
 
@@ -56,12 +69,11 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     files = opened(inputs, spec)
     with shown_progress("checking") as progress:
         survey = Survey.of(files, progress)
-    names = list(
-        files.spec.class_names or (None if files.one_column else files.columns) or map(str, range(survey.n_classes))
-    )
-    findings = sorted(findings_of(survey, files.spec), key=lambda found: -CODES[found.level])
+    named = files.spec.class_names or (None if files.one_column else files.columns)
+    names = list(named or map(str, range(survey.n_classes)))
+    findings = sorted(findings_of(survey, files, named), key=lambda found: -CODES[found.level])
     code = max((CODES[found.level] for found in findings), default=0)
-    following = next_command(inputs, survey, files, code)
+    following = next_command(inputs, survey, findings)
     if as_json:
         print_json(as_dict(inputs, survey, files.spec, findings) | {"next": following, "exit_code": code})
     else:
@@ -76,53 +88,113 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
 
 
 def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
-    """Open the files; without labels where there are none and no option names them."""
+    """Open the files; without labels where there are none, no option names them and no column seems to hold them."""
     try:
         return read_files(inputs, spec)
     except AttemperError as error:
         if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
             raise
         try:
-            return read_files(inputs, spec.updated(need_labels=False))
+            files = read_files(inputs, spec.updated(need_labels=False))
         except AttemperError:
             raise error from None
+        if labels_elsewhere(files.readers[0]):
+            raise error from None
+        return files
 
 
-def findings_of(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+def labels_elsewhere(reader: Reader) -> bool:
+    """Whether an array or column without decimals has a name that labels have."""
+    if isinstance(reader, ArrayReader):
+        return any(map(may_be_labels, reader.source.names))
+    columns = [k for k, name in enumerate(reader.columns or ()) if may_be_labels(name)]
+    block = next(reader.blocks(), None) if columns else None
+    if block is None:
+        return False
+    found = block.values[:, columns]
+    return bool((found == np.floor(found)).all(axis=0).any())
+
+
+def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
     """Report what is odd: first about the numbers, then about the labels."""
     if s.n == 0:
-        yield Finding("error", "no_rows", "no row counts; there is nothing to fit")
+        yield Finding("error", "no_rows", "no row counts; there is nothing to fit", None)
         return
-    yield from of_numbers(s, spec)
+    yield from of_columns(s, files)
+    yield from of_numbers(s, files)
     if s.label_problem:
-        yield Finding("error", "labels_unreadable", s.label_problem)
+        positive = second_class(files)
+        about, fix = ("", None) if positive is None else (f". {positive[0]}", positive[1])
+        yield Finding("error", "labels_unreadable", f"{s.label_problem}{about}", fix)
     elif s.labelled:
-        yield from of_labels(s, spec)
+        yield from of_labels(s, files, names)
     else:
         yield Finding("note", "no_labels", "there are no labels: a map can be applied, but not fitted or evaluated")
 
 
-def of_numbers(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+def of_columns(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
+    """Report columns of a table that are hardly classes."""
+    if s.suspects:
+        columns = files.columns or ()
+        text = about_suspects(columns, s.suspects, files.spec.column_query)
+        fix = selecting(remaining(columns, s.suspects), list(s.suspects))
+        yield Finding("warning", "suspicious_columns", text, fix)
+
+
+def selecting(columns: Sequence[str], without: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the option that selects these columns but not the others."""
+    found = selection(columns, without)
+    return None if found is None else ("--" + found[0].replace("_", "-"), quoted(found[1]))
+
+
+def second_class(files: ScoreFiles) -> tuple[str, tuple[str, ...]] | None:
+    """Find which of two labels goes with the higher scores in one column; None for other files."""
+    if not files.one_column or files.spec.pos_label is not None:
+        return None
+    sums: dict[str, list[float]] = {}
+    for reader in files.readers:
+        for block in reader.blocks():
+            if block.labels is None or block.labels.ndim != 1:
+                return None
+            for label, score in zip(block.labels.tolist(), block.values[:, 0].tolist()):
+                entry = sums.setdefault(as_text(label), [0.0, 0.0])
+                entry[0], entry[1] = entry[0] + 1, entry[1] + score
+            if len(sums) > 2:
+                return None
+    if len(sums) != 2:
+        return None
+    name = max(sums, key=lambda label: sums[label][1] / sums[label][0])
+    fix = ("--pos-label", quoted(name))
+    return f"The label {name!r} has the higher mean score, so it seems to be the second class: {' '.join(fix)}", fix
+
+
+def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
     """Report what is odd about the numbers themselves."""
+    spec = files.spec
     if s.n_nan or s.n_infinite:
-        where = f"the first in row {s.first_bad}"
-        yield Finding("error", "not_finite", f"{s.n_nan} NaN and {s.n_infinite} +inf among the numbers, {where}")
+        where = f"the first in {s.first_bad}"
+        yield Finding("error", "not_finite", f"{s.n_nan} NaN and {s.n_infinite} +inf among the numbers, {where}", None)
     if s.n_empty:
-        yield Finding("error", "empty_rows", f"{s.n_empty} rows have nothing but masks (-inf)")
+        yield Finding("error", "empty_rows", f"{s.n_empty} rows have nothing but masks (-inf)", None)
     if spec.probs and s.kind != "probabilities":
-        sums = f"rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are {s.low:.4g} to {s.high:.4g}"
-        fix = (
-            "if these are logits, leave out --probs" if s.kind != "shares" else "divide counts by the sum of their row"
-        )
-        yield Finding("error", "not_probabilities", f"read as probabilities, but {sums}; {fix}")
+        yield not_probabilities(s, files)
     if not spec.probs and s.kind == "probabilities":
         text = "the numbers look like probabilities (each row sums to 1), but are read as logits; use --probs"
-        yield Finding("warning", "looks_like_probabilities", text)
-    if not spec.probs and s.kind == "shares":
-        text = (
-            "all numbers are between 0 and 1, but rows do not sum to 1: scores of independent labels, or of one class?"
-        )
-        yield Finding("warning", "looks_like_shares", text)
+        if s.one_column:
+            text = "all numbers are from 0 to 1: they look like probabilities of the second class, but are read as "
+            text += "logits; use --probs"
+        fix: tuple[str, ...] = ("--probs",)
+        if files.columns is None and spec.logits_key is None and files.readers[0].path.suffix != ".npy":
+            fix += ("--logits-key", spec.values_key)  # the array keeps its name
+        yield Finding("warning", "looks_like_probabilities", text, fix)
+    if not spec.probs and s.kind == "shares" and not s.suspects:
+        text = "all numbers are from 0 to 1, but rows do not sum to 1: scores of independent labels (--multi-label)?"
+        if s.one_column:
+            text = "all numbers are 0 or 1: predictions of a class are neither logits nor probabilities"
+        yield Finding("warning", "looks_like_shares", text, None)
+    if not spec.probs and s.kind in SUMMING:
+        text = f"no number is negative, and each row sums to {s.highest_sum:.4g}: {SUMMING[s.kind]} and use --probs"
+        yield Finding("warning", f"looks_like_{s.kind}", text, None)
     if spec.probs and s.n_zero:
         level = "note" if spec.zeros_as is not None else "warning"
         text = f"{s.n_zero} probabilities are exactly 0; use --zeros-as, such as 1e-8, unless they are impossible"
@@ -143,8 +215,30 @@ def of_numbers(s: Survey, spec: InputSpec) -> Iterator[Finding]:
         yield Finding("note", "few_samples", f"{s.n} samples: enough for one temperature at most, with a wide interval")
 
 
-def of_labels(s: Survey, spec: InputSpec) -> Iterator[Finding]:
+SUMMING = {"percentages": "percentages? Divide by 100", "counts": "counts? Divide each row by its sum"}
+
+
+def not_probabilities(s: Survey, files: ScoreFiles) -> Finding:
+    """Report numbers that are read as probabilities but are none, and what they may be."""
+    what = f"read as probabilities, but rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are "
+    what += f"{s.low:.4g} to {s.high:.4g}"
+    if s.probs_columns is not None:
+        columns = files.columns or ()
+        others = [name for name in columns if name not in s.probs_columns]
+        text = about_extra_probs(columns, s.probs_columns, files.spec.column_query)
+        return Finding("error", "not_probabilities", f"{what}: {text}", selecting(s.probs_columns, others))
+    advice = {
+        "shares": "divide counts by the sum of their row",
+        "percentages": "if these are percentages, divide by 100",
+        "counts": "if these are counts, divide each row by its sum",
+    }
+    fix = advice.get(s.kind, "if these are logits, leave out --probs")
+    return Finding("error", "not_probabilities", f"{what}; {fix}", None)
+
+
+def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
     """Report what is odd about the labels."""
+    spec = files.spec
     shifted = max((-1, 1), key=lambda shift: s.agreeing[shift])
     now, then = (s.agreeing[shift] / s.labelled for shift in (0, shifted))
     one_based = s.label_low == 1 and s.label_high == s.n_classes
@@ -153,48 +247,71 @@ def of_labels(s: Survey, spec: InputSpec) -> Iterator[Finding]:
         at = f"accuracy is {now:.1%}, and {then:.1%} with {shifted:+d} added to the labels"
         ranges = f"labels are {s.label_low:g} to {s.label_high:g} for the columns 0 to {s.n_classes - 1}"
         text = f"labels seem to be off by one: {ranges}; {at}"
-        yield Finding("error" if s.n_outside else "warning", "off_by_one", text)
+        fix = None
+        if one_based:
+            fix = ("--pos-label", "2") if s.one_column else ("--classes", counted(s.n_classes))
+            text += f". Use {' '.join(fix)}."
+            fix = fix if s.n_classes <= MOST_COUNTED else None
+        yield Finding("error" if s.n_outside else "warning", "off_by_one", text, fix)
     elif s.n_outside:
-        row, label = s.first_outside or (0, "")
+        row, label = s.first_outside or ("row 0", "")
         shown = "none of the classes" if spec.class_names else f"{label}; columns are 0 to {s.n_classes - 1}"
-        text = f"{s.n_outside} labels are no column: the first in row {row} is {shown}"
-        yield Finding("error", "labels_outside", f"{text}. Use --ignore-index for labels that do not count.")
+        text = f"{s.n_outside} labels are no column: the first in {row} is {shown}"
+        positive = second_class(files)
+        use = "Use --ignore-index for labels that do not count." if positive is None else positive[0]
+        yield Finding("error", "labels_outside", f"{text}. {use}", None if positive is None else positive[1])
     if s.n_impossible:
         what = "the probability 0; use --zeros-as" if spec.probs else "a masked class (-inf)"
-        level = "note" if spec.probs and spec.zeros_as is not None else "error"
-        yield Finding(level, "impossible_labels", f"{s.n_impossible} labels have {what}")
+        allowed = spec.probs and spec.zeros_as is not None
+        text = f"{s.n_impossible} labels have {what}"
+        yield Finding("note" if allowed else "error", "impossible_labels", text, () if allowed else None)
     inside = int(s.counts.sum())
     if inside and not off_by_one:
-        yield from of_agreement(s, inside)
+        yield from of_agreement(s, files, inside, names)
     missing = np.flatnonzero(s.counts == 0)
     if inside and len(missing):
-        which = ", ".join(map(str, missing[:MOST_LISTED].tolist())) + (", …" if len(missing) > MOST_LISTED else "")
-        yield Finding("note", "classes_without_samples", f"{len(missing)} classes have no samples: {which}")
+        which = ", ".join(repr(names[k]) if names else str(k) for k in missing[:MOST_LISTED].tolist())
+        which += ", …" if len(missing) > MOST_LISTED else ""
+        how_many = "1 class has" if len(missing) == 1 else f"{len(missing)} classes have"
+        yield Finding("note", "classes_without_samples", f"{how_many} no samples: {which}")
 
 
-def of_agreement(s: Survey, inside: int) -> Iterator[Finding]:
+def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str] | None) -> Iterator[Finding]:
     """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
     correct = s.agreeing[0] / inside
+    counts, predicted = s.counts.astype(float), s.predicted.astype(float)
+    if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
+        return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
+    share = constant_share(counts, predicted, inside)
+    if share is not None:
+        k = int(s.predicted.argmax())
+        text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
+        text += "is each column a class? Use --columns to select those that are"
+        yield Finding("warning", "constant_predictions", text, None)
+    elif correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
+        text = f"accuracy {correct:.1%} is below the share of the most frequent label, {counts.max() / inside:.1%}"
+        yield Finding("note", "below_most_frequent", f"{text}; check the columns, unless classes were weighted")
     if s.agreeing[0] == s.labelled and s.labelled >= FEW:
         text = "every label is the arg max of its row: are the labels the predictions, or these the training samples?"
         yield Finding("warning", "all_correct", text)
     with collected_warnings() as found:
-        warn_of_chance(correct, s.counts.astype(float), s.predicted.astype(float), inside)
+        warn_of_chance(correct, counts, predicted, inside, constant=False)
     if s.confusion is not None:
         labels, columns = linear_sum_assignment(s.confusion, maximize=True)
         best = float(s.confusion[labels, columns].sum() / inside)
         if found and best > correct + BETTER:
             which = ", ".join(f"{k}→{c}" for k, c in zip(labels[:MOST_LISTED], columns[:MOST_LISTED]) if k != c)
             text = f"with the columns in another order accuracy would be {best:.1%} (label→column {which})"
-            yield Finding("warning", "columns_permuted", text)
+            yield Finding("warning", "columns_permuted", text, None)
     for warning in found:
-        yield Finding("warning", "chance_accuracy", str(warning))
+        yield Finding("warning", "chance_accuracy", str(warning), None)
 
 
-def next_command(inputs: Sequence[str], s: Survey, files: ScoreFiles, code: int) -> str | None:
-    """Recommend what to run next, with the options of reading that were given; None where something is to be fixed."""
-    if code == CODES["error"]:
-        return None
+def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) -> str | None:
+    """Recommend what to run next, with the options of reading that were given; None where no option is a remedy.
+
+    Columns that are hardly classes are left out first, and what remains is to be checked again.
+    """
     context = click.get_current_context()
     given = []
     for parameter in context.command.params:
@@ -204,12 +321,15 @@ def next_command(inputs: Sequence[str], s: Survey, files: ScoreFiles, code: int)
             flag = next(name for name in parameter.opts if name.startswith("--"))
             values = value if isinstance(value, tuple) else (value,)
             given += [flag] if value is True else [part for each in values for part in (flag, quoted(str(each)))]
-    if not files.spec.probs and s.kind == "probabilities":
-        given.append("--probs")
-        if files.columns is None and files.spec.logits_key is None and files.readers[0].path.suffix != ".npy":
-            given += ["--logits-key", files.spec.values_key]  # the array keeps its name
     paths = " ".join(map(quoted, inputs))
-    if not s.labelled:
+    columns = next((f.fix for f in findings if f.code in ("suspicious_columns", "not_probabilities") and f.fix), None)
+    if columns:
+        return " ".join(["attemper check", paths, *given, *columns])
+    fixes = [found.fix for found in findings]
+    if None in fixes:
+        return None
+    given += [part for fix in fixes for part in fix or ()]
+    if not s.labelled and not s.label_problem:
         return " ".join(["attemper apply MAP", paths, *given, "-o probabilities.npz"])
     return " ".join(["attemper fit", paths, *given])
 
@@ -255,6 +375,8 @@ SHOWN = {
     "probabilities": "they look like probabilities",
     "log-probabilities": "they look like log-probabilities, which are logits",
     "shares": "they look like neither logits nor probabilities of one label",
+    "percentages": "they look like percentages",
+    "counts": "they look like counts",
     "logits": "they look like logits",
 }
 
@@ -291,5 +413,5 @@ def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequenc
         "repeated_rows": {"n": s.rows.repeated(), "exact": s.rows.exact},
         "labels": labels,
         "accuracy": s.accuracy,
-        "findings": [found._asdict() for found in findings],
+        "findings": [{"level": f.level, "code": f.code, "message": f.message} for f in findings],
     }

@@ -10,7 +10,7 @@ import click
 import attemper
 from attemper.cli.config import config_options, taken_from_config
 from attemper.cli.options import GROUPS, Option
-from attemper.cli.output import COLUMNS
+from attemper.cli.output import COLUMNS, PROBS
 from attemper.cli.paths import OutputFolder, OutputPath, check_outputs
 from attemper.cli.verbosity import detail, note, verbosity_options
 from attemper.errors import naming_flags
@@ -67,7 +67,8 @@ class CheckedCommand(click.Command):
         detail(f"finished after {time.monotonic() - start:.1f} s")
         if not ctx.params.get("as_json"):  # which has them in the JSON
             for path, columns in ctx.meta.get(COLUMNS, {}).items():
-                note(f"{path}: logits are the columns {listed(columns)}")
+                kind = "probabilities" if path in ctx.meta.get(PROBS, ()) else "logits"
+                note(f"{path}: {kind} are the column{'' if len(columns) == 1 else 's'} {listed(columns)}")
         return result
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

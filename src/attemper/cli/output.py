@@ -104,6 +104,7 @@ err = PlainConsole(stderr=True, markup=False, highlight=False, soft_wrap=True)
 
 
 COLUMNS = "attemper.columns"  # where a command's context keeps which columns were taken as logits
+PROBS = "attemper.probs"  # and which files hold probabilities
 
 NON_FINITE = "non_finite"  # where JSON has the numbers that it cannot hold, by their places
 

@@ -272,7 +272,7 @@ INSPECTED = {"file": TEXT, "sha256": TEXT, "bytes": COUNT, "kind": TEXT}
 CHECKED = {
     "files": listed(TEXT),
     "input": {"enum": ["logits", "probs"]},
-    "looks_like": {"enum": ["logits", "probabilities", "log-probabilities", "shares"]},
+    "looks_like": {"enum": ["logits", "probabilities", "log-probabilities", "shares", "percentages", "counts"]},
     **SIZES,
     "dtype": either(TEXT),
     "numbers": record(

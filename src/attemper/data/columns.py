@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,11 @@ __all__ = [
     "choose_columns",
     "column_order",
     "header_classes",
+    "how_to_select",
+    "label_candidate",
+    "may_be_labels",
     "not_numbers",
+    "selection",
     "without_ids",
 ]
 
@@ -37,12 +41,19 @@ MAX_COLUMNS = 10**6
 # can have such a name: `id` is Indonesian.
 BESIDE = re.compile(
     r"(.*[_ .-])?(id|ids|idx|index)|(row|sample|image|img|patient|case)id|unnamed: 0|uuid|fold|split|target|targets|"
-    r"y_true|labels|predictions|weight|weights|sample_weight"
+    r"y_true|labels|pred|preds|predicted|predictions|y_?pred|y_?hat|weight|weights|sample_weight"
+)
+# What columns of labels are called, other than `label`.
+LABELS = re.compile(
+    r"(.*[_ .-])?(labels?|targets?|truth)|y|y_?true|class|class_?(id|idx|index|name)|gt|groundtruth|gold|answer|"
+    r"outcome|diagnosis"
 )
 # Weights have decimals, and no class is called so.
 WEIGHTS = re.compile(r"weights?|sample[_ ]?weights?")
 # So many different numbers that only ascend do so by accident in less than one column of a million.
 ENOUGH_ROWS = 10
+# Labels repeat: with fewer rows for each name these are ids.
+REPEATS = 2
 # A list of columns in an error is there to be copied; longer ones are not.
 MAX_LISTED = 12
 
@@ -72,6 +83,10 @@ class ColumnQuery:
         named = {"labels": self.label, "weights": self.weight, "groups": self.group, "clusters": self.cluster}
         return {column: what for what, column in named.items() if column is not None}
 
+    def labels_in(self, column: str) -> str:
+        """Write out the option that reads labels from a column."""
+        return setting("labels" if self.in_memory else "labels_key", column)
+
     def with_prefix(self, prefix: str) -> str:
         """Write out the option that selects the columns that begin so."""
         return setting("columns" if self.in_memory else "logits_key", prefix)
@@ -87,8 +102,14 @@ class Columns:
     named: bool = False  # the columns of logits were chosen by name, so that none of them can be a column of ids
 
 
-def check_columns(where: object, names: Sequence[str], query: ColumnQuery) -> None:
-    """Refuse a table without a column that the query names beside the logits."""
+FirstRows = Callable[[], Mapping[str, Sequence[Any]]]
+
+
+def check_columns(where: object, names: Sequence[str], query: ColumnQuery, first: FirstRows = dict) -> None:
+    """Refuse a table without a column that the query names beside the logits.
+
+    ``first`` returns the first entries of each column: an error names the column that seems to hold the labels.
+    """
     if len(names) > MAX_COLUMNS:
         raise InputError(f"{where}: {len(names)} columns; expected at most {MAX_COLUMNS}. Save more as .npz.")
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -96,12 +117,57 @@ def check_columns(where: object, names: Sequence[str], query: ColumnQuery) -> No
         raise InputError(f"{where}: two columns are named {twice[0]!r}; give each a name of its own")
     for column, what in query.beside_logits.items():
         if column not in names:
-            raise InputError(f"{_no_column(where, column, names)} Use {query.by(what)} to choose one.")
+            likely = None
+            if what == "labels" and column == LABEL:
+                likely = label_candidate(names, first(), [c for c in query.beside_logits if c != column])
+            fix = f"Use {query.by(what)} to choose one."
+            if likely is not None:
+                fix = f"Use {query.labels_in(likely)} if that column holds the labels."
+            raise InputError(f"{_no_column(where, column, names)} {fix}")
 
 
-def choose_columns(where: object, names: Sequence[str], query: ColumnQuery) -> Columns:
+def may_be_labels(name: str) -> bool:
+    """Whether columns of labels are called so.
+
+    >>> may_be_labels("target"), may_be_labels("logit_0")
+    (True, False)
+    """
+    return LABELS.fullmatch(name.strip().lower()) is not None
+
+
+def label_candidate(
+    names: Sequence[str], first: Mapping[str, Sequence[Any]], without: Collection[str] = ()
+) -> str | None:
+    """Return the column that seems to hold the labels: by its name, or the only one with text that repeats.
+
+    >>> label_candidate(["score", "y"], {"score": ["0.5", "1.5"], "y": ["ill", "well"]})
+    'y'
+    >>> label_candidate(["score", "finding"], {"score": ["0.5"] * 4, "finding": ["ill", "well"] * 2})
+    'finding'
+    """
+    names = [name for name in names if name not in without]
+    called = [name for name in names if may_be_labels(name) and not any(map(_has_decimals, first.get(name, ())))]
+    if called:
+        return called[0]
+    text = [name for name in names if _is_text(first.get(name, ()))]
+    text = [name for name in text if REPEATS * len(set(first[name])) <= len(first[name])]
+    return text[0] if len(text) == 1 else None
+
+
+def _has_decimals(entry: Any) -> bool:
+    try:
+        return not float(entry).is_integer()
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _is_text(entries: Sequence[Any]) -> bool:
+    return bool(entries) and all(isinstance(entry, str) and not is_number(entry) for entry in entries)
+
+
+def choose_columns(where: object, names: Sequence[str], query: ColumnQuery, first: FirstRows = dict) -> Columns:
     """One column per class: those that are named, or have the classes' names or a prefix; else all that are left."""
-    check_columns(where, names, query)
+    check_columns(where, names, query, first)
     label, weight = query.label, query.weight
     apart: set[str | None] = {LABEL, PREDICTION, *query.beside_logits}
     found = _named(where, names, apart, query)
@@ -220,6 +286,7 @@ class RowNumbers:
         self._open: NDArray[np.int64] | None = None  # columns that held whole numbers alone so far, and only ascended
         self._last: NDArray[Any] = np.empty(0)
         self._steps: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._doubtful: set[int] = set()  # columns of whole numbers where others have decimals
 
     def check(self, values: NDArray[Any]) -> None:
         """Look at the next rows."""
@@ -250,6 +317,8 @@ class RowNumbers:
 
     def _check_first(self, values: NDArray[Any], columns: NDArray[np.int64], *, fractions: bool) -> None:
         found = {k: WEIGHING for k, name in enumerate(self._names) if _weighs(name)}
+        if fractions:
+            self._doubtful = {k for k in columns.tolist() if values[:, k].min() < values[:, k].max()}
         for k in columns.tolist():
             why = _why_no_logits(self._names[k], values[:, k], fractions)
             if why is not None:
@@ -260,10 +329,14 @@ class RowNumbers:
     def _reject(self, found: dict[int, str]) -> None:
         names, query = self._names, self._query
         k, why = next(iter(found.items()))
-        others = [other for j, other in enumerate(names) if j not in found]
+        others = [other for j, other in enumerate(names) if j not in found and j not in self._doubtful]
+        others = others or [other for j, other in enumerate(names) if j not in found]
+        select = how_to_select(others, [name for name in names if name not in others], query)
+        fix = f"Remove the column, or select the columns of logits with {select}."
+        if query.label is None and may_be_labels(names[k]):
+            fix = f"Use {query.labels_in(names[k])} if it holds the labels. Otherwise {fix[0].lower()}{fix[1:]}"
         raise InputError(
-            f"{self._where}: column {names[k]!r} holds {why}, so it is not taken as logits. Remove the column, or "
-            f"select the columns of logits with {_how_to_select(others, names[k], query)}. Use "
+            f"{self._where}: column {names[k]!r} holds {why}, so it is not taken as logits. {fix} Use "
             f"{query.by('labels')} or {query.by('weights')} if it holds labels or weights, and "
             f"{option('classes=[…]', '--classes A,B,…')} with the names of all columns if it is a class."
         )
@@ -274,7 +347,7 @@ ASCENDING = "whole numbers that only ascend, as row numbers and ids do"
 
 
 def without_ids(columns: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Names of those columns of numbers that may hold logits.
+    """Names of those columns of numbers that may hold logits; where some have decimals, those of whole numbers may not.
 
     >>> without_ids({"id": np.arange(20), "cat": np.linspace(-1, 1, 20)})
     ['cat']
@@ -284,9 +357,14 @@ def without_ids(columns: Mapping[str, NDArray[Any]]) -> list[str]:
         with np.errstate(invalid="ignore"):
             return bool((np.isfinite(column) & (column == np.floor(column))).all())
 
+    def varied(column: NDArray[Any]) -> bool:
+        return len(column) > 1 and bool(np.nanmin(column) < np.nanmax(column))
+
     fractions = not all(map(whole, columns.values()))
     return [
-        name for name, c in columns.items() if not (_weighs(name) or (whole(c) and _why_no_logits(name, c, fractions)))
+        name
+        for name, c in columns.items()
+        if not (_weighs(name) or (whole(c) and ((fractions and varied(c)) or _why_no_logits(name, c, fractions))))
     ]
 
 
@@ -312,20 +390,39 @@ def not_numbers(where: object, name: str, what: str, numbers: Sequence[str], que
         return InputError(
             f"{where}: column {name!r} {what}, not numbers; choose another one with {query.by('weights')}"
         )
-    return InputError(
-        f"{where}: column {name!r} {what}, not numbers. Remove the column, or select the columns of logits with "
-        f"{_how_to_select(numbers, name, query)}."
-    )
+    fix = f"Remove the column, or select the columns of logits with {how_to_select(numbers, [name], query)}."
+    if query.label is None and may_be_labels(name):
+        fix = f"Use {query.labels_in(name)} if it holds the labels. Otherwise {fix[0].lower()}{fix[1:]}"
+    return InputError(f"{where}: column {name!r} {what}, not numbers. {fix}")
 
 
-def _how_to_select(columns: Sequence[str], without: str, query: ColumnQuery) -> str:
-    """Write out the option that selects these columns but not the other one."""
+def how_to_select(columns: Sequence[str], without: Sequence[str], query: ColumnQuery) -> str:
+    """Write out the option that selects these columns but not the others."""
+    found = selection(columns, without)
+    if found is None:
+        return f"{option('columns=[…]', '--columns A,B,…')}, a list of their names"
+    name, value = found
+    if name == "logits_key":
+        return query.with_prefix(value)
+    return option(f"columns={list(columns)!r}", f"--columns {value}")
+
+
+def selection(columns: Sequence[str], without: Sequence[str]) -> tuple[str, str] | None:
+    """Return the option of files that selects these columns but not the others, and its value; None for long lists.
+
+    >>> selection(["z_cat", "z_dog"], ["age"])
+    ('logits_key', 'z_')
+    >>> selection(["cat", "dog"], ["age"])
+    ('columns', 'cat,dog')
+    """
     prefix = columns[0][: _common(columns)] if len(columns) > 1 else ""
-    if prefix and not without.startswith(prefix):
-        return query.with_prefix(prefix)
+    alone = bool(prefix) and not any(name.startswith(prefix) for name in without)
+    # cat and cow begin alike by accident.
+    if alone and (not prefix[-1].isalnum() or all(name[len(prefix) :].isdecimal() for name in columns)):
+        return "logits_key", prefix
     if 0 < len(columns) <= MAX_LISTED and not any("," in name for name in columns):
-        return option(f"columns={list(columns)!r}", f"--columns {','.join(columns)}")
-    return f"{option('columns=[…]', '--columns A,B,…')}, a list of their names"
+        return "columns", ",".join(columns)
+    return ("logits_key", prefix) if alone else None
 
 
 def column_order(columns: Sequence[str], classes: Sequence[str]) -> list[int] | None:

@@ -24,7 +24,8 @@ from attemper.data.columns import (
     without_ids,
 )
 from attemper.data.named_labels import names_or_numbers, reject_numbers
-from attemper.errors import InputError, InputTypeError, require
+from attemper.data.suspects import reject_extra_probs, warn_of_suspects
+from attemper.errors import InputError, InputTypeError, collected_warnings, require, warn
 
 __all__ = ["TableArrays", "arrays_of"]
 
@@ -88,6 +89,7 @@ def arrays_of(
         values = np.column_stack(_numbers({name: _array(table.get(name)) for name in names}, query))
         if not chosen.named and len(values):
             RowNumbers(WHERE, names, query).check(values)
+            _check_suspects(table, names, values, query, probs=values_key == "probs")
     weights = sample_weight
     if query.weight is not None:
         [weights] = _numbers({query.weight: _array(table.get(query.weight))}, query)
@@ -97,6 +99,22 @@ def arrays_of(
     )
     found = TableArrays(values, labels, weights, groups, clusters, names, query.classes)
     return found if query.label is None else _with_labels(found, table, query.label, labels_are, pos_label)
+
+
+def _check_suspects(
+    table: _Frame, names: Sequence[str], values: NDArray[Any], query: ColumnQuery, *, probs: bool
+) -> None:
+    """Warn of columns that are hardly classes; of probabilities, refuse one more than sum to 1."""
+    if probs:
+        reject_extra_probs(WHERE, names, values, query)
+        return
+    labels = None if query.label is None else _array(table.get(query.label)).tolist()
+    classes = header_classes(names, labels[0]) if labels else None
+    there = set(map(str, labels)) if labels and classes else set()
+    with collected_warnings() as found:
+        warn_of_suspects(names, values, query, None if classes is None else [name in there for name in classes])
+    for warning in found:
+        warn(f"{WHERE}: {warning}", type(warning))
 
 
 def _with_labels(found: TableArrays, table: _Frame, label: str, labels_are: str | None, pos_label: Any) -> TableArrays:

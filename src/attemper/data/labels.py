@@ -16,9 +16,10 @@ from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_f
 from attemper.data.pixels import Entries
 from attemper.errors import InputError, option, setting
 
-__all__ = ["as_labels", "as_names", "as_weights", "is_matrix"]
+__all__ = ["MOST_COUNTED", "as_labels", "as_names", "as_weights", "counted", "is_matrix"]
 
 MAX_WEIGHT = 1e12
+MOST_COUNTED = 12  # classes that a message lists
 DROP_ROWS = "Drop those rows: keep = ~np.ma.getmaskarray(labels); logits[keep], labels[keep]."
 
 
@@ -107,7 +108,7 @@ def as_labels(
             )
         hint = ""
         if y.min() >= 1 and y.max() == n_classes:
-            hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {_counted(n_classes)}')}."
+            hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {counted(n_classes)}')}."
         odd = np.unique(y[(y < 0) | (y >= n_classes)])
         if len(odd) == 1 and not hint:
             ignore = option(f"ignore_index={odd[0]:.0f}", f"--ignore-index {odd[0]:.0f}")
@@ -139,8 +140,9 @@ def _are_columns(labels: Any, n: int, n_classes: int) -> bool:
     return int(low) >= 0 and int(high) < n_classes
 
 
-def _counted(n_classes: int) -> str:
-    return ",".join(map(str, range(1, n_classes + 1))) if n_classes <= 12 else f"1,2,…,{n_classes}"
+def counted(n_classes: int) -> str:
+    """List the names of classes whose labels start at 1."""
+    return ",".join(map(str, range(1, n_classes + 1))) if n_classes <= MOST_COUNTED else f"1,2,…,{n_classes}"
 
 
 def _look_up(y: NDArray[Any], classes: list[Any], name: RowName) -> Labels:

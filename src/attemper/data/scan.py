@@ -11,7 +11,7 @@ from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import RowName, RowView, SelectedRows, log_probs, on_gpu, row_slices, to_numpy
 from attemper.data.masks import MASKS_FROM, has_finite_masks, masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import SUMS, room_of_sums
+from attemper.data.plausibility import SUMS, is_percentage, room_of_sums
 from attemper.errors import InputError, option
 
 if TYPE_CHECKING:
@@ -166,9 +166,12 @@ def _checked_log_probs(p: NDArray[Any], zeros_as: float | None, name: RowName, f
     if len(bad):
         row, column = bad[0]
         logits = option('use input="logits" or Scores.from_logits', "leave out --probs")
+        fix, total = f"If these are logits, {logits}.", float(p[row].sum(dtype=np.float64))
+        if (p[row] >= 0).all() and is_percentage(total, p.shape[1]):
+            fix = f"The row sums to {total:.6g}: if these are percentages, divide by 100."
         raise InputError(
             f"probabilities: {name(first + row)}, column {column} is {p[row, column]}; probabilities lie between "
-            f"0 and 1. If these are logits, {logits}."
+            f"0 and 1. {fix}"
         )
     sums = p.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~(np.abs(sums - 1) <= room_of_sums(p.shape[1])))

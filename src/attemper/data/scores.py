@@ -509,20 +509,22 @@ class LabelledScores(Scores):
             device=None if self.device is None else self.device.strided(step),
         )
 
-    def _warn_of_chance(self) -> None:
-        """Warn where labels and predictions seem to have nothing to do with each other."""
+    def _warn_of_chance(self, constant: bool = True) -> None:
+        """Warn where labels and predictions seem to have nothing to do with each other.
+
+        Without ``constant`` not where all predictions are of one class: there is another reason, of which it warned.
+        """
         y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
         top = self.backend.tops()
         weight = float(w.sum())
-        if weight > 0:
+        if weight > 0 and self.bound > 0:  # of logits that are all 0 none is the largest
             _, code = np.unique(np.concatenate([y, top]), return_inverse=True)  # few of many classes
             labels, predictions = (
                 np.bincount(part, w, int(code.max()) + 1).astype(np.float64)
                 for part in (code[: len(y)], code[len(y) :])
             )
-            warn_of_chance(
-                float((w * (top == y)).sum()) / weight, labels, predictions, weight**2 / float((w * w).sum())
-            )
+            n = weight**2 / float((w * w).sum())
+            warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n, constant=constant)
 
 
 def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
@@ -563,15 +565,16 @@ def _checked(
     names = None if classes is None else tuple(as_names(classes, n_classes))
     more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
     more |= ids.of_rows(laid, sample)
+    warned = False
     if kind == "logits" and one_column:
-        warn_of_single_probs(values, "all numbers")  # beside zeros
+        warned = warn_of_single_probs(values, "all numbers")  # beside zeros
     elif kind == "logits":
-        warn_of_probs(values)
+        warned = warn_of_probs(values)
     if y is None:
         return Scores(values=values, **more)
     repeated = {} if sample is None else {"image": sample, "repeated": n_samples}
     scores = LabelledScores(values=values, y=y, device=device, **more, **repeated)
-    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
+    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance(constant=not warned)
     return scores
 
 

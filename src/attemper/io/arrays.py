@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from attemper._limits import check_memory
 from attemper._paths import InputFile, PathOrURL
 from attemper.data.arrays import reshaping
+from attemper.data.columns import may_be_labels
 from attemper.data.layout import axis_that_fits
 from attemper.data.sequences import position_name, zeros_and_ones
 from attemper.errors import FileError, InputError, option, setting
@@ -154,7 +155,9 @@ class ArrayReader(Reader):
     def __init__(self, source: ArraySource, spec: InputSpec, labels: ArraySource | None = None) -> None:
         self.path = source.file.path
         self.source = source
-        self._values = values = _array(source, spec.values_key, option("logits_key", "--logits-key"), NUMBERS)
+        self._values = values = _array(
+            source, spec.values_key, option("logits_key", "--logits-key"), NUMBERS, _other_kind(source, spec)
+        )
         if len(values.header.shape) == 1:  # one score of two classes
             self._values = values = replace(values, header=replace(values.header, shape=(*values.header.shape, 1)))
         shape = values.header.shape
@@ -186,8 +189,9 @@ class ArrayReader(Reader):
         if labels is not None:
             self._labels = _array(labels, "labels", option("labels", "--labels"), NUMBERS_OR_NAMES)
         elif spec.reads_labels:
-            by = option("labels_key", "--labels-key")
-            self._labels = _array(source, spec.labels_key or "labels", by, NUMBERS_OR_NAMES)
+            by, likely = option("labels_key", "--labels-key"), next(filter(may_be_labels, source.names), None)
+            fix = "" if likely is None else f"Use {setting('labels_key', likely)} if that array holds the labels."
+            self._labels = _array(source, spec.labels_key or "labels", by, NUMBERS_OR_NAMES, fix)
         if spec.weights_key is not None:
             self._weights = _array(source, spec.weights_key, option("weights_key", "--weights-key"), NUMBERS)
         if spec.mask_key is not None:
@@ -323,13 +327,23 @@ class ArrayReader(Reader):
         return counts if next_mask is None else counts & (next_mask == 1)
 
 
-def _array(source: ArraySource, key: str, by: str, kinds: str) -> _Array:
+def _other_kind(source: ArraySource, spec: InputSpec) -> str:
+    """Return what to do where a file has logits but not the probabilities that are asked for, or the reverse."""
+    if spec.logits_key is not None:
+        return ""
+    if spec.probs and "logits" in source.names:
+        leave_out = option("Use input='logits'", "Leave out --probs")
+        return f"{leave_out} if these are logits. Use {setting('logits_key', 'logits')} if they are probabilities."
+    if not spec.probs and "probs" in source.names:
+        by, probs = option("logits_key", "--logits-key"), option("input='probs'", "--probs")
+        return f"Use {by} to choose one. If the input is probabilities, use {probs}."
+    return ""
+
+
+def _array(source: ArraySource, key: str, by: str, kinds: str, fix: str = "") -> _Array:
     if key not in source.names:
         known = f"{source.file.path}: holds no array {key!r}; it holds {listed(source.names)}."
-        probs = f""" If the input is probabilities, use {option("input='probs'", "--probs")}."""
-        raise FileError(
-            f"{known} Use {by} to choose one.{probs if key == 'logits' and 'probs' in source.names else ''}"
-        )
+        raise FileError(f"{known} {fix or f'Use {by} to choose one.'}")
     header = source.header(key)
     part = _Array(source, key, header)
     if header.dtype.hasobject:

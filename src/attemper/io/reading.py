@@ -40,6 +40,7 @@ class Block(NamedTuple):
     counts: NDArray[np.bool_] | None = None  # which rows count; None: all
     groups: NDArray[Any] | None = None  # ids, not yet checked; of images one for each, or for each pixel
     clusters: NDArray[Any] | None = None
+    lines: NDArray[np.int64] | None = None  # of the file, for errors, where it is text with a line for each row
 
 
 class Reader(ABC):

@@ -22,6 +22,7 @@ from attemper.data.named_labels import by_positive, names_or_numbers, reject_num
 from attemper.data.numerals import is_number
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.sequences import position_name
+from attemper.data.suspects import reject_extra_probs, warn_of_suspects
 from attemper.errors import (
     AttemperWarning,
     FileError,
@@ -152,6 +153,8 @@ class ScoreFiles:
                     numbers.check(block.values)
                 block = apart.added(block, reader)
                 with collected_warnings() as found:
+                    if numbers is not None and not first_row:
+                        self.check_suspects(reader, block)
                     piece = self._scores(reader, block, first_row)
                 for warning in found:
                     if type(warning) not in warned:
@@ -264,11 +267,32 @@ class ScoreFiles:
         scores = replace(scores, columns=self.columns, classes=named)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
+    def check_suspects(self, reader: Reader, block: Block) -> None:
+        """Warn of columns that are hardly classes; of probabilities, refuse one more than sum to 1."""
+        columns, query = reader.columns or (), self.spec.column_query
+        if not self.spec.probs:
+            warn_of_suspects(columns, block.values, query, self.labelled_columns(reader, block))
+        else:
+            reject_extra_probs(reader.path, columns, block.values, query)
+
+    def labelled_columns(self, reader: Reader, block: Block) -> list[bool] | None:
+        """Return whether some label of a block names each column; None where labels are no names of columns."""
+        names = self.spec.class_names
+        if names is None or block.labels is None or block.labels.ndim != 1 or self.spec.labels_are == "numbers":
+            return None
+        classes = dict(zip(self.columns or (), names))
+        there = set(map(str, block.labels.tolist()))
+        return [classes.get(column) in there for column in reader.columns or ()]
+
     def taken(self, reader: Reader, block: Block, first_row: int) -> Taken | None:
         """Return the rows of a block that count, the columns in the order of the classes; None where none counts."""
 
         def name(i: int) -> str:
-            return position_name(None, reader.length)(first_row + int(i if rows is None else rows[i]))
+            row = int(i if rows is None else rows[i])
+            return row_name(row) if block.lines is None else f"line {block.lines[row]}"
+
+        def row_name(row: int) -> str:
+            return position_name(None, reader.length)(first_row + row)
 
         spec, rows = self.spec, None
         labels = classes = None

@@ -6,7 +6,7 @@ Nothing is refused here: a `Survey` counts what `Scores` would reject.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import numbered, row_slices
+from attemper.data.arrays import RowName, numbered, row_slices
 from attemper.data.columns import RowNumbers
-from attemper.data.plausibility import room_of_sums
+from attemper.data.plausibility import FEWEST_SUMS, SAME, is_percentage, room_of_sums
 from attemper.data.soft import checked_shares
+from attemper.data.suspects import extra_probs, suspicious_columns
 from attemper.errors import InputError
-from attemper.io.reading import Block
+from attemper.io.reading import Block, Reader
 from attemper.io.sources import ScoreFiles, Taken
 
 __all__ = ["RowCounter", "Survey"]
@@ -29,10 +30,13 @@ MOST_HASHES = 1 << 22  # rows whose hashes are kept, 32 MB; of more rows, those 
 MOST_CONFUSED = 256  # classes up to which predictions are counted by label
 
 
-def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None]]:
+def unchecked(
+    files: ScoreFiles, see: Callable[[Reader, Block], None]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None, RowName]]:
     """Read the rows that count as they are, with their labels as numbers of columns, or why they are none.
 
-    A label that is none of the names of the classes is -1.
+    A label that is none of the names of the classes is -1. The last entry names a row, for errors. ``see`` gets the
+    first block of each table whose columns were not chosen by name.
     """
     for reader in files.readers:
         first_row, numbers = 0, None
@@ -41,6 +45,8 @@ def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | 
         for block in reader.blocks():
             if numbers is not None:
                 numbers.check(block.values)
+                if not first_row:
+                    see(reader, block)
             if reader.axis is not None:
                 block = pixels(block, reader.axis)
             problem: InputError | None = None
@@ -50,7 +56,14 @@ def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | 
                 problem, taken = error, files.taken(reader, block._replace(labels=None), first_row)
             first_row += len(block.values)
             if taken is not None:
-                yield both_columns(taken.values, files.spec.probs), problem or column_numbers(taken, files.one_column)
+                labels = problem or column_numbers(taken, files.one_column)
+                name = taken.name if len(files.readers) == 1 else in_file(taken.name, reader.path)
+                yield both_columns(taken.values, files.spec.probs), labels, name
+
+
+def in_file(name: RowName, path: object) -> RowName:
+    """Name rows with their file."""
+    return lambda i: f"{name(i)} of {path}"
 
 
 def pixels(block: Block, axis: int) -> Block:
@@ -161,8 +174,10 @@ class Survey:
     n_infinite: int = 0  # +inf
     n_masked: int = 0  # -inf
     n_zero: int = 0
+    fractions: bool = False  # some number is above 0 and below 1
+    mixed: bool = False  # some number is above 0 and below the sum of its row
     n_empty: int = 0  # rows with nothing but masks
-    first_bad: int | None = None  # the first row with a NaN or +inf
+    first_bad: str | None = None  # the first row with a NaN or +inf
     lowest_sum: float = math.inf
     highest_sum: float = -math.inf
     log_sum: float = 0.0  # largest |log Σ exp|
@@ -172,7 +187,7 @@ class Survey:
     labelled: int = 0
     label_problem: str = ""  # why the labels cannot be counted
     n_outside: int = 0  # labels that are no column number
-    first_outside: tuple[int, Any] | None = None
+    first_outside: tuple[str, Any] | None = None
     label_low: float = math.inf
     label_high: float = -math.inf
     counts: Labels = field(default_factory=lambda: np.empty(0, np.int64))
@@ -180,6 +195,8 @@ class Survey:
     agreeing: dict[int, int] = field(default_factory=lambda: {-1: 0, 0: 0, 1: 0})  # by a shift of the labels
     n_impossible: int = 0  # labels whose own class is masked, or has the probability 0
     confusion: Labels | None = None
+    suspects: dict[str, str] = field(default_factory=dict)  # columns that are hardly classes, and why
+    probs_columns: list[str] | None = None  # columns whose rows sum to 1, where those of all columns do not
 
     def __post_init__(self) -> None:
         k = self.n_classes
@@ -192,29 +209,45 @@ class Survey:
         """Look at all rows that count."""
         survey = cls(files.n_classes, files.one_column)
         with np.errstate(all="ignore"):
-            for values, labels in unchecked(files):
-                survey.add(values, labels, probs=files.spec.probs)
+            for values, labels, name in unchecked(files, lambda reader, block: survey.see(files, reader, block)):
+                survey.add(values, labels, probs=files.spec.probs, name=name)
                 if progress is not None:
                     progress(survey.n, files.n_rows)
         return survey
 
-    def add(self, values: NDArray[Any], labels: NDArray[Any] | InputError | None, *, probs: bool) -> None:
+    def see(self, files: ScoreFiles, reader: Reader, block: Block) -> None:
+        """Look for columns of a table that are hardly classes, in its first rows."""
+        columns = reader.columns or ()
+        if files.spec.probs:
+            self.probs_columns = self.probs_columns or extra_probs(columns, block.values)
+        else:
+            self.suspects |= suspicious_columns(columns, block.values, files.labelled_columns(reader, block))
+
+    def add(
+        self,
+        values: NDArray[Any],
+        labels: NDArray[Any] | InputError | None,
+        *,
+        probs: bool,
+        name: RowName | None = None,
+    ) -> None:
         """Count a block of rows, and their labels: numbers of columns, -1 for what is none."""
+        name = name or numbered()
         self.dtype = self.dtype or str(values.dtype)
         for part in row_slices(len(values), self.n_classes):
-            self._add_numbers(values[part].astype(np.float64))
+            self._add_numbers(values[part].astype(np.float64), name, part.start)
         self.rows.add(values)
         if isinstance(labels, InputError):
             self.label_problem = str(labels)
         elif labels is not None:
-            self._add_labels(values, labels, probs)
+            self._add_labels(values, labels, probs, name)
         self.n += len(values)
 
-    def _add_numbers(self, h: Floats) -> None:
+    def _add_numbers(self, h: Floats, name: RowName, first: int) -> None:
         nan, infinite, masked = np.isnan(h), h == math.inf, h == -math.inf
         bad = nan | infinite
         if self.first_bad is None and bad.any():
-            self.first_bad = self.n + int(np.flatnonzero(bad.any(axis=1))[0])
+            self.first_bad = name(first + int(np.flatnonzero(bad.any(axis=1))[0]))
         self.n_nan += int(nan.sum())
         self.n_infinite += int(infinite.sum())
         self.n_masked += int(masked.sum())
@@ -225,7 +258,10 @@ class Survey:
         self.column_low = np.minimum(self.column_low, lows.min(axis=0))
         self.column_high = np.maximum(self.column_high, highs.max(axis=0))
         self.low, self.high = float(self.column_low.min()), float(self.column_high.max())
-        sums = h[finite.all(axis=1)].sum(axis=1)
+        whole_rows = h[finite.all(axis=1)]
+        sums = whole_rows.sum(axis=1)
+        self.fractions = self.fractions or bool(((h > 0) & (h < 1)).any())
+        self.mixed = self.mixed or bool(((whole_rows > 0) & (whole_rows < sums[:, None])).any())
         if sums.size:
             self.lowest_sum = min(self.lowest_sum, float(sums.min()))
             self.highest_sum = max(self.highest_sum, float(sums.max()))
@@ -233,7 +269,7 @@ class Survey:
         if whole.any() and self.high <= 1e-6:  # else they are no logarithms of probabilities
             self.log_sum = max(self.log_sum, float(np.abs(logsumexp(h[whole], axis=1)).max()))
 
-    def _add_labels(self, values: NDArray[Any], labels: NDArray[Any], probs: bool) -> None:
+    def _add_labels(self, values: NDArray[Any], labels: NDArray[Any], probs: bool, name: RowName) -> None:
         y = labels.astype(np.float64)
         finite = y[np.isfinite(y)]
         if finite.size:
@@ -244,7 +280,7 @@ class Survey:
         self.n_outside += int((~inside).sum())
         if self.first_outside is None and not inside.all():
             row = int(np.flatnonzero(~inside)[0])
-            self.first_outside = (self.n + row, labels[row])
+            self.first_outside = (name(row), labels[row])
         top = np.where(np.isnan(values), -math.inf, values).argmax(axis=1)
         for shift in self.agreeing:
             self.agreeing[shift] += int((top == y + shift).sum())
@@ -259,19 +295,34 @@ class Survey:
 
     @property
     def kind(self) -> str:
-        """What the numbers look like; "shares" are between 0 and 1, but do not sum to 1."""
+        """What the numbers look like; "shares" are between 0 and 1, but do not sum to 1.
+
+        One column from 0 to 1 looks like probabilities of the second class. "percentages" sum to 100, and "counts"
+        to another constant.
+        """
         room = room_of_sums(self.n_classes)
         if self.n_nan or self.n_infinite or not self.n or not math.isfinite(self.low):
             return "logits"
         if self.low >= -1e-6 and self.high <= 1 + 1e-6 and not self.n_masked and self.low < self.high:
             summing = self.lowest_sum >= 1 - room and self.highest_sum <= 1 + room
+            summing = summing or (self.one_column and self.fractions)
             return "probabilities" if summing else "shares"
+        if self.low >= 0 and not self.one_column and self.mixed and self.n >= FEWEST_SUMS and self.varied:
+            if all(is_percentage(end, self.n_classes) for end in (self.lowest_sum, self.highest_sum)):
+                return "percentages"
+            if self.highest_sum - self.lowest_sum <= SAME * self.highest_sum:
+                return "counts"
         return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
 
     @property
     def accuracy(self) -> float | None:
         """Share of the labels that are the arg max of their row."""
         return self.agreeing[0] / self.labelled if self.labelled else None
+
+    @property
+    def varied(self) -> bool:
+        """Whether rows differ."""
+        return bool((self.column_low < self.column_high).any())
 
     @property
     def constant_columns(self) -> Labels:
