@@ -224,7 +224,9 @@ def test_the_first_threshold_is_the_lowest_that_catches_enough():
         assert caught[place] >= catch * caught[-1]
         assert place == 0 or caught[place - 1] < catch * caught[-1]
     for n_wrong, enough in ((0, False), (19, False), (20, True)):
-        p = predicted(Scores.from_logits([[2.0, 0.0]] * 40, [1] * n_wrong + [0] * (40 - n_wrong)))
+        h = np.array([[2.0, 0.0], [0.0, 2.1]] * 20)
+        wrong = np.arange(40) < n_wrong
+        p = predicted(Scores.from_logits(h, np.where(wrong, h.argmin(axis=1), h.argmax(axis=1))))
         assert (first_threshold(p, np.ones(40), 0.8) is not None) == enough
 
 
@@ -354,13 +356,13 @@ def test_a_summary_is_small_and_plain(n, n_classes):
 
 
 def test_no_error_at_all_is_said():
-    h, y = np.array([[3.0, 0.0], [0.0, 3.0], [2.0, 1.0], [1.0, 2.0]] * 5), [0, 1] * 10
+    h, y = np.array([[3.0, 0.0], [0.0, 3.1], [2.0, -1.0], [1.0, 2.0]] * 5), [0, 1] * 10
     found = summarise(Scores.from_logits(h, y), Scores.from_logits(1.5 * h, y), methods=["bayes"])
     (sentence,) = found["sentences"]["referral"]
     assert "none of the 20 predictions on the test set is wrong" in sentence
     assert "network" not in sentence
     assert found["rows"][0]["area"] is None
-    assert found["referral"]["labels"][found["referral"]["start"]] == "0.50"
+    assert found["referral"]["labels"][found["referral"]["start"]] == "50 %"
 
 
 def test_every_answer_wrong_is_said_of_the_answers_it_is_true_of():

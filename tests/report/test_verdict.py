@@ -152,7 +152,7 @@ def test_the_class_with_most_misses_and_what_becomes_of_it():
     assert f"{taken.max()} are taken for {names[taken.argmax()]}" in third
     # Referral, by the confidence of the calibrated network.
     t = summary["rows"][1]["temperature"]
-    threshold = float(re.search(r"threshold of ([\d.]+),", fourth)[1])
+    threshold = float(re.search(r"threshold of ([\d.]+) %,", fourth)[1]) / 100
     low = softmax(test.values / t).max(axis=1) <= threshold
     wrong = guess != test.labels
     assert f", {100 * low.mean():.0f} % of cases are referred (" in fourth
@@ -209,7 +209,7 @@ def test_few_validation_errors_suggest_no_threshold():
     assert 0 < n < 20
     why = f"only {n} validation predictions are wrong, and at least 20 are needed to choose one."
     assert summary["sentences"]["verdict"][3] == f"There is no suggested threshold for referral: {why}"
-    assert summary["sentences"]["referral"][1] == f"The threshold slider starts at 0.50, which is no suggestion: {why}"
+    assert summary["sentences"]["referral"][1] == f"The threshold slider starts at 50 %, which is no suggestion: {why}"
     assert "was chosen on the samples that fitted the map" not in render(summary)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper.report.numbers import bare, count, fixed, percent
+from attemper.report.numbers import bare, count, fixed, percent, signed
 
 __all__ = ["SHARES", "Frame", "bar", "coinciding", "curve", "forest", "line", "panels", "reliability_frame", "signed"]
 
@@ -114,16 +114,6 @@ def short(n: float) -> str:
         if n >= 0.9995 * unit:
             return fixed(n / unit, 1 if n < 9.95 * unit else 0) + sign
     return fixed(n, 0 if float(n).is_integer() or n >= 99.95 else 1)
-
-
-def signed(value: float, digits: int) -> str:
-    """Write a difference with its sign; none where it rounds to 0.
-
-    >>> signed(-1.25, 1), signed(0.5, 1), signed(-0.04, 1)
-    ('−1.3', '+0.5', '0.0')
-    """
-    text = fixed(abs(value), digits)
-    return ("" if float(text) == 0 else "−" if value < 0 else "+") + text
 
 
 def line(points: Sequence[tuple[float, float]], frame: Frame) -> str:

@@ -1,4 +1,4 @@
-"""The section by group: a table with a picture of each gap, and what it shows in sentences."""
+"""The section by group: a table, and what it shows in sentences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
-from attemper.metrics import Estimate, GroupMetrics, GroupRow
+from attemper.metrics import GroupMetrics, GroupRow
 from attemper.metrics.groups import group_metrics
 from attemper.metrics.predictions import Predictions
 from attemper.report.methods import resamples
@@ -16,7 +16,6 @@ from attemper.report.numbers import triple
 __all__ = ["by_group", "groups_of"]
 
 MOST = 50  # groups in the table
-WIDTH = 200  # of a picture
 PERCENT = "\u00a0%"  # no line breaks there
 
 
@@ -37,9 +36,6 @@ def groups_of(found: Mapping[str, GroupMetrics], accuracy: list[float]) -> dict[
         return None
     [before, *_], [*_, (method, after)] = found.values(), found.items()
     shown = _shown(after)
-    ends = [end for rows in (before, after) for row in rows.by_group for end in _known(row.gap)]
-    low, high = min([0.0, *ends]), max([0.0, *ends])
-    place = _Scale(low, high)
     high_in, low_in = after.beyond_chance()
     rows = [
         {
@@ -52,7 +48,6 @@ def groups_of(found: Mapping[str, GroupMetrics], accuracy: list[float]) -> dict[
             "gap": triple(row.gap),
             "error": None if row.ece_debiased.value != row.ece_debiased.value else triple(row.ece_debiased),
             "beyond": "too high" if row.group in high_in else "too low" if row.group in low_in else "",
-            "picture": {"before": place.of(other.gap), "after": place.of(row.gap)},
         }
         for row, other in [*((row, before[row.group]) for row in shown), (after.all, before.all)]
     ]
@@ -65,32 +60,13 @@ def groups_of(found: Mapping[str, GroupMetrics], accuracy: list[float]) -> dict[
         "clusters": after.all.n_clusters is not None,
         "rows": rows[:-1],
         "all": rows[-1],
-        "zero": place.at(0.0),
-        "width": WIDTH,
         "before": before.sentences(percent=PERCENT),
         "after": after.sentences(percent=PERCENT),
         "accuracy_p": after.accuracy_alike.p_value,
     }
 
 
-def _known(gap: Estimate) -> list[float]:
-    return [gap.low, gap.high] if gap.has_interval else [gap.value]
-
-
 def _shown(found: GroupMetrics) -> list[GroupRow]:
     """Return the groups of the table: all, or those with the most samples."""
     chosen = sorted(found.by_group, key=lambda row: -row.n)[:MOST]
     return [row for row in found.by_group if row in chosen]
-
-
-class _Scale:
-    """Places of gaps in a picture."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.span = low, max(high - low, 1e-9)
-
-    def at(self, value: float) -> float:
-        return round(6 + (WIDTH - 12) * (value - self.low) / self.span, 1)
-
-    def of(self, gap: Estimate) -> list[float]:
-        return [self.at(value) for value in triple(gap)]

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from attemper.metrics import Estimate
 from attemper.metrics.intervals import around_share
 
-__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "share", "triple"]
+__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "share", "signed", "triple"]
 
 NONE = "–"
 GAP = "\u202f"  # narrow, and no line breaks there
@@ -67,6 +67,16 @@ def bare(temperature: float) -> str:
     ('2.155', '0.00123', '2.35e+04')
     """
     return fixed(temperature, 3) if 0.05 <= temperature < 1000 else f"{temperature:.3g}"
+
+
+def signed(value: float, digits: int) -> str:
+    """Write a difference with its sign; none where it rounds to 0.
+
+    >>> signed(-1.25, 1), signed(0.5, 1), signed(-0.04, 1)
+    ('−1.3', '+0.5', '0.0')
+    """
+    text = fixed(abs(value), digits)
+    return ("" if float(text) == 0 else "−" if value < 0 else "+") + text
 
 
 def triple(value: float | Estimate) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attemper.calibrators import method_title
+from attemper.report.notes import p_value
 from attemper.report.numbers import count, fixed, percent, percent_interval, share
 from attemper.report.verdict import about, too_few_errors
 
@@ -40,7 +41,7 @@ def _confidence(summary: dict[str, Any], before: dict[str, Any], level: str) -> 
         + (f", {off}." if abs(gap) >= 0.0005 else ", as often as it was right."),
         f"Averaged over groups of predictions, its confidence is off by {percent(ece[0])} points (ECE"
         + (f", {level} {percent(ece[1])} to {percent(ece[2])})" if len(ece) > 1 else ")")
-        + (f"; {_by_chance(before)}." if before["chance"] else "."),
+        + (f"; {_by_chance(before, summary['resamples'])}." if before["chance"] else "."),
     ]
     _, worst = about(summary)
     if worst is not None:
@@ -71,7 +72,7 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
         f"With {name}{warmth}, fitted on {count(summary['n_val'])} validation samples, confidence is off by "
         f"{_points(a['ece'])} points instead of {_points(b['ece'])}"
         + (f"; brackets hold the {level}" if len(a["ece"]) > 1 or len(b["ece"]) > 1 else "")
-        + (f"; {_by_chance(after)}." if after["chance"] else "."),
+        + (f"; {_by_chance(after, summary['resamples'])}." if after["chance"] else "."),
         f"The loss that penalises confident errors (NLL) goes from {fixed(b['nll'][0], 4)} to {fixed(a['nll'][0], 4)}.",
         "No prediction changes, only its confidence."
         if changed == 0
@@ -80,10 +81,10 @@ def _changed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, A
     ]
 
 
-def _by_chance(row: dict[str, Any]) -> str:
+def _by_chance(row: dict[str, Any], resamples: int) -> str:
     """Return what perfect calibration would show on these samples."""
     chance, p = row["chance"]
-    return f"perfect calibration would show {percent(chance)} by chance (p = {p:.2g})"
+    return f"perfect calibration would show {percent(chance)} by chance ({p_value(p, resamples)})"
 
 
 def _points(values: list[float]) -> str:

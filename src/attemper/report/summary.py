@@ -29,7 +29,7 @@ from attemper.report.groups import by_group, groups_of
 from attemper.report.images import ImageFolder, ids_by_order
 from attemper.report.inline import Report
 from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
-from attemper.report.numbers import fixed, triple
+from attemper.report.numbers import percent, triple
 from attemper.report.provenance import versions
 from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, n_errors, scale_of
 from attemper.report.sentences import in_sentences
@@ -176,7 +176,7 @@ def summarise(
                 "first_method": looked_at.index(recommended),
                 "catch": catch,
                 "thresholds": thresholds.tolist(),
-                "labels": [fixed(t, 2 if t in THRESHOLDS else DIGITS) for t in thresholds],
+                "labels": [f"{percent(t, 0 if t in THRESHOLDS else DIGITS - 2)} %" for t in thresholds],
                 "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
                 "chosen": start is not None,
                 "n_val_errors": n_errors(on_val),

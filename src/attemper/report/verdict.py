@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from attemper.calibrators import method_title
-from attemper.report.numbers import count, percent, share
+from attemper.report.numbers import count, percent, share, signed
 from attemper.report.referrals import LEAST_ERRORS
 
 __all__ = ["about", "focus_of", "state_of", "too_few_errors", "verdict"]
@@ -135,10 +135,10 @@ def _on_average(summary: dict[str, Any]) -> str:
         limits = f" ({' to '.join(_points(v) for v in sorted(found[1:]))})" if len(after) > 1 else ""
         was = _points(before[0]) + (f" too {_side(before)}" if _side(before) != _side(after) else "")
         return f"the mean confidence is {_points(found[0])} points too {_side(after)}{limits}, instead of {was}"
-    limits = f" ({_signed(after[1])} to {_signed(after[2])})"
+    was, gap, low, high = (signed(100 * v, 1) for v in (before[0], *after))
     return (
-        f"no error of the mean confidence is detectable: confidence minus accuracy is {_signed(after[0])} points"
-        f"{limits}, instead of {_signed(before[0])}"
+        f"no error of the mean confidence is detectable: confidence minus accuracy is {gap} points ({low} to {high}), "
+        f"instead of {was}"
     )
 
 
@@ -244,7 +244,3 @@ def _limits(values: list[float], before: str = "", digits: int = 0) -> str:
 
 def _points(gap: float) -> str:
     return percent(abs(gap))
-
-
-def _signed(gap: float) -> str:
-    return f"{100 * gap:+.1f}".replace("-", "−")
