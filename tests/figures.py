@@ -56,6 +56,12 @@ def span(values, factor=1):
     return whole(min(values) * factor, max(values) * factor)
 
 
+VERDICT = (
+    r"mean confidence is (\d+).%, and of (\d+).(\d+) predictions (\d+).% are right \(95.% interval (\d+) to (\d+)\)\. "
+    r"It is furthest off where it is (\d+).% confident: there it is right (\d+).% of the time \((\d+) to (\d+)\)"
+)
+
+
 def find(name, pattern):
     """Return the numbers of a pattern in an output or a page."""
     return whole(*map(float, re.search(pattern, text_of(name)).groups()))
@@ -262,13 +268,7 @@ COMPUTED = [
     ("referral.md", r"in \"at most 5 %\" takes (\d+) patients", lambda: (bound_needs(0),)),
     ("referral.md", r"needs more cases: (\d+) for 5 % and K = 7", lambda: (bound_needs(0, level=0.05 / 7),)),
     ("referral.md", r"error is allowed \((\d+), (\d+), (\d+), …", lambda: tuple(map(bound_needs, range(3)))),
-    (
-        "report.md",
-        r"it is right (\d+) % of the time \(95 % interval (\d+) to (\d+)\)",
-        lambda: find(
-            "../examples/skin_lesions/report.html", r"right (\d+) % of the time \(95 % interval (\d+) to (\d+)\)"
-        ),
-    ),
+    ("report.md", VERDICT, lambda: find("../examples/skin_lesions/report.html", VERDICT)),
     (
         "speed.md",
         r"takes (\d+) to (\d+) times as long as temperature scaling, because",
