@@ -121,6 +121,7 @@ def test_predictions_of_one_class():
         Scores.from_logits(h, np.where(np.arange(400) % 20, 0, Y))  # the others are rare
         Scores.from_logits(h[:15], Y[:15])
         Scores.from_logits(np.zeros((400, 3)), Y)
+        Scores.from_logits(-np.sort(-H), np.minimum(Y, 1))  # columns are ranks, as of the most likely tokens
     assert constant_share(np.array([70.0, 30]), np.array([100.0, 0]), 100) is None
     assert constant_share(np.array([30.0, 70]), np.array([100.0, 0]), 100) == 0.3
 
@@ -146,6 +147,7 @@ def test_counts_passed_as_logits():
         warnings.simplefilter("error", AttemperWarning)
         Scores.from_logits(10 * np.eye(3)[np.where(np.arange(400) % 9, Y, 0)], Y)  # of one class each
         Scores.from_logits(100 * P[:1])
+        Scores.from_logits(H + 1e5)  # a constant in all logits
 
 
 def test_probabilities_with_one_column_more(tmp_path):

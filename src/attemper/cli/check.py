@@ -282,7 +282,7 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
     if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
         return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
-    share = constant_share(counts, predicted, inside)
+    share = None if s.ranked else constant_share(counts, predicted, inside)
     if share is not None:
         k = int(s.predicted.argmax())
         text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "

@@ -16,6 +16,7 @@ from attemper.data.arrays import CHUNK_ELEMENTS, RowView, on_gpu, to_numpy
 from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
 
 __all__ = [
+    "are_ranked",
     "constant_share",
     "is_percentage",
     "room_of_sums",
@@ -29,7 +30,6 @@ FIRST_ROWS = 64  # hardly any logits look like probabilities for so long, so tha
 FIRST_ELEMENTS = 1 << 14  # one row of a large vocabulary is enough to see a negative logit
 FEWEST_ODDS = 20  # rows; fewer log-odds may all lie from 0 to 1 by chance
 FEWEST_SUMS = 20  # rows; fewer logits may have the same sum by accident
-SAME = 1e-3  # relative; how far from each other sums may lie that are one constant
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 FEWEST_CONSTANT = 20  # samples; the predictions of fewer may all be one class
 RARE = 2 / 3  # where a class has a larger share of the labels, the others may be too rare to be predicted
@@ -58,9 +58,10 @@ def is_percentage(total: float, n_classes: int) -> bool:
 
 
 def warn_of_probs(logits: Any) -> bool:
-    """Warn where every row of these logits is ≥ 0 and sums to 1, or to another constant, and some number lies between.
+    """Warn where every row of these logits is ≥ 0 and sums to 1 or 100, and some number lies between; return whether.
 
-    Logarithms of probabilities are logits.
+    Whole numbers may have any other sum, if it is the same in all rows: they are counts. Logarithms of probabilities
+    are logits.
     """
     n, n_classes = logits.shape
     # The fewer the rows, the closer to 1 they must sum, or some logits would do so by chance.
@@ -78,10 +79,11 @@ def warn_of_probs(logits: Any) -> bool:
         sums = h.sum(axis=1, dtype=np.float64)
         if total is None:
             total = next((sum_ for sum_ in (1.0, 100.0) if abs(sums[0] - sum_) <= room * sum_), float(sums[0]))
-            room = room if total in (1, 100) else SAME
             if not 0 < total < math.inf or (total != 1 and n < FEWEST_SUMS):
                 return False
-        if not np.abs(sums - total).max() <= room * total:
+        if not np.abs(sums - total).max() <= (room * total if total in (1, 100) else 0):
+            return False
+        if total not in (1, 100) and (h != np.floor(h)).any():  # a constant in all logits makes sums alike
             return False
         one = h[0] if first == 0 else one
         alike = alike and bool((h == one).all())
@@ -180,6 +182,15 @@ def constant_share(labels: Floats, predictions: Floats, n: float) -> float | Non
         return None
     share = float(labels[predictions > 0][0] / labels.sum())
     return share if share + 2 * math.sqrt(share * (1 - share) / n) < RARE else None
+
+
+def are_ranked(logits: Any) -> bool:
+    """Whether logits only descend in every row: columns are ranks, as of the most likely tokens, not classes.
+
+    >>> are_ranked(np.array([[3, 2, 1], [5, 5, 0]])), are_ranked(np.array([[3, 2, 1], [3, 1, 2]]))
+    (True, False)
+    """
+    return logits.shape[1] > 2 and bool((logits[:, 1:] <= logits[:, :-1]).all())
 
 
 def warn_of_sketched_chance(where: str, correct: float, n_classes: int, n: float) -> None:

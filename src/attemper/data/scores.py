@@ -42,7 +42,7 @@ from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_single_probs
+from attemper.data.plausibility import are_ranked, warn_of_chance, warn_of_probs, warn_of_single_probs
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
@@ -524,6 +524,8 @@ class LabelledScores(Scores):
                 for part in (code[: len(y)], code[len(y) :])
             )
             n = weight**2 / float((w * w).sum())
+            if constant and np.count_nonzero(predictions) == 1:
+                constant = not are_ranked(to_numpy(self.logits))
             warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n, constant=constant)
 
 

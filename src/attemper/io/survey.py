@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, numbered, row_slices
 from attemper.data.columns import RowNumbers
-from attemper.data.plausibility import FEWEST_SUMS, SAME, is_percentage, room_of_sums
+from attemper.data.plausibility import FEWEST_SUMS, are_ranked, is_percentage, room_of_sums
 from attemper.data.soft import checked_shares
 from attemper.data.suspects import extra_probs, suspicious_columns
 from attemper.errors import InputError
@@ -174,8 +174,10 @@ class Survey:
     n_infinite: int = 0  # +inf
     n_masked: int = 0  # -inf
     n_zero: int = 0
+    whole: bool = True  # all finite rows have whole numbers
     fractions: bool = False  # some number is above 0 and below 1
     mixed: bool = False  # some number is above 0 and below the sum of its row
+    ranked: bool = True  # the numbers of every row only descend
     n_empty: int = 0  # rows with nothing but masks
     first_bad: str | None = None  # the first row with a NaN or +inf
     lowest_sum: float = math.inf
@@ -260,6 +262,8 @@ class Survey:
         self.low, self.high = float(self.column_low.min()), float(self.column_high.max())
         whole_rows = h[finite.all(axis=1)]
         sums = whole_rows.sum(axis=1)
+        self.ranked = self.ranked and are_ranked(h)
+        self.whole = self.whole and bool((whole_rows == np.floor(whole_rows)).all())
         self.fractions = self.fractions or bool(((h > 0) & (h < 1)).any())
         self.mixed = self.mixed or bool(((whole_rows > 0) & (whole_rows < sums[:, None])).any())
         if sums.size:
@@ -297,8 +301,8 @@ class Survey:
     def kind(self) -> str:
         """What the numbers look like; "shares" are between 0 and 1, but do not sum to 1.
 
-        One column from 0 to 1 looks like probabilities of the second class. "percentages" sum to 100, and "counts"
-        to another constant.
+        One column from 0 to 1 looks like probabilities of the second class. "percentages" sum to 100, and
+        "counts", whole numbers, to another constant.
         """
         room = room_of_sums(self.n_classes)
         if self.n_nan or self.n_infinite or not self.n or not math.isfinite(self.low):
@@ -310,7 +314,7 @@ class Survey:
         if self.low >= 0 and not self.one_column and self.mixed and self.n >= FEWEST_SUMS and self.varied:
             if all(is_percentage(end, self.n_classes) for end in (self.lowest_sum, self.highest_sum)):
                 return "percentages"
-            if self.highest_sum - self.lowest_sum <= SAME * self.highest_sum:
+            if self.whole and self.highest_sum == self.lowest_sum:
                 return "counts"
         return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
 
