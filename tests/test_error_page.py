@@ -68,6 +68,11 @@ def bird():
     return open_scores("val.csv").load()
 
 
+def empty_label():
+    Path("val.csv").write_text("label,cat,dog\n0,0.5,1.5\n,1.5,0.5\n")
+    return open_scores("val.csv").load()
+
+
 def table(names, rows, **told):
     lines = [",".join(["label", *names]), *(",".join(map(str, [0, *row])) for row in rows)]
     Path("val.csv").write_text("\n".join(lines))
@@ -212,7 +217,11 @@ PROVOKED = {
         LOGITS, ["nevus", "melanoma", "melanoma"], classes=["nevus", "melanoma", "bkl"]
     ),
     "Labels that do not belong to the logits": lambda: fit(np.tile(np.eye(3), (20, 1)) * 3, np.tile([1, 2, 0], 20)),
+    "Predictions that are all one class": lambda: fit(
+        np.tile(LOGITS + np.array([9, 0, 0]), (20, 1)), np.arange(60) % 3
+    ),
     "Probabilities passed as logits": lambda: fit(PROBS),
+    "Percentages passed as logits": lambda: fit(np.tile(100 * PROBS, (10, 1)), np.tile(LABELS, 10)),
     "Logits instead of probabilities": lambda: fit(LOGITS, input="probs"),
     "Logits in a metric of torchmetrics": lambda: CalibrationError().update(torch.tensor(LOGITS), torch.tensor(LABELS)),
     "Rows that do not sum to one": lambda: fit(0.5 * PROBS, input="probs"),
@@ -220,6 +229,13 @@ PROVOKED = {
     "zeros_as for logits": lambda: fit(LOGITS, zeros_as=1e-8),
     "Another name for the array": lambda: read(scores=LOGITS, labels=LABELS),
     "A column of ids": lambda: table(["sample_id", "cat", "dog"], [(i, 0.5, 0.25 * i) for i in range(20)]),
+    "A column that is hardly a class": lambda: table(
+        ["age", "cat", "dog"], [(20 + i % 7, 0.5, 0.25 * i) for i in range(30)]
+    ),
+    "A table of probabilities with a column too many": lambda: table(
+        ["cat", "dog", "top"], [(0.3, 0.7, 0.7), (0.8, 0.2, 0.8)], input="probs"
+    ),
+    "A label that is missing": empty_label,
     "A sample without an id": lambda: TemperatureScaling().fit(LOGITS, LABELS, clusters=["a", None, "b"]),
     "Rows without a group": lambda: TemperatureScaling().fit(LOGITS, LABELS, groups=["a", "b", "a"]).predict(LOGITS),
     "A cluster in both parts of a fold": lambda: CalibratedClassifier(LogisticRegression(), "ts", cv=KFold(2)).fit(

@@ -284,7 +284,7 @@ def test_safetensors_headers(tmp_path, raw_safetensors):
         ("label,a,a\n0,1,2\n", "two columns are named 'a'"),
         ("label,prediction\n0,1\n", "no column other than the label"),
         (",label,a,b\n0,0,1,2\n", "a column without a name.*pandas writes its index"),
-        ("label,a\n0,1\n2,1\n", "row 1 has label 2, but there is 1 feature"),
+        ("label,a\n0,1\n2,1\n", "line 3 has label 2, but there is 1 feature"),
         ("label,a,b\n", "no rows"),
         ("\n\n", "nothing but blank lines"),
         ("label,a,b\n0,1,2\0\n", "line 2 holds a NUL byte"),
@@ -293,10 +293,10 @@ def test_safetensors_headers(tmp_path, raw_safetensors):
         ('label,a,b\n0,"1,2\n0,1,2\n', "quotation mark that is not closed"),
         ('label,a,b\n0,"' + "1" * 200_000 + '",2\n', "line 2: field larger than field limit"),
         ("label,a,b\r0,1,2\r", "new-line character seen"),
-        ("label,a,b\n0,1,2\ncat,1,2\n", "row 1 is 'cat', not a column number.*classes="),
-        ("label,a,b\n0,1,2\n,1,2\n", "row 1 is '', not a column number"),
-        ("label,a,b\n0,1,2\n0,nan,2\n", "logits: row 1, column 0 is NaN"),
-        ("label,a,b\n0,1,2\n1e999,1,2\n", "row 1 is inf"),
+        ("label,a,b\n0,1,2\ncat,1,2\n", "line 3 is 'cat', not a column number.*classes="),
+        ("label,a,b\n0,1,2\n,1,2\n", "line 3, column 'label' is empty; expected a label. Fill it in or drop that line"),
+        ("label,a,b\n0,1,2\n0,nan,2\n", "logits: line 3, column 0 is NaN"),
+        ("label,a,b\n0,1,2\n1e999,1,2\n", "line 3 is inf"),
     ],
 )
 def test_csv(tmp_path, content, match):
@@ -312,7 +312,7 @@ def test_csv_weights_must_be_numbers(tmp_path):
 def test_what_python_alone_takes_for_a_number(tmp_path, number, place):
     cells = ["0", "1.5", "2"]
     cells[place] = number
-    where = ["labels: row 1 is", "line 3, column 'a' is", "line 3, column 'w' is"][place]
+    where = ["labels: line 3 is", "line 3, column 'a' is", "line 3, column 'w' is"][place]
     path = text(tmp_path, "label,a,w,b\n0,1,2,3\n" + ",".join([*cells, "1"]) + "\n")
     fails(where, path, weights_key="w")
 

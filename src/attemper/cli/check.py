@@ -20,7 +20,7 @@ from attemper.cli.progress import shown_progress
 from attemper.data.columns import may_be_labels, selection
 from attemper.data.labels import MOST_COUNTED, counted
 from attemper.data.named_labels import as_text
-from attemper.data.plausibility import constant_share, warn_of_chance
+from attemper.data.plausibility import constant_share, is_confident, warn_of_chance
 from attemper.data.suspects import about_extra_probs, about_suspects, remaining
 from attemper.errors import AttemperError, collected_warnings
 from attemper.io import InputSpec, ScoreFiles
@@ -283,7 +283,7 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
     if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
         return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
     share = None if s.ranked else constant_share(counts, predicted, inside)
-    if share is not None:
+    if share is not None and is_confident(s.confidence / s.labelled, share):
         k = int(s.predicted.argmax())
         text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
         text += "is each column a class? Use --columns to select those that are"

@@ -18,7 +18,9 @@ from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning,
 __all__ = [
     "are_ranked",
     "constant_share",
+    "is_confident",
     "is_percentage",
+    "mean_confidence",
     "room_of_sums",
     "warn_of_chance",
     "warn_of_probs",
@@ -191,6 +193,24 @@ def are_ranked(logits: Any) -> bool:
     (True, False)
     """
     return logits.shape[1] > 2 and bool((logits[:, 1:] <= logits[:, :-1]).all())
+
+
+def mean_confidence(logits: Any) -> float:
+    """Return the mean of the largest probability of each row.
+
+    A classifier that has learnt nothing predicts the most frequent class with the confidence of its share; only a
+    mistake predicts one class with more.
+
+    >>> mean_confidence(np.zeros((3, 2)))
+    0.5
+    """
+    h = np.asarray(logits, dtype=np.float64)
+    return float((1 / np.exp(h - h.max(axis=1, keepdims=True)).sum(axis=1)).mean())
+
+
+def is_confident(confidence: float, share: float) -> bool:
+    """Whether a class is predicted with more than half the confidence that is possible beyond its share."""
+    return confidence > (1 + share) / 2
 
 
 def warn_of_sketched_chance(where: str, correct: float, n_classes: int, n: float) -> None:

@@ -42,7 +42,14 @@ from attemper.data.labels import as_labels, as_names, as_weights
 from attemper.data.layout import Laid, as_rows
 from attemper.data.masks import masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import are_ranked, warn_of_chance, warn_of_probs, warn_of_single_probs
+from attemper.data.plausibility import (
+    are_ranked,
+    is_confident,
+    mean_confidence,
+    warn_of_chance,
+    warn_of_probs,
+    warn_of_single_probs,
+)
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError, setting
@@ -525,7 +532,8 @@ class LabelledScores(Scores):
             )
             n = weight**2 / float((w * w).sum())
             if constant and np.count_nonzero(predictions) == 1:
-                constant = not are_ranked(to_numpy(self.logits))
+                h, share = to_numpy(self.logits), float(labels[predictions > 0][0] / labels.sum())
+                constant = not are_ranked(h) and is_confident(mean_confidence(h), share)
             warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n, constant=constant)
 
 

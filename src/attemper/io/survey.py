@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, numbered, row_slices
 from attemper.data.columns import RowNumbers
-from attemper.data.plausibility import FEWEST_SUMS, are_ranked, is_percentage, room_of_sums
+from attemper.data.plausibility import FEWEST_SUMS, are_ranked, is_percentage, mean_confidence, room_of_sums
 from attemper.data.soft import checked_shares
 from attemper.data.suspects import extra_probs, suspicious_columns
 from attemper.errors import InputError
@@ -197,6 +197,7 @@ class Survey:
     agreeing: dict[int, int] = field(default_factory=lambda: {-1: 0, 0: 0, 1: 0})  # by a shift of the labels
     n_impossible: int = 0  # labels whose own class is masked, or has the probability 0
     confusion: Labels | None = None
+    confidence: float = 0.0  # sum of the largest probabilities of the rows with labels
     suspects: dict[str, str] = field(default_factory=dict)  # columns that are hardly classes, and why
     probs_columns: list[str] | None = None  # columns whose rows sum to 1, where those of all columns do not
 
@@ -288,6 +289,9 @@ class Survey:
         top = np.where(np.isnan(values), -math.inf, values).argmax(axis=1)
         for shift in self.agreeing:
             self.agreeing[shift] += int((top == y + shift).sum())
+        for part in row_slices(len(values), self.n_classes):
+            h = values[part].astype(np.float64)
+            self.confidence += float(h.max(axis=1).sum()) if probs else len(h) * mean_confidence(h)
         rows = np.flatnonzero(inside)
         k = y[rows].astype(np.int64)
         self.counts += np.bincount(k, minlength=self.n_classes)
