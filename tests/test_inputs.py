@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from attemper import AttemperWarning, Scores, TemperatureScaling, load
@@ -356,7 +357,7 @@ def test_a_copy_of_the_validation_set_is_refused(bad, cli, sets, tmp_path, chang
 def test_rounding_makes_twins_that_are_not_shared_rows():
     rng = np.random.default_rng(0)
     p = 0.25 + 0.01 * rng.random((4000, 1))  # 41 different numbers in half precision
-    rows, y = np.concatenate([p, 1 - p], axis=1), rng.integers(2, size=4000)
+    rows, y = np.concatenate([p, 1 - p], axis=1), (rng.random(4000) > p[:, 0]).astype(int)
     val, test = Scores.from_probs(rows[:2000], y[:2000]), Scores.from_probs(rows[2000:].astype(np.float16), y[2000:])
     assert shared_rows(val, test) == shared_rows(test, val) == 0
     assert not same_samples(val, test)
@@ -453,7 +454,7 @@ def test_whole_numbers_may_be_logits(tmp_path):
     assert len(open_scores(path).load()) == 100
     save_csv(path, np.column_stack([np.zeros(100), h]), rng.integers(3, size=100), ["never", "b", "c"])
     assert len(open_scores(path).load()) == 100
-    save_csv(path, np.column_stack([np.arange(100), h]), rng.integers(3, size=100), ["z0", "z1", "z2"])
+    save_csv(path, np.column_stack([np.arange(100) - 50, h]), rng.integers(3, size=100), ["z0", "z1", "z2"])
     assert len(open_scores(path, logits_key="z").load()) == 100  # chosen by name
 
 
@@ -528,3 +529,31 @@ def test_a_test_set_that_contradicts_the_guarantee_is_reported(cli, tmp_path):
     assert "TEST contradicts the guarantee of at most 5.0%" in err
     _, _, err = cli("refer all.npz", "easy.npz --method ts --max-miss 0.05")
     assert "contradicts" not in err
+
+
+@pytest.mark.parametrize("extension", ["csv", "jsonl", "parquet", "npz"])
+@pytest.mark.parametrize("ids", [[f"=case {i}" for i in range(250)], list(range(900, 1150))])
+def test_ids_are_copied_to_the_output(good, bad, sets, tmp_path, extension, ids):
+    h, y = sets[1]
+    np.savez(tmp_path / "new.npz", logits=h, labels=y, case=np.array(ids))
+    good("fit val.npz --method ts -o m.json")
+    good("apply m.json new.npz --ids case -o", f"out.{extension}")
+    path = tmp_path / f"out.{extension}"
+    if extension == "npz":
+        found = np.load(path)["case"].tolist()
+    elif extension == "parquet":
+        found = pq.read_table(path)["case"].to_pylist()
+    elif extension == "jsonl":
+        found = [json.loads(line)["case"] for line in path.read_text().splitlines()]
+    else:
+        head, *lines = path.read_text().splitlines()
+        assert head.startswith("case,prediction,prob_0")
+        found = [line.partition(",")[0] for line in lines]
+        found = [name.removeprefix("'") for name in found] if isinstance(ids[0], str) else list(map(int, found))
+    assert found == ids
+    message = bad("apply m.json new.npz --ids nothing -o out.csv")
+    assert "Use --ids" in message
+    assert "ids" in bad("apply m.json new.npz --ids case -o out.npy")
+    (tmp_path / "names.txt").write_text("\n".join(map(str, ids)) + "\n")
+    good("apply m.json test.npz --ids names.txt -o again.csv")
+    assert (tmp_path / "again.csv").read_text().startswith("id,prediction")

@@ -17,8 +17,9 @@ from attemper.cli.sets import apply_sets
 from attemper.cli.verbosity import say
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
-from attemper.errors import InputError
+from attemper.errors import AttemperError, InputError
 from attemper.io import InputSpec, ProbRows, write_probs
+from attemper.io.spec import is_id_file
 
 
 @cli.command(section="Calibrate")
@@ -42,6 +43,11 @@ from attemper.io import InputSpec, ProbRows, write_probs
     help="Write prediction sets by this policy of `attemper sets` (.csv, .jsonl or .npz), and what to do: decide, "
     "list or refer.",
 )
+@click.option(
+    "--ids",
+    metavar="COLUMN",
+    help="Copy this column, or array, of INPUT to the output, such as the names of the samples.",
+)
 @no_groups_option
 @reading(weights=False, labels=False, groups=True)
 def apply(
@@ -50,6 +56,7 @@ def apply(
     output: str,
     positive: bool,
     sets_file: str | None,
+    ids: str | None,
     no_groups: bool,
     spec: InputSpec,
     as_json: bool,
@@ -61,18 +68,26 @@ def apply(
     attemper apply attemper.json 'day/*.parquet' -o day.parquet --labels-key y
     attemper apply attemper.json images.npz -o probabilities.npz --axis 1
     attemper apply map.json new.npz -o probabilities.npz --groups site
+    attemper apply map.json new.csv -o probabilities.csv --ids image_id
     attemper apply map.json new.npz --sets sets.json -o sets.csv
     """  # noqa: D301 (click wants the control character)
     labels = label_map(map_file)
     if sets_file is not None and (labels is not None or positive):
         raise InputError("--sets: belongs to a map of classes that exclude each other, without --positive")
+    if ids is not None:
+        if labels is not None or sets_file is not None:
+            raise InputError("--ids: belongs to probabilities of classes that exclude each other, without --sets")
+        spec = spec.updated(clusters_key=ids)
     if labels is not None:
         apply_labels(labels, map_file, inputs, output, spec, as_json)
         return
     fitted = Fitted.load(map_file, no_groups=no_groups)
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
-    files = read_files(inputs, spec, fitted)
+    try:
+        files = read_files(inputs, spec, fitted)
+    except AttemperError as error:
+        raise type(error)(str(error).replace("--clusters", "--ids")) from None  # which are read in the same way
     if sets_file is not None:
         apply_sets(fitted, files, sets_file, output, as_json)
         return
@@ -88,11 +103,14 @@ def apply(
             count += len(piece)
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None
-            rows = ProbRows(probs, labels, probs.argmax(axis=1))
+            rows = ProbRows(probs, labels, probs.argmax(axis=1), ids=piece.cluster_ids)
+            if ids is not None and isinstance(piece.values, PixelRows):
+                raise InputError("--ids: expected one row of logits for each sample, got images")
             yield rows.as_images(piece.values) if isinstance(piece.values, PixelRows) else rows
 
     with shown_progress("applying") as progress:
-        write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive)
+        id_name = "id" if is_id_file(ids) else ids
+        write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive, id_name=id_name)
     if as_json:
         print_json({"n_samples": count, "output": output})
     else:

@@ -14,7 +14,7 @@ import numpy as np
 from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
-from attemper.cli.output import COLUMNS
+from attemper.cli.output import COLUMNS, PROBS
 from attemper.cli.verbosity import detail
 from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
@@ -23,6 +23,8 @@ from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
 from attemper.io.reading import listed, read_lines
+
+DATA = (".csv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors")
 
 
 class Fitted(NamedTuple):
@@ -34,6 +36,10 @@ class Fitted(NamedTuple):
     @classmethod
     def load(cls, path: str, *, no_groups: bool = False) -> Fitted:
         """Read a map of classes that exclude each other; with ``no_groups`` the common map of all groups."""
+        if as_path(path).suffix.lower() in DATA:
+            raise FileError(
+                f"{path}: expected a map that `attemper fit` wrote, got a file of data. Are arguments swapped?"
+            )
         found = load(path)
         if isinstance(found, MultiLabelCalibrator):
             raise InputError(
@@ -138,7 +144,10 @@ def record_columns(files: ScoreFiles) -> None:
     """Keep which columns of a table were taken as logits: the command reports them at its end."""
     if files.columns is not None:
         path = str(files.readers[0].path)
-        click.get_current_context().meta.setdefault(COLUMNS, {})[path] = list(files.columns)
+        meta = click.get_current_context().meta
+        meta.setdefault(COLUMNS, {})[path] = list(files.columns)
+        if files.spec.probs:
+            meta.setdefault(PROBS, set()).add(path)
 
 
 def ids_of(files: ScoreFiles, flag: str, given: str) -> Sequence[Any]:

@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from attemper._json import atomic
 from attemper._jsonl import MAX_LINE_BYTES
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns
+from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns, not_numbers, without_ids
 from attemper.data.numerals import check_digits, number_from
 from attemper.errors import FileError, InputError, option
 from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
@@ -27,6 +28,8 @@ __all__ = ["CsvReader", "text_cell", "write_csv"]
 
 # Spreadsheets run a cell that begins so as a formula; an apostrophe before it makes it text (OWASP, "CSV injection").
 FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－−＠]")
+
+FIRST = 50  # rows that are looked at beforehand: a column of text is no column of logits with an odd cell
 
 
 class CsvReader(Reader):
@@ -39,12 +42,25 @@ class CsvReader(Reader):
             records = self._records(stream)
             self._names = self._header(records)
             self._query = spec.column_query
-            self._chosen = chosen = choose_columns(self.path, self._names, self._query)
+            rows = [(line, record) for line, record in islice(records, FIRST) if len(record) == len(self._names)]
+            first = {name: [record[i].strip() for _, record in rows] for i, name in enumerate(self._names)}
+            self._chosen = chosen = choose_columns(self.path, self._names, self._query, lambda: first)
             self.columns, self.named = chosen.logits, chosen.named
             self.n_classes = len(self.columns)
-            _, first = next(records, (0, []))
-            if chosen.label is not None and len(first) == len(self._names):
-                self.first_label = _unquoted(first[self._names.index(chosen.label)].strip())
+            if chosen.label is not None and rows:
+                self.first_label = _unquoted(first[chosen.label][0])
+            self._check_text(first, rows[0][0] if rows else 0)
+
+    def _check_text(self, first: dict[str, list[str]], line: int) -> None:
+        """Refuse a column without any number in the first rows; another cell that is none is an error of its line."""
+        if len(first[self._names[0]]) < 2:
+            return
+        columns = {name: [number_from(c) for c in first[name] if _is_number(c)] for name in self._chosen.logits}
+        text = next((name for name, numbers in columns.items() if not numbers), None)
+        if text is not None:
+            numbers = {name: np.array(column) for name, column in columns.items() if column}
+            shown = f"holds text, such as {first[text][0][:60]!r} in line {line}"
+            raise not_numbers(self.path, text, shown, without_ids(numbers) or list(numbers), self._query)
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         place = {name: i for i, name in enumerate(self._names)}
@@ -58,7 +74,7 @@ class CsvReader(Reader):
             records = self._records(stream)
             if self._header(records) != self._names:
                 raise FileError(f"{self.path}: the file changed while it was read")
-            values, labels, weights = array("d"), list[str](), array("d")
+            values, labels, weights, lines = array("d"), list[str](), array("d"), array("q")
             ids: tuple[list[str], ...] = ([], [])
             n = 0
             for line, record in records:
@@ -76,27 +92,45 @@ class CsvReader(Reader):
                 except ValueError:
                     raise self._not_a_number(line, record, place) from None
                 if chosen.label is not None:
-                    labels.append(_unquoted(record[place[chosen.label]].strip()))
+                    label = record[place[chosen.label]].strip()
+                    if not label:
+                        raise self._no_label(line)
+                    labels.append(_unquoted(label))
+                lines.append(line)
                 for entries, at in zip(ids, id_places):
                     if at is not None:
                         entries.append(_unquoted(record[at].strip()))
                 n += 1
                 if n == step:
-                    yield self._block(n, values, labels, weights, ids)
+                    yield self._block(lines, values, labels, weights, ids)
                     values, labels, weights, n, ids = array("d"), [], array("d"), 0, ([], [])
+                    lines = array("q")
             if n:
-                yield self._block(n, values, labels, weights, ids)
+                yield self._block(lines, values, labels, weights, ids)
 
     def _block(
-        self, n: int, values: array[float], labels: list[str], weights: array[float], ids: tuple[list[str], ...]
+        self,
+        lines: array[int],
+        values: array[float],
+        labels: list[str],
+        weights: array[float],
+        ids: tuple[list[str], ...],
     ) -> Block:
         groups, clusters = (objects(entries) if entries else None for entries in ids)
         return Block(
-            np.frombuffer(values).reshape(n, self.n_classes),
+            np.frombuffer(values).reshape(len(lines), self.n_classes),
             np.array(labels, dtype=object) if self._chosen.label is not None else None,
             np.frombuffer(weights) if self._chosen.weight is not None else None,
             groups=groups,
             clusters=clusters,
+            lines=np.frombuffer(lines, np.int64),
+        )
+
+    def _no_label(self, line: int) -> InputError:
+        return InputError(
+            f"{self.path}: line {line}, column {self._chosen.label!r} is empty; expected a label. Fill it in or drop "
+            f"that line. Use {option('ignore_index=-100', '--ignore-index -100')} with -100 as the label of lines that "
+            "do not count."
         )
 
     def _records(self, stream: BufferedIOBase) -> Iterator[tuple[int, list[str]]]:
@@ -155,15 +189,15 @@ class CsvReader(Reader):
 def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write label, prediction and one column per class, prob_0, … or prob_<name>."""
     layout.check_table(path)
-    heads = {"labels": LABEL, "predictions": PREDICTION}
+    heads = layout.heads({"labels": LABEL, "predictions": PREDICTION})
     classes = layout.names(np.array(layout.columns))
     # As many digits as it takes to read the same number again.
     text: Callable[[float], str] = repr if layout.dtype.itemsize == 8 else "{:.9g}".format
     with atomic(path, "w") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([*(heads[name] for name in layout.extras), *(f"{PROB}{k}" for k in classes)])
+        writer.writerow([*map(text_cell, heads), *(f"{PROB}{k}" for k in classes)])
         for piece in rows:
-            extras = [list(map(text_cell, layout.names(getattr(piece, name)))) for name in layout.extras]
+            extras = [list(map(text_cell, column)) for column in layout.cells(piece)]
             for i, row in enumerate(piece.probs.tolist()):
                 writer.writerow([*(column[i] for column in extras), *map(text, row)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from attemper.io.writing import Layout, ProbRows
 __all__ = ["JsonlReader", "write_jsonl"]
 
 NUMBERS = {int, float}
+FIRST = 50  # rows that are looked at to find the labels, for an error
 
 
 class JsonlReader(Reader):
@@ -42,17 +44,27 @@ class JsonlReader(Reader):
         self._label, self._weight = query.label, query.weight
         self._list = spec.values_key if isinstance(values, list) else None
         if self._list is None:
-            chosen = choose_columns(self.path, list(first), query)
+            chosen = choose_columns(self.path, list(first), query, self._first_rows)
             self.columns, self.named = chosen.logits, chosen.named
             numbers = [name for name in self.columns if type(first[name]) in NUMBERS]
+            numbers = [name for name in numbers if type(first[name]) is float] or numbers  # logits have decimals
             for name in self.columns:
                 if isinstance(first[name], str | list | dict):
                     raise not_numbers(self.path, name, f"is {_kind(first[name])} in line {number}", numbers, query)
             self.n_classes = len(self.columns)
             self.first_label = None if self._label is None else first[self._label]
         else:
-            check_columns(self.path, list(first), query)
+            check_columns(self.path, list(first), query, self._first_rows)
             self.n_classes = len(values or ())
+
+    def _first_rows(self) -> dict[str, list[Any]]:
+        """Read the first entries of each key."""
+        found: dict[str, list[Any]] = {}
+        with self._file.open() as stream:
+            for _, row in islice(self._rows(stream), FIRST):
+                for name, entry in row.items():
+                    found.setdefault(name, []).append(entry if type(entry) in NUMBERS else str(entry))
+        return found
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         step = rows_per_block(8 * self.n_classes)
@@ -163,10 +175,10 @@ def _kind(value: Any) -> str:
 
 def write_jsonl(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write label, prediction and probs, a list of K numbers in each row."""
-    heads = {"labels": LABEL, "predictions": PREDICTION}
+    heads = layout.heads({"labels": LABEL, "predictions": PREDICTION})
     with atomic(path, "w") as stream:
         for piece in rows:
-            extras = [(heads[name], layout.names(getattr(piece, name))) for name in layout.extras]
+            extras = list(zip(heads, layout.cells(piece), strict=True))
             # The shortest digits of a double are read back as the same single.
             for i, row in enumerate(piece.probs.tolist()):
                 line = {name: column[i] for name, column in extras} | {"probs": row}

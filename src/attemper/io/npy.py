@@ -61,6 +61,7 @@ def labels_in(file: InputFile | None) -> NpySource | None:
 
 def write_npy(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write the probabilities; there is no room for anything else."""
+    layout.reject_ids(path)
     with atomic(path) as stream:
         stream_npy(stream, (piece.probs for piece in rows), layout)
 

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._limits import check_memory
 from attemper._paths import InputFile
-from attemper.errors import FileError
+from attemper.data.ids import join_ids
+from attemper.errors import FileError, InputError
 from attemper.io.arrays import ArrayReader, ArraySource, Header, OpenArray, read_npy_header
 from attemper.io.npy import labels_in, stream_npy
 from attemper.io.reading import parsing
@@ -94,13 +95,15 @@ def read_npz(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Arra
 
 
 def write_npz(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
-    """Write the arrays probs, labels, predictions and classes, as many as there are."""
+    """Write the arrays probs, labels, predictions, classes and ids, as many as there are."""
     extras: dict[str, list[NDArray[Any]]] = {name: [] for name in layout.extras}
+    ids: list[NDArray[Any]] = []
 
     def probs() -> Iterator[NDArray[Any]]:
         for piece in rows:
             for name, column in extras.items():
                 column.append(getattr(piece, name))
+            ids.extend([] if piece.ids is None else [piece.ids])
             yield piece.probs
 
     # A member's checksum covers its header, which holds N; so the rows first go to a temporary file.
@@ -116,6 +119,11 @@ def write_npz(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
         arrays = {name: np.concatenate(column) for name, column in extras.items()}
         if layout.classes is not None:
             arrays["classes"] = np.array(layout.classes, dtype=np.str_)
+        if layout.id_name is not None:
+            if layout.id_name in ("probs", *arrays):
+                raise InputError(f"{path}: ids: {layout.id_name!r} is the name of another array. Use another column.")
+            joined = join_ids(ids)
+            arrays[layout.id_name] = joined if joined.dtype.kind in "iu" else joined.astype(np.str_)
         for name, array in arrays.items():
             with new_member(archive, name) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ __all__ = ["ParquetReader", "write_parquet"]
 BUFFER_BYTES = 1 << 16
 # Memory per number in a list while a single row is decoded: the number, its levels, and copies as buffers grow.
 LIST_BYTES = 24
+FIRST = 50  # rows that are looked at to find the labels, for an error
 
 
 class ParquetReader(Reader):
@@ -51,13 +53,13 @@ class ParquetReader(Reader):
             is_list = not by_name and self._is_list(self._types.get(spec.values_key))
             self._list = spec.values_key if is_list else None
             if self._list is None:
-                chosen = choose_columns(path, names, query)
+                chosen = choose_columns(path, names, query, lambda: self._first_rows(table))
                 self.columns, self.named = chosen.logits, chosen.named
                 self.n_classes = len(chosen.logits)
                 self._check_memory(8 * self.n_rows * self.n_classes)
             else:
                 self.columns = None
-                check_columns(path, names, query)
+                check_columns(path, names, query, lambda: self._first_rows(table))
                 n_values = sum(chunk.num_values for chunk in self._chunks(self._list))
                 check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
                 self._check_memory(LIST_BYTES * n_values)
@@ -135,6 +137,14 @@ class ParquetReader(Reader):
                 return batch.column(0)[0].as_py()
         return None
 
+    def _first_rows(self, file: Any) -> dict[str, list[Any]]:
+        """Read the first entries of columns of text or numbers."""
+        names = [name for name, kind in self._types.items() if self._is_text(kind) or self._is_number(kind)]
+        for batch in self._batches(file, names, FIRST):
+            with parsing(self.path, "parquet"):
+                return {name: batch.column(name).to_pylist() for name in names}
+        return {}
+
     def _list_length(self, file: Any) -> int:
         """K: from the type where it is part of it, else the length of the first row."""
         kind = self._types[self._list or ""]
@@ -150,6 +160,8 @@ class ParquetReader(Reader):
 
     def _check_types(self, query: ColumnQuery) -> None:
         numbers = [name for name in self.columns or () if self._is_number(self._types[name])]
+        # Logits have decimals.
+        numbers = [name for name in numbers if self._pa.types.is_floating(self._types[name])] or numbers
         for name in (*(self.columns or ()), *([self._weight] if self._weight is not None else [])):
             if not self._is_number(self._types[name]):
                 raise not_numbers(self.path, name, f"is of type {self._types[name]}", numbers, query)
@@ -221,15 +233,20 @@ def write_parquet(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     layout.check_table(path)
     pa = require("pyarrow", extra="parquet", why="to write parquet files")
     pq = require("pyarrow.parquet", extra="parquet", why="to write parquet files")
-    heads = {"labels": LABEL, "predictions": PREDICTION}
+    pieces = iter(rows)
+    first = next(pieces)
     name_type = pa.int64() if layout.classes is None else pa.string()
-    fields = [pa.field(heads[name], name_type) for name in layout.extras]
+    types = [name_type] * len(layout.extras)
+    if first.ids is not None:
+        types = [pa.int64() if layout.ids_are_numbers else pa.string(), *types]
+    heads = layout.heads({"labels": LABEL, "predictions": PREDICTION})
+    fields = [pa.field(head, kind) for head, kind in zip(heads, types, strict=True)]
     fields.append(pa.field("probs", pa.list_(pa.from_numpy_dtype(layout.dtype), len(layout.columns))))
     metadata = None if layout.classes is None else {"classes": json.dumps(layout.classes)}
     schema = pa.schema(fields, metadata)
     with atomic(path) as stream, pq.ParquetWriter(stream, schema) as writer:
-        for piece in rows:
-            columns = [pa.array(layout.names(getattr(piece, name)), name_type) for name in layout.extras]
+        for piece in chain([first], pieces):
+            columns = [pa.array(cells, kind) for cells, kind in zip(layout.cells(piece), types, strict=True)]
             flat = pa.array(np.ascontiguousarray(piece.probs).reshape(-1))
             columns.append(pa.FixedSizeListArray.from_arrays(flat, len(layout.columns)))
             writer.write_batch(pa.record_batch(columns, schema=schema))

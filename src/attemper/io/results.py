@@ -35,6 +35,7 @@ def write_probs(
     *,
     classes: Sequence[Any] | None = None,
     positive: bool = False,
+    id_name: str | None = None,
 ) -> None:
     """Write probabilities in the format of the file's extension.
 
@@ -51,9 +52,10 @@ def write_probs(
         column numbers; the other formats keep the numbers and add the names.
         In CSV a name that a spreadsheet would run as a formula, such as
         ``=1+1``, gets an apostrophe before it, which `open_scores` removes.
-
     positive
         Of two classes write one column, the probability of the second class.
+    id_name
+        Name of a column of ids, which every piece must bring then. Not in .npy and .safetensors files.
 
     Examples
     --------
@@ -70,5 +72,5 @@ def write_probs(
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
         raise unsupported_extension(path, path.suffix, _WRITERS)
-    pieces, layout = laid_out(rows, classes, positive)
+    pieces, layout = laid_out(rows, classes, positive, id_name)
     write(path, pieces, layout)

@@ -81,6 +81,7 @@ def read_safetensors(file: InputFile, spec: InputSpec, labels: InputFile | None)
 
 def write_safetensors(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     """Write the tensors probs, labels and predictions; the names of the classes go to the metadata."""
+    layout.reject_ids(path)
     # The header stands first but holds N: leave room, and fill it with spaces, as the format allows.
     room = -(-len(_header(10**15, layout)) // 8) * 8
     extras: dict[str, list[NDArray[Any]]] = {name: [] for name in layout.extras}

@@ -24,6 +24,7 @@ class ProbRows(NamedTuple):
     labels: NDArray[Any] | None = None
     predictions: NDArray[Any] | None = None
     axis: int | None = None  # of the classes, where rows are images, N×K×H×W
+    ids: NDArray[Any] | None = None  # names or numbers of the samples, of the user's own
 
     def as_images(self, rows: PixelRows) -> ProbRows:
         """Lay rows out as the images are that they are all the pixels of."""
@@ -44,6 +45,8 @@ class Layout:
     shape: tuple[int, ...]  # of the probabilities of one row, or image
     axis: int = 1  # of the classes, in the array of all
     positive: bool = False  # of two classes the probability of the second alone is written
+    id_name: str | None = None  # of the column of ids
+    ids_are_numbers: bool = False
 
     @property
     def columns(self) -> list[int]:
@@ -54,6 +57,21 @@ class Layout:
     def extra_shape(self) -> tuple[int, ...]:
         """Shape of the labels of one row, or image."""
         return tuple(n for k, n in enumerate(self.shape, start=1) if k != self.axis)
+
+    def heads(self, names: dict[str, str]) -> list[str]:
+        """Return the names of the columns before the probabilities: of ids, labels and predictions."""
+        found = [] if self.id_name is None else [self.id_name]
+        return found + [names[name] for name in self.extras]
+
+    def cells(self, piece: ProbRows) -> list[list[Any]]:
+        """Return the columns of a piece before its probabilities, in the order of `heads`."""
+        found = [] if piece.ids is None else [piece.ids.tolist()]
+        return found + [self.names(getattr(piece, name)) for name in self.extras]
+
+    def reject_ids(self, path: Path) -> None:
+        """Refuse ids where a format holds arrays of numbers alone."""
+        if self.id_name is not None:
+            raise InputError(f"{path}: expected a format that holds ids. Use .csv, .jsonl, .parquet or .npz.")
 
     def check_table(self, path: Path) -> None:
         """Refuse images where there is room for rows alone."""
@@ -69,7 +87,7 @@ class Layout:
 
 
 def laid_out(
-    rows: Iterable[ProbRows], classes: Sequence[Any] | None, positive: bool = False
+    rows: Iterable[ProbRows], classes: Sequence[Any] | None, positive: bool = False, id_name: str | None = None
 ) -> tuple[Iterator[ProbRows], Layout]:
     """Take the layout from the first piece, and check each later one against it as it comes."""
     pieces = iter(rows)
@@ -87,12 +105,18 @@ def laid_out(
     dtype = np.dtype(np.float32 if probs.dtype.kind == "f" and probs.dtype.itemsize <= 4 else np.float64)
     if positive and probs.shape[1:] != (2,):
         raise InputError(f"positive: expected probabilities of two classes, got shape {probs.shape}")
-    layout = Layout(n_classes, dtype, _extras(first), names, probs.shape[1:], axis, positive)
+    layout = Layout(
+        n_classes, dtype, _extras(first), names, probs.shape[1:], axis, positive, id_name, _are_numbers(first)
+    )
     return (_checked(piece, layout) for piece in chain([first], pieces)), layout
 
 
 def _extras(piece: ProbRows) -> tuple[str, ...]:
     return tuple(name for name in ("labels", "predictions") if getattr(piece, name) is not None)
+
+
+def _are_numbers(piece: ProbRows) -> bool:
+    return piece.ids is not None and piece.ids.dtype.kind in "iu"
 
 
 def _checked(piece: ProbRows, layout: Layout) -> ProbRows:
@@ -111,5 +135,11 @@ def _checked(piece: ProbRows, layout: Layout) -> ProbRows:
             )
         if column.size and not (column.min() >= 0 and column.max() < layout.n_classes):
             raise InputError(f"{name}: column numbers run from 0 to {layout.n_classes - 1}")
+    if (piece.ids is None) != (layout.id_name is None) or (piece.ids is not None and len(piece.ids) != len(probs)):
+        raise InputError("ids: expected one for each row of every piece, and a name for them")
+    if _are_numbers(piece) != layout.ids_are_numbers:
+        raise InputError("ids: expected text or whole numbers throughout, got both")
     probs = probs[:, 1:] if layout.positive else probs
-    return ProbRows(probs, axis=piece.axis, **{name: column.astype(np.int64) for name, column in extras.items()})
+    return ProbRows(
+        probs, axis=piece.axis, ids=piece.ids, **{name: column.astype(np.int64) for name, column in extras.items()}
+    )
