@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from attemper import AttemperWarning, Scores, TemperatureScaling, load
+from attemper import AttemperWarning, Scores, TemperatureScaling, fit_source, load
 from attemper.cli import main
 from attemper.comparison import compare
 from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples, shared_rows
-from attemper.errors import InputError
+from attemper.errors import FileError, InputError
 from attemper.io import open_scores
 
 from data import draw
@@ -233,9 +233,7 @@ def test_names_that_a_file_brings_along_are_used_by_every_command(good, sets, tm
     assert json.loads((tmp_path / "two.json").read_text())["classes"] == list(NAMES[1:3])
 
 
-@pytest.mark.parametrize(
-    "names, message", [(NAMES[::-1], "'fox'"), (NAMES[:-1], "names for"), (["a", *NAMES[1:]], "'a'")]
-)
+@pytest.mark.parametrize("names, message", [(NAMES[::-1], "'fox'"), (["a", *NAMES[1:]], "'a'")])
 @pytest.mark.parametrize("workers", ["", "--workers 2"])
 def test_names_of_files_that_do_not_agree(bad, sets, tmp_path, names, message, workers):
     for name, (h, y), own in zip(("one", "other"), sets, (NAMES, names)):
@@ -557,3 +555,85 @@ def test_ids_are_copied_to_the_output(good, bad, sets, tmp_path, extension, ids)
     (tmp_path / "names.txt").write_text("\n".join(map(str, ids)) + "\n")
     good("apply m.json test.npz --ids names.txt -o again.csv")
     assert (tmp_path / "again.csv").read_text().startswith("id,prediction")
+
+
+def test_columns_in_another_order_and_labels_that_are_numbers(good, bad, sets, tmp_path):
+    """Labels may count the columns of their file, or those of the fit: which, is not guessed."""
+    (h, y), (h2, y2) = sets
+    save_csv(tmp_path / "a.csv", h, y, NAMES)
+    save_csv(tmp_path / "reversed.csv", h2[:, ::-1], y2, NAMES[::-1])
+    save_csv(tmp_path / "named.csv", h2[:, ::-1], np.array(NAMES)[y2], NAMES[::-1])
+    save_csv(tmp_path / "ordered.csv", h2, y2, NAMES)
+    good("fit --method ts -o m.json a.csv")
+    assert "Use names as labels" in bad("evaluate reversed.csv --map m.json")
+    good("apply m.json reversed.csv -o p.csv")
+    good("fit --method ts -o named.json named.csv")
+    found = [
+        good("evaluate --json --map", *pair)["rows"][-1]["metrics"]["nll"]["value"]
+        for pair in (("m.json", "ordered.csv"), ("m.json", "ordered.csv --classes", ",".join(NAMES)))
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("columns", [["dog", "cat", "eel", "owl"], ["p_dog", "p_cat", "p_eel", "p_fox"]])
+def test_columns_of_other_names_than_those_of_the_fit(good, bad, sets, tmp_path, columns):
+    (h, y), (h2, y2) = sets
+    save_csv(tmp_path / "a.csv", h, y, NAMES)
+    save_csv(tmp_path / "other.csv", h2, y2, columns)
+    save_csv(tmp_path / "numbers.csv", h2, y2, ["p0", "p1", "p2", "p3"])
+    good("fit --method ts -o m.json a.csv")
+    message = bad("apply m.json other.csv -o p.csv")
+    assert "expected the columns 'cat', 'dog', 'eel', 'fox', those of the fit" in message
+    good("apply m.json other.csv -o p.csv --columns", ",".join(columns))
+    good("apply m.json numbers.csv -o p.csv")
+
+
+@pytest.mark.parametrize("name", ["label", "prediction", "probs", "prob_0"])
+@pytest.mark.parametrize("extension", ["csv", "jsonl", "parquet", "npz"])
+def test_ids_do_not_hide_another_column(good, bad, sets, tmp_path, name, extension):
+    h, _ = sets[1]
+    np.savez(tmp_path / "new.npz", logits=h, **{name: np.arange(len(h))})
+    good("fit val.npz --method ts -o m.json")
+    assert f"{name!r} is the name of another column" in bad("apply m.json new.npz --ids", name, f"-o out.{extension}")
+    assert not (tmp_path / f"out.{extension}").exists()
+
+
+@pytest.mark.parametrize(
+    "names, why",
+    [
+        (np.array(NAMES, dtype=object), "class_names"),
+        (np.array([*NAMES, "background"]), "5 names for 4 classes"),
+        (np.array([NAMES]), "class_names"),
+        (np.array(["cat", "cat", "eel", "fox"]), "twice"),
+    ],
+)
+def test_class_names_that_cannot_be_used_are_left_out(cli, sets, tmp_path, names, why):
+    h, y = sets[0]
+    np.savez(tmp_path / "odd.npz", logits=h, labels=y, class_names=names)
+    for more in ("", "--classes a,b,c,d"):
+        code, _, err = cli("fit odd.npz --method ts -o m.json", more)
+        assert code == 0
+        assert ("its array 'class_names' is not used" in err) == (not more)
+        assert why in err or more
+
+
+def test_labels_of_a_score_are_as_those_of_the_fit(sets, tmp_path):
+    h, y = sets[0]
+    for names, expected in ((NAMES, NAMES), (list("0123"), [0, 1, 2, 3])):
+        np.savez(tmp_path / "named.npz", logits=h, labels=y, class_names=np.array(names))
+        found = fit_source(TemperatureScaling(), tmp_path / "named.npz")
+        assert found.classes_.tolist() == expected
+        accuracy = (h.argmax(axis=1) == y).mean()
+        assert found.score(h, y) == pytest.approx(accuracy)
+        assert found.score(h, np.array(expected)[y]) == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize("columns", [["a"], ["a", "a", "b"], [1, 2, 3], "abc"])
+def test_columns_of_a_damaged_map(good, tmp_path, columns):
+    h, y = draw(100, 3, seed=0)
+    save_csv(tmp_path / "a.csv", h, y, list("abc"))
+    good("fit --method ts -o m.json a.csv")
+    document = json.loads((tmp_path / "m.json").read_text())
+    (tmp_path / "m.json").write_text(json.dumps(document | {"columns": columns}))
+    with pytest.raises(FileError, match="columns"):
+        load(tmp_path / "m.json")

@@ -8,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.preprocessing import StandardScaler
 
 from attemper import AttemperWarning, ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, Scores, TemperatureScaling
 from attemper.data.plausibility import constant_share
@@ -157,3 +161,20 @@ def test_probabilities_with_one_column_more(tmp_path):
     with pytest.raises(InputError, match=r"without the column 'top' rows sum to 1.*columns=\['cat', 'dog', 'fish'\]"):
         open_scores(path, input="probs").load()
     assert open_scores(path, input="probs", columns=["cat", "dog", "fish"]).load().n_classes == 3
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(max_iter=1000), GaussianNB()], ids=str)
+@pytest.mark.parametrize("load", [load_breast_cancer, load_iris, load_wine])
+def test_log_probabilities_are_no_strangers(model, load):
+    """One class is often far less likely than all others."""
+    X, y = load(return_X_y=True)
+    log_p = model.fit(StandardScaler().fit_transform(X), y).predict_log_proba(StandardScaler().fit_transform(X))
+    assert suspicious_columns([f"class_{k}" for k in range(log_p.shape[1])], log_p) == {}
+
+
+def test_a_rare_class_and_the_second_of_two_columns_are_no_strangers():
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(300, 3))
+    h[:, 2] -= 40
+    assert suspicious_columns(["a", "b", "rare"], h) == {}
+    assert suspicious_columns(["neg", "pos"], np.stack([0.1 * h[:, 0], 3 + 2 * h[:, 1]], axis=1)) == {}

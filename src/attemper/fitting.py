@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,7 +14,9 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
+from attemper.data.columns import column_order
 from attemper.data.labels import as_names
+from attemper.data.numerals import is_number
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, InputTypeError, option, setting
 from attemper.group_sketches import GroupSketches
@@ -349,11 +351,37 @@ def _open_columns_of_fit(
     calibrator: Calibrator, paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], spec: InputSpec
 ) -> ScoreFiles:
     """Open files; of a table that has the columns of the fit, take these, wherever they stand."""
-    names = getattr(calibrator, "feature_names_in_", None)
-    if names is not None and spec.columns is None and spec.logits_key is None:
-        with suppress(AttemperError):  # it has other columns, or none, and may be right all the same
-            return open_scores(paths, spec.updated(columns=tuple(names)))
-    return open_scores(paths, spec)
+    names = tuple(getattr(calibrator, "feature_names_in_", ()))
+    if not names or spec.columns is not None or spec.logits_key is not None:
+        return open_scores(paths, spec)
+    files = None
+    with suppress(AttemperError):  # it has other columns, or none, and may be right all the same
+        files = open_scores(paths, spec.updated(columns=names))
+    if files is None:
+        files = open_scores(paths, spec)
+        _check_renamed(files, names)
+        return files
+    reader = files.readers[0]
+    order = [header for header in reader.headers or () if header in names]
+    numbers = reader.first_label is not None and is_number(str(reader.first_label))
+    if order and order != list(names) and numbers and str(reader.first_label) not in (spec.class_names or ()):
+        raise InputError(
+            f"{reader.path}: its columns are {listed(order)}, those of the fit {listed(names)}. Its labels are column "
+            "numbers, in either order. Use names as labels, or write the columns in the order of the fit."
+        )
+    return files
+
+
+def _check_renamed(files: ScoreFiles, names: Sequence[str]) -> None:
+    """Refuse a table with some columns of the fit among others, or with all of them in another order."""
+    if files.columns is None or list(files.columns) == list(names):
+        return
+    order = None if set(names) & set(files.columns) else column_order(files.columns, names)
+    if set(names) & set(files.columns) or (order is not None and order != sorted(order)):
+        raise InputError(
+            f"{files.readers[0].path}: expected the columns {listed(names)}, those of the fit, got "
+            f"{listed(files.columns)}. Use {option('columns', '--columns')} for those of the same classes, in order."
+        )
 
 
 def _updated(spec: InputSpec | None, options: dict[str, Any]) -> InputSpec:

@@ -270,7 +270,13 @@ class Calibrator(ChangesPriors, ShownEstimator):
         return self._predicted(X, groups, classes_of)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Return the share of right predictions; ``groups`` as for `predict`."""
+        """Return the share of right predictions; ``groups`` as for `predict`.
+
+        Labels are names of the classes, or column numbers, as in `fit`.
+        """
+        names = self._check_is_fitted().class_names
+        if names is not None and np.asarray(names).dtype.kind == "U" and to_numpy(y).dtype.kind in "iu":
+            y = np.asarray(names)[to_numpy(y)]
         if groups is None:
             return super().score(X, y, sample_weight)
         right = to_numpy(self.predict(X, groups)) == to_numpy(y)
@@ -438,8 +444,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
         new._adapted_from_fields(content)
         if "columns" in content:  # headers of the table of the fit
             columns = content.read("columns", tuple[str, ...])
-            if len(columns) not in (n_classes, 1):
-                raise FileError(f"{content.where}: the field 'columns' must hold {n_classes} names")
+            if len(set(columns)) != len(columns) or len(columns) not in ((1, 2) if n_classes == 2 else (n_classes,)):
+                raise FileError(f"{content.where}: the field 'columns' must hold {n_classes} different names")
             new.feature_names_in_ = np.array(columns, dtype=object)
         if "groups" in content:
             by_group = content.fields("groups")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import click
 
@@ -20,6 +21,8 @@ from attemper.data.scores import LabelledScores
 from attemper.errors import AttemperError, InputError
 from attemper.io import InputSpec, ProbRows, write_probs
 from attemper.io.spec import is_id_file
+
+T = TypeVar("T")
 
 
 @cli.command(section="Calibrate")
@@ -84,10 +87,7 @@ def apply(
     fitted = Fitted.load(map_file, no_groups=no_groups)
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
-    try:
-        files = read_files(inputs, spec, fitted)
-    except AttemperError as error:
-        raise type(error)(str(error).replace("--clusters", "--ids")) from None  # which are read in the same way
+    files = _naming_ids(lambda: read_files(inputs, spec, fitted))
     if sets_file is not None:
         apply_sets(fitted, files, sets_file, output, as_json)
         return
@@ -110,8 +110,18 @@ def apply(
 
     with shown_progress("applying") as progress:
         id_name = "id" if is_id_file(ids) else ids
-        write_probs(output, rows(), classes=fitted.calibrator.class_names, positive=positive, id_name=id_name)
+        names = fitted.calibrator.class_names
+        _naming_ids(lambda: write_probs(output, rows(), classes=names, positive=positive, id_name=id_name))
     if as_json:
         print_json({"n_samples": count, "output": output})
     else:
         say(f"wrote {count} rows to {output}")
+
+
+def _naming_ids(act: Callable[[], T]) -> T:
+    """Do something with files; errors about ids, which are read as clusters are, name them as the caller did."""
+    try:
+        return act()
+    except AttemperError as error:
+        message = str(error).replace("--clusters", "--ids").replace("clusters: ", "ids: ")
+        raise type(error)(message) from None

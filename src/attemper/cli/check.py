@@ -203,7 +203,8 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
     repeated = s.rows.repeated()
     if repeated:
-        level = "warning" if repeated >= REPEATED * s.n else "note"
+        often = repeated >= REPEATED * s.n and not s.one_column  # many samples have the same score of trees
+        level = "warning" if often else "note"
         about = "" if s.rows.exact else "about "
         text = f"{about}{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
         yield Finding(level, "repeated_rows", text)
@@ -286,7 +287,8 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
     if share is not None and is_confident(s.confidence / s.labelled, share):
         k = int(s.predicted.argmax())
         text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
-        text += "is each column a class? Use --columns to select those that are"
+        ask = "is each column a class? Use --columns to select those that are"
+        text += "are the scores of the right class, and the labels of their rows?" if len(counts) == 2 else ask
         yield Finding("warning", "constant_predictions", text, None)
     elif correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
         text = f"accuracy {correct:.1%} is below the share of the most frequent label, {counts.max() / inside:.1%}"

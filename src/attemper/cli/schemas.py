@@ -131,7 +131,7 @@ COMPARISON = {
     "rows": listed(ROW),
     "recommended": METHOD,
     "reason": TEXT,
-    "selected_by": {"enum": ["first choice", "cross-validation"]},
+    "selected_by": {"enum": ["first choice", "cross-validation", "no errors"]},
     "n_folds": COUNT,
     "confidence_set": either(listed(METHOD)),
 }

@@ -59,7 +59,7 @@ class Comparison(Table):
     rows: tuple[Row, ...]
     recommended: str  # name of a method
     reason: str  # in sentences: what was selected on what, and how the test set evaluates it
-    selected_by: str = "first choice"  # or "cross-validation", where that decided against it
+    selected_by: str = "first choice"  # "cross-validation", where that decided against it, or "no errors"
     n_folds: int = 0  # of the cross-validation; 0 without one
     # Methods that can have the least test NLL, to within 0.001; None: too few errors.
     confidence_set: tuple[str, ...] | None = None

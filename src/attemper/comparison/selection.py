@@ -35,7 +35,7 @@ class Selection(NamedTuple):
     """The method to use, and why."""
 
     method: str
-    selected_by: str  # "first choice" or "cross-validation"
+    selected_by: str  # "first choice", "cross-validation", or "no errors", where VAL has none
     reason: str  # a sentence
 
 
@@ -94,9 +94,7 @@ def select(held_out: HeldOut, calibrators: Mapping[str, Calibrator], seed: int =
         return Selection(first, "first choice", "Use no calibration: nothing else could be fitted.")
     if held_out.no_errors:
         why = "no prediction on VAL is wrong, so it cannot show how far the confidence is off"
-        return Selection(
-            "none", "first choice", f"Use no calibration: {why}. Use validation samples with errors to fit."
-        )
+        return Selection("none", "no errors", f"Use no calibration: {why}. Use validation samples with errors to fit.")
     if held_out.reason:
         return Selection(first, "first choice", f"{use}: {held_out.reason}.")
     finite = {name: values for name, values in held_out.losses.items() if np.isfinite(values).all()}
@@ -200,7 +198,8 @@ def _evaluation(
     """Describe what the test set shows of the method that was selected without it."""
     metrics = next(row.metrics for row in rows if row.method == recommended)
     assert metrics is not None
-    found = f"On TEST (n = {len(test)}), which only evaluates, its NLL is {_value(metrics['nll']):.4f}"
+    whose = "the NLL of the network" if recommended == "none" else "its NLL"
+    found = f"On TEST (n = {len(test)}), which only evaluates, {whose} is {_value(metrics['nll']):.4f}"
     if best is None:
         what = "cases with errors" if by_case else "errors"
         return f"{found}. TEST has fewer than {LEAST_ERRORS} {what}, too few to distinguish the methods."

@@ -63,12 +63,13 @@ def suspicious_columns(
     if (varied & ~whole).any():
         found |= dict.fromkeys(np.flatnonzero(whole & varied & ~known).tolist(), WHOLE)
     share = (low >= 0) & (high <= 1)
+    log_probs = bool((high <= 0).all()) and _sums_to_one(np.exp(h[finite.all(axis=1)]))
     for k in np.flatnonzero(varied & ~known).tolist():
         others = np.array([j for j in np.flatnonzero(varied).tolist() if j != k and j not in found], dtype=np.intp)
-        if k in found or not len(others):
+        if k in found or len(others) < 2 or log_probs:  # of two columns either may be the stranger
             continue
         wide = others[~share[others]]
-        if middle[k] > LARGER * middle[others].max():
+        if low[k] >= 0 and middle[k] > LARGER * middle[others].max():  # a rare class is far below 0
             found[k] = f"has a median magnitude of {middle[k]:.3g}, that of every other column is below "
             found[k] += f"{middle[k] / LARGER:.3g}"
         elif share[k] and 2 * len(wide) > len(others) and (high[wide] - low[wide] > WIDE).all():
@@ -104,7 +105,7 @@ def about_suspects(names: Sequence[str], found: dict[str, str], query: ColumnQue
     if len(found) > 1:
         what = f"columns {listed(found)} are hardly classes: {name!r} {why}"
     kept = remaining(names, found)
-    return f"{what}. It is used as one, as asked. Use {how_to_select(kept, list(found), query)} for the others alone."
+    return f"{what}. It is used as one. Use {how_to_select(kept, list(found), query)} for the others alone."
 
 
 def extra_probs(names: Sequence[str], values: NDArray[Any]) -> list[str] | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from attemper._checks import same_classes
 from attemper.data.columns import column_order, header_classes
-from attemper.errors import InputError, listed, option, setting
+from attemper.errors import AttemperError, InputError, listed, option, setting, warn
 from attemper.io.reading import Reader
 from attemper.io.spec import InputSpec
 
@@ -28,8 +29,7 @@ def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, 
     """Names of the classes: the array ``class_names``, where a file has one; several files must agree."""
     if spec.pos_label is not None or spec.labels_are == "tokens":
         return None
-    own = {r.path: tuple(map(str, r.names(CLASS_NAMES) or ())) for r in readers}
-    own = {path: names for path, names in own.items() if names}
+    own = {reader.path: names for reader in readers if (names := _own_names(reader))}
     if not own:
         return None
     path, names = next(iter(own.items()))
@@ -42,13 +42,33 @@ def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, 
     columns = [column for column in spec.columns or () if isinstance(column, int)]
     if columns and max(columns) < len(names):
         names = tuple(names[column] for column in columns)
+    if names == tuple(map(str, range(len(names)))):
+        return None  # the numbers of the columns
     number = next((name for name in names if name.strip().lstrip("+-").isdecimal()), None)
     reads_labels = spec.reads_labels or spec.labels is not None
-    if number is not None and names != tuple(map(str, range(len(names)))) and reads_labels and spec.labels_are is None:
+    if number is not None and reads_labels and spec.labels_are is None:
         raise InputError(
             f"{path}: the class names {listed(names)} are numbers, so a label {number} could be a name or a column "
             f"number. Use {setting('labels_are', 'names')} or {setting('labels_are', 'numbers')}."
         )
+    return names
+
+
+def _own_names(reader: Reader) -> tuple[str, ...]:
+    """Names of the classes that a file brings along; none, and a warning, where they cannot be used."""
+    try:
+        names = tuple(map(str, reader.names(CLASS_NAMES) or ()))
+        problem = "" if len(set(names)) == len(names) else "a name is there twice"
+        if names and len(names) != max(2, reader.n_classes):
+            problem = f"it has {len(names)} names for {max(2, reader.n_classes)} classes"
+    except AttemperError as error:
+        names, problem = (), str(error).removeprefix(f"{reader.path}: ").rstrip(".")
+    if problem:
+        warn(
+            f"{reader.path}: its array {CLASS_NAMES!r} is not used: {problem}. Use "
+            f"{option('classes=[…]', '--classes')} for the names of the classes."
+        )
+        return ()
     return names
 
 
@@ -76,7 +96,9 @@ def n_taken(reader: Any, spec: InputSpec | None) -> int:
 def check_own_names(readers: Sequence[Reader], classes: tuple[str, ...]) -> None:
     """Refuse files whose own names of the classes stand in another order."""
     for reader in readers:
-        names = list(map(str, reader.names(CLASS_NAMES) or ()))
+        names: list[str] = []
+        with suppress(AttemperError):  # an array that cannot be used, beside names that can
+            names = list(map(str, reader.names(CLASS_NAMES) or ()))
         if len(names) == len(classes):
             try:
                 order = column_order(names, classes)

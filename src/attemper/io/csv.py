@@ -45,7 +45,7 @@ class CsvReader(Reader):
             rows = [(line, record) for line, record in islice(records, FIRST) if len(record) == len(self._names)]
             first = {name: [record[i].strip() for _, record in rows] for i, name in enumerate(self._names)}
             self._chosen = chosen = choose_columns(self.path, self._names, self._query, lambda: first)
-            self.columns, self.named = chosen.logits, chosen.named
+            self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(self._names)
             self.n_classes = len(self.columns)
             if chosen.label is not None and rows:
                 self.first_label = _unquoted(first[chosen.label][0])

@@ -45,7 +45,7 @@ class JsonlReader(Reader):
         self._list = spec.values_key if isinstance(values, list) else None
         if self._list is None:
             chosen = choose_columns(self.path, list(first), query, self._first_rows)
-            self.columns, self.named = chosen.logits, chosen.named
+            self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(first)
             numbers = [name for name in self.columns if type(first[name]) in NUMBERS]
             numbers = [name for name in numbers if type(first[name]) is float] or numbers  # logits have decimals
             for name in self.columns:

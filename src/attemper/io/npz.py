@@ -22,7 +22,7 @@ from attemper._json import atomic
 from attemper._limits import check_memory
 from attemper._paths import InputFile
 from attemper.data.ids import join_ids
-from attemper.errors import FileError, InputError
+from attemper.errors import FileError
 from attemper.io.arrays import ArrayReader, ArraySource, Header, OpenArray, read_npy_header
 from attemper.io.npy import labels_in, stream_npy
 from attemper.io.reading import parsing
@@ -120,8 +120,6 @@ def write_npz(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
         if layout.classes is not None:
             arrays["classes"] = np.array(layout.classes, dtype=np.str_)
         if layout.id_name is not None:
-            if layout.id_name in ("probs", *arrays):
-                raise InputError(f"{path}: ids: {layout.id_name!r} is the name of another array. Use another column.")
             joined = join_ids(ids)
             arrays[layout.id_name] = joined if joined.dtype.kind in "iu" else joined.astype(np.str_)
         for name, array in arrays.items():

@@ -54,7 +54,7 @@ class ParquetReader(Reader):
             self._list = spec.values_key if is_list else None
             if self._list is None:
                 chosen = choose_columns(path, names, query, lambda: self._first_rows(table))
-                self.columns, self.named = chosen.logits, chosen.named
+                self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(names)
                 self.n_classes = len(chosen.logits)
                 self._check_memory(8 * self.n_rows * self.n_classes)
             else:

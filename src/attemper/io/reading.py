@@ -52,6 +52,7 @@ class Reader(ABC):
     n_rows: int | None = None  # None where it takes reading to the end to know it
     length: int | None = None  # L, where rows are the positions of sequences
     columns: tuple[str, ...] | None = None  # names of the class columns, where the format has them
+    headers: tuple[str, ...] | None = None  # names of all columns of a table
     named: bool = False  # these were chosen by name, so that none of them can be a column of ids
     first_label: Any = None  # of a table with names of columns, where labels are read and there are rows
     axis: int | None = None  # of the classes, where blocks hold images

@@ -105,6 +105,10 @@ def laid_out(
     dtype = np.dtype(np.float32 if probs.dtype.kind == "f" and probs.dtype.itemsize <= 4 else np.float64)
     if positive and probs.shape[1:] != (2,):
         raise InputError(f"positive: expected probabilities of two classes, got shape {probs.shape}")
+    written = ["label", "labels", "prediction", "predictions", "probs", "classes"]
+    written += [f"prob_{k}" for k in (names or range(n_classes))]
+    if id_name in written:
+        raise InputError(f"ids: {id_name!r} is the name of another column of the output. Rename the column of ids.")
     layout = Layout(
         n_classes, dtype, _extras(first), names, probs.shape[1:], axis, positive, id_name, _are_numbers(first)
     )

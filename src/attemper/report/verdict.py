@@ -118,6 +118,9 @@ def _calibration(summary: dict[str, Any]) -> Finding:
     row = next(row for row in summary["rows"] if row["method"] == method)
     on = f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"
     sentences = [f"{on} {_on_average(summary)}."]
+    before, after = (abs(summary["overall"][m]["gap"][0]) for m in ("none", method))
+    if after > before + SMALL:
+        sentences.append("On these samples that is worse than without calibration.")
     _, place = about(summary)
     cell = state_of(summary["temperature"], method)["bins"][place or 0]
     if place is not None and cell[0] >= LEAST:
@@ -168,8 +171,8 @@ def _classes(summary: dict[str, Any]) -> list[Finding]:
     if _whole(now) != _whole(focus["found"][0]):
         sentences.append(f"After calibration it finds {_whole(now)}.")
     if summary["n_classes"] == 2 and (other := summary["classes"][1 - place])["found"] is not None:
-        found = f"{_whole(other['found'][0])} of {_named(summary, other['name'])}, {_found(other)}"
-        sentences.append(f"Of the other class it finds {found}.")
+        found = f"{_whole(other['found'][0])}, {_found(other)}"
+        sentences.append(f"Of {_named(summary, other['name'])} it finds {found}.")
     return [(lead, " ".join(sentences))]
 
 
@@ -204,7 +207,7 @@ def _referral(summary: dict[str, Any]) -> Finding:
     if place is not None and (n := summary["classes"][place]["n"]) > 0:
         still = wrong[1 + place][-1] - wrong[1 + place][start]
         name = _named(summary, summary["classes"][place]["name"])
-        text += f"; {count(still)} of {count(n)} {name} are still missed"
+        text += f"; {count(still)} of {count(n)} samples of {name} are still missed"
     return lead, f"{text}. This is no guarantee: see “Which cases to refer”."
 
 
