@@ -158,7 +158,7 @@ def test_the_class_with_most_misses_and_what_becomes_of_it():
     assert f", {100 * low.mean():.0f} % of cases are referred (" in fourth
     assert f"{(low & wrong).sum()} of the {wrong.sum()} errors are among them" in fourth
     assert f"{100 * (wrong & ~low).sum() / (~low).sum():.0f} % are wrong (" in fourth
-    assert f"; {((test.labels == k) & wrong & ~low).sum()} of {n} {shown} are still missed." in fourth
+    assert f"; {((test.labels == k) & wrong & ~low).sum()} of {n} samples of {shown} are still missed." in fourth
 
 
 def test_the_focus_can_be_chosen():
@@ -173,7 +173,7 @@ def test_two_classes_have_both():
     summary = found(drawn(400, 2, 2.0), drawn(800, 2, 2.0, seed=1), classes=["benign", "malignant"], focus="malignant")
     third = summary["sentences"]["verdict"][2]
     assert re.match(r"It finds \d+ % of malignant: \d+ of \d+ samples", third)
-    assert re.search(r"Of the other class it finds \d+ % of benign, \d+ of \d+ samples \(\d+ to \d+\)\.", third)
+    assert re.search(r"Of benign it finds \d+ %, \d+ of \d+ samples \(\d+ to \d+\)\.", third)
 
 
 def test_many_classes():

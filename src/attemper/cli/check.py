@@ -213,7 +213,7 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         text = f"{len(s.constant_columns)} columns hold one number alone: {which}; is each column a class?"
         yield Finding("warning", "constant_columns", text)
     if s.n < FEW:
-        yield Finding("note", "few_samples", f"{s.n} samples: enough for one temperature at most, with a wide interval")
+        yield Finding("note", "few_samples", f"{s.n} samples are few: intervals will be wide")
 
 
 SUMMING = {"percentages": "percentages? Divide by 100", "counts": "counts? Divide each row by its sum"}
