@@ -30,7 +30,9 @@ NOISE /= NOISE.std(axis=1, keepdims=True)
 def held(reason="", clusters=None, **above):
     """Losses whose mean difference to a base, and its standard error, are as given."""
     losses = {m: BASE + mean + NOISE[i] * error * N**0.5 for i, (m, (mean, error)) in enumerate(above.items())}
-    return SimpleNamespace(reason=reason, losses=losses, weights=np.ones(N), clusters=clusters, n_folds=5, no_errors=False)
+    return SimpleNamespace(
+        reason=reason, losses=losses, weights=np.ones(N), clusters=clusters, n_folds=5, no_errors=False
+    )
 
 
 def test_the_default_is_fixed_beforehand():
