@@ -18,7 +18,7 @@ from attemper.errors import AttemperError, AttemperWarning, MissingExtraError, r
 
 def test_every_error_is_of_the_family():
     found = [e for name in errors.__all__ if isinstance(e := getattr(errors, name), type) and issubclass(e, Exception)]
-    assert len(found) == 12
+    assert len(found) == 13
     for error in found:
         assert issubclass(error, Warning if "Warning" in error.__name__ else AttemperError)
     assert issubclass(AttemperError, ValueError)

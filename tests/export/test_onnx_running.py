@@ -101,7 +101,7 @@ def test_what_could_not_be_run_is_said(tmp_path, monkeypatch, once_in_this_proce
     monkeypatch.setattr(running, "MAX_OUTPUT", 9)
     assert "'logits' has 10 elements" in onnx_calibrate(models.mlp(), SCALE).ran.why_not
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert onnx_calibrate(models.mlp(), SCALE).ran.why_not == "onnxruntime is not installed"
+    assert onnx_calibrate(models.mlp(), SCALE).ran.why_not.startswith("onnxruntime is not installed")
 
 
 def traced_as(monkeypatch, other):

@@ -302,7 +302,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
             self.bias_gain_ = 0.0
             return
         some = scores.sample(n)
-        p = np.asarray(self.map_.apply(to_numpy(some.logits)), dtype=np.float64)
+        p = self.map_.apply(to_numpy(some.logits).astype(np.float64))
         w = np.ones(len(p)) if some.weights is None else some.weights
         if w.sum() == 0:
             return

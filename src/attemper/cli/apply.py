@@ -48,6 +48,7 @@ T = TypeVar("T")
 )
 @click.option(
     "--ids",
+    type=INPUT,
     metavar="COLUMN",
     help="Copy this column, or array, of INPUT to the output, such as the names of the samples.",
 )

@@ -283,12 +283,11 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
     if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
         return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
-    share = None if s.ranked else constant_share(counts, predicted, inside)
+    share = None if s.ranked or s.n_classes == 2 else constant_share(counts, predicted, inside)
     if share is not None and is_confident(s.confidence / s.labelled, share):
         k = int(s.predicted.argmax())
         text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
-        ask = "is each column a class? Use --columns to select those that are"
-        text += "are the scores of the right class, and the labels of their rows?" if len(counts) == 2 else ask
+        text += "is each column a class? Use --columns to select those that are"
         yield Finding("warning", "constant_predictions", text, None)
     elif correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
         text = f"accuracy {correct:.1%} is below the share of the most frequent label, {counts.max() / inside:.1%}"

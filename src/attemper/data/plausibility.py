@@ -157,17 +157,12 @@ def warn_of_chance(correct: float, labels: Floats, predictions: Floats, n: float
     """
     share = constant_share(labels, predictions, n)
     if share is not None and constant:
-        checks = (
+        warn(
+            f"labels: every row has its largest logit in the same column, whose class {share:.1%} of the labels have. "
             f"Check that each column is a class ({option('columns=', '--columns')}), that the columns are in the order "
-            f"of the classes ({option('classes=', '--classes')}), and that each label belongs to its row."
+            f"of the classes ({option('classes=', '--classes')}), and that each label belongs to its row.",
+            ChanceAccuracyWarning,
         )
-        if len(labels) == 2:
-            checks = (
-                "Check that the scores are of the right class, and that each label belongs to its row. A classifier "
-                "that was trained with other class shares may predict so too."
-            )
-        what = f"every row has its largest logit in the same column, whose class {share:.1%} of the labels have"
-        warn(f"labels: {what}. {checks}", ChanceAccuracyWarning)
         return
     p, q = labels / labels.sum(), predictions / predictions.sum()
     e, possible = float(p @ q), float(np.minimum(p, q).sum())

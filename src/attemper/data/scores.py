@@ -531,6 +531,7 @@ class LabelledScores(Scores):
                 for part in (code[: len(y)], code[len(y) :])
             )
             n = weight**2 / float((w * w).sum())
+            constant = constant and self.n_classes > 2  # of two, one may be right, as of answers that are mostly right
             if constant and np.count_nonzero(predictions) == 1:
                 h, share = to_numpy(self.logits), float(labels[predictions > 0][0] / labels.sum())
                 constant = not are_ranked(h) and is_confident(mean_confidence(h), share)
