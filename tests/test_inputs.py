@@ -239,6 +239,8 @@ def test_names_of_files_that_do_not_agree(bad, sets, tmp_path, names, message, w
     for name, (h, y), own in zip(("one", "other"), sets, (NAMES, names)):
         np.savez(tmp_path / f"{name}.npz", logits=h, labels=y, class_names=np.array(own))
     assert message in bad("fit --method ts -o m.json one.npz other.npz", workers)
+    with pytest.raises(InputError, match="the files of one data set must have the same classes"):
+        open_scores([tmp_path / "one.npz", tmp_path / "other.npz"])
 
 
 def test_tables_whose_columns_stand_in_another_order(good, bad, sets, tmp_path):

@@ -177,4 +177,6 @@ def test_a_rare_class_and_the_second_of_two_columns_are_no_strangers():
     h = rng.normal(size=(300, 3))
     h[:, 2] -= 40
     assert suspicious_columns(["a", "b", "rare"], h) == {}
-    assert suspicious_columns(["neg", "pos"], np.stack([0.1 * h[:, 0], 3 + 2 * h[:, 1]], axis=1)) == {}
+    pair = np.stack([0.1 * h[:, 0], 3 + np.abs(h[:, 1])], axis=1)
+    assert suspicious_columns(["neg", "pos"], pair) == {}
+    assert list(suspicious_columns(["neg", "pos", "third"], np.c_[pair, 0.1 * h[:, 1]])) == ["pos"]

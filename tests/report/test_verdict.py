@@ -266,6 +266,10 @@ def test_clusters_widen_the_intervals_of_the_verdict():
 
     for lead in (0, 2, 3):
         assert limits(wide[lead][1]) > limits(narrow[lead][1])
+    # The group of predictions that is furthest off has the wider interval too, in both sentences about it.
+    for lead in (0, 1):
+        groups = [text[lead][1].partition("here it is ")[2] for text in (wide, narrow)]
+        assert limits(groups[0]) > limits(groups[1])
 
 
 def test_few_samples_give_a_page():

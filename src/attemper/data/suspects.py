@@ -63,13 +63,14 @@ def suspicious_columns(
     if (varied & ~whole).any():
         found |= dict.fromkeys(np.flatnonzero(whole & varied & ~known).tolist(), WHOLE)
     share = (low >= 0) & (high <= 1)
-    log_probs = bool((high <= 0).all()) and _sums_to_one(np.exp(h[finite.all(axis=1)]))
     for k in np.flatnonzero(varied & ~known).tolist():
         others = np.array([j for j in np.flatnonzero(varied).tolist() if j != k and j not in found], dtype=np.intp)
-        if k in found or len(others) < 2 or log_probs:  # of two columns either may be the stranger
+        if k in found or len(others) < 2:  # of two columns either may be the stranger
             continue
         wide = others[~share[others]]
-        if low[k] >= 0 and middle[k] > LARGER * middle[others].max():  # a rare class is far below 0
+        if (
+            low[k] >= 0 and middle[k] > LARGER * middle[others].max()
+        ):  # a rare class, and log-probabilities, are below 0
             found[k] = f"has a median magnitude of {middle[k]:.3g}, that of every other column is below "
             found[k] += f"{middle[k] / LARGER:.3g}"
         elif share[k] and 2 * len(wide) > len(others) and (high[wide] - low[wide] > WIDE).all():
