@@ -179,6 +179,7 @@ QUERIES = {
     "parquet": "tables",
     "CalibratedClassifierCV": "wrapper",
     "prefit": "wrapper",
+    "PyTorch": "export",
     "Jupyter": "notebooks",
     "Hugging Face": "formats",
     "torchmetrics": "metrics",
