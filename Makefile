@@ -29,7 +29,6 @@ lint: .venv/test.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(BIN)/python lint/words.py
 
 docs: .venv/docs.stamp  ## the documentation as a site, into site/, with warnings as errors; it asks the network for nothing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

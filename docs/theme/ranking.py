@@ -20,7 +20,6 @@ FACTORS = {
     "paper-map.md": 0.01,
     "records/": 0.01,
     "architecture.md": 0.01,
-    "migration.md": 0.01,
     "outside/CHANGELOG.md": 0.001,
     "outside/": 0.1,
     "reference/": 0.1,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any
 
-from attemper.errors import InputError, InputTypeError, names_flags, setting
+from attemper.errors import InputError
 
-__all__ = ["fraction", "number", "one_of", "positive", "renamed", "same_classes", "since_0_2", "whole"]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
+__all__ = ["fraction", "number", "one_of", "positive", "same_classes", "whole"]
 
 
 def number(
@@ -36,7 +33,7 @@ def number(
         found = float(value)
         if (low <= found if closed[0] else low < found) and (found <= high if closed[1] else found < high):
             return found
-    raise InputError(f"{setting(name, value)}: expected {expected}")
+    raise InputError(f"{name}={value!r}: expected {expected}", param=name)
 
 
 def fraction(name: str, value: Any, *, closed: bool = False, such_as: str = "0.95") -> float:
@@ -74,7 +71,7 @@ def whole(name: str, value: Any, *, at_least: int = 1, at_most: int | None = Non
         if at_least <= found and (at_most is None or found <= at_most):
             return found
     most = f", at least {at_least}" if at_most is None else f" from {at_least} to {at_most}"
-    raise InputError(f"{setting(name, value)}: expected a whole number{most}")
+    raise InputError(f"{name}={value!r}: expected a whole number{most}", param=name)
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
@@ -87,8 +84,7 @@ def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
     choices = tuple(choices)
     if any(type(value) is type(choice) and value == choice for choice in choices):
         return value
-    shown = map(str, choices) if names_flags() else map(repr, choices)
-    raise InputError(f"{setting(name, value)}: expected one of {', '.join(shown)}")
+    raise InputError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}", param=name)
 
 
 def same_classes(expected: int | None, got: int, *, of: str, where: str) -> None:
@@ -100,41 +96,3 @@ def same_classes(expected: int | None, got: int, *, of: str, where: str) -> None
     """
     if expected not in (None, got):
         raise InputError(f"{where}: expected {expected} classes, as {of} has, got {got}")
-
-
-def since_0_2(module: str, name: str, names: Mapping[str, str]) -> AttributeError:
-    """Return the error for a name that a module does not have: an old one names the new one.
-
-    >>> since_0_2("attemper.plots", "theta_path", {"theta_path": "plot_theta(ats, ax=ax)"})
-    AttributeError('attemper.plots.theta_path is plot_theta(ats, ax=ax) since version 0.2.0')
-    """
-    if name in names:
-        return AttributeError(f"{module}.{name} is {names[name]} since version 0.2.0")
-    return AttributeError(f"module {module!r} has no attribute {name!r}")
-
-
-def reject_old_names(called: str, given: Iterable[str], names: Mapping[str, str]) -> None:
-    """Refuse an old keyword, and name the new one."""
-    for old in names.keys() & set(given):
-        raise InputTypeError(f"{called}() got {old!r}, which is {names[old]!r} since version 0.2.0")
-
-
-def renamed(**names: str) -> Callable[[Function], Function]:
-    """Make an old keyword of a function an error that names the new one.
-
-    >>> @renamed(level="confidence_level")
-    ... def interval(confidence_level=0.95): ...
-    >>> interval(level=0.9)
-    Traceback (most recent call last):
-    attemper.errors.InputTypeError: interval() got 'level', which is 'confidence_level' since version 0.2.0
-    """
-
-    def decorate(function: Function) -> Function:
-        @functools.wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            reject_old_names(function.__qualname__.removesuffix(".__init__"), kwargs, names)
-            return function(*args, **kwargs)
-
-        return checked  # type: ignore[return-value]
-
-    return decorate

@@ -33,7 +33,6 @@ from attemper.errors import FileError, InputError, InputTypeError
 __all__ = [
     "Dims",
     "Fields",
-    "Formerly",
     "atomic",
     "from_fields",
     "read_document",
@@ -307,17 +306,11 @@ class Dims(NamedTuple):
     n: int
 
 
-class Formerly(NamedTuple):
-    """The name that a field has in older files: ``rate: Annotated[float, Formerly("noise")]``."""
-
-    name: str
-
-
 def to_fields(thing: Any, names: Iterable[str] | None = None) -> dict[str, Any]:
     """Return the fields of a dataclass or NamedTuple, or attributes by name, as plain numbers, text, lists and objects.
 
-    >>> to_fields(Formerly("noise"))
-    {'name': 'noise'}
+    >>> to_fields(Dims(2))
+    {'n': 2}
     """
     cls: type = type(thing)
     names = _schema(cls) if names is None else names
@@ -339,8 +332,8 @@ def from_fields(cls: type[T], content: Fields) -> T:
 
     A field that is missing has its default. What ``__post_init__`` refuses is an error of the file.
 
-    >>> from_fields(Formerly, Fields({"name": "noise"}, "a.json"))
-    Formerly(name='noise')
+    >>> from_fields(Dims, Fields({"n": 2}, "a.json"))
+    Dims(n=2)
     """
     try:
         return cls(**values_of(cls, content))
@@ -352,17 +345,16 @@ def values_of(cls: type, content: Fields, names: Iterable[str] | None = None) ->
     """Return what `to_fields` gave as values of the types in the annotations of the class."""
     schema, values = _schema(cls, names is None), {}
     for name in schema if names is None else names:
-        kind, optional, old = schema[name]
+        kind, optional = schema[name]
         key = name.strip("_")
-        key = old if old is not None and old in content and key not in content else key
         if key in content or not optional:
             values[name] = content.read(key, kind)
     return values
 
 
 @cache
-def _schema(cls: type, parameters: bool = True) -> dict[str, tuple[Any, bool, str | None]]:
-    """Return of each field its type, whether it has a default, and its name in older files.
+def _schema(cls: type, parameters: bool = True) -> dict[str, tuple[Any, bool]]:
+    """Return of each field its type, and whether it has a default.
 
     Of a dataclass these are its parameters, or else all that is annotated.
     """
@@ -372,7 +364,7 @@ def _schema(cls: type, parameters: bool = True) -> dict[str, tuple[Any, bool, st
         defaults = getattr(cls, "_field_defaults", None)
         optional = {name: hasattr(cls, name) if defaults is None else name in defaults for name in get_type_hints(cls)}
     return {
-        name: (kind, optional[name], next((m.name for m in get_args(kind)[1:] if isinstance(m, Formerly)), None))
+        name: (kind, optional[name])
         for name, kind in get_type_hints(cls, include_extras=True).items()
         if name in optional
     }

@@ -1,8 +1,8 @@
 """Every error and warning a user can meet, and the check for an optional package.
 
 One family: ``except AttemperError`` catches them all, and since it is a
-``ValueError`` it also behaves as scikit-learn users expect. Messages name options as
-their reader writes them: a keyword in Python, a flag on the command line (`option`).
+``ValueError`` it also behaves as scikit-learn users expect. Messages name parameters
+as Python has them; the command line adds the flag of ``InputError.param``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -36,42 +35,30 @@ __all__ = [
     "SuspiciousColumnWarning",
     "collected_warnings",
     "listed",
-    "names_flags",
-    "naming_flags",
     "nearest",
-    "option",
     "require",
-    "setting",
     "unsupported_extension",
     "warn",
 ]
 
-_flags: ContextVar[bool] = ContextVar("flags", default=False)
 _collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", default=None)
 
 
 class AttemperError(ValueError):
-    """Base class of all errors: what was expected, what was passed and where, and how to fix it.
-
-    Passwords and signatures in addresses are never repeated.
-
-    >>> AttemperError("ftp://me:secret@host/val.npz: there is no such file")
-    AttemperError('ftp://me:***@host/val.npz: there is no such file')
-    """
-
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(_without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
-
-
-def _without_secrets(text: str) -> str:
-    if "://" not in text:
-        return text
-    text = re.sub(r"(://[^/\s:@]*):[^/\s]*@", r"\1:***@", text)
-    return re.sub(r"(https?://[^\s?]*)\?\S*?(?=[:;,.)'\"]*(?:\s|$))", r"\1?***", text)
+    """Base class of all errors: what was expected, what was passed and where, and how to fix it."""
 
 
 class InputError(AttemperError):
-    """The arrays or parameters given cannot be used."""
+    """The arrays or parameters given cannot be used; ``param`` is the name of the one to change, where it is one.
+
+    >>> error = InputError("classes: 3 names for 4 columns", param="classes")
+    >>> error, error.param
+    (InputError('classes: 3 names for 4 columns'), 'classes')
+    """
+
+    def __init__(self, message: str = "", *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
 
 
 class InputTypeError(InputError, TypeError):
@@ -152,31 +139,6 @@ def collected_warnings() -> Iterator[list[AttemperWarning]]:
         _collected.reset(token)
 
 
-def option(python: str, flag: str) -> str:
-    """Name an option as the reader of the message writes it.
-
-    >>> option("classes=[…]", "--classes A,B,…")
-    'classes=[…]'
-    >>> with naming_flags():
-    ...     option("classes=[…]", "--classes A,B,…")
-    '--classes A,B,…'
-    """
-    return flag if _flags.get() else python
-
-
-def setting(name: str, value: object) -> str:
-    """Name a parameter and its value as the reader of the message wrote them.
-
-    >>> setting("t_range", (20, 1))
-    't_range=(20, 1)'
-    >>> with naming_flags():
-    ...     setting("t_range", (20, 1))
-    '--t-range 20 1'
-    """
-    shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-    return option(f"{name}={value!r}", f"--{name.replace('_', '-')} {shown}")
-
-
 def listed(names: Iterable[str], limit: int = 12) -> str:
     """Names for an error message; not more of them than a reader can use.
 
@@ -207,21 +169,6 @@ def unsupported_extension(path: object, suffix: str, extensions: Iterable[str]) 
     """
     what = f"unsupported extension {suffix!r}" if suffix else "no extension"
     return FileError(f"{path}: {what}; use one of {', '.join(extensions)}")
-
-
-def names_flags() -> bool:
-    """Whether messages are for the command line: `option` names flags."""
-    return _flags.get()
-
-
-@contextmanager
-def naming_flags(yes: bool = True) -> Iterator[None]:
-    """Make messages for the command line: `option` names flags."""
-    token = _flags.set(yes)
-    try:
-        yield
-    finally:
-        _flags.reset(token)
 
 
 def require(module: str, *, extra: str | None = None, why: str = "") -> ModuleType:

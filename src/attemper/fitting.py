@@ -18,7 +18,7 @@ from attemper.data.columns import column_order
 from attemper.data.labels import as_names
 from attemper.data.numerals import is_number
 from attemper.data.scores import Scores
-from attemper.errors import AttemperError, InputError, InputTypeError, option, setting
+from attemper.errors import AttemperError, InputError, InputTypeError
 from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles, open_scores
 from attemper.io.reading import listed
@@ -194,10 +194,10 @@ def _group_files(
 ) -> ScoreFiles:
     """Open files with groups, which one process reads."""
     if sharding:
-        flag = option("groups_key", "--groups")
+        flag = "groups_key"
         raise InputError(
             f"{_name_of(sharding)}: files with {flag} are read by one process. Leave it out; or sketch each file with "
-            f"{option('GroupSketches.of', '`attemper sketch --groups`')}, and fit on all sketches."
+            f"GroupSketches.of, and fit on all sketches."
         )
     return files or open_scores(paths, spec)
 
@@ -265,8 +265,8 @@ def sketch_source(
         covers = (total.total if isinstance(total, GroupSketches) else total).t_range
         if t_range not in (None, covers):
             raise InputError(
-                f"{setting('t_range', t_range)}: {paths[0]} covers {covers}, which is fixed when a sketch is "
-                "made of logits"
+                f"t_range={t_range!r}: {paths[0]} covers {covers}, which is fixed when a sketch is made of logits",
+                param="t_range",
             )
         return total.only(parts)
     if spec.groups_key is not None and (files is not None or paths is not None):
@@ -295,20 +295,23 @@ def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSp
         return f"{name} was fitted {preposition}" if name else f"{type(calibrator).__name__} expects"
 
     if calibrator.input == "logits" and (spec.probs or spec.zeros_as is not None):
-        given = option("input='probs'", "--probs") if spec.probs else setting("zeros_as", spec.zeros_as)
+        given = "input='probs'" if spec.probs else f"zeros_as={spec.zeros_as!r}"
         raise InputError(
             f"""{given}: {known("on")} logits; pass logits, such as the logarithms of the """
             "probabilities, and leave the option out"
         )
     zeros_as = spec.zeros_as if calibrator.zeros_as is None else calibrator.zeros_as
     if spec.zeros_as not in (None, zeros_as):
-        raise InputError(f"{setting('zeros_as', spec.zeros_as)}: {known('with')} {zeros_as:g}; leave the option out")
+        raise InputError(
+            f"zeros_as={spec.zeros_as!r}: {known('with')} {zeros_as:g}; leave the option out", param="zeros_as"
+        )
     known_names = calibrator.class_names if name else calibrator.classes
     names = spec.class_names if known_names is None else tuple(map(str, known_names))
     if spec.class_names not in (None, names):
         raise InputError(
-            f"{option('classes', '--classes')} {listed(spec.class_names or ())}: "
-            f"{known('for')} {listed(names or ())}, in this order; leave the option out"
+            f"classes {listed(spec.class_names or ())}: "
+            f"{known('for')} {listed(names or ())}, in this order; leave the option out",
+            param="classes",
         )
     classes = spec.classes if known_names is None else tuple(known_names)
     pos_label = spec.pos_label if calibrator.pos_label is None else calibrator.pos_label
@@ -339,10 +342,9 @@ def open_for(
     try:
         same_classes(calibrator.n_features_in_, files.n_classes, of=name, where=str(files.readers[0].path))
     except InputError as error:
-        keys = option("labels_key or logits_key", "--labels-key or --logits-key")
+        keys = "labels_key or logits_key"
         raise InputError(
-            f"{error}. If a table holds other columns, use {keys}; for answer options use "
-            f"{option('columns', '--columns')}."
+            f"{error}. If a table holds other columns, use {keys}; for answer options use columns.", param="columns"
         ) from None
     return files
 
@@ -380,7 +382,8 @@ def _check_renamed(files: ScoreFiles, names: Sequence[str]) -> None:
     if set(names) & set(files.columns) or (order is not None and order != sorted(order)):
         raise InputError(
             f"{files.readers[0].path}: expected the columns {listed(names)}, those of the fit, got "
-            f"{listed(files.columns)}. Use {option('columns', '--columns')} for those of the same classes, in order."
+            f"{listed(files.columns)}. Use columns for those of the same classes, in order.",
+            param="columns",
         )
 
 
@@ -415,7 +418,7 @@ def _are_sketches(paths: list[PathOrURL]) -> bool:
     if sketches and len(sketches) < len(paths):
         raise InputError(
             f"{sketches[0]}: a sketch cannot be mixed with files of logits; make sketches of them with "
-            f"{option('Sketch.of', '`attemper sketch`')} and pass sketches alone"
+            f"Sketch.of and pass sketches alone"
         )
     return bool(sketches)
 
@@ -426,17 +429,15 @@ def _reject_options(what: str, spec: InputSpec, sharding: dict[str, Any]) -> Non
         raise InputError(f"{what}: {_name_of(sharding)} is for files of logits")
     for name in spec.non_defaults():
         if name not in ("input", "zeros_as", "classes", "pos_label", "skip_empty", "need_labels"):
-            ids = name in ("groups_key", "clusters_key")
-            flag = option(name, "--" + (name.removesuffix("_key") if ids else name.replace("_", "-")))
             raise InputError(
-                f"{what}: {flag} is for files of logits; a sketch holds none any more, so pass it where the sketch is "
-                f"made ({option('sketch_sharded', '`attemper sketch`')})"
+                f"{what}: {name} is for files of logits; a sketch holds none any more, so pass it where the sketch is "
+                "made (sketch_sharded)",
+                param=name,
             )
 
 
 def _name_of(options: dict[str, Any]) -> str:
-    name = next(iter(options))
-    return option(name, "--" + name)
+    return next(iter(options))
 
 
 def _sketch(files: ScoreFiles, progress: Progress | None, **settings: Any) -> Sketch:

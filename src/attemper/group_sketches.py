@@ -16,7 +16,7 @@ from attemper._table import Columns, Table
 from attemper.data.arrays import one_line
 from attemper.data.scale import logit_scale
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
 from attemper.sketch import ALL_PARTS, Part, Sketch
 
 __all__ = ["GroupSketches", "load_sketch"]
@@ -82,9 +82,7 @@ class GroupSketches(Table):
         if not isinstance(scores, LabelledScores):
             raise InputError("labels: a sketch needs them; pass one label per row of logits")
         if scores.groups is None:
-            raise InputError(
-                f"groups: expected one id for each row, got none. Use {option('groups=…', '--groups NAME')}."
-            )
+            raise InputError("groups: expected one id for each row, got none. Use groups=….", param="groups")
         scale = logit_scale(scores)
         settings: dict[str, Any] = {"t_range": scale.t_range if t_range is None else t_range, "n_nodes": n_nodes}
         settings |= {"thetas": thetas, "parts": parts, "unit": scale.unit if unit is None else unit}

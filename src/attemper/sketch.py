@@ -29,7 +29,7 @@ from attemper.data.arrays import one_line
 from attemper.data.plausibility import warn_of_sketched_chance
 from attemper.data.scale import DEFAULT_T_RANGE, logit_scale, nearest_unit
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import FileError, InputError, option, setting
+from attemper.errors import FileError, InputError
 from attemper.kernels import chebyshev
 from attemper.kernels.blas import one_blas_thread
 from attemper.kernels.ladder import resolving_nodes
@@ -268,7 +268,8 @@ class Sketch:
         if obstacle:
             raise InputError(
                 f"these sketches cannot be added: {obstacle}. Make both with the same settings "
-                f"({option('t_range, n_nodes, thetas, parts', '--t-range, --methods')})."
+                f"(t_range, n_nodes, thetas, parts).",
+                param="t_range",
             )
 
     def __add__(self, other: Sketch) -> Sketch:
@@ -522,9 +523,11 @@ def log_range(t_range: Sequence[float]) -> chebyshev.Interval:
     try:
         low, high = (float(t) for t in t_range)
     except (TypeError, ValueError):
-        raise InputError(f"{setting('t_range', t_range)}: expected two temperatures, such as (0.05, 20)") from None
+        raise InputError(
+            f"t_range={t_range!r}: expected two temperatures, such as (0.05, 20)", param="t_range"
+        ) from None
     if not (1e-30 <= low < high <= 1e30):
-        raise InputError(f"{setting('t_range', (low, high))}: expected 0 < low < high, within 1e-30 and 1e30")
+        raise InputError(f"t_range={(low, high)!r}: expected 0 < low < high, within 1e-30 and 1e30", param="t_range")
     return chebyshev.Interval(float(np.log(low)), float(np.log(high)))
 
 

@@ -67,5 +67,5 @@ def test_damage_is_one_error(fitted, tmp_path, damage):
     content = json.loads((tmp_path / "m.json").read_text())
     content["provenance"] |= damage
     (tmp_path / "m.json").write_text(json.dumps(content))
-    with pytest.raises(FileError, match="provenance"):
+    with pytest.raises(FileError):
         attemper.load(tmp_path / "m.json")

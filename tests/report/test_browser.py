@@ -136,7 +136,7 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(browser, summary, tmp_path):
         time.sleep(0.5)
         assert browser.execute_script("return scrollY") > before
         assert browser.execute_script("return document.title") == summary["title"]
-        with pytest.raises(WebDriverException, match="Blocked a frame"):
+        with pytest.raises(WebDriverException):
             browser.execute_script("return parent.document.title")
     finally:
         browser.switch_to.default_content()

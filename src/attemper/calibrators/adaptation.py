@@ -10,7 +10,7 @@ import numpy as np
 
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
-from attemper.errors import AttemperWarning, InputError, LabelShiftError, option, warn
+from attemper.errors import AttemperWarning, InputError, LabelShiftError, warn
 from attemper.priors import LabelShiftTest, PredictionCounts, PriorEstimate, bbse, rlls
 
 __all__ = ["Adaptation", "adaptation_of", "check_plausible"]
@@ -99,7 +99,7 @@ def check_plausible(test: LabelShiftTest | None, force: bool) -> None:
     if test is None:
         warn(
             "whether label shift is plausible was not tested, as there are no counts of labelled predictions. Use "
-            + option("validation=(logits, labels)", "--validation VAL"),
+            + "validation=(logits, labels)",
             AttemperWarning,
         )
         return
@@ -112,7 +112,7 @@ def check_plausible(test: LabelShiftTest | None, force: bool) -> None:
     )
     if not force:
         raise LabelShiftError(
-            f"{message}. Use new labelled data for a fit, or {option('force=True', '--force')} to adapt nevertheless."
+            f"{message}. Use new labelled data for a fit, or force=True to adapt nevertheless.", param="force"
         )
     warn(f"{message}.", AttemperWarning)
 

@@ -21,7 +21,7 @@ from attemper.calibrators.style import PURPLE, Style
 from attemper.calibrators.temperature import best_temperature
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
 from attemper.kernels import regression
 from attemper.kernels.regression import Params
 from attemper.maps import AffineMap
@@ -40,7 +40,6 @@ class AffineCalibrator(Calibrator):
     """Base of the recipes that end in softmax(W x + b)."""
 
     diagonal: ClassVar[bool] = False
-    renamed_params: ClassVar = Calibrator.renamed_params | {"towards": "prior_mean", "intercept": "bias_penalty"}
 
     l2: float = 0.0
     bias_penalty: float = 0.0
@@ -309,7 +308,7 @@ class DirichletCalibration(AffineCalibrator):
 
 def advice() -> str:
     """Name a penalty where there is no finite optimum."""
-    penalty = option("l2=0.1, prior_mean='temperature'", "-p l2=0.1 -p prior_mean=temperature")
+    penalty = "l2=0.1, prior_mean='temperature'"
     return f"A penalty makes the optimum finite and less sensitive to single labels. Use {penalty}"
 
 

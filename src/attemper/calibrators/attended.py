@@ -20,7 +20,7 @@ from attemper.calibrators.temperature import FLAT, _evaluator, advice, best_temp
 from attemper.data.arrays import one_line
 from attemper.data.scale import DEFAULT_T_RANGE, logit_scale
 from attemper.data.scores import LabelledScores
-from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError, option, setting
+from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError
 from attemper.kernels import attended, chebyshev
 from attemper.maps import ScaleMap
 from attemper.sketch import Part, Sketch, check_thetas, enough_nodes, log_range
@@ -133,7 +133,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         one_of("loss", self.loss, ("paper", "reference"))
         if self.theta is not None and len(check_thetas(self.theta)) != 1:
             raise InputError(
-                f"{setting('theta', self.theta)}: one number is expected; a grid to tune on goes into theta_grid"
+                f"theta={self.theta!r}: one number is expected; a grid to tune on goes into theta_grid", param="theta"
             )
         if self.theta_grid is not None:
             check_thetas(self.theta_grid)
@@ -192,9 +192,10 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             chosen = int(np.abs(sketch.thetas - self.theta).argmin())
             if abs(sketch.thetas[chosen] - self.theta) > 1e-12:
                 raise InputError(
-                    f"{setting('theta', self.theta)} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
+                    f"theta={self.theta!r} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
                     f"{sketch.thetas[-1]:g}, {len(sketch.thetas)} values); "
-                    + option(f"make it with Sketch.of(..., thetas=[{self.theta}])", "fit from the files of logits")
+                    + f"make it with Sketch.of(..., thetas=[{self.theta}])",
+                    param="theta",
                 )
             path = ThetaPath(*(column[chosen : chosen + 1] for column in path))
         self.path_ = path
@@ -230,7 +231,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             message="; ".join([message, *doubts]),
         )
         if edge is not None:
-            hint = f"Widen {option('t_range', '--t-range')} if the logits are on an unusual scale. {advice()}"
+            hint = f"Widen t_range if the logits are on an unusual scale. {advice()}"
             reason = f"{message} ({whole[0]:g}, {whole[1]:g})"
             self._warn(f"{'; '.join([reason, *doubts])}. {hint}", EdgeWarning, stacklevel=4)
         elif doubts:
@@ -282,7 +283,7 @@ class _At(NamedTuple):
 
 
 def _instead() -> str:
-    return f"Use {option('TemperatureScaling or BayesianTemperatureScaling', '--method ts or --method bayes')}."
+    return "Use TemperatureScaling or BayesianTemperatureScaling."
 
 
 def _at(t: float, sketch: Sketch, scores: LabelledScores | None) -> _At | None:

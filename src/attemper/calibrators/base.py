@@ -44,9 +44,6 @@ from attemper.errors import (
     InputTypeError,
     NotFittedError,
     listed,
-    names_flags,
-    option,
-    setting,
     warn,
 )
 from attemper.group_sketches import GroupSketches
@@ -124,7 +121,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
     keeps_arg_max: ClassVar[bool] = False  # never changes the predicted class
     minimises_nll: ClassVar[bool] = True  # or something close to it; else temperatures of groups are relative ones
     ranks_only: ClassVar[bool] = False  # uses no more of a probability than its rank or bin, so a zero is no problem
-    renamed_params: ClassVar[dict[str, str]] = {"floor": "zeros_as"}  # since 0.1
 
     input: Literal["logits", "probs"] = "logits"
     zeros_as: float | None = None
@@ -222,8 +218,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         if missing:
             raise InputError(
                 f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
-                "again from the data with "
-                + option(f"Sketch.of(..., parts=[{missing[0]!r}])", f"attemper sketch --methods {self.method}")
+                "again from the data with " + f"Sketch.of(..., parts=[{missing[0]!r}])"
             )
 
     def predict_proba(self, X: Any, groups: Any = None) -> Any:
@@ -308,7 +303,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         maps: GroupMaps | None = getattr(self._check_is_fitted(), "group_maps_", None)
         if maps is None and not is_common(group):
             raise InputError(
-                f"{setting('group', group)}: this {type(self).__name__} was fitted without groups. Leave it out."
+                f"group={group!r}: this {type(self).__name__} was fitted without groups. Leave it out.", param="group"
             )
         new = copy(self)
         for name in () if maps is None else ("group_maps_", "groups_", *COUNTED):  # counted by group
@@ -318,7 +313,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
         by_text = {str(key): own for key, own in maps.items()}
         if str(group) not in by_text:
             raise InputError(
-                f"{setting('group', group)}: expected one of {listed(by_text)}, or 'common' for the map of all groups"
+                f"group={group!r}: expected one of {listed(by_text)}, or 'common' for the map of all groups",
+                param="group",
             )
         new.map_, new.group_ = by_text[str(group)], str(group)
         return new
@@ -420,13 +416,12 @@ class Calibrator(ChangesPriors, ShownEstimator):
         kind: Any = content.text("input")
         if kind not in ("logits", "probs"):
             raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
-        field = "zeros_as" if "zeros_as" in content else "floor"  # as files of 0.1 call it
-        zeros_as = None if content.content.get(field) is None else content.number(field)
+        zeros_as = content.read("zeros_as", float | None)
         if zeros_as is not None and not (kind == "probs" and 0 < zeros_as < 1):
             raise FileError(
                 f"{content.where}: zeros_as is {zeros_as} for {kind}; only probabilities take one, between 0 and 1"
             )
-        params = cls._current_params(content.fields("params").content)
+        params = content.fields("params").content
         unknown = set(params) - set(cls.own_params())
         if unknown:
             raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
@@ -440,7 +435,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         new.map_ = map_from_fields(content.fields("map"))
         if new.map_.n_classes not in (None, n_classes):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
-        new.fit_report_ = from_fields(FitReport, cls._current_report(content.fields("report")))
+        new.fit_report_ = from_fields(FitReport, content.fields("report"))
         new._adapted_from_fields(content)
         if "columns" in content:  # headers of the table of the fit
             columns = content.read("columns", tuple[str, ...])
@@ -463,26 +458,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _check_parameters(self) -> None:
         """Refuse parameters that make no sense."""
-
-    @classmethod
-    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters of a file under their present names and values."""
-        params = {cls.renamed_params.get(name, name): value for name, value in params.items()}
-        if (
-            cls.knows_noise
-            and params.get("labels", "clean") == "clean"
-            and params.get("noise") in ("uniform", "classwise")
-        ):
-            del params["noise"]  # had no effect, and was allowed, before 0.2
-        return params
-
-    @classmethod
-    def _current_report(cls, content: Fields) -> Fields:
-        """Return the report of a file under present names; those of 0.1 have one error."""
-        if "error" not in content:
-            return content
-        error = "objective_gap" if cls.sketch_tables is None else "log_t_error"
-        return Fields(content.content | {error: content.content["error"]}, content.where)
 
     def _allow_for_clusters(self, scores: LabelledScores) -> None:
         """Widen intervals where rows are not independent: those of one case, or pixels of one image."""
@@ -583,8 +558,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
             self._check_classes(X, self.classes)
             if self.pos_label is not None and X.classes is not None and X.classes[-1] != self.pos_label:
                 raise InputError(
-                    f"{setting('pos_label', self.pos_label)}: expected {X.classes[-1]!r}, the second of the classes of "
-                    "these Scores"
+                    f"pos_label={self.pos_label!r}: expected {X.classes[-1]!r}, the second of the classes of "
+                    "these Scores",
+                    param="pos_label",
                 )
             return X
         if y is None:
@@ -601,8 +577,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
             return scores
         if self.zeros_as is not None:
             raise InputError(
-                f"{setting('zeros_as', self.zeros_as)}: only probabilities take zeros_as; "
-                f"""use {option("input='probs'", "--probs")}"""
+                f"zeros_as={self.zeros_as!r}: only probabilities take zeros_as; "
+                f"""use input='probs'""",
+                param="input",
             )
         logits: Scores = Scores.from_logits(X, y, axis=self.axis, **more)
         return logits
@@ -618,8 +595,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
         self._column_names(X, reset=True)
 
     def _warn_of_order(self) -> None:
-        if names_flags():  # scikit-learn's scorers are not used on the command line
-            return
         if self.class_names is not None and not _ascends(self.classes_.tolist()):
             warnings.warn(
                 "classes: the names are not in sorted order. They are used in the order given, one per column, but "
@@ -665,7 +640,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 "Leave groups out, or fit with groups."
             )
         if maps is not None and scores.groups is None:
-            use = option('groups=…, one id for each row, or groups="common"', "--groups NAME, or --no-groups")
+            use = 'groups=…, one id for each row, or groups="common"'
             raise InputError(
                 f"groups: this {type(self).__name__} has maps of {len(maps)} groups ({listed(map(str, maps))}), but "
                 f"these rows have no groups. Use {use} to apply the common map to all rows."
@@ -682,7 +657,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         warn(
             f"groups: expected those of the fit ({listed(map(str, maps))}), got none of them, but {listed(found)}; the "
             f"common map is applied to all of these {len(groups)} rows. Use "
-            + option('groups="common"', "--no-groups")
+            + 'groups="common"'
             + " if that is what you want."
         )
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import expit
 
 from attemper._checks import fraction, one_of
-from attemper._json import Fields, Formerly
+from attemper._json import Fields
 from attemper._typing import Floats, Labels
 from attemper.calibrators.annotators import Confusions
-from attemper.calibrators.base import Calibrator
 from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
@@ -30,7 +29,7 @@ from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.style import BLUE, Style
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
 from attemper.kernels import chebyshev, quadrature
 from attemper.kernels.channel import Channel
 from attemper.kernels.shrinkage import ScalePrior
@@ -67,14 +66,6 @@ class LabelModelCalibrator(StreamingCalibrator):
     def model(self) -> Model:
         """Return the priors, from which a sketch gives the joint posterior again."""
         return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
-
-    @classmethod
-    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
-        # Before 0.2 there was one more, and None was the default of those for errors among similar classes.
-        gone = {"classwise_probability"} | {
-            k for k in ("similar_probability", "similar_shape") if params.get(k) is None
-        }
-        return super()._current_params({k: v for k, v in params.items() if k not in gone})
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -155,7 +146,6 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     style = Style(BLUE, "-", "o", "....")
     sketch_tables = ("uniform",)
     knows_noise = True
-    renamed_params: ClassVar = Calibrator.renamed_params | {"level": "credible_level"}
 
     t_range: tuple[float, float] | None = None
     credible_level: float = 0.95
@@ -169,7 +159,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     temperature_interval_: tuple[float, float] = fitted()
     noise_rate_: float = fitted()
     noise_interval_: tuple[float, float] = fitted()
-    uniform_mass_: Annotated[float, Formerly("floor")] = fitted()
+    uniform_mass_: float = fitted()
     similar_: float = fitted()
     classwise_: float = fitted()
     confusions_: Confusions | None = fitted()
@@ -337,7 +327,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
             else:
                 advice = (
                     "If the logits are on an unusual scale, divide them by a constant or widen "
-                    f"{option('t_range', '--t-range')}; otherwise check that the labels match the logit columns."
+                    "t_range; otherwise check that the labels match the logit columns."
                 )
             self._warn(f"{message}. {advice}", EdgeWarning, stacklevel=5)
         ok = edge is None and error < MAX_LOG_T_ERROR

@@ -99,7 +99,6 @@ class HistogramBinning(BinCalibrator):
     method = "histogram"
     title = "histogram binning"
     style = Style(SKY, (0, (1, 1)), "*", "..")
-    renamed_params: ClassVar = Calibrator.renamed_params | {"bins": "strategy"}
 
     strategy: Literal["quantile", "uniform"] = "quantile"
     n_bins: int = 15
@@ -107,12 +106,6 @@ class HistogramBinning(BinCalibrator):
     def _check_parameters(self) -> None:
         one_of("strategy", self.strategy, ("quantile", "uniform"))
         whole("n_bins", self.n_bins, at_most=MAX_BINS)
-
-    @classmethod
-    def _current_params(cls, params: dict[str, Any]) -> dict[str, Any]:
-        params = super()._current_params(params)
-        new = {"mass": "quantile", "width": "uniform"}  # since 0.1
-        return {k: new[v] if k == "strategy" and v in list(new) else v for k, v in params.items()}
 
     def _message(self, count: str) -> str:
         kind = "equal mass" if self.strategy == "quantile" else "equal width"

@@ -18,7 +18,7 @@ from attemper.calibrators.group_fits import GroupMaps, is_common
 from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.ids import as_ids
 from attemper.data.scores import LabelledScores, Scores, labelled
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.maps import Map, TiltedMap
 from attemper.priors import PredictionCounts, PriorEstimate, as_priors, estimate_priors, label_shift_test
 from attemper.priors.counts import MAX_CLASSES, weight_of_cluster
@@ -74,11 +74,11 @@ class ChangesPriors:
         """
         self._check_is_fitted()
         k, names = self.n_features_in_, self.class_names
-        shares = as_priors(new, k, names, option("new", "--priors"))
+        shares = as_priors(new, k, names, "new")
         if old is None:
             base = self._before_adaptation()
             return base._tilted(Adaptation(old=base._known_prior(), new=shares))
-        before = as_priors(old, k, names, option("old", "--old"))
+        before = as_priors(old, k, names, "old")
         return self._tilted(Adaptation(old=before, new=shares))
 
     def adapt(
@@ -140,11 +140,7 @@ class ChangesPriors:
             for name in COUNTED:
                 base.__dict__.pop(name, None)
         reference: PredictionCounts | None = getattr(base, "prediction_counts_", None)
-        before = (
-            base._known_prior()
-            if old is None
-            else as_priors(old, self.n_features_in_, self.class_names, option("old", "--old"))
-        )
+        before = base._known_prior() if old is None else as_priors(old, self.n_features_in_, self.class_names, "old")
         settings: Any = {"confidence_level": confidence_level, "n_resamples": n_resamples, "seed": seed}
         if isinstance(X, PredictionCounts):
             counts: PredictionCounts | None = X
@@ -249,8 +245,9 @@ class ChangesPriors:
             )  # fmt: skip
             raise InputError(
                 f"class_prior_: {type(self).__name__} does not know the class priors of its fit: {why}. Use "
-                + option("validation=(logits, labels), or old=[…]", "--validation VAL, or --old A,B,…")
-                + " with the shares under which its probabilities are right."
+                + "validation=(logits, labels), or old=[…]"
+                + " with the shares under which its probabilities are right.",
+                param="validation",
             )
         return self.class_prior_
 
@@ -341,8 +338,9 @@ def _log_ratio(new: Floats, old: Floats, names: Sequence[Any] | None) -> Floats:
     if len(never):
         name = never[0] if names is None else names[never[0]]
         raise InputError(
-            f"{option('old', '--old')}: the share of class {name} is 0, so no factor gives it a share of "
-            f"{new[never[0]]:g}. Use data that have that class for the fit."
+            f"old: the share of class {name} is 0, so no factor gives it a share of "
+            f"{new[never[0]]:g}. Use data that have that class for the fit.",
+            param="old",
         )
     bias = np.full(len(new), IMPOSSIBLE)
     seen = new > 0

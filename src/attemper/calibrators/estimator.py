@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import estimator_html_repr
-
-from attemper._checks import reject_old_names, renamed
 
 __all__ = ["ShownEstimator", "fitted", "recipe"]
 
@@ -26,10 +24,9 @@ def recipe(cls: Class) -> Class:
     """Make the annotated fields of a `Calibrator` the keyword parameters of its ``__init__``, but for `fitted` ones.
 
     The fields of its bases (``input``, ``zeros_as``, ``classes``) are parameters too. scikit-learn reads them off the
-    signature. An old name (``renamed_params``) is an error that names the new one.
+    signature.
     """
     made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
-    made.__init__ = renamed(**made.renamed_params)(made.__init__)
     return made  # type: ignore[no-any-return]
 
 
@@ -55,19 +52,6 @@ else:
 
 class ShownEstimator(_Classifier):
     """What an estimator shows of itself: one line, and in a notebook also what was fitted."""
-
-    renamed_params: ClassVar[dict[str, str]] = {}  # old names of parameters, and the new ones
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters, as scikit-learn does; an old name is an error that names the new one.
-
-        >>> from attemper import BBQ
-        >>> BBQ().set_params(floor=0.1)
-        Traceback (most recent call last):
-        attemper.errors.InputTypeError: BBQ.set_params() got 'floor', which is 'zeros_as' since version 0.2.0
-        """
-        reject_old_names(f"{type(self).__name__}.set_params", params, self.renamed_params)
-        return super().set_params(**params)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """Return scikit-learn's text, in one line."""

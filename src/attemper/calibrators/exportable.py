@@ -11,7 +11,7 @@ from typing import Any
 from attemper._paths import as_path, sha256_of
 from attemper._version import __version__
 from attemper.calibrators import CalibratedClassifier, Calibrator, MultiLabelCalibrator, load
-from attemper.errors import InputError, InputTypeError, listed, option
+from attemper.errors import InputError, InputTypeError, listed
 from attemper.maps import Linear, Map
 
 __all__ = ["Exportable", "Source", "source_of"]
@@ -55,7 +55,7 @@ def source_of(given: Exportable) -> Source:
 
 def _of_calibrator(calibrator: Calibrator | MultiLabelCalibrator, digest: str | None = None) -> Source:
     if isinstance(calibrator, Calibrator) and hasattr(calibrator, "group_maps_"):
-        use = option("calibrator.for_group(…)", "--group NAME")
+        use = "calibrator.for_group(…)"
         raise InputError(
             f"expected one map, got those of {len(calibrator.group_maps_)} groups "
             f"({listed(map(str, calibrator.group_maps_))}) and the common one. Use {use} with one of them, or 'common'."

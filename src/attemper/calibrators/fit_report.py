@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._json import Formerly
 from attemper.data.scores import Chunk, LabelledScores
 from attemper.maps import Map
 
@@ -61,7 +60,7 @@ class FitReport:
     edge: Literal["low", "high"] | None = None
     nll: float
     n_samples: int
-    n_iter: Annotated[int, Formerly("passes")] = 1
+    n_iter: int = 1
     message: str
     gradient_norm: float | None = None
     changed: float = 0.0

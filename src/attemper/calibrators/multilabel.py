@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import array_api_compat
 import numpy as np
@@ -43,8 +43,6 @@ from attemper.errors import (
     ConvergenceWarning,
     InputError,
     NotFittedError,
-    option,
-    setting,
     warn,
 )
 from attemper.kernels import pooled
@@ -113,8 +111,6 @@ class MultiLabelCalibrator(ShownEstimator):
     >>> calibrator.predict_proba([[1.0, 1.0, 1.0]]).round(2), calibrator.predict([[3.0, 0.0, -9.0]])
     (array([[0.51, 0.5 , 0.53]]), array([[1, 0, 0]]))
     """
-
-    renamed_params: ClassVar[dict[str, str]] = {}
 
     method: Any = "pooled"
     input: Literal["logits", "probs"] = "logits"
@@ -246,8 +242,9 @@ class MultiLabelCalibrator(ShownEstimator):
             return None
         if not isinstance(self.method, str) or self.method not in METHODS:
             raise InputError(
-                f"{setting('method', self.method)}: expected 'pooled', a method for two classes ({', '.join(METHODS)}) "
-                "or a calibrator"
+                f"method={self.method!r}: expected 'pooled', a method for two classes ({', '.join(METHODS)}) "
+                "or a calibrator",
+                param="method",
             )
         return METHODS[self.method]()
 
@@ -378,8 +375,10 @@ class MultiLabelCalibrator(ShownEstimator):
         if self.input == "probs":
             return as_label_probs(X, names, zeros_as=self.zeros_as)
         if self.zeros_as is not None:
-            probs = option("input='probs'", "--probs")
-            raise InputError(f"{setting('zeros_as', self.zeros_as)}: only probabilities take zeros_as; use {probs}")
+            probs = "input='probs'"
+            raise InputError(
+                f"zeros_as={self.zeros_as!r}: only probabilities take zeros_as; use {probs}", param="zeros_as"
+            )
         taken = as_label_scores(X, names)
         warn_of_single_probs(taken, "all numbers")
         return taken

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from attemper._json import Fields
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import LabelledScores
-from attemper.errors import FileError, InputError, option, setting
+from attemper.errors import FileError, InputError
 from attemper.maps import ScaleMap
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
@@ -114,8 +114,8 @@ class TemperatureCalibrator(Calibrator):
         asked = None if t_range is None else tuple(float(t) for t in t_range)
         if asked not in (None, DEFAULT_T_RANGE, sketch.t_range):
             raise InputError(
-                f"{setting('t_range', asked)}, but this sketch covers {sketch.t_range}; make it with "
-                f"{option('Sketch.of(..., t_range=…)', 'attemper sketch --t-range')}"
+                f"t_range={asked!r}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)",
+                param="t_range",
             )
 
     def _check_stored(self, content: Fields) -> None:

@@ -14,7 +14,7 @@ from attemper._typing import Floats
 from attemper.data.arrays import to_numpy
 from attemper.data.scale import logit_scale
 from attemper.data.scores import LabelledScores
-from attemper.errors import EdgeWarning, InputError, option
+from attemper.errors import EdgeWarning, InputError
 from attemper.kernels.joint import Rows
 from attemper.kernels.shrinkage import Expected, Group, ScalePrior
 from attemper.maps.affine import centred
@@ -102,7 +102,7 @@ class Samples:
 def check_noise_is_wanted(labels: Labels, noise: Noise) -> None:
     """Refuse a kind of noise for labels that are specified as clean."""
     if labels == "clean" and noise != "auto":
-        wanted = option("labels='noisy'", "--noisy")
+        wanted = "labels='noisy'"
         raise InputError(f"noise={noise!r} has no effect on clean labels; add {wanted}, or leave it out")
 
 

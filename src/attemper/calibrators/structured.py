@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
 from attemper._checks import fraction, one_of
-from attemper._json import Fields, Formerly
+from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
@@ -45,7 +45,7 @@ from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of
 from attemper.calibrators.style import GREEN, Style
 from attemper.calibrators.temperature import advice
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError, option
+from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
 from attemper.kernels.channel import Channel
 from attemper.maps import AffineMap, MixtureMap, ScaleMap
 from attemper.sketch import log_range
@@ -134,7 +134,6 @@ class StructuredScaling(Calibrator):
     title = "structured scaling"
     style = Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx")
     knows_noise = True
-    renamed_params: ClassVar = Calibrator.renamed_params | {"level": "structure"}
 
     labels: Literal["clean", "noisy"] = "clean"
     noise: Literal["auto", "uniform", "classwise"] = "auto"
@@ -156,8 +155,8 @@ class StructuredScaling(Calibrator):
     uniform_mass_: float = fitted()
     weight_: Floats = fitted()
     bias_: Floats = fitted()
-    prior_std_: Annotated[dict[str, float], Formerly("spread")] = fitted()
-    heldout_gain_: Annotated[float | None, Formerly("gain")] = fitted()
+    prior_std_: dict[str, float] = fitted()
+    heldout_gain_: float | None = fitted()
 
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""
@@ -371,7 +370,7 @@ class StructuredScaling(Calibrator):
             low, high = self.t_range
             warnings.warn(
                 f"StructuredScaling: T lies on the edge of the range ({low:g}, {high:g}), or beyond it; widen "
-                f"{option('t_range', '--t-range')}, or leave it out.",
+                f"t_range, or leave it out.",
                 EdgeWarning,
                 stacklevel=4,
             )
@@ -386,14 +385,6 @@ class StructuredScaling(Calibrator):
         """Return the factor by which the ends of the interval of T differ from T."""
         low, high = self.temperature_interval_
         return max(self.temperature_ / low, high / self.temperature_)
-
-    def _fitted_from_fields(self, content: Fields) -> None:
-        if "bayes" in content:  # before 0.2 they hold the Bayesian fit that they started from
-            bayes = dict(content.fields("bayes").content)
-            if "floor" in bayes:
-                bayes["uniform_mass"] = bayes.pop("floor")
-            content = Fields(bayes | content.content, content.where)
-        super()._fitted_from_fields(content)
 
     def _temperatures_of_map(self) -> tuple[float, float]:
         """Return the range that the overall temperature lies in if the map is its own."""
@@ -418,11 +409,6 @@ class StructuredScaling(Calibrator):
         low, high = self._temperatures_of_map()
         if not self.temperature_ > 0:
             raise FileError(f"{content.where}: a temperature of {self.temperature_:g}; expected a positive one")
-        if "bayes" in content:  # before 0.2, that of a fit without class structure
-            t = float(np.clip(self.temperature_, low, high))
-            least, most = (end * t / self.temperature_ for end in self.temperature_interval_)
-            self.temperature_interval_ = (least, most)
-            self.temperature_ = t
         if not low <= self.temperature_ <= high:
             raise FileError(
                 f"{content.where}: a temperature of {self.temperature_:g}, but the map in this file has {low:.6g} to "

@@ -15,7 +15,7 @@ from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.style import VERMILION, Style
 from attemper.data.scale import DEFAULT_T_RANGE, logit_scale
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, option
+from attemper.errors import ConvergenceWarning, EdgeWarning
 from attemper.kernels import chebyshev, nll
 from attemper.kernels.blas import one_blas_thread
 from attemper.maps import ScaleMap
@@ -152,7 +152,7 @@ class TemperatureScaling(StreamingCalibrator):
             message = f"{NO_FINITE_T[edge] if endless else 'the best T is beyond the range'}; T = {t:g} is its edge"
             if not endless:
                 low, high = (t / 1000, 4 * t) if edge == "low" else (t / 4, 1000 * t)
-                beyond = option(f"t_range=({low:g}, {high:g})", f"attemper sketch --t-range {low:g} {high:g}")
+                beyond = f"t_range=({low:g}, {high:g})"
                 hint = f"Use a sketch of a range beyond it: {beyond}. {advice()}"
         ok = edge is None and error < 1e-3
         report = FitReport(
@@ -208,7 +208,7 @@ def advice(no_errors: bool = False) -> str:
     """Name the method that has a finite T where there is no best T; without an error no method knows it."""
     if no_errors:
         return "Use validation samples with errors, or leave the classifier as it is."
-    return f"{option('BayesianTemperatureScaling', '--method bayes')} has a finite T with an interval here."
+    return "BayesianTemperatureScaling has a finite T with an interval here."
 
 
 def _minimum(sketch: Sketch) -> chebyshev.Minima:

@@ -71,7 +71,8 @@ def main(command: click.Command = cli, name: str = "attemper") -> NoReturn:
     except AttemperError as error:
         if debug:
             traceback.print_exc()
-        fail(str(error), 2)
+        param = getattr(error, "param", None)
+        fail(str(error) if param is None else f"{error} (option --{param.replace('_', '-')})", 2)
     except MemoryError:
         if debug:
             traceback.print_exc()

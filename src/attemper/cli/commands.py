@@ -13,24 +13,12 @@ from attemper.cli.options import GROUPS, Option
 from attemper.cli.output import COLUMNS, PROBS
 from attemper.cli.paths import OutputFolder, OutputPath, check_outputs
 from attemper.cli.verbosity import detail, note, verbosity_options
-from attemper.errors import naming_flags
 from attemper.io.reading import listed
 
 __all__ = ["cli"]
 
 # Sections of commands in --help, in this order.
 SECTIONS = ("First steps", "Calibrate", "Evaluate", "Decide and monitor", "Many files", "More")
-
-# Flags that had another name before version 0.2.0.
-RENAMED_FLAGS = {
-    "--floor": "--zeros-as",
-    "--interval": "--confidence-level",
-    "--for": "--methods",
-    "--of": "--miss-rate-of",
-    "--gives": "--output-kind",
-    "--level": "--guarantee-level",
-}
-MOVED_COMMANDS = {"reproduce": "`python -m experiments.reproduce`, in a clone of the repository,"}
 
 
 class CheckedCommand(click.Command):
@@ -46,16 +34,6 @@ class CheckedCommand(click.Command):
             *config_options(),
             Option(["--debug"], is_flag=True, expose_value=False, group="General", help=debug),
         ]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options; one that had another name before version 0.2.0 is an error that names the new one."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            new = RENAMED_FLAGS.get(error.option_name)
-            if new is None or not any(new in parameter.opts for parameter in self.params):
-                raise
-            raise click.UsageError(f"{error.option_name} is {new} since version 0.2.0.", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check every output against every input, then run; at the end report the columns taken as logits."""
@@ -98,12 +76,6 @@ class Commands(click.Group):
 
     command_class = CheckedCommand
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find a command; one that has moved in version 0.2.0 is an error that names the new place."""
-        if args and args[0] in MOVED_COMMANDS and args[0] not in self.commands:
-            raise click.UsageError(f"{args[0]} is {MOVED_COMMANDS[args[0]]} since version 0.2.0.", ctx)
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands in their sections, each with its whole first sentence."""
         width = max(map(len, self.commands)) + 2
@@ -131,4 +103,3 @@ def cli() -> None:
     Pass attemper the logits and labels of a validation set. It fits a small map from logits to calibrated
     probabilities, and reports what changed. By default the predictions of the classifier stay the same.
     """
-    click.get_current_context().with_resource(naming_flags())

@@ -42,10 +42,6 @@ def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, 
             raise InputError(
                 f"-p {text}: a fit forgets nothing; half_life is for partial_fit, in Python (docs/drift.md)"
             )
-        if equals and name in calibrator.renamed_params:
-            new = calibrator.renamed_params[name]
-            new = f"-p {new}=…" if new in known else f"--{new.replace('_', '-')}"
-            raise InputError(f"-p {text}: {name} is {new} since version 0.2.0")
         if not equals or name not in known:
             raise InputError(
                 f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"

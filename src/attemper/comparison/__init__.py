@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from attemper._checks import renamed, whole
+from attemper._checks import whole
 from attemper.calibrators import METHODS, Calibrator
 from attemper.comparison.held_out import HeldOut
 from attemper.comparison.rows import Comparison, CrossValidated, Row
@@ -21,7 +21,7 @@ from attemper.data.arrays import to_numpy
 from attemper.data.ids import as_ids
 from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import AttemperError, AttemperWarning, InputError, InputTypeError, option, setting
+from attemper.errors import AttemperError, AttemperWarning, InputError, InputTypeError
 from attemper.maps import Map, ScaleMap
 from attemper.metrics.bootstrap import estimate
 from attemper.metrics.evaluation import evaluate_predictions
@@ -34,7 +34,6 @@ FOLDS = 5
 LARGE = 500_000  # validation logits beyond which two folds, on half of the samples each, are as good; of time
 
 
-@renamed(interval="confidence_level")
 def compare(
     val: LabelledScores,
     test: LabelledScores,
@@ -119,7 +118,7 @@ def compare(
         tick(name)
         most = None if calibrator is None else calibrator.max_classes
         if methods is None and most is not None and val.n_classes > most:
-            use = option("methods", "--methods")
+            use = "methods"
             why = f"left out, as it has {val.n_classes**2} parameters; to include it use {use}"
             rows.append(Row(name, failure=why))
             continue
@@ -136,7 +135,7 @@ def _n_folds(cv: int | None, val: LabelledScores) -> int:
     if cv is None:
         return FOLDS if len(val) * val.n_classes <= LARGE else 2
     if whole("cv", cv, at_least=0) == 1:
-        raise InputError(f"{setting('cv', cv)}: expected 2 folds or more, or 0 for no cross-validation")
+        raise InputError(f"cv={cv!r}: expected 2 folds or more, or 0 for no cross-validation", param="cv")
     return cv
 
 
@@ -158,7 +157,7 @@ def _named(methods: Iterable[str | Calibrator], labels: dict[str, Any], val: Lab
         else:
             raise InputError(
                 f"the method {given!r} is unknown; known are {', '.join(METHODS)}"
-                + option(", and calibrators such as TemperatureScaling()", "")
+                + ", and calibrators such as TemperatureScaling()"
             )
         if name in found:
             raise InputError(f"the method {name!r} is named twice; name it once")

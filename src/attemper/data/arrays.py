@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._typing import Labels
-from attemper.errors import InputError, InputTypeError, option
+from attemper.errors import InputError, InputTypeError
 
 __all__ = [
     "CHUNK_ELEMENTS",
@@ -198,8 +198,8 @@ def reshaping(ndim: int, name: str) -> str:
     if ndim < 3:
         return f"Save {name} as a table, one row per sample."
     return (
-        f"Use {option('axis=1', '--axis 1')} if the classes are the second dimension, (N, K, …), as of images; "
-        f"{option('axis=-1', '--axis -1')} if they are the last one. Labels have the same shape without that dimension."
+        "Use axis=1 if the classes are the second dimension, (N, K, …), as of images; "
+        "axis=-1 if they are the last one. Labels have the same shape without that dimension."
     )
 
 

@@ -9,7 +9,7 @@ import array_api_compat
 import numpy as np
 
 from attemper.data.arrays import RowName, RowView, as_matrix, as_numbers, is_foreign, numbered, on_gpu, to_numpy
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 
 __all__ = ["as_columns", "binary_names", "is_one_column"]
 
@@ -68,11 +68,14 @@ def binary_names(
     """
     if pos_label is not None:
         if n_classes != 2:
-            raise InputError(f"{setting('pos_label', pos_label)}: expected scores of two classes, got {n_classes}")
+            raise InputError(
+                f"pos_label={pos_label!r}: expected scores of two classes, got {n_classes}", param="pos_label"
+            )
         if classes is not None and list(classes)[-1] != pos_label:
             raise InputError(
-                f"{setting('pos_label', pos_label)}: expected the second of the classes, {list(classes)[-1]!r}. Use "
-                f"{option('pos_label or classes=[negative, positive]', '--pos-label or --classes NEGATIVE,POSITIVE')}."
+                f"pos_label={pos_label!r}: expected the second of the classes, {list(classes)[-1]!r}. Use "
+                f"pos_label or classes=[negative, positive].",
+                param="pos_label",
             )
     if classes is not None or labels is None:
         return classes
@@ -85,16 +88,18 @@ def _other(found: list[Any], pos_label: Any) -> Any:
     others = [label for label in found if label != pos_label]
     if len(others) == 1:
         return others[0]
-    both = option("classes=[negative, positive]", "--classes NEGATIVE,POSITIVE")
+    both = "classes=[negative, positive]"
     if not others:
         raise InputError(
-            f"{setting('pos_label', pos_label)}: all labels are {pos_label!r}, so the name of the other class is "
-            f"unknown. Use {both}."
+            f"pos_label={pos_label!r}: all labels are {pos_label!r}, so the name of the other class is "
+            f"unknown. Use {both}.",
+            param="pos_label",
         )
     shown = ", ".join(repr(label) for label in found[:4]) + (", …" if len(found) > 4 else "")
     raise InputError(
-        f"{setting('pos_label', pos_label)}: expected labels of two classes, {pos_label!r} and one other; got {shown}. "
-        f"Use {both}, or a column of scores for each class."
+        f"pos_label={pos_label!r}: expected labels of two classes, {pos_label!r} and one other; got {shown}. "
+        f"Use {both}, or a column of scores for each class.",
+        param="pos_label",
     )
 
 
@@ -132,7 +137,7 @@ def _check_range(column: Any, what: str, name: RowName, xp: Any) -> None:
     row = int(np.flatnonzero(~to_numpy(fine))[0])
     got = to_numpy(column)[row]
     expected = "from 0 to 1" if what == "probabilities" else "at most 0"
-    logits = option('input="logits" or Scores.from_logits', "no --probs")
+    logits = 'input="logits" or Scores.from_logits'
     hint = "" if np.isnan(got) else f" If these are logits (log-odds), use {logits}."
     raise InputError(
         f"{what}: {name(row)} is {got}; expected the probability of the second class, a number {expected}.{hint}"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.data.numerals import is_number
-from attemper.errors import InputError, listed, nearest, option, setting
+from attemper.errors import InputError, listed, nearest
 
 __all__ = [
     "LABEL",
@@ -75,7 +75,7 @@ class ColumnQuery:
         """Name the option that chooses the columns of ``logits``, ``labels``, ``weights`` or ids."""
         if self.in_memory:
             return {"logits": "columns", "weights": "sample_weight"}.get(what, what)
-        return option(f"{what}_key", f"--{what}" if what in ("groups", "clusters") else f"--{what}-key")
+        return f"{what}_key"
 
     @property
     def beside_logits(self) -> dict[str, str]:
@@ -85,11 +85,11 @@ class ColumnQuery:
 
     def labels_in(self, column: str) -> str:
         """Write out the option that reads labels from a column."""
-        return setting("labels" if self.in_memory else "labels_key", column)
+        return f"{'labels' if self.in_memory else 'labels_key'}={column!r}"
 
     def with_prefix(self, prefix: str) -> str:
         """Write out the option that selects the columns that begin so."""
-        return setting("columns" if self.in_memory else "logits_key", prefix)
+        return f"{'columns' if self.in_memory else 'logits_key'}={prefix!r}"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ def choose_columns(where: object, names: Sequence[str], query: ColumnQuery, firs
         raise InputError(
             f"{where}: there is no column {meant}; there are {listed(names)}. Use "
             f"{query.by('logits')} with what the names of the columns of logits begin with, or "
-            f"{option('columns=[…]', '--columns A,B,…')} with their names."
+            f"columns=[…] with their names.",
+            param="columns",
         )
     for name in logits:
         if not name.strip() or name.startswith("__index_level_"):
@@ -205,13 +206,14 @@ def _named(where: object, names: Sequence[str], apart: set[str | None], query: C
         if len(missing) == len(wanted) and all(isinstance(column, int) for column in query.columns):
             return None  # numbers, and no column is called by one
         if missing:
-            raise InputError(_no_column(f"{where}: {option('columns', '--columns')}", missing[0], names))
+            raise InputError(_no_column(f"{where}: columns", missing[0], names), param="columns")
         taken = next((name for name in wanted if name in query.beside_logits), None)
         if taken is not None:
             holds = query.beside_logits[taken]
             raise InputError(
                 f"{where}: column {taken!r} holds the {holds}, so it is no class; leave it out of "
-                f"{option('columns', '--columns')}, or choose other {holds} with {query.by(holds)}"
+                f"columns, or choose other {holds} with {query.by(holds)}",
+                param="columns",
             )
         return wanted
     if query.classes is None or query.prefix is not None or len(set(query.classes)) < len(query.classes):
@@ -232,8 +234,9 @@ def _numbered_columns(where: object, logits: tuple[str, ...], columns: Sequence[
     wrong = next((number for number in numbers if not 0 <= number < len(logits)), None)
     if wrong is not None:
         raise InputError(
-            f"{where}: {option('columns', '--columns')}: there is no column {wrong}: the columns of logits are "
-            f"{listed(logits)}, numbered from 0 to {len(logits) - 1}. Use their names, or numbers in that range."
+            f"{where}: columns: there is no column {wrong}: the columns of logits are "
+            f"{listed(logits)}, numbered from 0 to {len(logits) - 1}. Use their names, or numbers in that range.",
+            param="columns",
         )
     return tuple(logits[number] for number in numbers)
 
@@ -338,7 +341,8 @@ class RowNumbers:
         raise InputError(
             f"{self._where}: column {names[k]!r} holds {why}, so it is not taken as logits. {fix} Use "
             f"{query.by('labels')} or {query.by('weights')} if it holds labels or weights, and "
-            f"{option('classes=[…]', '--classes A,B,…')} with the names of all columns if it is a class."
+            f"classes=[…] with the names of all columns if it is a class.",
+            param="classes",
         )
 
 
@@ -400,11 +404,11 @@ def how_to_select(columns: Sequence[str], without: Sequence[str], query: ColumnQ
     """Write out the option that selects these columns but not the others."""
     found = selection(columns, without)
     if found is None:
-        return f"{option('columns=[…]', '--columns A,B,…')}, a list of their names"
+        return "columns=[…], a list of their names"
     name, value = found
     if name == "logits_key":
         return query.with_prefix(value)
-    return option(f"columns={list(columns)!r}", f"--columns {value}")
+    return f"columns={list(columns)!r}"
 
 
 def selection(columns: Sequence[str], without: Sequence[str]) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attemper._checks import fraction
 from attemper._typing import Floats
 from attemper.data.arrays import as_numbers, is_foreign, log_probs, to_numpy
-from attemper.errors import InputError, InputTypeError, option
+from attemper.errors import InputError, InputTypeError
 
 __all__ = [
     "MAX_SCORE",
@@ -75,12 +75,9 @@ def label_matrix(
         row, column = bad[0]
         wrong = f"labels: row {row}, {_named(names, column)}: expected 0, 1 or NaN for unknown, got {y[row, column]:g}."
         if y[row, column] == -1:
-            how = option(
-                "uncertain='unknown', 'positive', 'negative' or a soft label such as uncertain=0.5",
-                "--uncertain unknown, positive, negative or a soft label such as 0.5",
-            )
+            how = "uncertain='unknown', 'positive', 'negative' or a soft label such as uncertain=0.5"
             raise InputError(f"{wrong} Use {how} for entries of -1.")
-        raise InputError(f"{wrong} Use {option('mask=…', 'an empty cell')} for entries that do not count.")
+        raise InputError(f"{wrong} Use mask=… for entries that do not count.", param="mask")
     if not np.isin(y[~np.isnan(y)], (0, 1)).any() and not np.isnan(y).all() and not isinstance(uncertain, float):
         raise InputError(
             "labels: no entry is 0 or 1, so these are no labels. Check that labels and probabilities are not swapped."
@@ -206,8 +203,9 @@ def as_label_probs(
         row, column = np.argwhere((p == 0) | (p == 1))[0]
         raise InputError(
             f"probabilities: row {row}, {_named(names, column)} is {p[row, column]:g}: its log-odds are infinite. "
-            f"Pass logits, or use {option('zeros_as=1e-8', '--zeros-as 1e-8')} if it comes from rounding: 0 is "
-            "then read as that, and 1 as 1 minus that."
+            f"Pass logits, or use zeros_as=1e-8 if it comes from rounding: 0 is "
+            "then read as that, and 1 as 1 minus that.",
+            param="zeros_as",
         )
     return log_probs(values, zeros_as)
 

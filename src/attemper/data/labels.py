@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_foreign, reject_masked, to_numpy
 from attemper.data.pixels import Entries
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 
 __all__ = ["MOST_COUNTED", "as_labels", "as_names", "as_weights", "counted", "is_matrix"]
 
@@ -47,15 +47,9 @@ def as_labels(
     reject_masked(labels, "labels", DROP_ROWS)
     if is_foreign(labels):
         reject_foreign(labels, "labels")
-    by_name = option(
-        "pass their names in column order, classes=[…], to the calibrator, the metric or Scores.from_logits",
-        "use --classes A,B,…, their names in column order (a map has those of its fit)",
-    )
+    by_name = "pass their names in column order, classes=[…], to the calibrator, the metric or Scores.from_logits"
     if one_column:
-        by_name = option(
-            "pass pos_label=…, the label of the second class, to the calibrator, the metric or Scores.from_logits",
-            "use --pos-label NAME, the label of the second class",
-        )
+        by_name = "pass pos_label=…, the label of the second class, to the calibrator, the metric or Scores.from_logits"
     try:
         y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -108,10 +102,10 @@ def as_labels(
             )
         hint = ""
         if y.min() >= 1 and y.max() == n_classes:
-            hint = f" Labels that start at 1 need {option('labels - 1', f'--classes {counted(n_classes)}')}."
+            hint = " Labels that start at 1 need labels - 1."
         odd = np.unique(y[(y < 0) | (y >= n_classes)])
         if len(odd) == 1 and not hint:
-            ignore = option(f"ignore_index={odd[0]:.0f}", f"--ignore-index {odd[0]:.0f}")
+            ignore = f"ignore_index={odd[0]:.0f}"
             hint = f" If label {odd[0]:.0f} marks what is not to count, use {ignore}."
         raise InputError(
             f"labels: {name(row)} has label {y[row]:.0f}, but there are {n_classes} columns of "
@@ -179,7 +173,7 @@ def as_names(classes: Any, n_classes: int) -> list[Any]:
         names, distinct = [], 0
     if not names or any(np.ndim(name) != 0 for name in names):
         raise InputError(
-            f"{setting('classes', classes)}: expected a list of names, one for each column, text or numbers"
+            f"classes={classes!r}: expected a list of names, one for each column, text or numbers", param="classes"
         )
     if len(names) != n_classes:
         raise InputError(f"classes: {len(names)} names for {n_classes} columns of logits")

@@ -20,7 +20,7 @@ from attemper.data.binary import as_columns, binary_names
 from attemper.data.label_matrix import check_classes, check_columns
 from attemper.data.labels import is_matrix
 from attemper.data.pixels import Chosen, Entries, PixelRows
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 
 __all__ = ["Laid", "as_rows", "axis_that_fits", "check_independent", "pixel_rows"]
 
@@ -38,15 +38,16 @@ def check_independent(what: str, values: Any, image: Any = None, *, soft: bool =
     if soft:
         raise InputError(
             f"{what}: expected one label for each sample, got soft labels: this counts cases that are right or wrong. "
-            f"Use labels.argmax(axis=1){option('', ' and save them again')}."
+            f"Use labels.argmax(axis=1)."
         )
-    one = option("Scores.from_logits(logits, labels, axis=1, max_pixels=1)", "--max-pixels 1")
+    one = "Scores.from_logits(logits, labels, axis=1, max_pixels=1)"
     got = f"an array of {ndim} dimensions" if ndim > 2 else f"{len(image)} pixels of {len(np.unique(image))} images"
     raise InputError(
         f"{what}: expected independent samples, got {got}; pixels of one image are not independent, so the result "
         f"would be far too certain. Draw one pixel of each image: {one}; what is shown then holds for a pixel that is "
         "drawn from an image drawn alike. Or let clusters be the unit, such as images or their patients: "
-        f"{option('clusters=…', '--clusters NAME')}."
+        f"clusters=….",
+        param="clusters",
     )
 
 
@@ -91,22 +92,26 @@ def as_rows(
     if ignore_index is not None:
         whole("ignore_index", ignore_index, at_least=-(2**63))
         if labels is None:
-            raise InputError(f"{setting('ignore_index', ignore_index)}: needs labels; pass one for each position")
+            raise InputError(
+                f"ignore_index={ignore_index!r}: needs labels; pass one for each position", param="ignore_index"
+            )
     if values.ndim > 2 and axis is not None:
         rows = pixel_rows(values, what, axis)
         return _laid_pixels(rows, labels, sample_weight, ignore_index, max_pixels, seed, first)
     values, one_column = as_columns(values, what, name)
     if max_pixels is not None:
         raise InputError(
-            f"{setting('max_pixels', max_pixels)}: is for images, arrays of three dimensions or more with "
-            f"{option('axis=1', '--axis 1')}; got shape {tuple(values.shape)}"
+            f"max_pixels={max_pixels!r}: is for images, arrays of three dimensions or more with "
+            f"axis=1; got shape {tuple(values.shape)}",
+            param="axis",
         )
     if ignore_index is None:
         return Laid(values, labels, sample_weight, name, one_column)
     if is_matrix(labels):
         raise InputError(
-            f"{setting('ignore_index', ignore_index)}: soft labels, of shape (N, K), have no such label. Give samples "
-            f"that do not count the weight 0, {option('sample_weight=', '--weights-key NAME')}."
+            f"ignore_index={ignore_index!r}: soft labels, of shape (N, K), have no such label. Give samples "
+            f"that do not count the weight 0, sample_weight=.",
+            param="sample_weight",
         )
     y = labels if on_gpu(labels) else _numpy(labels)
     if tuple(y.shape) != (values.shape[0],):
@@ -126,8 +131,9 @@ def pixel_rows(values: Any, what: str, axis: int, chosen: Chosen | None = None) 
     ndim, shape = values.ndim, tuple(map(int, values.shape))
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
         raise InputError(
-            f"{setting('axis', axis)}: expected where the classes are in {what} of shape {shape}: "
-            f"{option('axis=1', '--axis 1')} for (N, K, …), {option('axis=-1', '--axis -1')} if they are last"
+            f"axis={axis!r}: expected where the classes are in {what} of shape {shape}: "
+            f"axis=1 for (N, K, …), axis=-1 if they are last",
+            param="axis",
         )
     axis = int(axis) % ndim
     if shape[axis] == 1:
@@ -198,7 +204,7 @@ def _one_for_each(values: Any, what: str, rows: PixelRows) -> Any:
             hint = f" Use {what}.squeeze({rows.axis})."
         else:
             axis = axis_that_fits(full, tuple(values.shape))
-            hint = "" if axis is None else f" If the classes are along axis {axis}, use {setting('axis', axis)}."
+            hint = "" if axis is None else f" If the classes are along axis {axis}, use axis={axis!r}."
         raise InputError(
             f"{what}: expected shape {expected}, that of the logits {full} without axis {rows.axis}; got shape "
             f"{tuple(values.shape)}.{hint}"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attemper.data.arrays import RowName
 from attemper.data.numerals import is_number, number_from
-from attemper.errors import InputError, listed, nearest, option, setting
+from attemper.errors import InputError, listed, nearest
 
 __all__ = ["as_text", "by_positive", "names_or_numbers", "reject_numbers"]
 
@@ -35,10 +35,7 @@ def names_or_numbers(
     (array([1., 0.]), None)
     """
     if classes is None and labels_are == "names":
-        raise InputError(
-            f"{setting('labels_are', 'names')}: pass the names in column order with "
-            f"{option('classes=[…]', '--classes')}"
-        )
+        raise InputError(f"labels_are={'names'!r}: pass the names in column order with classes=[…]", param="classes")
     if classes is not None and labels_are not in ("tokens", "numbers"):
         known = set(classes)
         names = [_as_name(label, known) for label in labels.tolist()]
@@ -69,7 +66,8 @@ def reject_numbers(labels: NDArray[Any], name: RowName, classes: Sequence[str], 
             raise InputError(
                 f"labels: {name(row)} is {labels[row][:60]!r}, which is not among the classes "
                 f"{listed(classes)}. Names that are numbers make labels names; if labels are "
-                f"column numbers, use {setting('labels_are', 'numbers')}."
+                f"column numbers, use labels_are={'numbers'!r}.",
+                param="labels_are",
             )
 
 
@@ -86,8 +84,9 @@ def by_positive(labels: NDArray[Any], pos_label: Any) -> tuple[NDArray[Any], tup
     if not others:
         return np.ones(len(names), dtype=np.int64), None
     raise InputError(
-        f"{setting('pos_label', pos_label)}: expected labels of two classes, {positive!r} and one other; "
-        f"got {listed(sorted({positive, *others}))}"
+        f"pos_label={pos_label!r}: expected labels of two classes, {positive!r} and one other; "
+        f"got {listed(sorted({positive, *others}))}",
+        param="pos_label",
     )
 
 
@@ -116,8 +115,8 @@ def _as_name(label: Any, known: set[str]) -> str:
 def _naming(one_column: bool) -> str:
     """Name the option for labels that are names."""
     if one_column:
-        return f"{option('pos_label=…', '--pos-label NAME')}, the label of the second class"
-    return f"{option('classes=[…]', '--classes A,B,…')}, in column order"
+        return "pos_label=…, the label of the second class"
+    return "classes=[…], in column order"
 
 
 def _nor_a_name(label: str, columns: Sequence[str] | None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from attemper._typing import Floats
 from attemper.data.arrays import CHUNK_ELEMENTS, RowView, on_gpu, to_numpy
-from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, option, warn
+from attemper.errors import ChanceAccuracyWarning, ProbabilitiesAsLogitsWarning, warn
 
 __all__ = [
     "are_ranked",
@@ -94,10 +94,10 @@ def warn_of_probs(logits: Any) -> bool:
         rows = max(1, CHUNK_ELEMENTS // n_classes)
     if not between or total is None or (total != 1 and alike):
         return False
-    look, fix = "probabilities", f"are probabilities, {option(PROBS, PROBS_FLAG)}"
+    look, fix = "probabilities", f"are probabilities, {PROBS}"
     if total != 1:
         look, by = ("percentages", "divide by 100") if total == 100 else ("counts", "divide each row by its sum")
-        fix = f"""are {look}, {by} and {option('use input="probs"', "use --probs")}"""
+        fix = f"are {look}, {by} and use input='probs'"
     warn(
         f"logits: every row is ≥ 0 and sums to {total:.6g}, so these look like {look}. They are used as logits, as "
         f"asked. If they {fix}.",
@@ -125,7 +125,7 @@ def warn_of_single_probs(odds: Any, what: str) -> bool:
     if between:
         warn(
             f"logits: {what} lie from 0 to 1, so these look like probabilities. They are used as log-odds, as asked. "
-            f"If they are probabilities, {option(SINGLE_PROBS, SINGLE_PROBS_FLAG)}.",
+            f"If they are probabilities, {SINGLE_PROBS}.",
             ProbabilitiesAsLogitsWarning,
         )
     return between
@@ -159,8 +159,8 @@ def warn_of_chance(correct: float, labels: Floats, predictions: Floats, n: float
     if share is not None and constant:
         warn(
             f"labels: every row has its largest logit in the same column, whose class {share:.1%} of the labels have. "
-            f"Check that each column is a class ({option('columns=', '--columns')}), that the columns are in the order "
-            f"of the classes ({option('classes=', '--classes')}), and that each label belongs to its row.",
+            f"Check that each column is a class (columns=), that the columns are in the order "
+            f"of the classes (classes=), and that each label belongs to its row.",
             ChanceAccuracyWarning,
         )
         return
@@ -225,6 +225,6 @@ def _warn_of_chance(where: str, correct: float, e: float, possible: float, s: fl
         warn(
             f"{where}: {correct:.1%} of the labels have the largest logit of their row, and {e:.1%} would by chance: "
             "predictions and labels agree no more often than by chance. Check that the columns are in the order of the "
-            f"classes ({option('classes=', '--classes')}), and that each label belongs to its row.",
+            f"classes (classes=), and that each label belongs to its row.",
             ChanceAccuracyWarning,
         )

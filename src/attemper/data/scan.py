@@ -12,7 +12,7 @@ from attemper.data.arrays import RowName, RowView, SelectedRows, log_probs, on_g
 from attemper.data.masks import MASKS_FROM, has_finite_masks, masks_as_inf
 from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import SUMS, is_percentage, room_of_sums
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 
 if TYPE_CHECKING:
     from attemper.torch.pixels import DevicePixels
@@ -152,7 +152,8 @@ def _reject_masked_rows(
             raise InputError(
                 f"probabilities: {row} gives its own label {label} a probability of exactly 0, so the loss "
                 "is infinite at every temperature. If the zero comes from rounding, set what it stands for: "
-                f"{option('zeros_as=1e-8', '--zeros-as 1e-8')}."
+                f"zeros_as=1e-8.",
+                param="zeros_as",
             )
         value = values[hit[0], label]
         raise InputError(
@@ -165,7 +166,7 @@ def _checked_log_probs(p: NDArray[Any], zeros_as: float | None, name: RowName, f
     bad = np.argwhere(~((p >= 0) & (p <= 1 + 1e-3)))
     if len(bad):
         row, column = bad[0]
-        logits = option('use input="logits" or Scores.from_logits', "leave out --probs")
+        logits = 'use input="logits" or Scores.from_logits'
         fix, total = f"If these are logits, {logits}.", float(p[row].sum(dtype=np.float64))
         if (p[row] >= 0).all() and is_percentage(total, p.shape[1]):
             fix = f"The row sums to {total:.6g}: if these are percentages, divide by 100."

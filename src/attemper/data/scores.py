@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import one_of, renamed
+from attemper._checks import one_of
 from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import (
     CHUNK_ELEMENTS,
@@ -52,7 +52,7 @@ from attemper.data.plausibility import (
 )
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
-from attemper.errors import InputError, InputTypeError, setting
+from attemper.errors import InputError, InputTypeError
 from attemper.kernels.clusters import cluster_sums
 from attemper.kernels.nll import row_terms
 
@@ -204,7 +204,6 @@ class Scores:
     @staticmethod
     def from_probs(probs: Any, labels: Any, **settings: Unpack[_ProbsSettings]) -> LabelledScores: ...
     @staticmethod
-    @renamed(floor="zeros_as")
     def from_probs(
         probs: Any,
         labels: Any = None,
@@ -234,7 +233,7 @@ class Scores:
         one in silence found four temperatures for the same data.
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
-            raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-8")
+            raise InputError(f"zeros_as={zeros_as!r}: must lie between 0 and 1, such as 1e-8", param="zeros_as")
         check_classes(probs, classes, "probs")
         row = name or numbered(first_row)
         laid = as_rows(

@@ -19,7 +19,7 @@ from attemper.data.arrays import RowName, RowView, SelectedRows, is_foreign, num
 from attemper.data.labels import as_names, as_weights, is_matrix
 from attemper.data.layout import Laid
 from attemper.data.plausibility import room_of_sums
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 
 __all__ = ["checked_shares", "label_shares", "spread_labels"]
 
@@ -131,7 +131,7 @@ def _advice_on_counts(labels: Floats, of_votes: str) -> str:
     if (np.isin(labels, (-1, 0, 1)) | np.isnan(labels)).all():
         return (
             "Some rows have several classes or none. If classes do not exclude each other, use "
-            f"{option('MultiLabelCalibrator', '--multi-label')}. {of_votes}"
+            f"MultiLabelCalibrator. {of_votes}"
         )
     counts = "" if (labels < 0).any() or np.isnan(labels).any() else (
         " For counts of votes use labels / labels.sum(axis=1, keepdims=True)."
@@ -170,7 +170,7 @@ def _column_numbers(votes: NDArray[Any], n_classes: int) -> NDArray[np.int64]:
     try:
         numbers = votes.astype(np.float64)
     except (TypeError, ValueError):
-        by = option("classes=[…]", "--classes A,B,…")
+        by = "classes=[…]"
         raise InputError(f"votes: expected column numbers; for names use {by}, in column order") from None
     missing = np.isnan(numbers) | (numbers == -1)
     odd = np.argwhere(~missing & ~((numbers >= 0) & (numbers < n_classes) & (numbers == np.floor(numbers))))

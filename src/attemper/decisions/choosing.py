@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import fraction, one_of, renamed, same_classes
+from attemper._checks import fraction, one_of, same_classes
 from attemper._typing import Floats
 from attemper.data.labels import as_weights
 from attemper.decisions.certificates import samples_needed
@@ -25,7 +25,7 @@ from attemper.decisions.policy import (
     several_per_cluster,
 )
 from attemper.decisions.threshold_test import ThresholdTest, Units, draw_of_clusters
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.risk import check_costs, cost_of, per_class
 
@@ -80,7 +80,6 @@ def policy_for_budget(
     return Policy(threshold, rationale, p.n_classes, len(p), classes=names, n_clusters=n_clusters)
 
 
-@renamed(level="confidence_level", of="miss_rate_of")
 def policy_for_miss(
     probs: ArrayLike | Any,
     labels: ArrayLike | Any,
@@ -323,7 +322,7 @@ def _check_bounds(max_miss: Any, n_classes: int, by_class: bool) -> Floats:
     rate = "a rate between 0 and 1, such as 0.05"
     if np.ndim(max_miss) == 0 and max_miss in (0, 1):
         hint = " No number of samples can guarantee that there is no miss at all." if max_miss == 0 else ""
-        raise InputError(f"{setting('max_miss', max_miss)}: expected {rate}.{hint}")
+        raise InputError(f"max_miss={max_miss!r}: expected {rate}.{hint}", param="max_miss")
     if np.ndim(max_miss) and not by_class:
         raise InputError("max_miss: expected one number. Use per_class=True or per_class='true' for one per class.")
     values = per_class("max_miss", max_miss, n_classes, (np.finfo(float).tiny, 1), rate)

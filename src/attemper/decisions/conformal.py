@@ -15,7 +15,7 @@ from attemper.data.arrays import row_slices
 from attemper.decisions.choosing import check_whole
 from attemper.decisions.policy import names_of
 from attemper.decisions.sets import By, Score, SetPolicy, checked_samples, order_of, units_needed
-from attemper.errors import InputError, option, setting, warn
+from attemper.errors import InputError, warn
 from attemper.kernels.conformal import best_penalty, one_per_cluster, score_classes, threshold_at
 
 __all__ = ["prediction_sets"]
@@ -188,16 +188,13 @@ def _check_options(
 ) -> None:
     """Refuse options that have no effect, or that lack another."""
     if by == "group" and groups is None and getattr(probs, "groups", None) is None:
-        raise InputError(
-            f"{setting('by', 'group')}: expected the group of each sample, got none. Use "
-            f"{option('groups=…', '--groups NAME')}."
-        )
+        raise InputError(f"by={'group'!r}: expected the group of each sample, got none. Use groups=….", param="groups")
     if by != "group" and groups is not None:
-        raise InputError(f"groups: expected {setting('by', 'group')} with them. Use it, or pass no groups.")
+        raise InputError(f"groups: expected by={'group'!r} with them. Use it, or pass no groups.", param="by")
     if randomized and score == "lac":
         raise InputError("randomized: belongs to the scores 'aps' and 'raps'; 'lac' needs no random numbers")
     if score != "raps" and not (penalty is None and k_reg is None):
-        raise InputError(f"penalty and k_reg belong to {setting('score', 'raps')}")
+        raise InputError(f"penalty and k_reg belong to score={'raps'!r}", param="score")
     if penalty is not None:
         number("penalty", penalty, 0, expected="a number, 0 or more")
     if k_reg is not None:
@@ -223,8 +220,9 @@ def _divided(p: _Units, share: float, rng: np.random.Generator) -> tuple[_Units,
     taken = round(share * n)
     if not 0 < taken < n:
         raise InputError(
-            f"{setting('tune_share', share)} of {n} samples or clusters leaves a part with none. Use "
-            f"{option('penalty=0.01, k_reg=5', '--penalty 0.01 --k-reg 5')}, which needs no samples, or more samples."
+            f"tune_share={share!r} of {n} samples or clusters leaves a part with none. Use "
+            f"penalty=0.01, k_reg=5, which needs no samples, or more samples.",
+            param="penalty",
         )
     chosen = np.zeros(n, dtype=bool)
     chosen[rng.permutation(n)[:taken]] = True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import fraction, renamed
+from attemper._checks import fraction
 from attemper._json import to_fields
 from attemper._table import Columns, Table
 from attemper._typing import Floats, Labels
@@ -81,7 +81,6 @@ class Outcome(Table):
         return {**found.pop("all"), **found, **({"by_group": by_group} if by_group else {})}
 
 
-@renamed(interval="confidence_level", of="miss_rate_of")
 def outcome_of(
     policy: Policy,
     probs: ArrayLike | Any,

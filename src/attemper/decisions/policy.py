@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import renamed, same_classes
-from attemper._json import Formerly, from_fields, read_document, to_fields, write_document
+from attemper._checks import same_classes
+from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
@@ -65,14 +65,11 @@ class Guarantee:
     """
 
     bound: float | tuple[float, ...]  # a tuple has one for each class
-    confidence_level: Annotated[float, Formerly("level")]
-    miss_rate_of: Annotated[MissRateOf, Formerly("of")]  # of the samples that are decided, or of all of them
+    confidence_level: float
+    miss_rate_of: MissRateOf  # of the samples that are decided, or of all of them
     by_class: ByClass | None = None  # of each class that is predicted, or that is true, by itself
     # For a sample drawn at random where of each cluster at most so many count; None: samples are independent.
     max_per_cluster: int | None = None
-
-
-Guarantee.__init__ = renamed(level="confidence_level", of="miss_rate_of")(Guarantee.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,7 +82,7 @@ class Policy(Table):
     """
 
     threshold: float | tuple[float, ...] | None  # a tuple has one for each predicted class; None: costs decide
-    rationale: Annotated[str, Formerly("chosen")]  # how it was chosen, in a sentence
+    rationale: str  # how it was chosen, in a sentence
     n_classes: int
     n_samples: int  # that it was chosen on
     guarantee: Guarantee | None = None
@@ -226,9 +223,6 @@ class Policy(Table):
         if self.cost_refer is None or self.cost_miss is None or len(self.cost_miss) != k:
             return f"expected a threshold, or the fields 'cost_refer' and 'cost_miss', of {k} numbers"
         return "a cost is negative" if min(self.cost_refer, *self.cost_miss) < 0 else ""
-
-
-Policy.__init__ = renamed(chosen="rationale")(Policy.__init__)  # type: ignore[method-assign]
 
 
 def refer_or_decide(probs: ArrayLike | Any, policy: Policy | float | ArrayLike) -> Decisions:

@@ -22,7 +22,7 @@ from attemper.data.binary import as_columns
 from attemper.data.layout import check_independent
 from attemper.data.scores import Scores
 from attemper.decisions.certificates import most_errors, samples_needed
-from attemper.errors import FileError, InputError, listed, option, setting, warn
+from attemper.errors import FileError, InputError, listed, warn
 from attemper.kernels.conformal import order_for, score_classes
 from attemper.kernels.set_mask import SetRule
 from attemper.metrics.predictions import Predictions, names_of_labels
@@ -166,7 +166,8 @@ class SetPolicy(Table):
         if groups is None:
             raise InputError(
                 "groups: expected the group of each sample, as the policy has a threshold for each group, got none. "
-                f"Use {option('groups=…', '--groups NAME')}; its groups are {listed(map(str, self.groups))}."
+                f"Use groups=…; its groups are {listed(map(str, self.groups))}.",
+                param="groups",
             )
         place = {str(name): i for i, name in enumerate(self.groups)}  # in a table the number 1 may be text
         values, inverse = np.unique(groups, return_inverse=True)
@@ -265,7 +266,8 @@ class SetPolicy(Table):
         if self.by == "group" and group is None:
             raise InputError(
                 "the policy has a threshold for each group, and an export holds one. Use "
-                f"{option('group=…', '--sets-group NAME')}; its groups are {listed(map(str, self.groups or ()))}."
+                f"group=…; its groups are {listed(map(str, self.groups or ()))}.",
+                param="group",
             )
         if group is not None:
             return self.for_group(group).exported()
@@ -273,7 +275,8 @@ class SetPolicy(Table):
             raise InputError("randomized sets cannot be exported; fit the policy without randomized=True")
         if self.by == "class" and self.score != "lac":
             raise InputError(
-                f"thresholds by class of the score {self.score!r} cannot be exported. Use {setting('score', 'lac')}."
+                f"thresholds by class of the score {self.score!r} cannot be exported. Use score={'lac'!r}.",
+                param="score",
             )
         limits = tuple(math.inf if t is None else t for t in self.thresholds)
         return SetRule(self.score, limits, self.penalty, self.k_reg, self.allow_empty)

@@ -12,7 +12,7 @@ from attemper._typing import Floats, Labels
 from attemper.decisions.certificates import Certificate, certify_all, certify_decided, start_of
 from attemper.decisions.clusters import Clustered, certify_clusters, pilot_clusters, thresholds_to_test
 from attemper.decisions.policy import MissRateOf
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 from attemper.metrics.predictions import Predictions
 
 __all__ = ["ThresholdTest", "Units", "draw_of_clusters"]
@@ -92,10 +92,7 @@ def draw_of_clusters(p: Predictions, most: int | None, seed: int) -> Predictions
         return p
     whole("max_per_cluster", most)
     if p.clusters is None:
-        raise InputError(
-            f"{setting('max_per_cluster', most)}: belongs to clusters. Use it with "
-            f"{option('clusters=…', '--clusters NAME')}."
-        )
+        raise InputError(f"max_per_cluster={most!r}: belongs to clusters. Use it with clusters=….", param="clusters")
     if np.bincount(p.clusters, p.weights).max() <= most:
         return p
     ordered = np.lexsort((p.labels, p.prediction, p.confidence, p.clusters))

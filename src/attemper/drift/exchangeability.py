@@ -19,7 +19,7 @@ from attemper.calibrators import Calibrator
 from attemper.data.scores import LabelledScores
 from attemper.drift.monitor import Batch, Predicted, Repeats
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.kernels.drift import WIDTH, average_by_cluster, conformal_p_values, log_bets
 from attemper.maps import Map
 
@@ -131,7 +131,8 @@ class ExchangeabilityTest(SequentialTest):
             got, has = ("none", "has clusters") if self.clustered else ("some", "has none")
             raise InputError(
                 f"clusters: got {got}, but the reference {has}; samples and clusters cannot be ranked together. Use "
-                f"{option('clusters=', '--clusters')} for both or for neither."
+                f"clusters= for both or for neither.",
+                param="clusters",
             )
 
     def describe(self) -> list[str]:

@@ -26,7 +26,7 @@ from attemper.drift.exchangeability import ExchangeabilityTest
 from attemper.drift.monitor import Batch, MapMonitor, Repeats
 from attemper.drift.sequential import SequentialTest, contradiction, joined
 from attemper.drift.temperature import MAX_TOLERANCE, DriftTest
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.maps import Map
 
 __all__ = ["GroupedTest"]
@@ -113,7 +113,7 @@ class GroupedTest(MapMonitor):
             self._known_within = _known_within(deployed)
         else:
             if tolerance is not None:
-                raise InputError(f"{option('tolerance', '--tolerance')}: a test against a reference has none")
+                raise InputError("tolerance: a test against a reference has none", param="tolerance")
             self.overall = ExchangeabilityTest(deployed, reference, alpha=self.alpha / 2, seed=seed)
             known = self._refer_to(reference)
         known = known if groups is None else as_ids(groups, len(groups), "groups").tolist()
@@ -129,8 +129,7 @@ class GroupedTest(MapMonitor):
         batch = self._read(X, y, groups, clusters, labels=self.overall.labelled)
         if batch.groups is None:
             raise InputError(
-                f"groups: expected one for each row, got none. Use {option('groups=…', '--groups NAME')}, or a test "
-                "without groups."
+                "groups: expected one for each row, got none. Use groups=…, or a test without groups.", param="groups"
             )
         self.overall._check(batch)
         with self._unchanged_on_error():
@@ -239,10 +238,7 @@ class GroupedTest(MapMonitor):
         assert isinstance(self.overall, ExchangeabilityTest)
         batch = self._read(reference, None, labels=isinstance(reference, LabelledScores))
         if batch.groups is None:
-            raise InputError(
-                "reference: expected a group for each row, got none. Use "
-                f"{option('Scores.from_logits(…, groups=…)', '--groups')}."
-            )
+            raise InputError("reference: expected a group for each row, got none. Use Scores.from_logits(…, groups=…).")
         scores = np.concatenate([self.overall._statistics(chunk)[0] for chunk in self._predictions(batch)])
         self._references = {}
         for name in np.unique(batch.groups).tolist():

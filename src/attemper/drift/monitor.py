@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import one_of, same_classes
-from attemper._json import Fields, Formerly
+from attemper._json import Fields
 from attemper._table import Table
 from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators import Calibrator
@@ -22,7 +22,7 @@ from attemper.data.labels import as_labels
 from attemper.data.layout import check_independent
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.drift.seen import Seen, hash_ids, hash_rows
-from attemper.errors import InputError, NotFittedError, listed, option
+from attemper.errors import InputError, NotFittedError, listed
 from attemper.maps import Map, ScaleMap, map_from_fields
 
 __all__ = ["Batch", "MapMonitor", "Predicted", "Repeats"]
@@ -65,10 +65,10 @@ class MapMonitor(Table):
     map: Map
     group_maps: dict[str, Map]  # 7 and "7" are the same group
     input: InputKind
-    zeros_as: Annotated[float | None, Formerly("floor")]
+    zeros_as: float | None
     classes: tuple[str | int | float, ...] | None
     n_classes: int | None
-    n_rows: Annotated[int, Formerly("n_samples")]
+    n_rows: int
     sources: tuple[str, ...] = ()  # hashes of the files that were fed
     reference: tuple[str, ...] = ()  # hashes of the reference files, where they are known
     _seen_rows: Seen = Seen()
@@ -125,8 +125,9 @@ class MapMonitor(Table):
         if groups is None and self.group_maps:
             raise InputError(
                 f"groups: the map has one for each of {listed(map(str, self.group_maps))}, and these rows have no "
-                f"group. Use {option('groups=…', '--groups NAME')} to name the group of each row, or "
-                f"""{option('groups="common"', "--no-groups")} for the common map."""
+                f"group. Use groups=… to name the group of each row, or "
+                f"""groups="common" for the common map.""",
+                param="groups",
             )
         return Batch(scores, found, groups, clusters)
 
@@ -235,4 +236,4 @@ class MapMonitor(Table):
 
 
 def _repeats(choice: str) -> str:
-    return option(f'repeats="{choice}"', f"--repeats {choice}")
+    return f'repeats="{choice}"'

@@ -8,18 +8,18 @@ alarm is at most ``alpha``. The proof is in docs/drift.md.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import number
-from attemper._json import Fields, Formerly
+from attemper._json import Fields
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
 from attemper.drift.monitor import Predicted
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
 from attemper.kernels.drift import WIDTH, best_factor, log_factors, log_ratios, top_confidence
 from attemper.maps import Map, ScaleMap
 
@@ -92,7 +92,7 @@ class DriftTest(SequentialTest):
     stored = (*SequentialTest.stored, "tolerance", "requested_tolerance", "_confidence")
 
     tolerance: float
-    requested_tolerance: Annotated[float, Formerly("tolerance")]
+    requested_tolerance: float
     # Samples; sums of the confidence at T, at T · tolerance and at T / tolerance. States of 0.1 have none: sums of
     # later samples alone would be of another stretch.
     _confidence: Floats | None
@@ -105,8 +105,8 @@ class DriftTest(SequentialTest):
         known = deployed.known_within() if isinstance(deployed, Calibrator) else None
         if known is not None:
             if known > MAX_TOLERANCE:
-                by_bayes = option("with BayesianTemperatureScaling", "with --method bayes")
-                exact = option(" To take its T for exact pass its map_.", "")
+                by_bayes = "with BayesianTemperatureScaling"
+                exact = " To take its T for exact pass its map_."
                 raise InputError(
                     f"the temperature of this map is known only within a factor of {known:.3g}, so no test of it is "
                     f"valid. Fit it on more labels, or {by_bayes}.{exact}"

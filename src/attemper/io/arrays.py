@@ -24,7 +24,7 @@ from attemper.data.arrays import reshaping
 from attemper.data.columns import may_be_labels
 from attemper.data.layout import axis_that_fits
 from attemper.data.sequences import position_name, zeros_and_ones
-from attemper.errors import FileError, InputError, option, setting
+from attemper.errors import FileError, InputError
 from attemper.io.reading import Block, Reader, listed, parsing, rows_per_block
 from attemper.io.spec import InputSpec
 
@@ -155,9 +155,7 @@ class ArrayReader(Reader):
     def __init__(self, source: ArraySource, spec: InputSpec, labels: ArraySource | None = None) -> None:
         self.path = source.file.path
         self.source = source
-        self._values = values = _array(
-            source, spec.values_key, option("logits_key", "--logits-key"), NUMBERS, _other_kind(source, spec)
-        )
+        self._values = values = _array(source, spec.values_key, "logits_key", NUMBERS, _other_kind(source, spec))
         if len(values.header.shape) == 1:  # one score of two classes
             self._values = values = replace(values, header=replace(values.header, shape=(*values.header.shape, 1)))
         shape = values.header.shape
@@ -166,7 +164,7 @@ class ArrayReader(Reader):
             values = self._values = self._as_images(values, spec.axis)
             shape = values.header.shape
         elif len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
-            counts = option("ignore_index, mask_key, next_token or columns", "--ignore-index, --mask-key, …")
+            counts = "ignore_index, mask_key, next_token or columns"
             hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
             raise InputError(
                 f"{values} has shape {shape}; expected two dimensions, one row per sample and one "
@@ -177,8 +175,8 @@ class ArrayReader(Reader):
         self._next = spec.next_token
         if spec.next_token and self.length is None:
             raise InputError(
-                f"{values} has shape {shape}; {option('next_token', '--next-token')} needs (B, L, V), to know "
-                "where a sequence ends"
+                f"{values} has shape {shape}; next_token needs (B, L, V), to know where a sequence ends",
+                param="next_token",
             )
         self.n_classes = shape[-1 if self.axis is None else self.axis]
         self.n_rows = math.prod(
@@ -187,15 +185,15 @@ class ArrayReader(Reader):
         self.n_bytes = math.prod(shape) * values.header.dtype.itemsize
         self._labels = self._weights = self._mask = None
         if labels is not None:
-            self._labels = _array(labels, "labels", option("labels", "--labels"), NUMBERS_OR_NAMES)
+            self._labels = _array(labels, "labels", "labels", NUMBERS_OR_NAMES)
         elif spec.reads_labels:
-            by, likely = option("labels_key", "--labels-key"), next(filter(may_be_labels, source.names), None)
-            fix = "" if likely is None else f"Use {setting('labels_key', likely)} if that array holds the labels."
+            by, likely = "labels_key", next(filter(may_be_labels, source.names), None)
+            fix = "" if likely is None else f"Use labels_key={likely!r} if that array holds the labels."
             self._labels = _array(source, spec.labels_key or "labels", by, NUMBERS_OR_NAMES, fix)
         if spec.weights_key is not None:
-            self._weights = _array(source, spec.weights_key, option("weights_key", "--weights-key"), NUMBERS)
+            self._weights = _array(source, spec.weights_key, "weights_key", NUMBERS)
         if spec.mask_key is not None:
-            self._mask = _array(source, spec.mask_key, option("mask_key", "--mask-key"), NUMBERS_OR_BOOLEANS)
+            self._mask = _array(source, spec.mask_key, "mask_key", NUMBERS_OR_BOOLEANS)
         query = spec.column_query
         self._ids = [
             None if key is None else self._checked_ids(_array(source, key, query.by(what), NUMBERS_OR_NAMES))
@@ -220,8 +218,9 @@ class ArrayReader(Reader):
         shape = values.header.shape
         if not -len(shape) <= axis < len(shape):
             raise InputError(
-                f"{values} has shape {shape}; {setting('axis', axis)} is no axis of it. Use "
-                f"{option('axis=1', '--axis 1')} for (N, K, …), {option('axis=0', '--axis 0')} for one image, (K, …)."
+                f"{values} has shape {shape}; axis={axis!r} is no axis of it. Use "
+                f"axis=1 for (N, K, …), axis=0 for one image, (K, …).",
+                param="axis",
             )
         axis %= len(shape)
         self.one_image = axis == 0
@@ -241,7 +240,7 @@ class ArrayReader(Reader):
         if part.header.shape != expected:
             drop = slice(1 if self.one_image else 0, None)
             axis = axis_that_fits(full[drop], part.header.shape[drop])
-            hint = "" if axis is None else f". If the classes are along axis {axis}, use {setting('axis', axis)}"
+            hint = "" if axis is None else f". If the classes are along axis {axis}, use axis={axis!r}"
             raise InputError(
                 f"{part} has shape {part.header.shape[drop]}; expected {expected[drop]}, that of the logits "
                 f"{full[drop]} without the classes{hint}"
@@ -332,10 +331,10 @@ def _other_kind(source: ArraySource, spec: InputSpec) -> str:
     if spec.logits_key is not None:
         return ""
     if spec.probs and "logits" in source.names:
-        leave_out = option("Use input='logits'", "Leave out --probs")
-        return f"{leave_out} if these are logits. Use {setting('logits_key', 'logits')} if they are probabilities."
+        leave_out = "Use input='logits'"
+        return f"{leave_out} if these are logits. Use logits_key={'logits'!r} if they are probabilities."
     if not spec.probs and "probs" in source.names:
-        by, probs = option("logits_key", "--logits-key"), option("input='probs'", "--probs")
+        by, probs = "logits_key", "input='probs'"
         return f"Use {by} to choose one. If the input is probabilities, use {probs}."
     return ""
 
@@ -372,7 +371,7 @@ def _array(source: ArraySource, key: str, by: str, kinds: str, fix: str = "") ->
 
 def read_names(source: ArraySource, key: str) -> list[Any]:
     """Read a whole list of names or whole numbers, checked before anything is allocated."""
-    part = _array(source, key, option("logits_key", "--logits-key"), NUMBERS_OR_NAMES)
+    part = _array(source, key, "logits_key", NUMBERS_OR_NAMES)
     shape, dtype = part.header.shape, part.header.dtype
     if len(shape) != 1 or dtype.kind not in "iuUS":
         raise InputError(f"{part} has shape {shape} and dtype {dtype}; expected a list of names or whole numbers")

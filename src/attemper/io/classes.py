@@ -8,7 +8,7 @@ from typing import Any
 
 from attemper._checks import same_classes
 from attemper.data.columns import column_order, header_classes
-from attemper.errors import AttemperError, InputError, listed, option, setting, warn
+from attemper.errors import AttemperError, InputError, listed, warn
 from attemper.io.reading import Reader
 from attemper.io.spec import InputSpec
 
@@ -49,7 +49,8 @@ def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, 
     if number is not None and reads_labels and spec.labels_are is None:
         raise InputError(
             f"{path}: the class names {listed(names)} are numbers, so a label {number} could be a name or a column "
-            f"number. Use {setting('labels_are', 'names')} or {setting('labels_are', 'numbers')}."
+            f"number. Use labels_are={'names'!r} or labels_are={'numbers'!r}.",
+            param="labels_are",
         )
     return names
 
@@ -66,7 +67,7 @@ def _own_names(reader: Reader) -> tuple[str, ...]:
     if problem:
         warn(
             f"{reader.path}: its array {CLASS_NAMES!r} is not used: {problem}. Use "
-            f"{option('classes=[…]', '--classes')} for the names of the classes."
+            f"classes=[…] for the names of the classes."
         )
         return ()
     return names
@@ -77,8 +78,9 @@ def check_numbers(reader: Reader, spec: InputSpec) -> None:
     names = [column for column in spec.columns or () if isinstance(column, str)]
     if reader.columns is None and names:
         raise InputError(
-            f"{reader.path}: {option('columns', '--columns')}: there is no column {names[0]!r}: the columns of an "
-            f"array have numbers, 0 to {reader.n_classes - 1}. Use these."
+            f"{reader.path}: columns: there is no column {names[0]!r}: the columns of an "
+            f"array have numbers, 0 to {reader.n_classes - 1}. Use these.",
+            param="columns",
         )
     if reader.columns is None:
         try:

@@ -19,7 +19,7 @@ from attemper._jsonl import MAX_LINE_BYTES
 from attemper._paths import InputFile
 from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns, not_numbers, without_ids
 from attemper.data.numerals import check_digits, number_from
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
 from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
@@ -129,7 +129,7 @@ class CsvReader(Reader):
     def _no_label(self, line: int) -> InputError:
         return InputError(
             f"{self.path}: line {line}, column {self._chosen.label!r} is empty; expected a label. Fill it in or drop "
-            f"that line. Use {option('ignore_index=-100', '--ignore-index -100')} with -100 as the label of lines that "
+            f"that line. Use ignore_index=-100 with -100 as the label of lines that "
             "do not count."
         )
 
@@ -181,8 +181,8 @@ class CsvReader(Reader):
         cell = record[place[name]][:60]
         return InputError(
             f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Fix or drop that line; if the "
-            f"column holds no logits, use {option('columns=[…]', '--columns A,B,…')} with the names of those that do, "
-            f"or {option('logits_key', '--logits-key')} with what these begin with."
+            f"column holds no logits, use columns=[…] with the names of those that do, "
+            f"or logits_key with what these begin with."
         )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._paths import InputFile, as_path
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
 from attemper.io.arrays import read_names
 from attemper.io.npy import NpySource
 from attemper.io.reading import Block, Reader, objects, read_lines
@@ -54,5 +54,5 @@ def _read(what: str, path: str) -> NDArray[Any]:
             return np.asarray(read_names(NpySource(InputFile(as_path(path)), what), what))
         return objects(read_lines(as_path(path)))
     except FileError as error:
-        flag = option(f"{what}_key", f"--{what}")
+        flag = f"{what}_key"
         raise FileError(f"{error}; {flag} names an array or a column, or a file ending in .txt or .npy") from None

@@ -18,7 +18,7 @@ import numpy as np
 from attemper._paths import InputFile, PathOrURL, as_path, expand_paths
 from attemper._typing import Floats
 from attemper.data.numerals import number_from
-from attemper.errors import FileError, InputError, option, require, setting, unsupported_extension
+from attemper.errors import FileError, InputError, require, unsupported_extension
 from attemper.io.arrays import ArraySource, read_names
 from attemper.io.npz import NpzSource
 from attemper.io.reading import listed, parsing
@@ -50,10 +50,7 @@ def read_labels(
     """Read files that are one data set; ``names`` are those of a fitted map, in its order."""
     for what, key in (("groups", spec.groups_key), ("clusters", spec.clusters_key)):
         if key is not None:
-            raise InputError(
-                f"{option(f'{what}_key', f'--{what}')}: is for classes that exclude each other; leave it out for "
-                "labels that do not"
-            )
+            raise InputError(f"{what}_key: is for classes that exclude each other; leave it out for labels that do not")
     found = expand_paths(paths)
     names = spec.class_names if spec.class_names is not None else names
     own = [None] * len(found) if spec.labels is None else [as_path(path) for path in spec.labels]
@@ -106,8 +103,8 @@ def _own_labels(path: PathOrURL, file: InputFile, spec: InputSpec, names: Sequen
     if suffix in TABLES:
         if names is None:
             raise InputError(
-                f"{path}: the scores have no names of labels, so columns cannot be chosen. Use "
-                f"{option('classes=[…]', '--classes A,B,…')}."
+                f"{path}: the scores have no names of labels, so columns cannot be chosen. Use classes=[…].",
+                param="classes",
             )
         return _of_labels(path, _table(file, suffix), spec, names)
     if suffix in ARRAYS:
@@ -121,8 +118,10 @@ def _own_labels(path: PathOrURL, file: InputFile, spec: InputSpec, names: Sequen
 def _array(source: ArraySource, key: str, ndim: int) -> Floats:
     path = source.file.path
     if key not in source.names:
-        what = "logits_key, labels_key or weights_key", "--logits-key, --labels-key or --weights-key"
-        raise InputError(f"{path}: there is no array {key!r}; there are {listed(source.names)}. Use {option(*what)}.")
+        raise InputError(
+            f"{path}: there is no array {key!r}; there are {listed(source.names)}. Use logits_key, labels_key or "
+            "weights_key."
+        )
     header = source.header(key)
     if len(header.shape) != ndim or header.dtype.kind not in "fiub":
         expected = "N×L, one column for each label" if ndim == 2 else "N"
@@ -167,14 +166,16 @@ def _by_prefix(path: PathOrURL, table: Columns, prefix: str, names: Sequence[str
         if not names:
             raise InputError(
                 f"{path}: no column begins with {prefix!r}; there are {listed(table)}. Use "
-                f"{setting('logits_key', 'PREFIX')}, what the names of the columns of scores begin with"
+                f"logits_key={'PREFIX'!r}, what the names of the columns of scores begin with",
+                param="logits_key",
             )
     missing = [name for name in names if prefix + name not in table]
     if missing:
         raise InputError(
             f"{path}: there is no column {prefix + missing[0]!r} for the label {missing[0]!r}; there are "
-            f"{listed(table)}. Use {option('logits_key', '--logits-key')} with what the names of the columns begin "
-            "with."
+            f"{listed(table)}. Use logits_key with what the names of the columns begin "
+            "with.",
+            param="logits_key",
         )
     return list(names), np.column_stack([_column(path, table, prefix + name) for name in names])
 
@@ -187,8 +188,9 @@ def _of_labels(path: PathOrURL, table: Columns, spec: InputSpec, names: Sequence
         if found is None:
             raise InputError(
                 f"{path}: there is no column {prefix + name!r} or {name!r} with the label {name!r}; there are "
-                f"{listed(table)}. Use {option('labels_key', '--labels-key')} with what the names of the columns begin "
-                "with."
+                f"{listed(table)}. Use labels_key with what the names of the columns begin "
+                "with.",
+                param="labels_key",
             )
         columns.append(_column(path, table, found, may_be_unknown=True))
     return np.column_stack(columns)

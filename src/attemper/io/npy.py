@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attemper._json import atomic
 from attemper._paths import InputFile
-from attemper.errors import FileError, option, setting
+from attemper.errors import FileError
 from attemper.io.arrays import ArrayReader, ArraySource, Header, read_npy_header
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
@@ -43,14 +43,14 @@ def read_npy(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Arra
                 f".npz{_or_file(what)}"
             )
     if labels is None and spec.reads_labels:
-        raise FileError(f"{file.path}: has no labels; add {setting('labels', 'labels.npy')}")
+        raise FileError(f"{file.path}: has no labels; add labels={'labels.npy'!r}")
     return ArrayReader(source, spec, labels_in(labels))
 
 
 def _or_file(what: str) -> str:
     if what not in ("groups", "clusters"):
         return ""
-    named = option(f"{what}_key='{what}.txt'", f"--{what} {what}.txt")
+    named = f"{what}_key='{what}.txt'"
     return f", or name a file with one for each row: {named}"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._paths import InputFile, PathOrURL, checked_file, opened
-from attemper.errors import AttemperError, FileError, listed, option
+from attemper.errors import AttemperError, FileError, listed
 from attemper.io.spec import InputSpec
 
 __all__ = [
@@ -118,8 +118,8 @@ def reject_arrays(path: PathOrURL, spec: InputSpec, labels: InputFile | None) ->
             "or save the logits as .npy"
         )
     if spec.mask_key is not None or spec.next_token:
-        asked = option("next_token", "--next-token") if spec.next_token else option("mask_key", "--mask-key")
+        asked = "next_token" if spec.next_token else "mask_key"
         raise FileError(
             f"{path}: a table has no sequences, so no {asked}; save arrays as .npz or .safetensors, or give rows that "
-            f"do not count the label of {option('ignore_index', '--ignore-index')}"
+            f"do not count the label of ignore_index"
         )

@@ -28,8 +28,6 @@ from attemper.errors import (
     FileError,
     InputError,
     collected_warnings,
-    option,
-    setting,
     unsupported_extension,
     warn,
 )
@@ -219,9 +217,10 @@ class ScoreFiles:
             if len(names) != self.n_classes and self.columns is not None and not self.one_column:
                 raise InputError(
                     f"classes: {len(names)} names for {self.n_classes} columns of logits, {listed(self.columns)}. Use "
-                    f"{setting('logits_key', 'PREFIX')} to take the columns whose names begin with PREFIX, "
-                    f"{option('labels_key', '--labels-key')} and {option('weights_key', '--weights-key')} for labels "
-                    "and weights."
+                    f"logits_key={'PREFIX'!r} to take the columns whose names begin with PREFIX, "
+                    f"labels_key and weights_key for labels "
+                    "and weights.",
+                    param="weights_key",
                 )
             as_names(names, self.n_classes)
             if self.columns is not None and not self.one_column:
@@ -230,8 +229,9 @@ class ScoreFiles:
             if order is not None and spec.columns is not None:
                 if order != sorted(order):
                     raise InputError(
-                        f"{option('columns', '--columns')} takes {listed(self.columns or ())}, but the classes are "
-                        f"{listed(names)}; expected the same order"
+                        f"columns takes {listed(self.columns or ())}, but the classes are "
+                        f"{listed(names)}; expected the same order",
+                        param="columns",
                     )
                 order = None
         except InputError as error:
@@ -407,8 +407,9 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     spec = (spec or InputSpec()).updated(**options)
     if spec.zeros_as is not None and not spec.probs:
         raise InputError(
-            f"{setting('zeros_as', spec.zeros_as)}: only probabilities take zeros_as; "
-            f"""add {option("input='probs'", "--probs")}"""
+            f"zeros_as={spec.zeros_as!r}: only probabilities take zeros_as; "
+            f"""add input='probs'""",
+            param="input",
         )
     pairs = [
         (_input_file(path, _READERS), None if label is None else _input_file(label, (".npy",)))
@@ -439,7 +440,7 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
 def _empty(path: PathOrURL) -> InputError:
     return InputError(
         f"{path}: no rows, so there is nothing to read; write it again or leave it out, or skip all empty files with "
-        f"{option('skip_empty=True', '--skip-empty')}"
+        f"skip_empty=True"
     )
 
 

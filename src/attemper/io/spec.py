@@ -9,13 +9,12 @@ from typing import Any, Literal
 from attemper._checks import one_of, whole
 from attemper.data.columns import LABEL, ColumnQuery
 from attemper.data.scores import Scores
-from attemper.errors import InputError, InputTypeError, option, setting
+from attemper.errors import InputError, InputTypeError
 from attemper.tokens import check_options
 
 __all__ = ["InputSpec", "is_id_file"]
 
 Kind = Literal["logits", "probs"]
-RENAMED = {"probs": "input='probs'", "floor": "zeros_as"}  # since version 0.2.0
 ID_FILES = (".txt", ".npy")
 LabelsAre = Literal["names", "numbers", "options", "tokens"]
 
@@ -98,15 +97,16 @@ class InputSpec:
         if labels_column is not None:
             if self.labels_key not in (None, labels_column):
                 raise InputError(
-                    f"expected one name for the labels, got {setting('labels_key', self.labels_key)} and "
-                    f"{setting('labels_column', labels_column)}; leave one out"
+                    f"expected one name for the labels, got labels_key={self.labels_key!r} and "
+                    f"labels_column={labels_column!r}; leave one out",
+                    param="labels_column",
                 )
             self._set("labels_key", labels_column)
         labels: Any = self.labels
         labels = [labels] if isinstance(labels, str | os.PathLike) else labels
         self._set("labels", None if labels is None else tuple(os.fspath(path) for path in labels) or None)
         if isinstance(self.classes, str):
-            raise InputError(f"{setting('classes', self.classes)}: expected a list of names, got one text")
+            raise InputError(f"classes={self.classes!r}: expected a list of names, got one text", param="classes")
         self._set("classes", None if self.classes is None else tuple(map(_plain, self.classes)))
         self._set("pos_label", _plain(self.pos_label))
         one_of("input", self.input, ("logits", "probs"))
@@ -114,8 +114,7 @@ class InputSpec:
             one_of("labels_are", self.labels_are, ("names", "numbers", "options", "tokens"))
         if self.labels_are in ("options", "tokens") and self.columns is None:
             raise InputError(
-                f"{setting('labels_are', self.labels_are)}: needs {option('columns=[…]', '--columns ID,ID,…')}, the "
-                "tokens of the options"
+                f"labels_are={self.labels_are!r}: needs columns=[…], the tokens of the options", param="columns"
             )
         if self.columns is not None:
             self._set("columns", self._column_list())
@@ -123,24 +122,21 @@ class InputSpec:
             self._set("max_pixels", whole("max_pixels", self.max_pixels))
         self._set("pixel_seed", whole("pixel_seed", self.pixel_seed, at_least=0))
         if self.axis is None and self.max_pixels is not None:
-            raise InputError(
-                f"{setting('max_pixels', self.max_pixels)}: needs {option('axis=1', '--axis 1')}, where the classes are"
-            )
+            raise InputError(f"max_pixels={self.max_pixels!r}: needs axis=1, where the classes are", param="axis")
         if self.axis is not None:
             self._set("axis", whole("axis", self.axis, at_least=-64, at_most=63))
             for name in ("mask_key", "columns"):
                 if getattr(self, name) is not None:
-                    flag = option(name, "--" + name.replace("_", "-"))
+                    flag = name
                     raise InputError(
-                        f"{setting('axis', self.axis)}: {flag} is for tables and tokens. To leave pixels out use "
-                        f"{option('ignore_index', '--ignore-index')}."
+                        f"axis={self.axis!r}: {flag} is for tables and tokens. To leave pixels out use ignore_index.",
+                        param="ignore_index",
                     )
         if self.ignore_index is not None:
             self._set("ignore_index", whole("ignore_index", self.ignore_index, at_least=-(2**63)))
             if not (self.reads_labels or self.labels is not None):
                 raise InputError(
-                    f"{setting('ignore_index', self.ignore_index)}: needs labels; add "
-                    f"{option('labels_key=…', '--labels-key NAME')}"
+                    f"ignore_index={self.ignore_index!r}: needs labels; add labels_key=…", param="labels_key"
                 )
 
     def _set(self, name: str, value: Any) -> None:
@@ -148,7 +144,7 @@ class InputSpec:
 
     def _column_list(self) -> tuple[int | str, ...]:
         """Columns by number or by name, none twice."""
-        by, columns = option("columns", "--columns"), self.columns
+        by, columns = "columns", self.columns
         columns = (columns,) if isinstance(columns, str) else columns
         if not any(isinstance(column, str) for column in columns or ()):
             return tuple(self.checked_columns().tolist())
@@ -162,8 +158,9 @@ class InputSpec:
             raise InputError(f"{by}: expected every column once, got {twice!r} twice")
         if self.labels_are == "tokens":
             raise InputError(
-                f"{setting('labels_are', 'tokens')}: needs token ids, but {by} has names; leave it out: labels are "
-                "these names, or numbers that count within them"
+                f"labels_are={'tokens'!r}: needs token ids, but {by} has names; leave it out: labels are "
+                "these names, or numbers that count within them",
+                param="labels_are",
             )
         return names
 
@@ -183,11 +180,12 @@ class InputSpec:
 
     def checked_columns(self, n_classes: int | None = None) -> Any:
         """Return the columns as an array, checked against the number of those that there are."""
-        by = option("columns", "--columns")
+        by = "columns"
         if self.probs:
             raise InputError(
                 f"{by}: probabilities of some tokens do not sum to 1; pass logits, or the logarithms of the "
-                f"""probabilities, without {option("input='probs'", "--probs")}"""
+                f"""probabilities, without input='probs'""",
+                param="input",
             )
         try:
             return check_options(self.columns, n_classes)
@@ -233,8 +231,6 @@ class InputSpec:
         """Return a copy with other options."""
         known = {field.name for field in fields(self)} | {"labels_column"}
         for name in options:
-            if name in RENAMED:
-                raise InputTypeError(f"got {name!r}, which is {RENAMED[name]} since version 0.2.0")
             if name not in known:
                 raise InputTypeError(
                     f"{name!r} is not an option of reading files; use one of {', '.join(sorted(known))}"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import renamed
-from attemper._json import Formerly
 from attemper.errors import InputError
 from attemper.maps.base import Arrays, Map
 from attemper.maps.linear import Linear
@@ -72,7 +70,7 @@ class MixtureMap(Map):
     type = "mixture"
     weights: tuple[float, ...]
     betas: tuple[float, ...]
-    uniform_mass: Annotated[float, Formerly("floor")]  # in files of 0.1
+    uniform_mass: float  # in files of 0.1
 
     def __post_init__(self) -> None:
         w, b = np.asarray(self.weights, dtype=float), np.asarray(self.betas, dtype=float)
@@ -128,6 +126,3 @@ class MixtureMap(Map):
         if self.uniform_mass > 0 or len(betas) > 1:
             return super().as_linear()
         return Linear(np.array([betas.pop()]))
-
-
-MixtureMap.__init__ = renamed(floor="uniform_mass")(MixtureMap.__init__)  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from attemper._checks import number, one_of, whole
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 from attemper.metrics.intervals import effective
 from attemper.metrics.predictions import Predictions
 
@@ -68,7 +68,7 @@ Use kind='top_label'.
     try:
         one_of("kind", kind, KINDS)
     except InputError as error:
-        raise (error if meant == kind else InputError(f"{error}. Use {setting('kind', meant)}.")) from None
+        raise (error if meant == kind else InputError(f"{error}. Use kind={meant!r}.")) from None
     if kind == "binary" and n_classes not in (None, 2):
         raise InputError(
             f"kind='binary': expected two classes, got {n_classes}. Use kind='classwise' for each class against the "
@@ -84,7 +84,7 @@ def check_bins(n_bins: Any) -> int:
 def check_norm(norm: Any) -> None:
     """Reject what is no power; a higher one of a small gap underflows."""
     if norm in ("l1", "l2"):
-        raise InputError(f"{setting('norm', norm)}: expected the power itself. Use norm={norm[1]}.")
+        raise InputError(f"norm={norm!r}: expected the power itself. Use norm={norm[1]}.", param="norm")
     if norm != "max":
         number("norm", norm, 1, 64, expected="a number from 1 to 64, or 'max'")
 
@@ -269,7 +269,7 @@ def _count_bins(n_bins: Bins, weights: Floats) -> int:
     """Return the number of bins; "auto" is the cube root of the number of samples, and depends on no label."""
     if isinstance(n_bins, str):
         if n_bins != "auto":
-            raise InputError(f"{setting('n_bins', n_bins)}: expected a whole number or 'auto'")
+            raise InputError(f"n_bins={n_bins!r}: expected a whole number or 'auto'", param="n_bins")
         return min(max(1, round(math.cbrt(effective(weights)))), MAX_BINS)
     return check_bins(n_bins)
 

@@ -13,7 +13,7 @@ from attemper._checks import fraction, one_of, whole
 from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 from attemper.metrics.metric import of_predictions
 from attemper.metrics.predictions import Predictions
 
@@ -120,7 +120,7 @@ def corp_reliability(
     if of_class is not None:
         whole("of_class", of_class, at_least=0)
         if of_class >= p.n_classes:
-            raise InputError(f"{setting('of_class', of_class)}: expected a class from 0 to {p.n_classes - 1}")
+            raise InputError(f"of_class={of_class!r}: expected a class from 0 to {p.n_classes - 1}", param="of_class")
     confidence, right = p.top if of_class is None else p.of_class(int(of_class))
     samples = Recalibration.of(confidence)
     accuracy, _ = samples.fit(right, p.weights)

@@ -10,7 +10,7 @@ import numpy as np
 
 from attemper._checks import fraction, one_of, whole
 from attemper._typing import Floats, Labels
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.metrics.alike import accuracy_alike, calibration_alike
 from attemper.metrics.bins import Bins
 from attemper.metrics.bootstrap import LEAST_CLUSTERS, estimate, student_level
@@ -120,9 +120,7 @@ def group_metrics(
     for name in metrics:
         one_of("metrics", name, GROUP_METRICS)
     if p.groups is None:
-        raise InputError(
-            f"groups: expected the group of each sample, got none. Use {option('groups=…', '--groups NAME')}."
-        )
+        raise InputError("groups: expected the group of each sample, got none. Use groups=….", param="groups")
     names, code = np.unique(p.groups, return_inverse=True)
     level = confidence_level ** (1 / len(names)) if simultaneous else confidence_level
     order = np.argsort(code, kind="stable")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, Protocol, TypeVar, cast, overload
 
-from attemper._checks import renamed
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.predictions import Predictions
@@ -80,7 +79,6 @@ def of_predictions(function: Callable[Concatenate[Predictions, ...], R]) -> Call
     reading = _parameters(Predictions.of)
     names = [p.name for p in reading[2:]]
 
-    @renamed(log_probs='input="log_probs"', interval="confidence_level", binning="strategy")
     @wraps(function)
     def measure(labels: Any, probs: Any = None, *args: Any, **options: Any) -> R:
         if len(args) > n_positional:  # the function would count its own arguments

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
-from attemper._checks import renamed
 from attemper._table import Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
@@ -145,7 +144,6 @@ def referral_area_difference(
 def referral_area_difference(
     labels: Any, probs: Any, other_probs: Any, *, confidence_level: float, **options: Any
 ) -> Estimate: ...
-@renamed(interval="confidence_level", log_probs='input="log_probs"')
 def referral_area_difference(
     labels: ArrayLike | Any,
     probs: ArrayLike | Any,

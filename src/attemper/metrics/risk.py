@@ -15,7 +15,7 @@ from attemper._checks import number
 from attemper._table import Table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic
 from attemper.metrics.intervals import Estimate, around_mean, effective, too_few
 from attemper.metrics.metric import metric, of_predictions
@@ -217,6 +217,6 @@ def per_class(name: str, given: PerClass, n_classes: int, ends: tuple[float, flo
     bad = np.flatnonzero(~((values >= ends[0]) & (values <= ends[1])))
     if bad.size:
         k = int(bad[0])
-        got = setting(name, float(values.flat[k])) + (f" of class {k}" if values.ndim else "")
+        got = f"{name}={float(values.flat[k])!r}" + (f" of class {k}" if values.ndim else "")
         raise InputError(f"{got}: expected {expected}")
     return values if values.ndim else np.full(n_classes, float(values))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import poisson
 
-from attemper._checks import fraction, renamed, whole
-from attemper._json import Formerly, read_document, to_fields, values_of, write_document
+from attemper._checks import fraction, whole
+from attemper._json import read_document, to_fields, values_of, write_document
 from attemper._table import Columns, Table, as_list
 from attemper._typing import Floats
 from attemper.data.arrays import row_slices
@@ -114,7 +114,7 @@ class RunningMetrics(Table):
 
     n_bins: int
     half_life: float | None
-    confidence_level: Annotated[float | None, Formerly("interval")]
+    confidence_level: float | None
     n_resamples: int
     n_samples: int
     n_classes: int | None
@@ -122,7 +122,6 @@ class RunningMetrics(Table):
     _drawn: int  # rows that the own seed drew for
     _sums: Sums | None
 
-    @renamed(interval="confidence_level")
     def __init__(
         self,
         *,
@@ -157,7 +156,6 @@ class RunningMetrics(Table):
         seen = as_list([f"{self.n_samples} samples"])
         return f"<div>{seen}{self.result()._repr_html_() if self.n_samples else ''}</div>"
 
-    @renamed(log_probs='input="log_probs"')
     def partial_fit(
         self,
         labels: Any,

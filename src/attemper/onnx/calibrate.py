@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import one_of, renamed, same_classes
+from attemper._checks import one_of, same_classes
 from attemper.calibrators.exportable import Exportable, Source, source_of
-from attemper.errors import FileError, InputError, option, require, setting
+from attemper.errors import FileError, InputError, require
 from attemper.maps import OutputKind
 from attemper.maps.base import OUTPUT_KINDS
 from attemper.onnx.child import LIMITS, Limits
@@ -55,7 +55,6 @@ class Export:
     external_files: tuple[Path, ...] = ()  # tensors of the model, beside the output; the output needs them there
 
 
-@renamed(gives="output_kind")
 def onnx_calibrate(
     model: Any,
     calibration: Exportable,
@@ -139,7 +138,7 @@ def onnx_calibrate(
     tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
     _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "output_kind": kind})
     checked(skeleton(read), "the calibrated model")
-    ran = Ran(None, option("check=False", "--no-check"))
+    ran = Ran(None, "check=False")
     if check is not False:
         feeds = None if check is True else check
         ran = compare_with_numpy(
@@ -161,7 +160,6 @@ def onnx_calibrate(
     return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes), beside)
 
 
-@renamed(gives="output_kind")
 def map_to_onnx(
     calibration: Exportable,
     output: str | os.PathLike[str] | None = None,
@@ -245,8 +243,7 @@ def _take_one_column(model: Any, probs: bool) -> None:
 
 def provenance_of(model: Any) -> dict[str, str]:
     """Return what a calibrated model records of its calibration; nothing for any other."""
-    metadata = {p.key.removeprefix(PREFIX): p.value for p in model.metadata_props if p.key.startswith(PREFIX)}
-    return {"output_kind" if key == "gives" else key: value for key, value in metadata.items()}  # gives: in 0.1
+    return {p.key.removeprefix(PREFIX): p.value for p in model.metadata_props if p.key.startswith(PREFIX)}
 
 
 def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -> Path | None:
@@ -259,10 +256,7 @@ def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -
         return Path(model) if in_place else None
     target = _in_folder(output)
     if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
-        raise FileError(
-            f"{target}: is the model itself, which would be lost; give another name, or use "
-            f"{option('in_place=True', '--in-place')}"
-        )
+        raise FileError(f"{target}: is the model itself, which would be lost; give another name, or use in_place=True")
     return target
 
 
@@ -289,7 +283,7 @@ def _kind(
             return wanted
         notes.append(
             f"{place.target!r} held logits and now holds log-probabilities, because this map gives no logits; their "
-            f"softmax is the calibrated probabilities. Use {setting('output_kind', 'probs')} for probabilities"
+            f"softmax is the calibrated probabilities. Use output_kind={'probs'!r} for probabilities"
         )
         return "log_probs"
     if output_kind != place.kind and outputs == "replace":

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from attemper._json import atomic
 from attemper._paths import checked_file, opened
-from attemper.errors import FileError, InputError, InputTypeError, require, setting
+from attemper.errors import FileError, InputError, InputTypeError, require
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
@@ -281,7 +281,8 @@ def write_model(model: Any, path: Path, folder: Path | None, external: External 
         if external == "refer" and not below:
             raise InputError(
                 f"{path}: the tensors are in {folder}, and ONNX lets a model refer to files in its own folder alone; "
-                f"write it there, or copy them: {setting('external', 'copy')}"
+                f"write it there, or copy them: external={'copy'!r}",
+                param="external",
             )
         if external == "refer":
             _relocate(model, folder.resolve().relative_to(path.parent.resolve()))

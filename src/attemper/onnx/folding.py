@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attemper._checks import same_classes
 from attemper.calibrators.exportable import Source
-from attemper.errors import FileError, InputError, option, require
+from attemper.errors import FileError, InputError, require
 from attemper.maps import Linear
 from attemper.onnx.graph import FLOATS, LINEAR, Graph, Place, is_op
 
@@ -26,7 +26,7 @@ MAX_BYTES_UNASKED = 64 << 20
 
 def instead() -> str:
     """Name the way that always works."""
-    return f"insert nodes instead: {option('fold=False', '--no-fold')}"
+    return "insert nodes instead: fold=False"
 
 
 class Layer(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from attemper.errors import FileError, InputError, option, require, setting
+from attemper.errors import FileError, InputError, require
 from attemper.maps import OutputKind
 from attemper.onnx.files import skeleton, walk
 
@@ -212,7 +212,8 @@ def _at(graph: Graph, name: str, axis: int | None, kinds: tuple[str, ...], *, pr
     if name not in graph.outputs and not add:
         raise InputError(
             f"{graph.where}: {name!r} is neither an output nor what a last {kinds[0]} takes, so that nothing can take "
-            "the calibrated one's place; add an output: " + option("outputs='add'", "--add")
+            "the calibrated one's place; add an output: " + "outputs='add'",
+            param="outputs",
         )
     place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
     kind: OutputKind = "probs" if probs else "log_probs" if is_op(node, "LogSoftmax") else "logits"
@@ -266,7 +267,8 @@ def _axis(graph: Graph, reads: str, ending: Any, axis: int | None, rank: int | N
         else:
             raise InputError(
                 f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; specify that of the classes: "
-                f"{option('axis=1 or axis=-1', '--axis 1 or --axis -1')}"
+                f"axis=1 or axis=-1",
+                param="axis",
             )
     if axis < 0 and (rank is None or axis >= -rank):
         return axis
@@ -292,7 +294,7 @@ def _listed(graph: Graph, probs: bool) -> str:
     candidates = ", ".join(f"{name!r} ({what})" for name, what in output_candidates(graph))
     return (
         f"candidates are {candidates}. Choose the one that holds {'probabilities' if probs else 'logits'}: "
-        f"{setting('logits', 'NAME')}"
+        f"logits={'NAME'!r}"
     )
 
 

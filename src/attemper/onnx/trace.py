@@ -14,7 +14,7 @@ import numpy as np
 
 from attemper.calibrators.exportable import Source
 from attemper.data.arrays import keep_first, log_probs_above
-from attemper.errors import InputError, require, setting
+from attemper.errors import InputError, require
 from attemper.maps import OutputKind
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
@@ -36,7 +36,7 @@ def trace_map(
     """Add the nodes of a map to a trace; the result has the type of the tensor that it reads."""
     if kind == "logits" and not source.map.has_logits:
         name = type(source.map).__name__
-        raise InputError(f"{name} gives probabilities, not logits; use {setting('output_kind', 'probs')}")
+        raise InputError(f"{name} gives probabilities, not logits; use output_kind={'probs'!r}", param="output_kind")
     x = Traced(trace, reads, NAMES[elem_type])
     trace.widest = wide = "float64" if source.map.double or x.dtype == "float64" else "float32"
     low = None if source.zeros_as is None else math.log(source.zeros_as)

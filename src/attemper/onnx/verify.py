@@ -20,7 +20,7 @@ from scipy.special import expit, log_softmax, softmax
 from attemper._checks import same_classes
 from attemper.calibrators.exportable import Source
 from attemper.data.arrays import log_probs
-from attemper.errors import FileError, InputError, option, require
+from attemper.errors import FileError, InputError, require
 from attemper.maps import OutputKind
 from attemper.onnx import child
 from attemper.onnx.child import LIMITS, Limits
@@ -82,7 +82,8 @@ def compare_with_numpy(
         why, instead = error.args
         raise InputError(
             f"the model does not run on {whose}: {why}. Nothing was written. Use {instead}, or "
-            f"{option('check=False', '--no-check')} to write it without running it."
+            f"check=False to write it without running it.",
+            param="check",
         ) from None
     if why_not:
         return Ran(None, why_not)
@@ -212,14 +213,14 @@ def start_child(folder: Path, job: dict[str, Any]) -> int:
             check=False,
         ).returncode
     except subprocess.TimeoutExpired:
-        longer = f"a longer {option('check_timeout=…', '--check-timeout')}"
+        longer = "a longer check_timeout=…"
         raise _FailedError(f"it takes more than {job['seconds']:g} s", longer) from None
 
 
 def _check_result(folder: Path, job: dict[str, Any], status: int) -> None:
     """Raise what went wrong in the child."""
     more = f"more than {job['memory'] / 2**30:.1f} GiB of memory"
-    larger = f"a larger {option('check_memory=…', '--check-memory')}"
+    larger = "a larger check_memory=…"
     result = folder / "result.json"
     if not result.is_file():
         raise _FailedError(f"onnxruntime crashed (exit status {status}), for example if it takes {more}", larger)

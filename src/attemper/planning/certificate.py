@@ -13,7 +13,7 @@ from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
 from attemper.decisions.certificates import SHARE_AT_FIRST, certify_all, certify_decided, samples_needed
 from attemper.decisions.policy import MissRateOf
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 from attemper.planning.pilot import Pilot, fitted_temperature
 from attemper.planning.plan import Plan, curve_around, smallest
 
@@ -88,10 +88,11 @@ def labels_for_certificate(
     wanted = OF_THE_LIMIT * limit if decided_share is None else fraction("decided_share", decided_share, such_as="0.5")
     if wanted >= limit or limit == 0:
         most = f"at most {limit:.3g} of the samples could be decided" if limit > 0 else "nobody could be decided"
-        ask = f"a smaller {option('decided_share', '--decided-share')}, or " if limit > 0 else ""
+        ask = "a smaller decided_share, or " if limit > 0 else ""
         raise InputError(
-            f"{setting('max_miss', max_miss)}: by the pilot {most} with so few misses, however many labels there are. "
-            f"Use {ask}a larger {option('max_miss', '--max-miss')}."
+            f"max_miss={max_miss!r}: by the pilot {most} with so few misses, however many labels there are. "
+            f"Use {ask}a larger max_miss.",
+            param="max_miss",
         )
     tried: dict[int, tuple[float, float]] = {}
 
@@ -144,8 +145,9 @@ def labels_for_certificate(
 def _within_reach(n: int, goal: str) -> bool:
     if n > MOST_SIMULATED:
         raise InputError(
-            f"more than {MOST_SIMULATED} labels for {goal}. Use a smaller {option('decided_share', '--decided-share')} "
-            f"or a larger {option('max_miss', '--max-miss')}. A small pilot may show more errors than there are."
+            f"more than {MOST_SIMULATED} labels for {goal}. Use a smaller decided_share "
+            f"or a larger max_miss. A small pilot may show more errors than there are.",
+            param="max_miss",
         )
     return True
 

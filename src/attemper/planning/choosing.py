@@ -13,7 +13,7 @@ from attemper._table import Table
 from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
 from attemper.data.arrays import one_line
-from attemper.errors import InputError, option, setting
+from attemper.errors import InputError
 from attemper.planning.pilot import Pilot
 
 __all__ = ["ChosenSamples", "choose_samples"]
@@ -76,10 +76,10 @@ def choose_samples(pool: Any, n_samples: int, *, calibrator: Calibrator | None =
     if p.scores.repeated is not None:
         raise InputError("pool: soft labels make several rows of one sample. Use a pool without labels.")
     size = len(p.weights)
-    whole(option("n_samples", "choose"), n_samples)
+    whole("n_samples", n_samples)
     if n_samples >= size:
         raise InputError(
-            f"{setting(option('n_samples', 'choose'), n_samples)}: expected fewer than the {size} samples of the pool"
+            f"{'n_samples'}={n_samples!r}: expected fewer than the {size} samples of the pool", param="n_samples"
         )
     confidence = np.minimum(np.exp(p.log_probs(calibrator).max(axis=1)), 1.0)
     spread = np.sqrt(confidence * (1 - confidence)) * size * p.weights

@@ -9,7 +9,7 @@ from scipy.special import betainc, ndtri
 
 from attemper._checks import fraction, number
 from attemper._typing import Floats
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 from attemper.kernels.conformal import ROUNDING
 from attemper.planning.plan import MOST_LABELS, Plan, curve_around
 
@@ -51,7 +51,9 @@ def labels_for_coverage(coverage: float = 0.95, *, within: float, confidence_lev
     rough = coverage * (1 - coverage) * (float(ndtri((1 + confidence_level) / 2)) / within) ** 2
     most = math.ceil(4 * rough + 40 / min(coverage, 1 - coverage))
     if most > MOST:
-        raise InputError(f"{setting('within', within)}: about {min(rough, MOST_LABELS):.3g} labels. Use a wider one.")
+        raise InputError(
+            f"within={within!r}: about {min(rough, MOST_LABELS):.3g} labels. Use a wider one.", param="within"
+        )
     n = np.arange(1, most + 1, dtype=np.float64)
     # It rises and falls a little with every step of k, so the last that fails counts.
     fails = np.flatnonzero(_probability(n, coverage, within) < confidence_level)

@@ -13,7 +13,7 @@ from scipy.special import bdtr, stdtrit
 from attemper._checks import fraction, number, one_of, whole
 from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.metrics.bins import bins_of, uniform_edges
 from attemper.metrics.bootstrap import enclosed
 from attemper.metrics.intervals import LEAST_ERRORS, skewed, wilson
@@ -87,7 +87,7 @@ def labels_for_metric(
     """
     one_of("metric", metric, get_args(PlannedMetric))
     target = number(
-        option("width", f"{metric}_width"),
+        "width",
         width,
         0,
         MOST_WIDTH.get(metric, math.inf),

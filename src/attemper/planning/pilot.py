@@ -14,7 +14,7 @@ from attemper.calibrators.base import Calibrator
 from attemper.calibrators.temperature import TemperatureScaling
 from attemper.data.ids import as_ids
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import EdgeWarning, InputError, option
+from attemper.errors import EdgeWarning, InputError
 from attemper.metrics import effective_sample_size
 
 __all__ = ["Pilot", "fitted_temperature"]
@@ -115,6 +115,7 @@ def fitted_temperature(p: Pilot, logits: Floats) -> tuple[float, float, float]:
     if found.fit_report_.edge is not None or found.temperature_interval_ is None:
         raise InputError(
             f"pilot: {found.fit_report_.message}. Use a larger pilot, or the T of a similar network: "
-            f"{option('temperature=…', '--temperature')}, for a pilot without labels."
+            f"temperature=…, for a pilot without labels.",
+            param="temperature",
         )
     return found.temperature_, *found.temperature_interval_

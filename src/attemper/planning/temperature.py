@@ -10,7 +10,7 @@ from scipy.special import ndtri, stdtrit
 
 from attemper._checks import fraction, number, positive
 from attemper._typing import Floats
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.kernels.information import information, of_temperature
 from attemper.kernels.nll import row_terms
 from attemper.planning.pilot import Pilot, fitted_temperature
@@ -69,12 +69,10 @@ def labels_for_temperature(
     >>> labels_for_temperature(data.val_logits[:200], temperature=1.7, width=1.2).n_samples  # no labels at all
     789
     """
-    ratio = number(
-        option("width", "temperature_width"), width, 1, expected="a number above 1, such as 1.2", closed=(False, False)
-    )
+    ratio = number("width", width, 1, expected="a number above 1, such as 1.2", closed=(False, False))
     fraction("confidence_level", confidence_level)
     number(
-        option("noise", "noise_rate"),
+        "noise",
         noise,
         0,
         1,
@@ -90,7 +88,8 @@ def labels_for_temperature(
     if mean <= 1e-12:
         raise InputError(
             f"pilot: at T = {t:.4g} its labels would not depend on T: the logits of every row are equal, or one class "
-            f"is certain. Use {option('temperature=…', '--temperature')} with the T of a similar network."
+            f"is certain. Use temperature=… with the T of a similar network.",
+            param="temperature",
         )
     effect = _effect(p, h, t)
 

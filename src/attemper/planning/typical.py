@@ -11,7 +11,7 @@ from scipy.special import softmax
 from attemper._checks import fraction, whole
 from attemper._typing import Floats
 from attemper.data.scores import Scores
-from attemper.errors import InputError, setting
+from attemper.errors import InputError
 
 __all__ = ["typical_network"]
 
@@ -49,8 +49,8 @@ def typical_network(accuracy: float, n_classes: int) -> Scores:
     fraction("accuracy", accuracy, such_as="0.93")
     if accuracy <= 1 / n_classes:
         raise InputError(
-            f"{setting('accuracy', accuracy)}: expected one above chance, which is {1 / n_classes:.4g} with "
-            f"{n_classes} classes"
+            f"accuracy={accuracy!r}: expected one above chance, which is {1 / n_classes:.4g} with {n_classes} classes",
+            param="accuracy",
         )
     n = min(MOST_ROWS, max(LEAST_ROWS, ELEMENTS // n_classes))
     z = np.random.default_rng(0).normal(size=(n, n_classes))
@@ -66,7 +66,7 @@ def typical_network(accuracy: float, n_classes: int) -> Scores:
 
     low, high = -12.0, 6.0
     if excess(low) > 0 or excess(high) < 0:
-        raise InputError(f"{setting('accuracy', accuracy)}: too close to chance or to 1 for a plan")
+        raise InputError(f"accuracy={accuracy!r}: too close to chance or to 1 for a plan", param="accuracy")
     h = logits(float(brentq(excess, low, high, xtol=1e-10)))
     # The true class stands first so far.
     columns = np.random.default_rng(1).permuted(np.tile(np.arange(n_classes), (n, 1)), axis=1)

@@ -7,9 +7,7 @@ returns the Axes. A notebook shows them.
 from __future__ import annotations
 
 import os
-from typing import Any
 
-from attemper._checks import since_0_2
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import Scores, labelled
 from attemper.errors import require
@@ -40,22 +38,6 @@ __all__ = [
     "save",
     "save_before_and_after",
 ]
-
-FORMER_NAMES = {
-    "comparison": "plot_comparison(rows, ax=ax)",
-    "confidence_histogram": "plot_confidence(labels, probs, ax=ax)",
-    "posterior": "plot_posterior(bayes, ax=ax)",
-    "referral_curve": "plot_referral(curves, ax=ax)",
-    "reliability_before_after": "plot_before_after(labels, before, after, axes=axes)",
-    "reliability_diagram": "plot_reliability(table, ax=ax)",
-    "risk_coverage": "plot_risk_coverage(curves, ax=ax)",
-    "temperature_curve": "plot_temperature(logits, labels, ax=ax)",
-    "theta_path": "plot_theta(ats, ax=ax)",
-}
-
-
-def __getattr__(name: str) -> Any:
-    raise since_0_2(__name__, name, FORMER_NAMES)
 
 
 def save_before_and_after(

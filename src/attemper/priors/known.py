@@ -9,7 +9,7 @@ import numpy as np
 
 from attemper._typing import Floats
 from attemper.data.arrays import to_numpy
-from attemper.errors import InputError, listed, nearest, option
+from attemper.errors import InputError, listed, nearest
 
 __all__ = ["as_priors"]
 
@@ -42,7 +42,7 @@ Use counts / counts.sum() for counts.
         raise InputError(f"{what}: expected shares between 0 and 1, got {priors[wrong[0]]} for class {where}")
     total = float(priors.sum())
     if abs(total - 1) > SLACK:
-        counts = option("counts / counts.sum()", "shares that add up to 1")
+        counts = "counts / counts.sum()"
         raise InputError(
             f"{what}: expected shares that add up to 1, got a sum of {total:.9g}. Use {counts} for counts."
         )

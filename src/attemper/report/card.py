@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 
 __all__ = ["card_of", "join_cards", "read_card"]
 
@@ -22,7 +22,7 @@ def card_of(given: Mapping[str, Any] | None) -> list[list[str]]:
     >>> card_of({"population": "adults", "intended_use": "triage", "site": ["a", "b"], "model": "net 2", "date": ""})
     [['Model', 'net 2'], ['Intended use', 'triage'], ['Population', 'adults'], ['Site', 'a, b']]
     """
-    found = read_card({} if given is None else given, option("card={…}", "--card"))
+    found = read_card({} if given is None else given, "card={…}")
     order = sorted(found, key=lambda key: FIRST.index(key.lower()) if key.lower() in FIRST else len(FIRST))
     return [[key[:1].upper() + key[1:], found[key]] for key in order if found[key]]
 

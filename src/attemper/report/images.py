@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from attemper.errors import FileError, InputError, option, require
+from attemper.errors import FileError, InputError, require
 
 __all__ = ["ImageFolder", "ids_by_order"]
 
@@ -82,6 +82,7 @@ def ids_by_order(images: ImageFolder, n: int) -> Sequence[str]:
     if len(images.files) != n:
         raise InputError(
             f"{images.folder}: {len(images.files)} images for {n} test samples, and no names to match them. Store "
-            f"their names in TEST as an array image_id, or pass them with {option('image_ids', '--image-ids')}"
+            f"their names in TEST as an array image_id, or pass them with image_ids",
+            param="image_ids",
         )
     return images.files

@@ -15,7 +15,7 @@ from attemper.data.arrays import to_numpy
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, labelled
 from attemper.decisions import SetOutcome, SetPolicy
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import Estimate
 from attemper.metrics.clusters import size_of
@@ -256,8 +256,9 @@ def _place(focus: Any, names: Sequence[str], of_class: Any) -> int | None:
         return None
     if str(focus) not in names:
         raise InputError(
-            f"{option('focus', '--focus')} {focus}: expected the name of a class, one of {', '.join(names[:10])}"
-            f"{', …' if len(names) > 10 else ''}"
+            f"focus {focus}: expected the name of a class, one of {', '.join(names[:10])}"
+            f"{', …' if len(names) > 10 else ''}",
+            param="focus",
         )
     return int(of_class[list(names).index(str(focus))])
 

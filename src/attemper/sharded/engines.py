@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from joblib.externals.loky import ProcessPoolExecutor, cpu_count
 
 from attemper._checks import whole
-from attemper.errors import AttemperError, InputError, require, setting
+from attemper.errors import AttemperError, InputError, require
 from attemper.sharded.shards import Outcome, Shard, sketch_shard
 
 __all__ = ["ENGINES", "Engine", "Lost", "open_engine"]
@@ -119,7 +119,7 @@ class RayExecutor(Executor):
     """Tasks on a Ray cluster, the one that this process is connected to or another."""
 
     def __init__(self, scheduler: str | None, workers: int | None) -> None:
-        self.ray = ray = require("ray", extra="ray", why=f"for {setting('engine', 'ray')}")
+        self.ray = ray = require("ray", extra="ray", why=f"for engine={'ray'!r}")
         self.remote = functools.cache(ray.remote)
         self.references: dict[Future[Any], Any] = {}
         self.owned = not ray.is_initialized()
@@ -161,12 +161,11 @@ def open_engine(engine: Any, *, workers: int | None = None, scheduler: str | Non
         return
     workers = None if workers is None else whole("workers", workers)
     if scheduler is not None and engine not in ("dask", "ray"):
-        raise InputError(
-            f"{setting('scheduler', scheduler)}: only Dask and Ray have one; add {setting('engine', 'dask')}"
-        )
+        raise InputError(f"scheduler={scheduler!r}: only Dask and Ray have one; add engine={'dask'!r}", param="engine")
     if scheduler is not None and workers is not None:
         raise InputError(
-            f"{setting('workers', workers)}: the cluster at {scheduler} has its own workers; leave one of both out"
+            f"workers={workers!r}: the cluster at {scheduler} has its own workers; leave one of both out",
+            param="workers",
         )
     with contextlib.ExitStack() as stack:
         opened = _engine(engine, workers, scheduler, stack)
@@ -188,9 +187,7 @@ def _engine(engine: Any, workers: int | None, scheduler: str | None, stack: cont
     if engine is None:
         engine = "processes" if (workers or 1) > 1 else "serial"
     if engine == "serial" and (workers or 1) > 1:
-        raise InputError(
-            f"{setting('workers', workers)}: a serial engine has one; use {setting('engine', 'processes')}"
-        )
+        raise InputError(f"workers={workers!r}: a serial engine has one; use engine={'processes'!r}", param="engine")
     count = workers or cpu_count()
     if engine == "serial":
         return Engine(Serial, 1, apart=False)
@@ -215,7 +212,7 @@ def _processes(count: int) -> ProcessPoolExecutor:
 
 def _dask_client(scheduler: str | None, count: int) -> Any:
     """Connect to a scheduler, or start workers on this machine."""
-    distributed = require("distributed", extra="dask", why=f"for {setting('engine', 'dask')}")
+    distributed = require("distributed", extra="dask", why=f"for engine={'dask'!r}")
     local: dict[str, Any] = {"timeout": CONNECT_SECONDS}
     if scheduler is None:  # no fixed port: another cluster may run already
         local = {"n_workers": count, "threads_per_worker": 1, "processes": True, "env": _share_of_cores(count)}
@@ -228,7 +225,7 @@ def _dask_client(scheduler: str | None, count: int) -> Any:
             raise InputError(f"scheduler {scheduler}: cannot connect to a Dask scheduler: {error}") from None
         raise AttemperError(
             f"engine 'dask': could not start {count} workers on this machine ({error}); they were killed or ran out of "
-            f"memory. Use fewer: {setting('workers', 1)}, or {setting('engine', 'processes')}."
+            f"memory. Use fewer: workers={1!r}, or engine={'processes'!r}."
         ) from None
 
 

@@ -9,11 +9,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from attemper._checks import renamed, whole
+from attemper._checks import whole
 from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, option, setting, warn
+from attemper.errors import AttemperError, AttemperWarning, FileError, InputError, warn
 from attemper.group_sketches import GroupSketches, load_sketch
 from attemper.io import InputSpec, check_alike
 from attemper.sharded.cache import ShardCache
@@ -28,7 +28,6 @@ AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
 Progress = Callable[[int, int], object]
 
 
-@renamed(keep="cache_dir")
 def fit_sharded(
     calibrator: AnyCalibrator,
     shards: Shards,
@@ -112,7 +111,6 @@ def fit_sharded(
         return calibrator.fit_passes(sketch_with)
 
 
-@renamed(keep="cache_dir")
 def sketch_sharded(
     shards: Shards,
     spec: InputSpec | None = None,
@@ -152,7 +150,7 @@ def sketch_sharded(
                 raise
             note = (
                 f"{cache.count} of {len(tasks)} shards are finished and cached in {cache.folder}. Use "
-                f"{option('resume=True', '--resume')} to continue from there"
+                f"resume=True to continue from there"
             )
             if isinstance(error, AttemperError):
                 raise type(error)(f"{str(error).rstrip('.')}. {note}") from error.__cause__
@@ -168,8 +166,8 @@ class _Run:
         in_memory = next((s.path for s in shards if apart and s.path.startswith("memory://")), None)
         if in_memory is not None:
             raise InputError(
-                f"{in_memory}: lies in the memory of this process, which workers do not see. Use "
-                f"{setting('engine', 'threads')}"
+                f"{in_memory}: lies in the memory of this process, which workers do not see. Use engine={'threads'!r}",
+                param="engine",
             )
         self.tree: Tree[Sketch] = Tree(len(shards))
         self.done = 0
@@ -250,7 +248,7 @@ class _Run:
         paths = " or ".join(self.shards[i].path for i in outcome.among) if len(outcome.among) <= 64 else path
         return AttemperError(
             f"{paths}: its worker was lost{times}: killed, out of memory, or its machine is gone "
-            f"({outcome.reason.splitlines()[0]}). Use {setting('retries', 2 * tries)} to try such shards again; an "
+            f"({outcome.reason.splitlines()[0]}). Use retries={2 * tries!r} to try such shards again; an "
             "executor of your own must be a new one"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attemper.data.scores import Scores
@@ -14,8 +14,6 @@ from attemper.errors import (
     InputError,
     InputTypeError,
     collected_warnings,
-    names_flags,
-    naming_flags,
 )
 from attemper.io import InputSpec, open_scores, paired
 from attemper.sketch import Sketch
@@ -36,7 +34,6 @@ class Shard:
     item: Any  # a Scores or (logits, labels[, weights]); None for a file
     spec: InputSpec
     settings: dict[str, Any]
-    flags: bool = field(default_factory=names_flags)  # messages are for the command line
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def sketch_shard(shard: Shard) -> Outcome:
     sent back too, since nobody reads what a worker prints.
     """
     try:
-        with naming_flags(shard.flags), collected_warnings() as found:
+        with collected_warnings() as found:
             made = _sketch_file(shard) if shard.item is None else _sketch_item(shard)
         return None if made is None else replace(made, warnings=tuple(found))
     except Exception as error:

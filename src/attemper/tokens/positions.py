@@ -16,7 +16,7 @@ from attemper._typing import Labels
 from attemper.data.arrays import RowName, as_numbers, to_numpy
 from attemper.data.scores import Scores
 from attemper.data.sequences import Rows, as_mask, one_for_each, position_name
-from attemper.errors import InputError, option
+from attemper.errors import InputError
 
 __all__ = ["LabelsAre", "check_options", "option_labels", "option_scores", "token_scores"]
 
@@ -179,7 +179,7 @@ def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: 
         bad = np.flatnonzero((labels < 0) | (labels >= len(options)))
         if bad.size:
             label = labels[bad[0]]
-            use = option("labels_are='tokens'", "--labels-are tokens")
+            use = "labels_are='tokens'"
             hint = f" It is the token of one: use {use}." if label in options else ""
             raise InputError(
                 f"labels: {name(bad[0])} has label {label}, but there are {len(options)} options, so labels run from 0 "

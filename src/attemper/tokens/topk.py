@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attemper._checks import one_of, whole
 from attemper._typing import Floats, Labels
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import InputError, InputTypeError, setting, warn
+from attemper.errors import InputError, InputTypeError, warn
 from attemper.tokens.positions import token_scores
 from attemper.tokens.responses import Position, TopK
 
@@ -173,7 +173,7 @@ def _first(positions: Sequence[Position], k: int) -> Floats:
     short = next((position for position in positions if len(position.tokens) < k), None)
     if short is not None or k < 1:
         where, n = ("", 0) if short is None else (f"{short.name} has ", len(short.tokens))
-        raise InputError(f"{setting('k', k)}: {where}{n} tokens; expected as many at every position. Use a smaller k.")
+        raise InputError(f"k={k!r}: {where}{n} tokens; expected as many at every position. Use a smaller k.", param="k")
     return np.array([position.log_probs[:k] for position in positions], dtype=np.float64).reshape(-1, k)
 
 
@@ -249,7 +249,7 @@ def _top_of(scores: Scores, k: int | None, low: float | None) -> tuple[Floats, L
         raise InputError("k=None: expected how many of the most likely tokens to take. Use k=20.")
     k = whole("k", k, at_least=1)
     if k >= scores.n_classes:
-        raise InputError(f"{setting('k', k)}: expected less than the {scores.n_classes} tokens of the vocabulary")
+        raise InputError(f"k={k!r}: expected less than the {scores.n_classes} tokens of the vocabulary", param="k")
     y = scores.labels if isinstance(scores, LabelledScores) else None
     values = np.empty((len(scores), k + 1))
     ranks = None if y is None else np.full(len(scores), k, dtype=np.int64)
@@ -277,12 +277,12 @@ def _made(values: Floats, y: Labels | None, w: Any, tail: Tail, name: Any) -> Sc
     columns = (*(f"rank {rank}" for rank in range(1, k + 1)), "tail")
     if tail == "drop":
         if k < 2:
-            raise InputError(f"{setting('tail', 'drop')}: needs two ranks or more, got k={k}")
+            raise InputError(f"tail={'drop'!r}: needs two ranks or more, got k={k}", param="tail")
         values, columns = values[:, :k], columns[:k]
         if y is not None:
             kept = np.flatnonzero(y < k)
             if not kept.size:
-                raise InputError(f"{setting('tail', 'drop')}: every label is in the tail; there is nothing to fit")
+                raise InputError(f"tail={'drop'!r}: every label is in the tail; there is nothing to fit", param="tail")
             outer = name
             values, y, w = values[kept], y[kept], None if w is None else w[kept]
 
@@ -336,5 +336,5 @@ def _log_of_zeros(zeros_as: float | None) -> float | None:
     if zeros_as is None:
         return None
     if not (isinstance(zeros_as, int | float) and 0 < zeros_as < 1):
-        raise InputError(f"{setting('zeros_as', zeros_as)}: must lie between 0 and 1, such as 1e-6")
+        raise InputError(f"zeros_as={zeros_as!r}: must lie between 0 and 1, such as 1e-6", param="zeros_as")
     return float(np.log(zeros_as))

@@ -108,16 +108,6 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
                 self._buffers[name] = buffer.to(device, dtype=torch.float32 if narrow else buffer.dtype)
         return self
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Take the state of a module of 0.1 too, which had other numbers, derived from these."""
-        own = {name.removeprefix(prefix): v for name, v in state_dict.items() if name.startswith(prefix)}
-        if "betas" in own and "beta" in self._buffers:  # an affine map, then one temperature
-            own["beta"] = own["betas"][0]
-        if "betas" in own:
-            own.setdefault("above", own["betas"] - own["flattest"])
-        gone = {"column", "weights", "betas", "share", "flattest", "above"} - set(self._buffers)
-        super()._load_from_state_dict({prefix + name: v for name, v in own.items() if name not in gone}, prefix, *rest)
-
     def __prepare_scriptable__(self) -> Any:
         """Return what ``torch.jit.script`` takes in the place of this module."""
         return ScriptedModule(self)

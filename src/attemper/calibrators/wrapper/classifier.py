@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import get_tags
 
-from attemper._checks import renamed
 from attemper._json import read_document, write_document
 from attemper.calibrators.base import Calibrator
 from attemper.calibrators.estimator import ShownEstimator
@@ -100,9 +99,6 @@ class CalibratedClassifier(ShownEstimator):
     estimators_: list[Any]
     calibrators_: list[Calibrator]
 
-    renamed_params: ClassVar = {"response": "response_method", "floor": "zeros_as"}  # since 0.1
-
-    @renamed(**renamed_params)
     def __init__(
         self,
         estimator: Any,

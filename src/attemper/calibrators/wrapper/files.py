@@ -23,7 +23,7 @@ from attemper.calibrators.wrapper.estimators import (
     classes_of,
     name_of,
 )
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
 from attemper.torch.runner import is_module
 
 if TYPE_CHECKING:
@@ -124,10 +124,7 @@ def _members(content: Fields, estimator: Any, count: int, ensemble: bool) -> Seq
         return estimator
     if estimator is None or isinstance(estimator, list | tuple | type):
         got = "none" if estimator is None else f"a {type(estimator).__name__}"
-        use = option(
-            f"expected the fitted {name}, got {got}. Use CalibratedClassifier.load(path, estimator=…).",
-            "expected a calibrator. Use clf.calibrator_.save(path) in Python for a file of the calibrator alone.",
-        )
+        use = f"expected the fitted {name}, got {got}. Use CalibratedClassifier.load(path, estimator=…)."
         raise InputError(
             f"estimator: {content.where} holds the calibration of a classifier ({name}), without the classifier; {use}"
         )

@@ -14,7 +14,7 @@ import array_api_compat
 import numpy as np
 import scipy.special
 
-from attemper._checks import one_of, renamed
+from attemper._checks import one_of
 from attemper._table import Columns, Table
 from attemper._typing import InputKind
 from attemper.data.arrays import as_matrix, one_line, to_numpy
@@ -77,7 +77,6 @@ class EnsemblePrediction(Table):
         return replace(self, **changes)
 
 
-@renamed(outputs="input")
 def average(members: Iterable[Any], *, input: InputKind = "logits", labels: Any = None) -> EnsemblePrediction:
     """Average predictions that were computed before, one N×K array for each member.
 

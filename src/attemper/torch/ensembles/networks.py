@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
-from attemper._checks import one_of, renamed, whole
+from attemper._checks import one_of, whole
 from attemper._typing import InputKind
 from attemper.errors import InputError, InputTypeError
 from attemper.torch import runner
@@ -154,7 +154,6 @@ class MCDropout(_Ensemble):
 
     each = "pass"
 
-    @renamed(outputs="input")
     def __init__(
         self,
         model: Any,
@@ -213,7 +212,6 @@ class DeepEnsemble(_Ensemble):
 
     each = "member"
 
-    @renamed(outputs="input")
     def __init__(
         self,
         models: Iterable[Any],
