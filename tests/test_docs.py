@@ -2,7 +2,6 @@
 
 import json
 import os
-import pkgutil
 import re
 import shlex
 import subprocess
@@ -146,58 +145,3 @@ def test_the_commands_of_a_page_run_in_order(page, folder, monkeypatch):
         with pytest.raises(SystemExit) as ended:
             cli.main()
         assert ended.value.code == 0, command
-
-
-def test_make_targets_that_are_named_exist():
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
-    for page in PAGES:
-        for target in re.findall(r"`make ([\w-]+)", page.read_text()):
-            assert target in targets, f"{page.name}: make {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_github_and_the_site_read_a_page_alike(page):
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
-    item = r"(?:[-*]|\d+\.) \S"
-    for apart in (rf"^(?![ #|>]|{item}).*\S.*\n(?:{item}|\|)", rf"^ {{4,}}\S.*\n{item}"):
-        assert not re.search(apart, text, flags=re.M), "an empty line must come before a list or a table"
-    assert not re.search(r"^\n {1,3}\S", text, flags=re.M), "within a list, indent what follows an empty line by four"
-
-
-def test_functions_and_tests_of_the_paper_map_exist():
-    text = (ROOT / "docs" / "paper-map.md").read_text()
-    functions = set(re.findall(r"`((?:attemper|experiments)\.[\w.]+)`", text))
-    tests = set(re.findall(r"`(tests/[\w/.]+(?:::\w+)?)`", text))
-    assert len(functions) >= 30
-    assert len(tests) >= 25
-    for name in functions:
-        pkgutil.resolve_name(name)
-    for name in tests:
-        path, _, function = name.partition("::")
-        assert f"def {function}(" in (ROOT / path).read_text() if function else (ROOT / path).exists(), name
-
-
-def test_the_paper_map_has_every_equation_table_and_figure():
-    text = (ROOT / "docs" / "paper-map.md").read_text()
-    tables = text.split("## Tables and figures")[1].split("\n## ")[0]
-    for number in range(1, 10):
-        assert f"| ({number}) |" in text
-    for kind, last in (("Table", 4), ("Figure", 6)):
-        named = [int(n) for part in re.findall(rf"{kind}s? ([\d, and]+)", tables) for n in re.findall(r"\d", part)]
-        assert set(named) == set(range(1, last + 1)), kind
-
-
-def test_equations_named_in_docstrings_stand_in_the_paper_map():
-    text = (ROOT / "docs" / "paper-map.md").read_text()
-    for path in (ROOT / "src").rglob("*.py"):
-        for number in re.findall(r"Eq\. \(?(\d)\)?", path.read_text()):
-            assert f"| ({number}) |" in text, f"{path.name}: Eq. ({number})"
-
-
-def test_every_method_and_every_page_is_named_in_the_readme():
-    text = (ROOT / "README.md").read_text()
-    methods = attemper.calibrators.METHODS
-    for method in (name for name, cls in methods.items() if methods.package_of(cls) is None):  # pages define others
-        assert f"`{method}`" in text
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"docs/{page.name}" in text
