@@ -41,7 +41,6 @@ def test_results(scores):
         attemper.AttendedTemperatureScaling().fit(scores).path_,
         bayes.posterior_,
         attemper.planning.labels_for_coverage(0.9, within=0.1),
-        attemper.planning.choose_samples(scores, 20),
         result,
         *result.rows,
     ):
