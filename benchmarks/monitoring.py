@@ -1,17 +1,11 @@
-"""Monitoring beyond one temperature: cases of several pictures, data without labels, and MAPIE's tests side by side.
+"""Monitoring beyond one temperature: cases of several pictures, and MAPIE's tests side by side.
 
     python benchmarks/monitoring.py clusters [--draws 200]
-    python benchmarks/monitoring.py unlabelled [FOLDER] [--every 1]
     python benchmarks/monitoring.py peers [--streams 20]
 
 clusters: the skin lesions of data/ with their true labels, drawn with replacement; the pictures of a lesion stay
 together. There is no drift: T is the best one of all these pictures, each with weight 1, or with weight 1/m where its
 lesion has m. Then the same with logits that are 1.5 times as large from the thousandth lesion on.
-
-unlabelled: the accuracy that `UnlabelledMonitor` estimates without labels, and the one that the labels show. Half of
-each set fits T, the other half is monitored: as it is; with half of the classes five times as frequent; with noise on
-the logits, whose standard deviation is that of the logits; and as it is, without a map. FOLDER holds an .npz file with
-the arrays logits and labels for each set (see benchmarks/sets.py); the networks of data/ are always there.
 
 peers: the same streams for attemper's tests and for `RiskMonitoring` and `OnlineMartingaleTest` of MAPIE. Rows and
 labels as in benchmarks/drift.py: 1000 reference samples, 1000 without drift, 2000 with it.
@@ -22,14 +16,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import warnings
-from pathlib import Path
 
 import numpy as np
 
-from attemper import EdgeWarning, ScaleMap, TemperatureScaling, datasets
-from attemper.drift import DriftTest, ExchangeabilityTest, UnlabelledMonitor
+from attemper import TemperatureScaling, datasets
+from attemper.drift import DriftTest, ExchangeabilityTest
 from drift import draw, networks
-from sets import cut, large_enough, read, table
+from sets import table
 
 SKIN = "resnet200-skin-lesionsplit-s0"
 BEFORE, AFTER, REFERENCE = 1000, 2000, 1000
@@ -61,7 +54,7 @@ def clusters(told):
         for (name, one), tolerance, unit in itertools.product(maps.items(), (1.0, 1.1), units):
             for drift, x in (("none", h[order]), ("logits × 1.5", changed)):
                 test = DriftTest(one, alpha=told.alpha, tolerance=tolerance)
-                at = test.update(x, y[order], repeats="count", **units[unit]).alarm_at
+                at = test.update(x, y[order], **units[unit]).alarm_at
                 if unit == "lesion" and at is not None:  # in pictures: the last one of that lesion
                     at = int(np.flatnonzero(ids == at - 1)[-1]) + 1
                 found.setdefault((name, tolerance, unit), {}).setdefault(drift, []).append(
@@ -81,59 +74,6 @@ def clusters(told):
 
 def family_of(path):
     return path.name.split("--")[0] if "--" in path.name else "data/ (this repository)"
-
-
-def conditions(h, y, rng):
-    """Yield the monitored samples under each condition."""
-    k = h.shape[1]
-    yield "as they are", h, y
-    often = rng.permutation(k)[: max(1, k // 2)]
-    weight = np.where(np.isin(y, often), 5.0, 1.0)
-    rows = rng.choice(len(y), len(y), p=weight / weight.sum())
-    yield "other priors", h[rows], y[rows]
-    spread = np.std(h[np.isfinite(h).all(axis=1)])
-    yield "noise", h + rng.normal(scale=spread, size=h.shape), y
-
-
-def unlabelled(told):
-    warnings.simplefilter("ignore", EdgeWarning)
-    everything = []
-    for path in large_enough(told.folder, told.every, told.classes) if told.folder else []:
-        h, y = read(path)
-        everything.append((family_of(path), h.astype(np.float64), y))
-    for name in datasets.names():
-        data = datasets.load(name)
-        h = np.concatenate([data.val_logits, data.test_logits]).astype(np.float64)
-        everything.append(("data/ (this repository)", h, np.concatenate([data.val_labels, data.test_labels])))
-    found = {}
-    for family, h, y in everything:
-        rng = np.random.default_rng(told.seed)
-        fit, test = cut(len(y), rng)
-        ts = TemperatureScaling().fit(h[fit], y[fit])
-        for what, x, labels in conditions(h[test], y[test], rng):
-            accuracy = (x.argmax(axis=1) == labels).mean()
-            monitor = UnlabelledMonitor(ts).update(x, repeats="count")
-            value, low, high = monitor.estimates().accuracy
-            noted = found.setdefault((family, what), [])
-            under_shift = monitor.priors().accuracy if what == "other priors" else np.nan
-            noted.append([value - accuracy, low <= accuracy <= high, under_shift - accuracy])
-            if what == "as they are":
-                plain = UnlabelledMonitor(ScaleMap(1.0)).update(x).estimates().accuracy.value
-                found.setdefault((family, "without a map"), []).append([plain - accuracy, False, np.nan])
-    rows = []
-    for what in ("as they are", "without a map", "other priors", "noise"):
-        for family in sorted({family for family, _ in found}):
-            error, inside, shifted = np.array(found[family, what], dtype=float).T
-            rows.append([
-                what, family, str(len(error)), f"{100 * np.median(np.abs(error)):.1f}",
-                f"{100 * error[np.abs(error).argmax()]:+.1f}",
-                f"{inside.mean():.0%}" if what != "without a map" else "",
-                "" if np.isnan(shifted).all() else f"{100 * np.median(np.abs(shifted)):.1f}",
-            ])  # fmt: skip
-    table(
-        ["samples", "family", "sets", "median error (points)", "largest", "inside the interval", "with new priors"],
-        rows,
-    )
 
 
 class AsPredicted:
@@ -204,16 +144,11 @@ def alarms_of_mapie(p, y, alpha):
 
 def alarms_of_attemper(h, y, alpha):
     old, new = slice(0, REFERENCE), slice(REFERENCE, None)
-    count = {"repeats": "count"}  # rows are drawn again and again
     return {
-        "DriftTest (tolerance 1.1)": DriftTest(1.0, alpha=alpha).update(h[new], y[new], **count).alarm_at,
-        "DriftTest (tolerance 1)": DriftTest(1.0, alpha=alpha, tolerance=1.0).update(h[new], y[new], **count).alarm_at,
-        "ExchangeabilityTest": ExchangeabilityTest(1.0, h[old], y[old], alpha=alpha)
-        .update(h[new], y[new], **count)
-        .alarm_at,
-        "ExchangeabilityTest without labels": ExchangeabilityTest(1.0, h[old], alpha=alpha)
-        .update(h[new], **count)
-        .alarm_at,
+        "DriftTest (tolerance 1.1)": DriftTest(1.0, alpha=alpha).update(h[new], y[new]).alarm_at,
+        "DriftTest (tolerance 1)": DriftTest(1.0, alpha=alpha, tolerance=1.0).update(h[new], y[new]).alarm_at,
+        "ExchangeabilityTest": ExchangeabilityTest(1.0, h[old], y[old], alpha=alpha).update(h[new], y[new]).alarm_at,
+        "ExchangeabilityTest without labels": ExchangeabilityTest(1.0, h[old], alpha=alpha).update(h[new]).alarm_at,
     }
 
 
@@ -249,16 +184,13 @@ def delay(at):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["clusters", "unlabelled", "peers"])
-    parser.add_argument("folder", nargs="?", type=Path, help="unlabelled: .npz files with logits and labels")
+    parser.add_argument("what", choices=["clusters", "peers"])
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--streams", type=int, default=20)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--classes", type=int)
     parser.add_argument("--alpha", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
     told = parser.parse_args()
-    {"clusters": clusters, "unlabelled": unlabelled, "peers": peers}[told.what](told)
+    {"clusters": clusters, "peers": peers}[told.what](told)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,6 @@ COMMANDS = {
     "minimisers": "minimisers.py",
     "monitoring-clusters": "monitoring.py clusters",
     "monitoring-peers": "monitoring.py peers",
-    "monitoring-unlabelled": "monitoring.py unlabelled FOLDER",
     "multilabel": "multilabel.py --draws 20",
     "multilabel-real": "multilabel.py --real",
     "pixels-coverage": "pixels.py coverage --sets 150",

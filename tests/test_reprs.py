@@ -59,8 +59,6 @@ def test_calibrators_and_states(scores):
         attemper.BayesianTemperatureScaling(labels="noisy", noise="classwise", classes=names),
         running,
         attemper.drift.DriftTest(2.0).update(scores),
-        attemper.drift.GroupedTest(2.0).update(scores, groups=[0, 1, 2] * (len(scores) // 3)),
-        attemper.drift.UnlabelledMonitor(2.0).update(scores),
     ):
         shown = repr(thing)
         assert shown.startswith(f"{type(thing).__name__}(")

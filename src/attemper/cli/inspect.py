@@ -16,10 +16,9 @@ from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
 from attemper.cli.output import number, out, plain, print_json
 from attemper.cli.paths import INPUT
-from attemper.cli.watching import as_dict
+from attemper.cli.watching import Watch, as_dict
 from attemper.decisions import LabelPolicies, Policy, SetPolicy
 from attemper.drift import load_test
-from attemper.drift.files import Watch
 from attemper.errors import InputError
 from attemper.group_sketches import GroupSketches
 from attemper.metrics import RunningMetrics
