@@ -46,7 +46,6 @@ def results():
         "parts": (metrics.decompose(y, p), 4),
         "evaluation": (found, len(found)),
         "plain": (metrics.evaluate(y, p), len(found)),
-        "running": (metrics.RunningMetrics().partial_fit(y, p), 6),
         "best": (best, 3),
         "comparison": (compared, 3),
         "policy": (policy, 3),

@@ -8,7 +8,6 @@ import attemper
 from attemper.cli.commands import cli as group
 from attemper.cli.schemas import SCHEMAS, schema_of
 from attemper.comparison import CrossValidated
-from attemper.metrics import RunningMetrics
 
 from commands import strict_json
 
@@ -77,9 +76,6 @@ def test_refer_and_drift(validated, val, unseen, fitted):
     validated("drift", "m.json", "test.npz", "--state", "state.json", "--fail-if", "p_value<0")
     validated("inspect", "state.json")
     validated("drift", "m.json", "test.npz", "--reference", "val.npz")
-    validated("drift", "m.json", "test.npz", "--unlabelled", "--threshold", "0.5", "--reference", "val.npz")
-    RunningMetrics(n_resamples=20).partial_fit(unseen[1], fitted.predict_proba(unseen[0])).save("r.json")
-    validated("inspect", "r.json")
 
 
 def test_plan(validated, val):

@@ -107,11 +107,6 @@ def test_reliability_counts_an_image_once_in_a_bin():
     assert one.low[14] == pytest.approx(low, rel=1e-6)
 
 
-def test_running_metrics_draw_images():
-    one = metrics.RunningMetrics().partial_fit(Y, P, axis=1, ignore_index=IGNORE).result()
-    two = metrics.RunningMetrics().partial_fit(LABELS, ROWS).result()
-    assert one["nll"].value == pytest.approx(two["nll"].value)
-    assert one["nll"].high - one["nll"].low > 1.5 * (two["nll"].high - two["nll"].low)
 
 
 def test_an_error_names_the_pixel():

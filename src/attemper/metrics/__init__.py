@@ -18,7 +18,7 @@ from attemper.metrics.clusters import EffectiveSampleSize, effective_sample_size
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
-from attemper.metrics.group_table import GroupMetrics, GroupRow, WorstGroup
+from attemper.metrics.group_table import GroupMetrics, GroupRow
 from attemper.metrics.groups import by_group
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.labels import LabelMetrics, LabelRow, label_metrics
@@ -26,7 +26,6 @@ from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
 from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
-from attemper.metrics.running import RunningMetrics
 from attemper.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
@@ -48,8 +47,6 @@ __all__ = [
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",
-    "RunningMetrics",
-    "WorstGroup",
     "accuracy",
     "aurc",
     "boundary_mask",

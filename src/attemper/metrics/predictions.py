@@ -313,7 +313,7 @@ def _of_scores(
         labels, classes = labels.labels, None  # column numbers
     if probs is None:
         name = type(labels).__name__
-        advice = "scores.load(), or RunningMetrics piece by piece" if name == "ScoreFiles" else "(labels, probs)"
+        advice = "scores.load()" if name == "ScoreFiles" else "(labels, probs)"
         raise InputTypeError(
             f"probs: expected an N×K array after labels, or a LabelledScores for both, got {name} alone. Use {advice}."
         )
