@@ -9,13 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attemper._json import atomic
-from attemper.errors import FileError, InputError, option
+from attemper.errors import FileError, InputError
+from experiments.files import atomic
 from experiments.reproduce import (
     consistency,
     examples,
     figure2,
-    figures,
     grid,
     networks,
     noise,
@@ -106,18 +105,10 @@ def reproduce(
     list of Path
         What was written.
     """
-    unknown = [name for name in pages if name not in PAGES]
-    if unknown:
-        raise InputError(f"{unknown[0]!r} is no table or figure; there are {', '.join(PAGES)}")
-    if (repeats is not None and repeats < 1) or seed < 0 or (workers is not None and workers < 1):
-        raise InputError(
-            f"seed={seed}, repeats={repeats}, workers={workers}: whole numbers, repeats and workers above 0"
-        )
-    figures.need()
     networks.names()
     folder = Path(output)
     pictured = None if images is None else _pictured(Path(images), folder, pages)
-    _prepare(folder)
+    (folder / JOURNALS).mkdir(parents=True, exist_ok=True)
     rows: dict[str, list[Row]] = {}
     written: list[Path] = []
     for name in pages:
@@ -148,31 +139,15 @@ def _about(study: Study, settings: Settings) -> dict[str, Any]:
 def _pictured(images: Path, output: Path, pages: Sequence[str]) -> Path:
     """Check, before any work, that photographs are asked for where they can be drawn and not published."""
     able = [name for name, source in PAGES.items() if source.photographs is not None]
-    use = option("images=", "--images")
     if not set(able) & set(pages):
         raise InputError(
-            f"expected a page with photographs ({', '.join(able)}), got {', '.join(pages)}. Leave out {use}."
+            f"expected a page with photographs ({', '.join(able)}), got {', '.join(pages)}", param="images"
         )
     if not images.is_dir():
-        raise FileError(f"{images}: expected a folder of photographs, got none. Use {use} with a folder.")
+        raise FileError(f"{images}: expected a folder of photographs")
     if output.resolve().is_relative_to(DOCS):
-        raise InputError(
-            f"{output}: expected a folder outside docs/, as the photographs of HAM10000 are not ours to publish. Use "
-            f"{option('output=', '--output')} with another folder, or leave out {use}."
-        )
+        raise InputError(f"{output}: expected a folder outside docs/; these photographs are not ours", param="output")
     return images
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder, and clear away files that a killed run had not finished writing."""
-    try:
-        (folder / JOURNALS).mkdir(parents=True, exist_ok=True)
-        ours = [*PAGES, "README", *(source.study.name for source in PAGES.values())]
-        for unfinished in [*folder.glob(".*.part"), *(folder / JOURNALS).glob(".*.part")]:
-            if unfinished.name[1:].startswith(tuple(ours)):
-                unfinished.unlink()
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be used as a folder for results: {error.strerror or error}") from None
 
 
 def _index(folder: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from attemper.calibrators import AttendedTemperatureScaling, TemperatureScaling
+from attemper import AttendedTemperatureScaling, TemperatureScaling
 from experiments.reproduce import networks
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.networks import about

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attemper.errors import FileError, option
-from attemper.plots.styles import DARK, styled
+from attemper.errors import FileError
 from experiments.reproduce import figures
 from experiments.reproduce.recipes import TITLES
+from experiments.reproduce.styles import DARK, LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +23,9 @@ NUMBERS = {"none": (0.77, "before"), "ts": (0.88, "TS"), "ats": (0.99, "ATS"), "
 MARKS: dict[str, dict[str, Any]] = {
     "none": {"marker": "|", "color": DARK, "markersize": 8.0, "markeredgewidth": 1.3},
     "calibrated": {"marker": "D", "color": "white", "markeredgecolor": DARK, "markersize": 3.6},
-    "ts": {"marker": "s", "color": styled(["ts"])["ts"].color, "markersize": 5.6},
+    "ts": {"marker": "s", "color": LINES["ts"]["color"], "markersize": 5.6},
     "ats": {
-        "marker": "^", "color": styled(["ats"])["ats"].color, "markersize": 4.6,
+        "marker": "^", "color": LINES["ats"]["color"], "markersize": 4.6,
         "markeredgecolor": "white", "markeredgewidth": 0.3,
     },
 }  # fmt: skip
@@ -68,7 +68,7 @@ def found(folder: Path, images: Sequence[str]) -> dict[str, Any]:
         except (OSError, Image.DecompressionBombError) as error:
             raise FileError(f"{path}: expected a JPEG image, got a file that cannot be read as one: {error}") from None
     if not photographs:
-        use = option("images=", "--images FOLDER")
+        use = "--images FOLDER"
         raise FileError(
             f"{folder}: expected photographs of HAM10000 named {images[0]}.jpg, {images[1]}.jpg, … "
             f"({len(images)} images), got none of them. Use {use} with the folder of these files, or leave it out."

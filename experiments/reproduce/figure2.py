@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
-from attemper.kernels.attended import pairs
-from attemper.kernels.softmax import split
-from attemper.plots.styles import BLUE
 from experiments.reproduce import figures
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.pages import Floats, Page, table
+from experiments.reproduce.styles import BLUE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,17 +59,11 @@ STUDY = Study("figure2", jobs, run)
 def subsets(logits: NDArray[Any], labels: NDArray[np.int64], theta: float) -> NDArray[np.bool_]:
     """Tell for each sample (row) and class k (column) whether the sample is in M_k.
 
-    M_k of Eq. (7) has the samples with label k, and those with another label and S_k(x, 1) ≥ θ. The pairs are those
-    that `attemper.kernels.attended.pairs` finds for the attended loss.
+    M_k of Eq. (7) has the samples with label k, and those with another label and S_k(x, 1) ≥ θ.
     """
-    rows = split(np.asarray(logits), masked=False)
-    found = pairs(rows, labels, None, np.array([theta]))
-    member = np.zeros(np.shape(logits), dtype=bool)
-    # A pair is known by its row and its gap to the largest logit; classes with the same gap are pairs alike.
-    np.logical_or.at(member, found.row, rows.d[found.row] == found.gap[:, None])
-    member[found.top_row, rows.top[found.top_row]] = True
+    member = softmax(logits, axis=1) >= theta
     member[np.arange(len(labels)), labels] = True
-    return member
+    return np.asarray(member)
 
 
 def figure2(rows: Sequence[Row], _: Settings) -> Page:

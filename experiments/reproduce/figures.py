@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attemper.errors import require
-from attemper.plots.labels import joined, same_to_the_eye
-from attemper.plots.sheet import add_letters
-from attemper.plots.styles import styled
 from experiments.reproduce.journal import Row
 from experiments.reproduce.networks import about
 from experiments.reproduce.pages import Floats
 from experiments.reproduce.recipes import TITLES
+from experiments.reproduce.styles import LINES, add_letters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +23,6 @@ __all__ = [
     "against_noise",
     "against_size",
     "legend",
-    "need",
     "noise_panel",
     "panels",
     "referral",
@@ -53,11 +49,6 @@ EDGES: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.3}  # 
 LOG_NLL = "test NLL, log scale"
 
 Values = Mapping[tuple[Any, ...], Floats]
-
-
-def need() -> None:
-    """Say how to get matplotlib before hours of work rather than after."""
-    require("matplotlib", extra="plots", why="to draw the figures")
 
 
 def against_noise(
@@ -134,21 +125,16 @@ def referral(rows: Sequence[Row], networks: Sequence[str], methods: Sequence[str
 def _referral_lines(
     ax: Axes, curves: Mapping[str, Floats], areas: Mapping[tuple[str, str, str], float], of: tuple[str, str]
 ) -> None:
-    """Draw curves of one network; those that cannot be distinguished in print are drawn once and named together."""
-    (name, measure), methods = of, list(curves)
-    for group in same_to_the_eye(ax, list(curves.values())):
-        together = [methods[j] for j in group]
-        ends = [f"{value:.3f}" for value in sorted(areas[name, method, measure] for method in together)]
-        joint = " ".join(joined([TITLES[method] for method in together], [curves[m] for m in together]))
-        area = "–".join(dict.fromkeys([ends[0], ends[-1]]))
+    """Draw curves of one network: over all thresholds thin, over the paper's 21 with markers."""
+    name, measure = of
+    for method, curve in curves.items():
+        label = f"{TITLES[method]}: {areas[name, method, measure]:.3f}"
         if measure == "area":
-            dashes = (0, (1, 1)) if together == ["none"] else "-"
-            thin: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": dashes}
-            ax.plot(*curves[together[0]].T, label=f"all thresholds, {joint}: {area}", zorder=2.2, **thin)
-            continue
-        style = styled(together)[together[0]]
-        look = style.line | {"marker": style.marker or "x", "linewidth": 1.4, "markersize": 4.0, "clip_on": False}
-        ax.plot(*curves[together[0]].T, label=f"21 thresholds, {joint}: {area}", zorder=2.5, **look)
+            dashes = (0, (1, 1)) if method == "none" else "-"
+            ax.plot(*curve.T, label=f"all thresholds, {label}", zorder=2.2, color="black", lw=0.7, ls=dashes)
+        else:
+            look = LINES[method] | {"marker": LINES[method]["marker"] or "x"}
+            ax.plot(*curve.T, label=f"21 thresholds, {label}", zorder=2.5, lw=1.4, ms=4.0, clip_on=False, **look)
 
 
 def _points(rows: Sequence[Row], name: str, method: str, what: str) -> Floats:
@@ -158,7 +144,6 @@ def _points(rows: Sequence[Row], name: str, method: str, what: str) -> Floats:
 
 def panels(n_rows: int, n_columns: int, height: float, **shared: Any) -> tuple[Figure, list[list[Axes]]]:
     """Return a Figure of two columns' width with Axes for print: small ticks, a light grid, no box, letters."""
-    need()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, n_rows * height + 0.5), layout="constrained")
@@ -193,7 +178,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     """Draw means with bars of one standard deviation, and mark what leaves the panel, which has its limits already."""
     mean, low, high = _bars(values)
     bottom, top = ax.get_ylim()
-    style = {**styled([method])[method].line, **EDGES, **NESTED.get(method, {})}
+    style = {**LINES[method], **EDGES, **NESTED.get(method, {})}
     if method == "none":  # nothing is fitted: the bars would be of the divisions alone
         ax.plot(x, mean, label=TITLES[method], **style)
     else:

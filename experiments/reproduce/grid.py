@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attemper.calibrators import AttendedTemperatureScaling
-from attemper.calibrators.base import Calibrator
+from attemper import AttendedTemperatureScaling, Calibrator
 from attemper.errors import AttemperWarning
-from attemper.sketch import DEFAULT_T_RANGE
 from experiments.reproduce import networks
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.networks import Part, about
 from experiments.reproduce.noise import NETWORKS, noisy_labels
 from experiments.reproduce.pages import Page, gather, spread, summary, table
-from experiments.reproduce.recipes import Fitted, fit, judge
+from experiments.reproduce.recipes import T_RANGE, Fitted, fit, judge
 from experiments.reproduce.wrong_labels import KINDS
 
 __all__ = ["GRIDS", "STUDY", "grid"]
@@ -54,9 +52,7 @@ def run(name: str, kind: str, n: int | None, repeat: int, seed: int) -> list[Row
         val = Part(val.logits, noisy_labels(name, val, kind, SHARE, repeat, seed))
     found = {method: fit(method, val, noisy=kind != "none") for method in OTHERS}
     for title, thetas in GRIDS.items():
-        found[title] = _fitted(
-            AttendedTemperatureScaling(theta_grid=thetas, t_range=DEFAULT_T_RANGE, fallback=False), val
-        )
+        found[title] = _fitted(AttendedTemperatureScaling(theta_grid=thetas, t_range=T_RANGE, fallback=False), val)
     case = {"network": name, "kind": kind, "labels": len(val.labels), "repeat": repeat}
     return [
         {**case, "method": method, **judge(f.map, test), "temperature": f.temperature, "theta": f.theta}

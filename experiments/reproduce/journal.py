@@ -29,8 +29,8 @@ from joblib.externals.loky import ProcessPoolExecutor
 from threadpoolctl import threadpool_limits
 
 import attemper
-from attemper._json import atomic
 from attemper.errors import AttemperError, FileError
+from experiments.files import atomic
 from experiments.reproduce import networks
 
 __all__ = ["Job", "Row", "Settings", "Study", "rows_of", "versions"]

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._json import atomic
-from attemper.io.csv import text_cell
-from attemper.plots.sheet import FILES
+from experiments.files import atomic
 from experiments.reproduce.journal import Row
+from experiments.reproduce.styles import FILES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,10 +48,6 @@ class Page:
         }
         text, *pictures = self.shown(name, about).items()
         return _write(folder, dict([text, *numbers.items(), *pictures]))
-
-    def show(self, folder: Path, name: str, about: Mapping[str, Any]) -> list[Path]:
-        """Write what readers see, the text and the pictures, and leave the numbers alone."""
-        return _write(folder, self.shown(name, about))
 
     def shown(self, name: str, about: Mapping[str, Any]) -> dict[str, bytes]:
         """Return the text and the pictures by the names of their files."""
@@ -127,7 +122,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) ->
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(text_cell(value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from attemper.calibrators import (
+from attemper import (
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
+    Calibrator,
     MatrixScaling,
     StructuredScaling,
     TemperatureScaling,
     VectorScaling,
 )
-from attemper.calibrators.base import Calibrator
 from attemper.errors import AttemperWarning
 from attemper.maps import Map, ScaleMap
 from attemper.metrics import accuracy, brier, ece
-from attemper.sketch import DEFAULT_T_RANGE
 from experiments.reproduce.networks import Part
 from experiments.reproduce.published import (
     published_best_temperature,
@@ -29,6 +28,8 @@ from experiments.reproduce.published import (
 )
 
 __all__ = ["ALL", "AS_RUN", "TITLES", "Fitted", "fit", "judge"]
+
+T_RANGE = (0.05, 20.0)
 
 TITLES = {
     "none": "uncalibrated",
@@ -92,11 +93,11 @@ def fit(method: str, val: Part, *, noisy: bool = False) -> Fitted:
 def _calibrator(method: str, labels: Any) -> Calibrator:
     match method:
         case "ts" | "best":
-            return TemperatureScaling(t_range=DEFAULT_T_RANGE)
+            return TemperatureScaling(t_range=T_RANGE)
         case "ats":
-            return AttendedTemperatureScaling(t_range=DEFAULT_T_RANGE, fallback=False)  # as the paper has it
+            return AttendedTemperatureScaling(t_range=T_RANGE, fallback=False)  # as the paper has it
         case "ats-code":
-            return AttendedTemperatureScaling(loss="reference", t_range=DEFAULT_T_RANGE, fallback=False)
+            return AttendedTemperatureScaling(loss="reference", t_range=T_RANGE, fallback=False)
         case "vector":
             return VectorScaling(centring="none")
         case "matrix":

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper.metrics import ece, nll
-from attemper.metrics.referral import referral_area, referral_area_difference, referral_curve
+from attemper.metrics import ece, nll, referral_area, referral_area_difference, referral_curve
 from experiments.reproduce import figures, networks, paper
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.networks import Part, about

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from attemper._json import atomic
 from attemper.errors import FileError
+from experiments.files import atomic
 from experiments.zoo.recipes import differences
 from experiments.zoo.training import Run
 

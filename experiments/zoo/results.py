@@ -11,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from attemper._json import atomic
 from attemper.errors import FileError
-from attemper.io.reading import parsing
 from attemper.metrics import accuracy, ece, nll
+from experiments.files import atomic, parsing
 from experiments.zoo.evaluation import held_out_outputs
 from experiments.zoo.recipes import differences
 from experiments.zoo.training import Run

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from experiments.files import listed, parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper.errors import FileError
-from attemper.io.reading import parsing
+from experiments.files import parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 
 UNSIGNED_BYTES = 0x08  # code of the only element type that these files have

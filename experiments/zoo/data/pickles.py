@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._paths import opened
 from attemper.errors import FileError
-from attemper.io.reading import parsing
+from experiments.files import opened, parsing
 
 
 class _StoredType:

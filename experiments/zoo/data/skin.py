@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._paths import opened
 from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from experiments.files import listed, opened, parsing
 from experiments.zoo.data.images import SPLIT_SEED, Dataset, ImageSet
 from experiments.zoo.data.pictures import decode
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attemper._paths import checked_file
 from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from experiments.files import listed, parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 
 
@@ -21,7 +20,6 @@ def read_svhn(folder: Path) -> Dataset:
 def _read_part(path: Path) -> ImageSet:
     from scipy.io import loadmat
 
-    checked_file(path)
     with parsing(path, "a MATLAB file of SVHN"):
         stored = loadmat(path, variable_names=["X", "y"])
     for key in ("X", "y"):
