@@ -60,7 +60,7 @@ def results():
 
 
 NAMES = (
-    *("reliability", "classwise", "corp", "referral", "risk", "parts", "evaluation", "plain", "running", "best"),
+    *("reliability", "classwise", "corp", "referral", "risk", "parts", "evaluation", "plain", "best"),
     *("comparison", "policy", "decisions", "outcome", "theta", "posterior", "confusions", "ensemble", "drift"),
 )
 every = pytest.mark.parametrize("name", NAMES)

@@ -1,8 +1,8 @@
 """How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
 Every metric takes ``(labels, probs)``, in the order of scikit-learn, or a `LabelledScores`, and returns a float, or
-with ``confidence_level=0.95`` an `Estimate` of value, low and high. `scorers` has them for scikit-learn's ``scoring=``,
-`attemper.torch.metrics` for torchmetrics, `huggingface_module` for Hugging Face's evaluate.
+with ``confidence_level=0.95`` an `Estimate` of value, low and high. `get_scorer` makes one for scikit-learn's
+``scoring=``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from attemper.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
     from attemper.metrics.huggingface import huggingface_module
-    from attemper.metrics.scoring import get_scorer, scorers
+    from attemper.metrics.scoring import get_scorer
 
 __all__ = [
     "BestSet",
@@ -71,12 +71,11 @@ __all__ = [
     "referral_curve",
     "reliability",
     "risk_coverage_curve",
-    "scorers",
     "smooth_ece",
 ]
 
 # Loaded when first asked for, so that `import attemper` stays light.
-LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface", "scorers": "scoring"}
+LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface"}
 
 
 def __getattr__(name: str) -> Any:

@@ -94,6 +94,19 @@ class Estimate(_Triple):
         reach = int((drawn >= self.value * (1 - 1e-12)).sum())
         return Estimate(*self, self.note, float(drawn.mean()), (1 + reach) / (1 + len(drawn)))
 
+    def __eq__(self, other: object) -> bool:
+        """Compare all that is known; with a plain tuple value, low and high."""
+        if not isinstance(other, Estimate):
+            return tuple.__eq__(self, other)  # type: ignore[operator]
+        own, its = ((e.note, e.chance, e.p_value) for e in (self, other))
+        return tuple.__eq__(self, other) and own == its
+
+    def __ne__(self, other: object) -> bool:
+        """Compare as ``==`` does; a tuple has an operator of its own."""
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
     def _repr_html_(self) -> str:
         note = f"<br>{html.escape(self.note)}" if self.note else ""
         ends = f" ({self.low:.4g} to {self.high:.4g})" if self.has_interval else ""

@@ -24,7 +24,6 @@ from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
-from attemper.kernels.softmax import SHORT
 from attemper.metrics.intervals import effective, too_few
 
 __all__ = ["Input", "Predictions", "Reading", "check_order", "names_of_labels"]
@@ -127,24 +126,16 @@ class Predictions:
             values = _log_softmax(values)
         logs = input != "probs"
         p = np.empty_like(values) if logs else values
-        few_classes = not logs and n_classes <= SHORT
-        top, tied = np.empty(n, values.dtype), np.zeros(n, dtype=bool)
         for rows in row_slices(n, n_classes):
-            if few_classes and _is_fine(values[rows], top[rows], tied[rows]):
-                continue
             _check_range(values[rows], rows.start, what, logs, name)
             if logs:
                 np.exp(values[rows], out=p[rows])
             _check_sums(p[rows], rows.start, what, logs, name)
-        own = of_label = _entries(values, y)
+        of_label = _entries(values, y)
         if not logs:
             with np.errstate(divide="ignore"):
                 of_label = np.log(of_label)
         result = cls(p, y, w, np.minimum(of_label, 0.0), clusters=case, groups=groups)
-        if few_classes:
-            right = own == top
-            right[tied] = p[tied].argmax(axis=1) == y[tied]
-            result.__dict__.update(right=right, confidence=np.minimum(top.astype(np.float64), 1.0))
         if logs:  # in double precision, and before exp rounds what is near 1
             best = values.argmax(axis=1)
             confidence = np.minimum(_entries(values, best), 0.0)
@@ -364,18 +355,6 @@ def _log_softmax(h: NDArray[Any]) -> NDArray[Any]:
     h = h if h.dtype.itemsize >= 4 else h.astype(np.float32)
     with np.errstate(invalid="ignore"):
         return np.asarray(log_softmax(h, axis=1))
-
-
-def _is_fine(p: NDArray[Any], top: NDArray[Any], tied: NDArray[np.bool_]) -> bool:
-    """Whether these are probabilities; set the largest of each row, and whether several are. For rows that are short.
-
-    Class by class that takes half the time of going through rows.
-    """
-    columns = np.ascontiguousarray(p.T)
-    columns.max(axis=0, out=top)
-    tied[:] = (columns == top).sum(axis=0, dtype=np.uint8) > 1
-    off = np.abs(columns.sum(axis=0) - 1).max()
-    return bool(columns.min() >= 0 and top.max() <= 1 + ROOM and off <= room_of_sums(p.shape[1]))
 
 
 HINT = ' Pass probabilities, such as calibrator.predict_proba(logits). Metrics also take input="logits" or "log_probs".'
