@@ -78,13 +78,6 @@ def test_refer_and_drift(validated, val, unseen, fitted):
     validated("drift", "m.json", "test.npz", "--reference", "val.npz")
 
 
-def test_plan(validated, val):
-    found = validated(
-        "plan", "val.npz", "--temperature-width", "1.2", "--accuracy-width", "0.1", "--fail-if", "n_samples<1"
-    )
-    assert [plan["question"] for plan in found["plans"]] == ["temperature", "accuracy"]
-    validated("plan", "--coverage", "0.9", "--within", "0.05")
-    validated("plan", "val.npz", "--no-labels", "--choose", "20", "-o", "rows.csv")
 
 
 def test_check(validated, val):

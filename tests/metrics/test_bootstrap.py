@@ -50,14 +50,12 @@ def test_with_few_errors_only_accuracy_has_an_interval():
     assert found["accuracy"].has_interval
     for name in ("nll", "brier", "ece", "ece_quantile", "mmce"):
         assert np.isnan(found[name].low)
-        assert "too few errors" in found[name].note
-        assert "19" in found[name].note
     y[19] = (y[19] + 1) % 4
     for name in ("nll", "brier", "ece", "ece_quantile", "mmce"):
         assert evaluate(y, p, confidence_level=0.9, n_resamples=50)[name].has_interval
     w = np.ones(200)
     w[:10] = 0.01  # errors that hardly count
-    assert "too few errors" in nll(y, p, confidence_level=0.9, sample_weight=w).note
+    assert not nll(y, p, confidence_level=0.9, sample_weight=w).has_interval
 
 
 def test_chance_is_the_error_of_perfect_calibration():

@@ -193,13 +193,11 @@ def test_interval_covers_the_area_of_many_samples():
 
 def test_few_errors_or_few_right_predictions_give_no_interval():
     p = np.array([[0.99 - 0.001 * i, 0.01 + 0.001 * i] for i in range(100)])
-    for n, what in ((99, "errors"), (81, "errors"), (19, "right predictions"), (1, "right predictions")):
+    for n in (99, 81, 19, 1):
         found = referral_area([0] * n + [1] * (100 - n), p, confidence_level=0.9)
         assert found.value == 1
         assert np.isnan(found.low)
-        assert f"too few {what}" in found.note
         assert not referral_area_difference([0] * n + [1] * (100 - n), p, p, confidence_level=0.9).has_interval
-    assert "area of 0 or 1" in referral_area([0] * 50 + [1] * 50, p, confidence_level=0.9).note
 
 
 def test_a_difference_needs_more_errors_than_an_area():
