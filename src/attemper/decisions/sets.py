@@ -27,7 +27,6 @@ __all__ = ["PredictionSets", "SetPolicy", "order_of"]
 
 Score = Literal["lac", "aps", "raps"]
 By = Literal["class", "group"]
-Action = Literal["decide", "list", "refer"]
 DOCUMENT = "set policy"
 ROOM = 1e-9  # so that rounding takes no class out; it can only add some
 TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,25 +26,13 @@ from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
 from attemper.metrics.intervals import effective, too_few
 
-__all__ = ["Input", "Predictions", "Reading", "check_order", "names_of_labels"]
+__all__ = ["Input", "Predictions", "check_order", "names_of_labels"]
 
 Input = Literal["probs", "log_probs", "logits"]
 
 # Room for float16 and bfloat16, and for probabilities written with three decimals.
 ROOM = 1e-3
 PER_SAMPLE = ("prediction", "right", "confidence", "squared_errors")
-
-
-class Reading(TypedDict, total=False):
-    """The options of `Predictions.of` beside the weights."""
-
-    input: Input
-    classes: Sequence[Any] | None
-    pos_label: Any
-    axis: int | None
-    ignore_index: int | None
-    clusters: Any
-    groups: Any
 
 
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
@@ -265,10 +253,7 @@ class Predictions:
 
 def _entries(values: NDArray[Any], column: NDArray[Any]) -> Floats:
     """One number of each row, in double precision."""
-    n, width = values.shape
-    if values.flags.c_contiguous:  # half the time of an index of two arrays
-        return np.asarray(values.reshape(-1)[np.arange(0, n * width, width) + column], dtype=np.float64)
-    return np.asarray(values[np.arange(n), column], dtype=np.float64)
+    return np.asarray(values[np.arange(len(values)), column], dtype=np.float64)
 
 
 def check_order(labels: Any, probs: Any) -> None:
