@@ -14,7 +14,6 @@ FACTORS = {
     "benchmarks": 0.05,
     "families.md": 0.001,
     "arena.md": 0.001,
-    "coverage.md": 0.01,
     "claims.md": 0.001,
     "ats.md": 0.001,
     "paper-map.md": 0.01,

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should:
-# docs/coverage.md.
+# docs/metrics.md.
 LEAST_ERRORS = 20
 MOST_GAIN = 4  # times the samples: where confidence separates right from wrong, their difference hardly varies
 NO_SPREAD = "no interval: the samples do not differ, so they do not show how far the value varies"

@@ -27,7 +27,7 @@ __all__ = ["ReferralCurve", "referral_area", "referral_area_difference", "referr
 Thresholds = ArrayLike | Literal["paper"] | None
 
 PAPER = np.arange(21) / 20  # 0, 0.05, … 1
-# The few errors that two methods order differently decide a difference: docs/coverage.md.
+# The few errors that two methods order differently decide a difference: docs/metrics.md.
 LEAST_ERRORS_OF_DIFFERENCE = 80
 
 
