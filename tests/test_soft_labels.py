@@ -244,5 +244,3 @@ def test_commands(tmp_path, capsys, monkeypatch):
         assert "soft" in text
     assert run("apply", "map.json", "test.npz", "-o", "p.npz")[0] == 0
     np.testing.assert_array_equal(np.load("p.npz")["probs"], fitted.predict_proba(H[120:]))
-
-

@@ -78,8 +78,6 @@ def test_refer_and_drift(validated, val, unseen, fitted):
     validated("drift", "m.json", "test.npz", "--reference", "val.npz")
 
 
-
-
 def test_check(validated, val):
     validated("check", "val.npz")
     h, y = val

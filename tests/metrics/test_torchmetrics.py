@@ -423,5 +423,3 @@ def test_an_update_looks_at_no_number():
         for metric in [*made, *(mean(input=input, ignore_index=-1) for mean, _ in MEANS)]:
             metric.to("meta").update(torch.rand(9, 4, device="meta"), torch.zeros(9, dtype=torch.long, device="meta"))
             assert metric.sums.device.type == "meta"
-
-

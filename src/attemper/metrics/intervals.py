@@ -97,7 +97,7 @@ class Estimate(_Triple):
     def __eq__(self, other: object) -> bool:
         """Compare all that is known; with a plain tuple value, low and high."""
         if not isinstance(other, Estimate):
-            return tuple.__eq__(self, other)  # type: ignore[operator]
+            return tuple.__eq__(self, other)
         own, its = ((e.note, e.chance, e.p_value) for e in (self, other))
         return tuple.__eq__(self, other) and own == its
 
