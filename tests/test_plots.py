@@ -28,7 +28,6 @@ from attemper import (
     Sketch,
     TemperatureScaling,
     metrics,
-    planning,
     plots,
 )
 from attemper.calibrators import METHODS
@@ -67,7 +66,6 @@ def fitted():
         "bayes": BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(h, y),
         "sketch": Sketch.of(h, y),
         "curve": metrics.referral_curve(y, p),
-        "plan": planning.labels_for_metric(h, y, metric="nll", width=0.2),
         "rows": compare(Scores.from_logits(h[::2], y[::2]), Scores.from_logits(h[1::2], y[1::2]), ["ts", "vector"]),
         "groups": metrics.by_group(y, p, groups=np.arange(len(y)) % 3, n_resamples=20),
     }
@@ -91,7 +89,6 @@ DRAWN = {
     "joint": lambda ax, f, title="": plots.plot_posterior(f["bayes"], f["sketch"], title=title, ax=ax),
     "comparison": lambda ax, f, title="": plots.plot_comparison(f["rows"], title=title, ax=ax),
     "groups": lambda ax, f, title="": plots.plot_groups(f["groups"], title=title, ax=ax),
-    "plan": lambda ax, f, title="": plots.plot_plan(f["plan"], title=title, ax=ax),
 }
 every = pytest.mark.parametrize("what", list(DRAWN))
 
@@ -873,13 +870,6 @@ def test_each_scale_has_the_colour_of_its_line(what, fitted):
     known = [styles.method_style(name) for name in ("ts", "ats")]
     for line in (ax.lines[0], twin_of(ax).lines[0]):
         assert not any(colors.same_color(line.get_color(), style.color) for style in known)
-
-
-def test_two_lines_of_a_plan_are_named_with_their_quantities(fitted):
-    plan = planning.labels_for_certificate(fitted["h"], fitted["y"], max_miss=0.4, decided_share=0.3, n_simulations=20)
-    ax = plots.plot_plan(plan)
-    assert ax.get_ylabel() == "probability or share, %"
-    assert {"probability of a certificate", "share of predictions decided"} <= set(written(ax))
 
 
 def test_temperatures_that_make_no_sense_are_refused(fitted):

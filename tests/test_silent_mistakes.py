@@ -87,7 +87,7 @@ def test_a_scorer_keeps_the_small_probability_of_the_first_class():
             return TemperatureScaling().__sklearn_tags__()
 
     expected = -(np.log(1e-30) + np.log(0.5)) / 2
-    assert metrics.scorers["neg_nll"](Certain(), np.zeros((2, 1)), np.array([0, 1])) == pytest.approx(-expected)
+    assert metrics.get_scorer("neg_nll")(Certain(), np.zeros((2, 1)), np.array([0, 1])) == pytest.approx(-expected)
 
 
 def test_tables_of_many_labels_in_another_order():

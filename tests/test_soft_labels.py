@@ -244,10 +244,3 @@ def test_commands(tmp_path, capsys, monkeypatch):
         assert "soft" in text
     assert run("apply", "map.json", "test.npz", "-o", "p.npz")[0] == 0
     np.testing.assert_array_equal(np.load("p.npz")["probs"], fitted.predict_proba(H[120:]))
-
-
-def test_running_metrics():
-    running = metrics.RunningMetrics().partial_fit(SHARES[:100], PROBS[:100]).partial_fit(SHARES[100:], PROBS[100:])
-    assert running.n_samples == N
-    assert running.result()["nll"].value == pytest.approx(metrics.nll(SHARES, PROBS))
-    assert running.result()["ece"].value == pytest.approx(metrics.ece(SHARES, PROBS))

@@ -8,7 +8,6 @@ import attemper
 from attemper.cli.commands import cli as group
 from attemper.cli.schemas import SCHEMAS, schema_of
 from attemper.comparison import CrossValidated
-from attemper.metrics import RunningMetrics
 
 from commands import strict_json
 
@@ -77,18 +76,6 @@ def test_refer_and_drift(validated, val, unseen, fitted):
     validated("drift", "m.json", "test.npz", "--state", "state.json", "--fail-if", "p_value<0")
     validated("inspect", "state.json")
     validated("drift", "m.json", "test.npz", "--reference", "val.npz")
-    validated("drift", "m.json", "test.npz", "--unlabelled", "--threshold", "0.5", "--reference", "val.npz")
-    RunningMetrics(n_resamples=20).partial_fit(unseen[1], fitted.predict_proba(unseen[0])).save("r.json")
-    validated("inspect", "r.json")
-
-
-def test_plan(validated, val):
-    found = validated(
-        "plan", "val.npz", "--temperature-width", "1.2", "--accuracy-width", "0.1", "--fail-if", "n_samples<1"
-    )
-    assert [plan["question"] for plan in found["plans"]] == ["temperature", "accuracy"]
-    validated("plan", "--coverage", "0.9", "--within", "0.05")
-    validated("plan", "val.npz", "--no-labels", "--choose", "20", "-o", "rows.csv")
 
 
 def test_check(validated, val):

@@ -8,7 +8,6 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from attemper import InputError
 from attemper.metrics.best import compare_with_best, means_and_covariance
 
 RNG = np.random.default_rng(0)
@@ -88,16 +87,6 @@ def test_the_intervals_hold_together():
     assert has_best >= hold
 
 
-def test_equal_methods_are_both_in_the_set():
-    found = best(LOSSES[:, [0, 0, 2, 3]])
-    assert found.members[:2] == ("a", "b")
-    assert found.above["a"].value == 0
-
-
-def test_one_method_alone():
-    assert compare_with_best({"a": LOSSES[:, 0]}) == (("a",), {})
-
-
 def test_weights_are_repeats_of_a_share_and_clusters_are_sums():
     w = RNG.random(300)
     means, covariance = means_and_covariance(LOSSES, w)
@@ -142,12 +131,6 @@ def test_one_case_shows_no_winner(case):
         above = found.above[name]
         assert sign * above.value > 0
         assert not above.has_interval
-        assert "fewer than two independent cases" in above.note
-
-
-def test_two_cases_have_an_interval():
-    found = compare_with_best({"a": [0.1, 0.2], "b": [0.3, 0.5]}, clusters=[0, 1])
-    assert found.above["a"].has_interval
 
 
 def test_an_infinite_loss_leaves_the_others_as_they_are():
@@ -171,42 +154,3 @@ def test_infinite_losses_of_all_but_one_or_of_all():
     assert found.members == ("a", "b")
     assert not found.above["a"].has_interval
     assert "infinite" in found.above["b"].note
-
-
-def test_lists_do_as_well_as_arrays():
-    lists = {name: column.tolist() for name, column in zip(NAMES, LOSSES.T)}
-    w, clusters = RNG.random(300), np.arange(300) // 2
-    expected = best(sample_weight=w, clusters=clusters)
-    assert compare_with_best(lists, w.tolist(), clusters.tolist()) == expected
-
-
-def test_losses_of_any_size():
-    found, small = best(LOSSES * 1e250), best()
-    assert found.members == small.members
-    np.testing.assert_allclose(found.above["d"], np.multiply(small.above["d"], 1e250), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("case", "part"),
-    [
-        ({"losses": [[1.0], [2.0]]}, "expected a mapping"),
-        ({"losses": {}}, "at least one method"),
-        ({"losses": {"a": [], "b": []}}, r"\['a'\]: expected shape \(n_samples,\)"),
-        ({"losses": {"a": 1.0}}, r"\['a'\]: expected shape"),
-        ({"losses": {"a": [1.0, 2.0], "b": [1.0]}}, r"\['b'\]: expected shape \(2,\).* got \(1,\)"),
-        ({"losses": {"a": [[1.0, 2.0]]}}, "got \\(1, 2\\)"),
-        ({"losses": {"a": ["x"]}}, "one number per sample"),
-        ({"losses": {"a": [1.0, np.nan]}}, "sample 1 is nan"),
-        ({"losses": {"a": [-np.inf, 1.0]}}, "sample 0 is -inf"),
-        ({"sample_weight": [0.0, 0.0]}, "all weights are zero"),
-        ({"sample_weight": [1.0]}, "one weight per row"),
-        ({"sample_weight": [1.0, -1.0]}, "not negative"),
-        ({"clusters": ["a"]}, "clusters: expected one per row"),
-        ({"confidence_level": 95}, "confidence_level=95"),
-        ({"seed": -1}, "seed=-1"),
-        ({"margin": -0.1}, "margin=-0.1"),
-    ],
-)
-def test_what_is_no_comparison_is_an_input_error(case, part):
-    with pytest.raises(InputError):
-        compare_with_best(**{"losses": {"a": [1.0, 2.0], "b": [2.0, 1.0]}} | case)

@@ -86,13 +86,6 @@ def test_few_clusters_have_no_interval():
     assert "clusters" in found.note
 
 
-def test_scores_bring_their_images():
-    scores = Scores.from_probs(P, Y, axis=1, ignore_index=IGNORE)
-    one = metrics.nll(scores, confidence_level=0.9, n_resamples=20)
-    two = metrics.nll(Y, P, axis=1, ignore_index=IGNORE, confidence_level=0.9, n_resamples=20)
-    np.testing.assert_allclose(one, two, rtol=1e-12)
-
-
 def test_reliability_counts_an_image_once_in_a_bin():
     one = metrics.reliability(Y, P, axis=1, ignore_index=IGNORE)
     two = metrics.reliability(LABELS, ROWS)
@@ -105,34 +98,6 @@ def test_reliability_counts_an_image_once_in_a_bin():
     z = 1.959964
     low = (share + z * z / (2 * n) - z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))) / (1 + z * z / n)
     assert one.low[14] == pytest.approx(low, rel=1e-6)
-
-
-def test_running_metrics_draw_images():
-    one = metrics.RunningMetrics().partial_fit(Y, P, axis=1, ignore_index=IGNORE).result()
-    two = metrics.RunningMetrics().partial_fit(LABELS, ROWS).result()
-    assert one["nll"].value == pytest.approx(two["nll"].value)
-    assert one["nll"].high - one["nll"].low > 1.5 * (two["nll"].high - two["nll"].low)
-
-
-def test_an_error_names_the_pixel():
-    p = P.copy()
-    p[3, 1, 2, 2] = -0.5
-    with pytest.raises(InputError):
-        metrics.nll(Y, p, axis=1, ignore_index=IGNORE)
-
-
-def test_too_few_images_with_errors_are_not_called_errors():
-    found = metrics.nll(Y[:10], P[:10], axis=1, ignore_index=IGNORE, confidence_level=0.9)
-    assert "too few cases with errors for an interval" in found.note
-
-
-def test_few_clusters_have_wider_intervals(monkeypatch):
-    few = IMAGES < 12
-    settings = {"clusters": IMAGES[few], "confidence_level": 0.9, "n_resamples": 400}
-    wide = metrics.accuracy(LABELS[few], ROWS[few], **settings)
-    monkeypatch.setattr(bootstrap, "student_level", lambda level, n: level)
-    narrow = metrics.accuracy(LABELS[few], ROWS[few], **settings)
-    assert wide.high - wide.low > 1.05 * (narrow.high - narrow.low)
 
 
 def test_the_level_of_few_clusters_is_that_of_student():
@@ -181,22 +146,6 @@ def test_what_does_not_differ_counts_clusters():
     assert (found.effective, found.design_effect) == (3, 2)
     assert np.isnan(found.correlation)
     assert metrics.effective_sample_size([0, 1, 1], ["a"] * 3).effective == 1
-
-
-@pytest.mark.parametrize(
-    "values, clusters, words",
-    [
-        ([1, 0], None, "clusters: expected the case of each sample"),
-        ([1, 0], ["a"], r"clusters: expected one per row, shape \(2,\)"),
-        ([[1, 0]], ["a"], "values: expected a finite number"),
-        (["x", "y"], ["a", "b"], "values: expected a finite number"),
-        ([np.nan, 0], ["a", "b"], "values: expected a finite number"),
-        ([1, 0], ["a", None], "clusters: row 1 is None"),
-    ],
-)
-def test_what_no_effective_sample_size_can_be_made_of(values, clusters, words):
-    with pytest.raises(InputError):
-        metrics.effective_sample_size(values, clusters)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 12))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import softmax
 
-from attemper import InputError, Scores, metrics
+from attemper import Scores, metrics
 from attemper.metrics import by_group
 from attemper.metrics.group_table import GROUP_METRICS
 
@@ -84,29 +84,19 @@ def test_the_interval_of_the_gap_slowly():
 def test_the_worst_group_has_the_interval_of_the_largest_true_value():
     found = by_group(Y, P, groups=NAMES, **QUICK)
     worst = found.worst("gap")
-    assert worst.group == "c"
-    assert worst.value.value == found["c"].gap.value
+    group, largest = worst
+    assert group == "c"
+    assert largest.value == found["c"].gap.value
     sizes = [(max(0, g.low, -g.high), max(abs(g.low), abs(g.high))) for g in (row.gap for row in found.by_group)]
-    assert worst.value[1:] == (max(low for low, _ in sizes), max(high for _, high in sizes))
-    assert set(worst.possible) == {
-        row.group for row, (_, high) in zip(found.by_group, sizes) if high >= worst.value.low
-    }
-    accuracy = found.worst("accuracy")
-    assert accuracy.value.low == min(row.accuracy.low for row in found.by_group)
-    assert accuracy.value.high == min(row.accuracy.high for row in found.by_group)
-    assert found.worst("nll").group == "c"
+    assert largest[1:] == (max(low for low, _ in sizes), max(high for _, high in sizes))
+    _, accuracy = found.worst("accuracy")
+    assert accuracy.low == min(row.accuracy.low for row in found.by_group)
+    assert accuracy.high == min(row.accuracy.high for row in found.by_group)
+    assert found.worst("nll")[0] == "c"
     assert found.worst("ece") is None  # plain ECE has no interval
-    with pytest.raises(InputError):
-        found.worst("recall")
-
-
-def test_intervals_of_single_groups_say_nothing_of_the_worst():
-    found = by_group(Y, P, groups=NAMES, simultaneous=False, **QUICK)
-    worst = found.worst("gap")
-    assert worst.group == "c"
-    assert not worst.value.has_interval
-    assert "simultaneous=False" in worst.value.note
-    assert not any("At least one group" in line or "No group has" in line for line in found.sentences())
+    single = by_group(Y, P, groups=NAMES, simultaneous=False, **QUICK).worst("gap")
+    assert single[0] == "c"
+    assert not single[1].has_interval
 
 
 def test_alike_where_groups_are_equally_overconfident_and_not_where_one_differs():
@@ -114,13 +104,10 @@ def test_alike_where_groups_are_equally_overconfident_and_not_where_one_differs(
     same = by_group(y, p, groups=g)
     assert same.alike.p_value > 0.05
     assert same.beyond_chance() == ([0, 1, 2], [])
-    assert "No difference is detectable" in same.sentences()[0]
     other = by_group(Y, P, groups=NAMES)
     assert other.alike.p_value == 1 / 1001
     assert other.alike.statistic > 20
-    assert other.sentences()[0].startswith("All groups alike? No (p = 0.001)")
-    assert any("c: its mean confidence is" in line for line in other.sentences())
-    assert "Confidence is too high in c." in other.sentences()
+    assert other.beyond_chance()[0] == ["c"]
 
 
 def test_the_statistic_of_the_test_slowly():
@@ -146,15 +133,6 @@ def test_the_statistic_of_the_test_slowly():
             variance += ((g[i] == group) - share) ** 2 * chance[i] * (1 - chance[i])
         total += left[g == group].sum() ** 2 / variance
     assert by_group(y, p, groups=g, **QUICK).alike.statistic == pytest.approx(total)
-
-
-def test_accuracy_may_differ_where_calibration_does_not():
-    rng = np.random.default_rng(1)
-    confidence = np.repeat([0.95, 0.6], 400)
-    y = rng.random(800) < confidence
-    found = by_group(y, confidence, groups=np.repeat(["easy", "hard"], 400))
-    assert found.accuracy_alike.p_value == 1 / 1001
-    assert found.alike.p_value is None or found.alike.p_value > 0.05
 
 
 @settings(max_examples=25, deadline=None)
@@ -215,27 +193,15 @@ def test_tiny_groups_and_groups_without_errors_have_reasons_instead_of_numbers()
         assert row.accuracy.high == 1.0
         assert row.gap.has_interval
         assert row.gap.low == pytest.approx(-0.1)
-        assert "errors" in row.nll.note
-    assert found["one"].ece_debiased.note == "no value: no bin has two samples"
+        assert not row.nll.has_interval
     assert math.isnan(found["one"].ece_debiased.value)
     assert found["none wrong"].gap.high < 0.1 < found["one"].gap.high
-    assert found.alike == (None, None, "all predictions are right, or all are wrong")
+    assert found.alike.p_value is None
     assert found.worst("nll") is None
-    assert "There is no test" in found.sentences()[0]
     few = by_group(Y, P, groups=G, clusters=np.where(G == 0, C % 3, C), **QUICK)
-    assert few[0].gap.note == "too few clusters for an interval: 3, and 5 are needed"
-    assert "except perhaps the 1 without an interval" in " ".join(few.sentences())
-    assert by_group(Y, P, groups=np.zeros(len(Y), int), **QUICK).alike.note == "there is one group alone"
-    assert by_group(Y, P, groups=G, clusters=C % 8, **QUICK).alike.note.startswith("too few clusters for a test: 8")
-
-
-def test_many_groups_take_no_long_time_and_their_table_is_short():
-    y, p, g, _ = draw([3] * 1000)
-    found = by_group(y, p, groups=g, metrics=["gap", "accuracy"], **QUICK)
-    assert len(found.by_group) == 1000
-    assert found.beyond_chance() == ([], [])  # a thousand intervals hold together
-    assert found._repr_html_().count("<tr>") < 20
-    assert found.alike.p_value > 0.01
+    assert not few[0].gap.has_interval
+    assert by_group(Y, P, groups=np.zeros(len(Y), int), **QUICK).alike.p_value is None
+    assert by_group(Y, P, groups=G, clusters=C % 8, **QUICK).alike.p_value is None
 
 
 def test_a_result_is_a_table_and_a_dict():
@@ -247,15 +213,12 @@ def test_a_result_is_a_table_and_a_dict():
     ]
     assert frame["ece_chance"][0] == found["a"].ece.chance
     assert found.to_polars().shape == frame.shape
-    assert repr(found) == f"GroupMetrics(3 groups, 840 samples, alike p={found.alike.p_value:.3g})"
     content = found.to_dict()
     assert content["groups"][2]["metrics"]["gap"]["low"] == found["c"].gap.low
-    assert content["worst"]["gap"]["possible"] == ["a", "c"]
+    assert content["worst"]["gap"]["group"] == "c"
     assert content["worst"]["ece"] is None
     with pytest.raises(KeyError):
         found["d"]
-    with pytest.raises(AttributeError):
-        found["a"].recall  # noqa: B018
     hostile = by_group(Y, P, groups=np.array(["<b>a</b>", "b", "c"])[G], **QUICK)
     assert "<b>a" not in hostile._repr_html_()
 
@@ -271,23 +234,6 @@ def test_groups_of_scores_of_images_and_of_soft_labels():
     soft = rng.dirichlet(np.ones(4), len(Y))
     found = by_group(soft, P, groups=NAMES, **QUICK)
     assert [row.n for row in found.by_group] == pytest.approx([40, 300, 500])
-
-
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"groups": None}, r"groups: expected the group of each sample, got none. Use groups=…"),
-        ({"groups": NAMES[1:]}, r"groups: expected one per row, shape \(840,\); got shape \(839,\)"),
-        ({"groups": [*NAMES[:5], "", *NAMES[6:]]}, r"groups: row 5 is empty.*Give it a group"),
-        ({"metrics": ["recall"]}, "metrics='recall': expected one of 'accuracy'"),
-        ({"confidence_level": 1.2}, "confidence_level"),
-        ({"n_resamples": 1}, "n_resamples"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_what_is_refused(change, match):
-    with pytest.raises(InputError):
-        by_group(Y, P, **{"groups": NAMES, **change})
 
 
 @pytest.mark.slow

@@ -1,15 +1,12 @@
 """What metrics take in place of labels and an array of probabilities."""
 
-import inspect
-
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from attemper import InputError, InputTypeError, Scores, TemperatureScaling, metrics
-from attemper.io import open_scores
-from attemper.metrics import RunningMetrics, aurc, brier, decompose, ece, evaluate, nll, referral_area, reliability
+from attemper import Scores, TemperatureScaling, metrics
+from attemper.metrics import aurc, brier, decompose, ece, evaluate, nll, referral_area, reliability
 
 MEASURES = [nll, brier, ece, aurc, referral_area]
 
@@ -50,25 +47,9 @@ def test_every_function_takes_scores():
     assert decompose(scores) == decompose(y, logits, input="logits")
     table, expected = reliability(scores), reliability(y, logits, input="logits")
     assert_allclose(table.accuracy, expected.accuracy)
-    running = RunningMetrics(confidence_level=None).partial_fit(scores).result()
-    assert running["ece"] == pytest.approx(ece(scores), abs=1e-12)
     assert metrics.referral_area_difference(scores, scores, calibrated) == metrics.referral_area_difference(
         y, logits, np.log(calibrated), input="logits"
     )
-
-
-def test_files(tmp_path):
-    """All at once, or piece by piece in bounded memory."""
-    logits, _, y = sample()
-    np.savez(tmp_path / "test.npz", logits=logits, labels=y)
-    files = open_scores(tmp_path / "test.npz")
-    assert evaluate(files.load()) == evaluate(y, logits, input="logits")
-    running = RunningMetrics(confidence_level=None)
-    for piece in files:
-        running = running.partial_fit(piece)
-    assert running.result()["ece"] == pytest.approx(ece(y, logits, input="logits"), abs=1e-12)
-    with pytest.raises(InputTypeError):
-        nll(files)
 
 
 def test_images_and_columns_of_scores():
@@ -100,19 +81,6 @@ def test_zeros_and_masks_are_those_of_the_scores():
     )
 
 
-def test_what_scores_lack_is_named():
-    logits, _, y = sample()
-    scores = Scores.from_logits(logits)
-    with pytest.raises(InputTypeError):
-        nll(scores)
-    with pytest.raises(InputTypeError):
-        nll(y)
-    with pytest.raises(InputError):
-        nll(y, scores, input="log_probs")
-    with pytest.raises(InputError):
-        nll(y[:-1], scores)
-
-
 @pytest.mark.parametrize("measure", MEASURES)
 def test_names_are_looked_up_in_column_order(measure):
     logits, probs, y = sample()
@@ -121,26 +89,3 @@ def test_names_are_looked_up_in_column_order(measure):
     assert measure(labels, probs, classes=names) == measure(list(labels), probs, classes=names) == measure(y, probs)
     assert measure(labels, Scores.from_logits(logits), classes=names) == measure(y, logits, input="logits")
     assert measure(y + 1, probs, classes=[1, 2, 3, 4]) == measure(y, probs)
-
-
-def test_labels_of_scores_are_columns_whatever_the_names():
-    logits, _, y = sample(k=2)
-    scores = Scores.from_logits(logits, 1 - y, classes=[1, 0])
-    assert nll(scores, classes=[1, 0]) == nll(scores) == nll(y, logits, input="logits")
-
-
-def test_names_that_do_not_fit_are_errors():
-    _, probs, y = sample(k=2)
-    with pytest.raises(InputError):
-        nll(["a"] * len(y), probs)
-    with pytest.raises(InputError):
-        nll(["c"] * len(y), probs, classes=["a", "b"])
-    with pytest.raises(InputError):
-        nll(y, probs, classes=["a", "b", "c"])
-
-
-def test_all_functions_have_the_options_of_predictions():
-    for function in (nll, ece, evaluate, reliability, decompose, metrics.corp_reliability, metrics.referral_curve):
-        parameters = inspect.signature(function).parameters
-        assert {"labels", "probs", "input", "sample_weight", "classes"} <= set(parameters)
-        assert parameters["classes"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -123,13 +123,3 @@ def test_labels_without_entries():
         found["x"]
     with pytest.raises(InputError):
         label_metrics(np.nan * y, p)
-
-
-def test_what_is_refused():
-    y, p = draw(20)
-    with pytest.raises(InputError):
-        label_metrics(p, np.nan_to_num(y))
-    with pytest.raises(InputError):
-        label_metrics(y, p + 1)
-    with pytest.raises(InputError):
-        label_metrics(y[1:], p)

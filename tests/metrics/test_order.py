@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-import torch
 
-from attemper import InputError, decisions, metrics
+from attemper import decisions, metrics
 
 LABELS = np.array([0, 1, 1])
 PROBS = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]])
@@ -26,15 +25,3 @@ def test_advice_fits_functions_that_take_probabilities_first():
     with pytest.raises(TypeError):
         decisions.policy_for_miss(LABELS, PROBS, 0.3)
     assert decisions.policy_for_miss(labels=LABELS, probs=PROBS, max_miss=0.3) is not None
-
-
-def test_arguments_are_counted_as_the_caller_does():
-    with pytest.raises(TypeError):
-        metrics.ece(LABELS, PROBS, 15)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_what_has_no_shape_is_refused_by_name():
-    for ragged in ([[0.9, 0.1], [1.0]], torch.nested.nested_tensor([torch.rand(2), torch.rand(3)])):
-        with pytest.raises(InputError):
-            metrics.ece([0, 1], ragged)

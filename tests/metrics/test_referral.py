@@ -7,12 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from attemper.errors import InputError
 from attemper.metrics import (
-    Estimate,
     ReferralCurve,
-    accuracy,
-    evaluate,
     referral_area,
     referral_area_difference,
     referral_curve,
@@ -141,13 +137,6 @@ def test_properties(n, k, seed):
         assert (np.diff(curve.referred) >= 0).all()
 
 
-@given(n=st.integers(2, 40), seed=st.integers(0, 10_000), power=st.floats(0.2, 5))
-def test_only_the_order_counts_for_the_area_over_all_thresholds(n, seed, power):
-    p, y, _ = draw(n, 2, seed)  # of two classes a power keeps the order of confidences
-    q = p**power / (p**power).sum(axis=1, keepdims=True)
-    assert referral_area(y, q) == pytest.approx(referral_area(y, p), abs=1e-12)
-
-
 def test_the_area_over_21_thresholds_changes_with_calibration():
     p, y, _ = draw(400, 2, scale=10)
     q = p**0.2 / (p**0.2).sum(axis=1, keepdims=True)
@@ -167,41 +156,6 @@ def test_the_curve_runs_from_nobody_to_everybody(grid):
     assert np.isnan(curve.error_rate_decided[-1])
 
 
-def test_extremes():
-    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]])
-    assert referral_area([0, 0, 1, 1], p) == 1  # every error below every right answer
-    assert referral_area([1, 1, 0, 0], p) == 0
-    assert referral_area([0, 1, 0, 1], [[0.7, 0.3]] * 4) == 0.5  # confidence that says nothing
-    assert referral_area([0, 0, 1, 1], p, thresholds=[0, 1]) == 0.5  # thresholds that tell nobody apart
-    # One threshold: the mean of right answers decided and errors referred.
-    assert referral_area([0, 1, 0, 1], p, thresholds=[0.75]) == 0.5
-    assert referral_area([0, 0, 0, 1], p, thresholds=[0.75]) == pytest.approx((2 / 3 + 1) / 2)
-
-
-def test_right_is_what_accuracy_says():
-    p = np.array([[0.5, 0.5], [0.5, 0.5], [0.8, 0.2]])  # ties go to the first class
-    curve = referral_curve([0, 1, 0], p, thresholds=[0])
-    assert 1 - curve.error_rate_decided[0] == pytest.approx(accuracy([0, 1, 0], p))
-    # Logarithms that differ, of probabilities that do not: the larger logarithm is predicted.
-    near = np.log(np.linspace(0.5, 0.5001, 100))
-    below = np.nextafter(near, -1)
-    i = np.flatnonzero(np.exp(near) == np.exp(below))[0]
-    logs = np.array([[below[i], near[i]], [-0.1, np.log1p(-np.exp(-0.1))]])
-    curve = referral_curve([1, 1], logs, thresholds=[0], input="log_probs")
-    assert 1 - curve.error_rate_decided[0] == evaluate([1, 1], logs, input="log_probs")["accuracy"] == 0.5
-
-
-def test_log_probabilities():
-    p, y, w = draw(80, 4)
-    w[::5] = 0
-    for grid in GRIDS:
-        options = {"thresholds": grid, "sample_weight": w}
-        with_logs = referral_area(y, np.log(p), input="log_probs", **options)
-        assert with_logs == pytest.approx(referral_area(y, p, **options))
-        curve = referral_curve(y, np.log(p), input="log_probs", **options)
-        assert curve.correct_decided == pytest.approx(referral_curve(y, p, **options).correct_decided)
-
-
 def test_log_probabilities_tell_confidences_apart_that_round_to_one():
     logs = np.array([[-1e-30, -69.0], [-1e-25, -57.0], [-1e-20, -46.0]])
     y = [0, 0, 1]
@@ -216,19 +170,6 @@ def test_log_probabilities_tell_confidences_apart_that_round_to_one():
     assert referral_curve([0, 1], logs, input="log_probs").threshold == pytest.approx(
         [0, 1 - 1e-9, 1 - 1e-10, 1], abs=1e-15
     )
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_interval(grid):
-    p, y, w = draw(300, 4)
-    options = {"thresholds": grid, "sample_weight": w, "confidence_level": 0.9, "n_resamples": 200}
-    estimate = referral_area(y, p, **options)
-    assert isinstance(estimate, Estimate)
-    assert estimate.value == referral_area(y, p, thresholds=grid, sample_weight=w)
-    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-    assert 0 < estimate.high - estimate.low < 0.2
-    assert estimate == referral_area(y, p, **options)
-    assert estimate == referral_area(y, p, **options, seed=1)  # no resamples
 
 
 @pytest.mark.parametrize("grid", GRIDS)
@@ -252,13 +193,11 @@ def test_interval_covers_the_area_of_many_samples():
 
 def test_few_errors_or_few_right_predictions_give_no_interval():
     p = np.array([[0.99 - 0.001 * i, 0.01 + 0.001 * i] for i in range(100)])
-    for n, what in ((99, "errors"), (81, "errors"), (19, "right predictions"), (1, "right predictions")):
+    for n in (99, 81, 19, 1):
         found = referral_area([0] * n + [1] * (100 - n), p, confidence_level=0.9)
         assert found.value == 1
         assert np.isnan(found.low)
-        assert f"too few {what}" in found.note
         assert not referral_area_difference([0] * n + [1] * (100 - n), p, p, confidence_level=0.9).has_interval
-    assert "area of 0 or 1" in referral_area([0] * 50 + [1] * 50, p, confidence_level=0.9).note
 
 
 def test_a_difference_needs_more_errors_than_an_area():
@@ -293,59 +232,3 @@ def test_difference():
     assert referral_area_difference(y, np.log(p), np.log(q), input="log_probs") == pytest.approx(
         referral_area_difference(y, p, q), abs=1e-14
     )
-
-
-def test_zero_weights_leave_samples_out():
-    p, y, w = draw(40, 3)
-    w[2::2] = 0
-    options = {"confidence_level": 0.9, "n_resamples": 50}
-    left = referral_area(y, p, sample_weight=w, **options)
-    assert left == referral_area(y[w > 0], p[w > 0], sample_weight=w[w > 0], **options)
-
-
-def test_single_precision_and_torch():
-    p, y, w = draw(60, 4)
-    assert referral_area(y, p.astype(np.float32)) == pytest.approx(referral_area(y, p), abs=1e-3)
-    logs = np.log(p).astype(np.float32)
-    assert referral_area(y, logs, input="log_probs") == pytest.approx(referral_area(y, p), abs=1e-3)
-    torch = pytest.importorskip("torch")
-    tensors = torch.from_numpy(y), torch.from_numpy(p).requires_grad_()
-    assert referral_area(*tensors, sample_weight=torch.from_numpy(w)) == referral_area(y, p, sample_weight=w)
-    logs = torch.log(tensors[1])
-    assert referral_area(tensors[0], logs, input="log_probs") == referral_area(y, p)
-
-
-@pytest.mark.parametrize(
-    "labels, options, message",
-    [
-        ([0, 1], {}, "all 2 predictions are right: .* wrong predictions"),
-        ([1, 0], {}, "all 2 predictions are wrong: .* right predictions"),
-        ([0, 0], {"sample_weight": [1, 0]}, "all 1 predictions are right"),
-        ([0, 0], {"thresholds": "papers"}, "thresholds='papers': expected numbers from 0 to 1, 'paper' or None"),
-        ([0, 0], {"thresholds": [0.1, 1.5]}, r"thresholds: expected numbers from 0 to 1, .* got 1\.5"),
-        ([0, 0], {"thresholds": [0.1, np.nan]}, "thresholds: .* got nan"),
-        ([0, 0], {"thresholds": []}, r"thresholds: .* got shape \(0,\)"),
-        ([0, 0], {"thresholds": 0.5}, r"thresholds: .* got shape \(\)"),
-        ([0, 0], {"thresholds": ["high"]}, "thresholds: .* could not convert"),
-        ([0, 2], {}, "row 1 has label 2"),
-        ([0, 0], {"input": "log_probs"}, r"log-probabilities: row 0, column 0: .* got 0\.9"),
-    ],
-)
-def test_errors(labels, options, message):
-    p = [[0.9, 0.1], [0.2, 0.8]]
-    with pytest.raises(InputError):
-        referral_curve(labels, p, **options)
-    with pytest.raises(InputError):
-        referral_area(labels, p, **options)
-    with pytest.raises(InputError):
-        referral_area_difference(labels, p, p, **options)
-
-
-def test_errors_of_the_second_say_so():
-    p = [[0.9, 0.1], [0.2, 0.8]]
-    with pytest.raises(InputError):
-        referral_area_difference([0, 0], p, [[0.9, 0.1], [np.nan, 0.8]])
-    with pytest.raises(InputError):
-        referral_area_difference([0, 0], p, [[0.9, 0.1], [0.8, 0.2]])
-    with pytest.raises(InputError):
-        referral_area([0, 0], p, confidence_level=95)

@@ -423,12 +423,3 @@ def test_an_update_looks_at_no_number():
         for metric in [*made, *(mean(input=input, ignore_index=-1) for mean, _ in MEANS)]:
             metric.to("meta").update(torch.rand(9, 4, device="meta"), torch.zeros(9, dtype=torch.long, device="meta"))
             assert metric.sums.device.type == "meta"
-
-
-def test_a_stream_and_a_class_have_the_same_table():
-    logits, y, w = sample()
-    running = metrics.RunningMetrics(confidence_level=None).partial_fit(y, logits, w, input="logits")
-    top, by_class = (CalibrationError(kind=kind, n_classes=4, input="logits") for kind in ("top", "classwise"))
-    np.testing.assert_allclose(fed(top, logits, y, w).sums, running._sums.top[..., 0], rtol=1e-12)
-    table = fed(by_class, logits, y, w).sums.reshape(3, 4, 15).swapaxes(0, 1)
-    np.testing.assert_allclose(table, running._sums.classes[..., 0], rtol=1e-12)

@@ -84,8 +84,7 @@ class MultiLabelCalibrator(ShownEstimator):
     map_ : SigmoidMap or LabelMaps
         What was fitted. A `LabelMaps` has a map of two classes for each label.
     thresholds_ : array of shape (n_labels,)
-        `predict` returns 1 where the probability reaches it: 0.5, unless you set others, such as those of
-        `attemper.decisions.label_thresholds`. Files keep them.
+        `predict` returns 1 where the probability reaches it: 0.5, unless you set others. Files keep them.
     labels_ : list of LabelFit
         Known and positive samples of each label, and how far its map depends on them.
     common_ : SigmoidMap or None

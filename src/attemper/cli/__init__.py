@@ -28,7 +28,6 @@ from attemper.cli import (  # noqa: F401 (each adds its command)
     fit,
     inspect,
     methods,
-    plan,
     refer,
     report,
     schema,

@@ -18,7 +18,6 @@ from attemper.cli.progress import progress
 from attemper.cli.verbosity import say
 from attemper.cli.watching import as_dict, begin, checked_settings, continued, hashes, not_fed
 from attemper.drift import load_test
-from attemper.drift.monitor import Repeats
 from attemper.io import InputSpec
 
 
@@ -30,7 +29,7 @@ from attemper.io import InputSpec
     type=JSON_OUTPUT,
     metavar="FILE.json",
     help="Continue from this file if it exists, and write it at the end. Use it for a job that runs "
-    "every day. Input that was fed before raises an error (--repeats).",
+    "every day. A file that was fed before raises an error.",
 )
 @click.option("--alpha", type=float, help="Probability of a false alarm, over all time [default: 0.05].")
 @click.option(
@@ -64,26 +63,6 @@ from attemper.io import InputSpec
     metavar="NAME|FILE",
     help="Name of the clusters in --reference, if it differs from INPUT.",
 )
-@click.option(
-    "--unlabelled",
-    is_flag=True,
-    help="The data have no labels: estimate accuracy and class priors from the predictions, assuming "
-    "that the map is calibrated for these data. With --reference also test whether confidences are like those "
-    "of that file.",
-)
-@click.option(
-    "--threshold",
-    type=float,
-    help="With --unlabelled: also estimate the miss rate of predictions whose confidence is above this value.",
-)
-@click.option(
-    "--repeats",
-    type=click.Choice(["error", "skip", "count"]),
-    default="error",
-    show_default=True,
-    help="What to do with files, rows or clusters that were fed to --state before: raise an error, skip "
-    "them, or count them as new.",
-)
 @click.option("--no-groups", is_flag=True, help="If the map was fitted with groups, test the common map.")
 @reading(weights=False, groups=True, clusters=True)
 @gating
@@ -94,9 +73,6 @@ def drift(
     alpha: float | None,
     tolerance: float | None,
     reference: str | None,
-    unlabelled: bool,
-    threshold: float | None,
-    repeats: Repeats,
     no_groups: bool,
     spec: InputSpec,
     gate: Gate,
@@ -109,8 +85,7 @@ def drift(
     it ever raises a false alarm is at most alpha, if the map's temperature is right within the tolerance and each label
     is new: drawn independently, not a copy of an earlier case. An alarm, once raised, stays.
 
-    With --clusters each case (patient, lesion) counts once; all its rows must be in one run. With --groups each group
-    is also tested, and alpha holds for all tests together.
+    With --clusters each case (patient, lesion) counts once; all its rows must be in one run.
 
     With --reference the test compares new data with a labelled reference set instead. It then raises a false alarm with
     probability at most alpha if new and reference samples are independent draws from the same distribution.
@@ -123,28 +98,23 @@ def drift(
     attemper drift net.attemper.json 'march/*.npz' --alpha 0.01 --json
     attemper drift map.json today.npz --reference march.npz --state march.json
     attemper drift map.json today.csv --clusters patient --groups site
-    attemper drift map.json today.npz --unlabelled --fail-if 'accuracy<0.8'
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
-    settings = checked_settings(
-        reference, unlabelled, reference_keys, alpha=alpha, tolerance=tolerance, threshold=threshold
-    )
-    spec = spec.updated(need_labels=not unlabelled)
-    fresh = begin(fitted, reference, spec, reference_keys, unlabelled, settings)
+    settings = checked_settings(reference, reference_keys, alpha=alpha, tolerance=tolerance)
+    fresh = begin(fitted, reference, spec, reference_keys, settings)
     if reference is not None:
         fitted.warn_of(reference)
         fresh.reference = fresh.sources = tuple(hashes([reference]).values())
     known = state is not None and local(state).exists()
     test = continued(load_test(state), fresh, map_file, state, settings) if state is not None and known else fresh
-    inputs, spec, new_sources = not_fed(inputs, spec, test.sources, state, repeats)
+    new_sources = not_fed(inputs, test.sources, state)
     before = test.n_samples
-    if inputs:
-        files = read_files(inputs, spec, fitted)
-        fitted.warn_of(inputs)
-        more: dict[str, Any] = {"groups": "common"} if no_groups else {}
-        # All rows of a case belong in one batch.
-        for piece in progress(files, "watching") if spec.clusters_key is None else [files.load()]:
-            test.update(piece, repeats=repeats, **more)
+    files = read_files(inputs, spec, fitted)
+    fitted.warn_of(inputs)
+    more: dict[str, Any] = {"groups": "common"} if no_groups else {}
+    # All rows of a case belong in one batch.
+    for piece in progress(files, "watching") if spec.clusters_key is None else [files.load()]:
+        test.update(piece, **more)
     test.sources = (*test.sources, *new_sources)
     if state is not None:
         test.save(state)

@@ -11,7 +11,7 @@ from attemper.cli.output import compact, for_readers, out, print_reasons
 from attemper.decisions import ClassOutcome
 from attemper.io import InputSpec
 from attemper.io.spec import is_id_file
-from attemper.metrics import Estimate, GroupMetrics, GroupRow, WorstGroup
+from attemper.metrics import Estimate, GroupMetrics, GroupRow
 from attemper.metrics.group_table import and_others
 
 SHOWN = 25  # groups in a table; --json has all
@@ -37,7 +37,7 @@ def group_figures(found: GroupMetrics | None) -> dict[str, Any]:
         return {}
     none = {"value": None, "note": "no group has an interval"}
     worst = {name: found.worst(name) for name in found.metrics}
-    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w.value.to_dict() for name, w in worst.items()}
+    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w[1].to_dict() for name, w in worst.items()}
     test = found.alike
     return {**figures, "alike": {"value": test.statistic, "p_value": test.p_value, "note": test.note or None}}
 
@@ -139,8 +139,8 @@ def print_worst(found: Mapping[str, GroupMetrics]) -> None:
     out.print(table)
 
 
-def _worst(found: WorstGroup | None, write: Any) -> tuple[str, Text]:
-    return ("–", Text("")) if found is None else (write(found.value), Text(str(found.group)))
+def _worst(found: tuple[str | int, Estimate] | None, write: Any) -> tuple[str, Text]:
+    return ("–", Text("")) if found is None else (write(found[1]), Text(str(found[0])))
 
 
 def print_group_outcomes(rows: Sequence[ClassOutcome], miss_rate_of: str, bound: Any = None) -> None:

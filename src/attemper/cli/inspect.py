@@ -14,15 +14,13 @@ from attemper._paths import PathOrURL, as_path, checked_file, expand_paths, open
 from attemper.calibrators import METHODS, Calibrator, MultiLabelCalibrator, load
 from attemper.calibrators.provenance import DataFile
 from attemper.cli.commands import cli
-from attemper.cli.output import number, out, plain, print_json
+from attemper.cli.output import out, print_json
 from attemper.cli.paths import INPUT
-from attemper.cli.watching import as_dict
+from attemper.cli.watching import Watch, as_dict
 from attemper.decisions import LabelPolicies, Policy, SetPolicy
 from attemper.drift import load_test
-from attemper.drift.files import Watch
 from attemper.errors import InputError
 from attemper.group_sketches import GroupSketches
-from attemper.metrics import RunningMetrics
 from attemper.sketch import Sketch
 
 MOST_LABELS = 20  # that are listed
@@ -82,7 +80,6 @@ def of_document(path: PathOrURL) -> Found:
         "label policies",
         "set policy",
         *tests,
-        "running metrics",
     ).text("attemper")
     if kind in tests:
         facts = as_dict(test := load_test(path), 0)
@@ -95,16 +92,6 @@ def of_document(path: PathOrURL) -> Found:
             [
                 f"state of {'an' if kind[0] in 'aeiou' else 'a'} {kind}: {state}",
                 f"after {test.n_samples} samples{evidence}",
-            ],
-        )
-    if kind == "running metrics":
-        metrics = RunningMetrics.load(path)
-        result = metrics.result()
-        return (
-            {"kind": kind, "n_samples": metrics.n_samples, "metrics": plain(result)},
-            [
-                f"metrics of a stream of {metrics.n_samples} samples",
-                *(f"{name} {number(value)}" for name, value in result.items()),
             ],
         )
     if kind == "sketch":

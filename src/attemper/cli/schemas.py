@@ -114,15 +114,14 @@ GROUP_ROW = record(
 )
 WORST = {
     **ESTIMATE,
-    "properties": {**ESTIMATE["properties"], "group": GROUP, "possible": listed(GROUP)},
-    "required": [*ESTIMATE["required"], "group", "possible"],
+    "properties": {**ESTIMATE["properties"], "group": GROUP},
+    "required": [*ESTIMATE["required"], "group"],
 }
 BY_GROUP = {
     "groups": listed(GROUP_ROW),
     "all": GROUP_ROW,
     "worst": mapped(either(WORST), "by metric; the ends are of the worst true value of all groups"),
     "alike": described(GROUP_TEST, "at the same confidence, accuracy does not depend on the group"),
-    "accuracy_alike": GROUP_TEST,
     "confidence_level": SHARE,
     "simultaneous": BOOLEAN,
 }
@@ -377,24 +376,6 @@ SCHEMAS: dict[str, Schema] = {
     "inspect": record(**INSPECTED, more=True),
     "merge": record(**SKETCH, optional=OF_GROUPS),
     "methods": mapped(METHODS),
-    "plan": record(
-        plans=listed(
-            record(
-                question={"enum": ["temperature", "accuracy", "nll", "brier", "ece", "certificate", "coverage"]},
-                goal=TEXT,
-                n_samples=COUNT,
-                n_range=either(listed(COUNT, 2)),
-                n_clusters=either(COUNT),
-                target=NUMBER,
-                confidence_level=SHARE,
-                curve=listed(record(n_samples=COUNT, more=NUMBER)),
-                notes=listed(TEXT),
-            )
-        ),
-        chosen=described(either(record(n_samples=COUNT, output=TEXT)), "the samples of --choose"),
-        plot=either(TEXT),
-        optional={"fail_if": FAIL_IF},
-    ),
     "refer": record(
         method=METHOD,
         n_fitted=COUNT,

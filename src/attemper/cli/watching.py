@@ -8,33 +8,26 @@ from typing import Any
 from attemper._paths import expand_paths
 from attemper.calibrators import Provenance
 from attemper.cli.inputs import Fitted, read_files
-from attemper.cli.output import plain
-from attemper.cli.verbosity import note
-from attemper.drift import DriftTest, ExchangeabilityTest, GroupedTest, UnlabelledMonitor
-from attemper.drift.files import Watch
-from attemper.drift.monitor import Repeats
+from attemper.drift import DriftTest, ExchangeabilityTest
 from attemper.errors import InputError
 from attemper.io import InputSpec
 
 OF_MAP = ("input", "zeros_as", "classes", "n_classes")
 KEYS = {"reference_labels": "labels", "reference_groups": "groups_key", "reference_clusters": "clusters_key"}
 
+Watch = DriftTest | ExchangeabilityTest
+
 
 def checked_settings(
-    reference: str | None, unlabelled: bool, reference_keys: Mapping[str, str | None], **given: float | None
+    reference: str | None, reference_keys: Mapping[str, str | None], **given: float | None
 ) -> dict[str, float]:
     """Return the settings that were given; refuse those that do not suit the test."""
     for name, value in reference_keys.items():
         if value is not None and reference is None:
             raise InputError(f"--{name.replace('_', '-')}: add --reference, the file that they belong to")
     found = {name: value for name, value in given.items() if value is not None}
-    if "tolerance" in found and (reference is not None or unlabelled):
-        which = "against a --reference" if reference is not None else "of --unlabelled data"
-        raise InputError(f"--tolerance: a test {which} has none; leave it out")
-    if "threshold" in found and not unlabelled:
-        raise InputError("--threshold: is for --unlabelled; with labels use `attemper refer`")
-    if "alpha" in found and unlabelled and reference is None:
-        raise InputError("--alpha: without labels there is a test only with --reference; add it, or leave --alpha out")
+    if "tolerance" in found and reference is not None:
+        raise InputError("--tolerance: a test against a --reference has none; leave it out")
     return found
 
 
@@ -43,30 +36,24 @@ def begin(
     reference: str | None,
     spec: InputSpec,
     reference_keys: Mapping[str, str | None],
-    unlabelled: bool,
     settings: dict[str, Any],
 ) -> Watch:
-    """Return a new test, or a monitor of unlabelled data."""
-    given: dict[str, Any] = dict(settings)
-    if reference is not None:
-        own = {KEYS[name]: value for name, value in reference_keys.items()}
-        keys = {name: value for name, value in own.items() if value is not None or name == "labels"}
-        given["reference"] = read_files(reference, spec.updated(**keys), fitted).load()
-    if unlabelled:
-        return UnlabelledMonitor(fitted.calibrator, **given)
-    if spec.groups_key is not None:
-        return GroupedTest(fitted.calibrator, **given)
-    if reference is not None:
-        return ExchangeabilityTest(fitted.calibrator, given.pop("reference"), **given)
-    return DriftTest(fitted.calibrator, **given)
+    """Return a new test."""
+    if reference is None:
+        return DriftTest(fitted.calibrator, **settings)
+    own = {KEYS[name]: value for name, value in reference_keys.items()}
+    keys = {name: value for name, value in own.items() if value is not None or name == "labels"}
+    return ExchangeabilityTest(
+        fitted.calibrator, read_files(reference, spec.updated(**keys), fitted).load(), **settings
+    )
 
 
 def continued(test: Watch, fresh: Watch, map_file: str, state: str, given: Mapping[str, float]) -> Watch:
     """Return the test of a state file, checked against what was asked for."""
-    if _kind(test) != _kind(fresh):
+    if test.document != fresh.document:
         raise InputError(
-            f"{state}: the state of {_kind(test)}, but these options ask for {_kind(fresh)}; use the same options "
-            "(--reference, --groups, --unlabelled) as before, or another --state"
+            f"{state}: the state of another test ({test.document}); use the same options (--reference) as before, or "
+            "another --state"
         )
     maps = [one._monitor_fields() for one in (test, fresh)]
     if maps[0] != maps[1] or any(getattr(test, a) != getattr(fresh, a) for a in OF_MAP):
@@ -84,32 +71,12 @@ def continued(test: Watch, fresh: Watch, map_file: str, state: str, given: Mappi
     return test
 
 
-def _inner(test: Watch) -> DriftTest | ExchangeabilityTest | None:
-    """Return the test of all samples."""
-    if isinstance(test, GroupedTest):
-        assert isinstance(test.overall, DriftTest | ExchangeabilityTest)
-        return test.overall
-    return test.test if isinstance(test, UnlabelledMonitor) else test
-
-
-def _kind(test: Watch) -> str:
-    inner = _inner(test)
-    of = "" if inner is None or inner is test else f" with {_article(inner.document)}"
-    return f"{_article(test.document)}{of}"
-
-
-def _article(document: str) -> str:
-    return f"{'an' if document[0] in 'aeiou' else 'a'} {document}"
-
-
 def _n_reference(test: Watch) -> int | None:
-    return getattr(_inner(test), "n_reference", None)
+    return getattr(test, "n_reference", None)
 
 
 def _setting(test: Watch, name: str) -> float | None:
-    if name == "tolerance":
-        return getattr(_inner(test), "requested_tolerance", None)
-    return getattr(_inner(test) if isinstance(test, UnlabelledMonitor) and name == "alpha" else test, name, None)
+    return getattr(test, "requested_tolerance" if name == "tolerance" else name, None)
 
 
 def hashes(paths: Sequence[str]) -> dict[str, str]:
@@ -118,63 +85,29 @@ def hashes(paths: Sequence[str]) -> dict[str, str]:
     return {path: f.sha256 for path, f in zip(files, Provenance.now(files).files) if f.sha256 is not None}
 
 
-def not_fed(
-    inputs: Sequence[str], spec: InputSpec, seen: Sequence[str], state: str | None, repeats: Repeats
-) -> tuple[list[str], InputSpec, list[str]]:
-    """Return the files to read, and the hashes of those that are new; one that was fed before is no news."""
-    paths, digest = [str(path) for path in expand_paths(inputs)], hashes(inputs)
+def not_fed(inputs: Sequence[str], seen: Sequence[str], state: str | None) -> list[str]:
+    """Return the hashes of these files; one that was fed before is an error."""
     known = dict.fromkeys(seen, f"was fed to {state} before")
-    left_out = []
-    for i, path in enumerate(paths):
-        sha256 = digest.get(path)
-        if sha256 is None or repeats == "count":
-            continue
-        if sha256 in known and repeats == "error":
-            raise InputError(
-                f"{path}: {known[sha256]}; the same samples count only once. Use --repeats skip to leave the file out, "
-                "or a new --state to begin anew."
-            )
+    for path, sha256 in hashes(inputs).items():
         if sha256 in known:
-            note(f"{path}: {known[sha256]}; it is left out")
-            left_out.append(i)
+            raise InputError(
+                f"{path}: {known[sha256]}; the same samples count only once. Leave the file out, or use a new --state "
+                "to begin anew."
+            )
         known[sha256] = "has the same content as another input"
-    new = [value for value in dict.fromkeys(digest.values()) if value not in set(seen)]
-    if not left_out:
-        return list(inputs), spec, new
-    kept = [i for i in range(len(paths)) if i not in left_out]
-    labels = None if spec.labels is None else [spec.labels[i] for i in kept]
-    return [paths[i] for i in kept], spec.updated(labels=labels), new
+    return list(known)[len(set(seen)) :]
 
 
 def as_dict(test: Watch, before: int) -> dict[str, Any]:
     """Return the verdict as plain numbers."""
-    inner = _inner(test)
-    found: dict[str, Any] = {
+    names = ("alarm", "alarm_at", "p_value", "e_value", "n_samples", "n_rows", "alpha")
+    return {
         "test": test.document,
-        "alarm": test.alarm,
-        "alarm_at": None if inner is None else inner.alarm_at,
-        "p_value": None if inner is None else test.p_value if isinstance(test, GroupedTest) else inner.p_value,
-        "e_value": None if inner is None else inner.e_value,
-        "n_samples": test.n_samples,
+        **{name: getattr(test, name) for name in names},
         "new_samples": test.n_samples - before,
-        "n_rows": test.n_rows,
-        "alpha": None if inner is None else test.alpha if isinstance(test, GroupedTest) else inner.alpha,
         "message": "; ".join(test.describe()),
+        **_of_kind(test),
     }
-    if isinstance(test, GroupedTest):
-        found["groups"] = [
-            {"group": name, **_figures(one), "p_value": test.p_value_of(one)} for name, one in test.tests.items()
-        ]
-    if isinstance(test, UnlabelledMonitor):
-        found |= _estimates(test)
-    elif inner is not None:
-        found |= _of_kind(inner)
-    return found
-
-
-def _figures(test: Any) -> dict[str, Any]:
-    names = ("alarm", "alarm_at", "n_samples", "n_rows", "alpha")
-    return {name: getattr(test, name) for name in names} | _of_kind(test)
 
 
 def _of_kind(test: DriftTest | ExchangeabilityTest) -> dict[str, Any]:
@@ -187,28 +120,3 @@ def _of_kind(test: DriftTest | ExchangeabilityTest) -> dict[str, Any]:
         "tolerated_points": None if points is None else list(points),
         **test.drift()._asdict(),
     }
-
-
-def _estimates(monitor: UnlabelledMonitor) -> dict[str, Any]:
-    if not monitor.n_samples:
-        return {}
-    shift = monitor.priors()
-    found: dict[str, Any] = _estimate(monitor, None)
-    found["groups"] = [{"group": name, **_estimate(monitor, name)} for name in monitor.groups]
-    if shift is not None:
-        e = shift.estimate
-        rows = zip(shift.classes, e.old.tolist(), e.priors.tolist(), e.low.tolist(), e.high.tolist())
-        found["priors"] = [
-            {"class": name, "before": old, "value": value, "low": low, "high": high}
-            for name, old, value, low, high in rows
-        ]
-        found["accuracy_if_label_shift"] = shift.accuracy
-    if monitor.test is not None:
-        found["n_reference"] = monitor.test.n_reference
-    return found
-
-
-def _estimate(monitor: UnlabelledMonitor, group: str | int | None) -> dict[str, Any]:
-    found = monitor.estimates(group)
-    figures = {"accuracy": found.accuracy} | ({} if found.miss_rate is None else {"miss_rate": found.miss_rate})
-    return ({} if group is None else {"n_samples": found.n_samples}) | plain(figures) | {"decided": found.decided}

@@ -225,7 +225,7 @@ def _row(
         statistic = referral_area.statistic(weighted)
         area = statistic.at(weighted.weights)
         if confidence_level is not None:
-            area = estimate(statistic, weighted.weights, confidence_level, clusters=weighted.clusters)
+            area = estimate(statistic, weighted.weights, confidence_level, seed=seed, clusters=weighted.clusters)
     w = np.ones(len(p)) if test.weights is None else test.weights
     moved = 0.0 if fitted.keeps_arg_max else float(w @ (p.prediction != double.values.argmax(axis=1)) / w.sum())
     return Row(

@@ -64,7 +64,7 @@ def conclude(
     return Comparison(
         tuple(replace(row, cv=cv.get(row.method), above_best=above.get(row.method)) for row in rows),
         chosen.method,
-        " ".join([*reasons, *_referral(rows, chosen.method, test, confidence_level)]),
+        " ".join([*reasons, *_referral(rows, chosen.method, test, confidence_level, seed)]),
         chosen.selected_by,
         held_out.n_folds,
         None if best is None else best.members,
@@ -214,7 +214,9 @@ def _evaluation(
     return f"{found}. {level}, {lowest}, by up to {best.above[recommended].high:.4f}."
 
 
-def _referral(rows: Sequence[Row], recommended: str, test: LabelledScores, confidence_level: float) -> list[str]:
+def _referral(
+    rows: Sequence[Row], recommended: str, test: LabelledScores, confidence_level: float, seed: int
+) -> list[str]:
     """Report how confidence ranks errors where the recommended map does so worse than one that keeps predictions."""
     found = {row.method: row for row in rows if row.referral_area is not None}
     keeps = next((m for m in (*FIRST_CHOICES, "none") if m in found and found[m].changed == 0), recommended)
@@ -224,7 +226,7 @@ def _referral(rows: Sequence[Row], recommended: str, test: LabelledScores, confi
     assert one is not None
     assert two is not None
     one, two = one.weighted(test.weights), two.weighted(test.weights)
-    gap = estimate(area_difference(one, two), one.weights, confidence_level, clusters=one.clusters)
+    gap = estimate(area_difference(one, two), one.weights, confidence_level, seed=seed, clusters=one.clusters)
     if gap.value > -BEHIND:
         return []
     limits = f", {100 * confidence_level:g} % interval {gap.low:.4f} to {gap.high:.4f}" if gap.has_interval else ""

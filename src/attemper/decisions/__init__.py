@@ -2,7 +2,7 @@
 
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
 from attemper.decisions.conformal import prediction_sets
-from attemper.decisions.labels import LabelDecisions, LabelPolicies, LabelThresholds, label_policies, label_thresholds
+from attemper.decisions.labels import LabelDecisions, LabelPolicies, label_policies
 from attemper.decisions.outcomes import ClassOutcome, Outcome, outcome_of
 from attemper.decisions.policy import Decisions, Guarantee, Policy, refer_or_decide
 from attemper.decisions.set_outcomes import SetOutcome, SetShare, set_outcome
@@ -14,7 +14,6 @@ __all__ = [
     "Guarantee",
     "LabelDecisions",
     "LabelPolicies",
-    "LabelThresholds",
     "Outcome",
     "Policy",
     "PredictionSets",
@@ -22,7 +21,6 @@ __all__ = [
     "SetPolicy",
     "SetShare",
     "label_policies",
-    "label_thresholds",
     "outcome_of",
     "policy_for_budget",
     "policy_for_cost",

@@ -13,8 +13,8 @@ from attemper._checks import fraction, number, one_of, whole
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices
 from attemper.decisions.choosing import check_whole
-from attemper.decisions.policy import names_of
-from attemper.decisions.sets import By, Score, SetPolicy, checked_samples, order_of, units_needed
+from attemper.decisions.policy import as_predictions, names_of
+from attemper.decisions.sets import By, Score, SetPolicy, order_of, units_needed
 from attemper.errors import InputError, warn
 from attemper.kernels.conformal import best_penalty, one_per_cluster, score_classes, threshold_at
 
@@ -203,7 +203,7 @@ def _check_options(
 
 def _units(probs: Any, labels: Any, sample_weight: Any, classes: Any, groups: Any, clusters: Any) -> _Units:
     """Check arrays; samples of weight 0 are left out."""
-    p = checked_samples(probs, labels, sample_weight, classes, groups=groups, clusters=clusters)
+    p = as_predictions(probs, labels, sample_weight, classes, clusters, groups)
     if (p.weights != 1).any():
         check_whole(p.weights, "Use no weights.")
     names, group = (0,), np.zeros(len(p), dtype=np.int64)

@@ -1,151 +1,28 @@
-"""Decisions on labels that do not exclude each other: a threshold for each, and which labels of a sample to refer."""
+"""Decisions on labels that do not exclude each other: which labels of a sample to refer."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import fraction, one_of, positive
+from attemper._checks import fraction
 from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.data.ids import as_ids
 from attemper.data.label_matrix import Uncertain, check_columns
-from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
 from attemper.decisions.outcomes import Outcome, outcome_of
 from attemper.decisions.policy import MissRateOf, Policy
-from attemper.errors import FileError, InputError
+from attemper.errors import InputError
 from attemper.metrics.labels import checked_labels
 
-__all__ = ["LabelDecisions", "LabelPolicies", "LabelThresholds", "label_policies", "label_thresholds"]
-
-By = Literal["f1", "youden", "sensitivity", "cost"]
-
-
-@dataclass(frozen=True)
-class LabelThresholds(Table):
-    """A threshold for each label, and how it was chosen: `label_thresholds` returns it.
-
-    Set ``calibrator.thresholds_ = found.thresholds`` to let `MultiLabelCalibrator.predict` use them.
-    """
-
-    label_names: tuple[str, ...]
-    thresholds: tuple[float, ...]  # a label is predicted where its probability reaches it
-    rationale: tuple[str, ...]
-
-
-def label_thresholds(
-    labels: Any,
-    probs: Any,
-    by: By,
-    *,
-    sensitivity: float = 0.95,
-    confidence_level: float | None = None,
-    simultaneous: bool = True,
-    cost_false_positive: float = 1.0,
-    cost_false_negative: float = 1.0,
-    mask: Any = None,
-    uncertain: Uncertain = None,
-    label_names: Sequence[Any] | None = None,
-) -> LabelThresholds:
-    """Choose for each label the probability threshold at which it is predicted.
-
-    Choose on validation samples that the map was not fitted on. What ``by="f1"`` and ``by="youden"`` reach there is
-    the best of many thresholds, so it is lower on new samples; a label with few positives may end up anywhere.
-
-    Parameters
-    ----------
-    labels, probs : arrays of shape (N, L)
-        As in `attemper.metrics.label_metrics`. Soft labels count as positive from 0.5 on.
-    by : "f1", "youden", "sensitivity" or "cost"
-        The largest F1; the largest sensitivity + specificity − 1; the largest threshold that reaches ``sensitivity``;
-        or the least expected cost, c₊ / (c₊ + c₋), which needs calibrated probabilities and no labels (None).
-    sensitivity : float
-        Share of the positives that is to be found.
-    confidence_level : float, optional
-        With ``by="sensitivity"``: guarantee it for new samples like these, with this confidence, by the order
-        statistics of the positives. Otherwise it holds on these samples, and about so on others.
-    simultaneous : bool
-        The confidence is that of all labels together: each has 1 − (1 − confidence_level)/L.
-    cost_false_positive, cost_false_negative : float
-        c₊, of predicting a label that is not there, and c₋, of missing one.
-
-    Examples
-    --------
-    >>> labels = [[1], [0], [1], [0], [0]]
-    >>> probs = [[0.9], [0.6], [0.5], [0.2], [0.1]]
-    >>> label_thresholds(labels, probs, "f1").thresholds
-    (0.5,)
-    >>> label_thresholds(None, probs, "cost", cost_false_negative=4).thresholds
-    (0.2,)
-    """
-    one_of("by", by, ("f1", "youden", "sensitivity", "cost"))
-    if labels is None:
-        if by != "cost":
-            raise InputError(f"by={by!r}: needs labels; without them use by='cost'")
-        labels = np.zeros(np.shape(probs))
-    names, y, p = checked_labels(labels, probs, label_names, mask=mask, uncertain=uncertain)
-    if by == "cost":
-        plus, minus = (
-            positive("cost_false_positive", cost_false_positive),
-            positive("cost_false_negative", cost_false_negative),
-        )
-        why = f"the least expected cost, where a false positive costs {plus:g} and a false negative {minus:g}"
-        return LabelThresholds(tuple(names), (plus / (plus + minus),) * len(names), (why,) * len(names))
-    delta = None
-    if by == "sensitivity":
-        fraction("sensitivity", sensitivity)
-        if confidence_level is not None:
-            delta = (1 - fraction("confidence_level", confidence_level)) / (len(names) if simultaneous else 1)
-    found = []
-    for k in range(len(names)):
-        known = ~np.isnan(y[:, k])
-        truth, scores = y[known, k] >= 0.5, p[known, k]
-        if by == "sensitivity":
-            found.append(_for_sensitivity(truth, scores, sensitivity, delta))
-        else:
-            found.append(_best(truth, scores, by))
-    thresholds, rationale = zip(*found)
-    return LabelThresholds(tuple(names), thresholds, rationale)
-
-
-def _best(truth: NDArray[np.bool_], p: Floats, by: By) -> tuple[float, str]:
-    """Return the threshold of the largest F1 or Youden index on these samples."""
-    n_positive, n_negative = int(truth.sum()), int((~truth).sum())
-    if not n_positive or not n_negative:
-        return 0.5, f"0.5, as no known entry is {'negative' if n_positive else 'positive'}"
-    values, group = np.unique(p, return_inverse=True)
-    found = np.bincount(group, truth, len(values))[::-1].cumsum()[::-1]  # positives from each value on
-    wrong = np.bincount(group, ~truth, len(values))[::-1].cumsum()[::-1]
-    score = 2 * found / (found + wrong + n_positive) if by == "f1" else found / n_positive - wrong / n_negative
-    best = len(score) - 1 - int(score[::-1].argmax())
-    name = "F1" if by == "f1" else "Youden index"
-    why = f"{name} {score[best]:.3f} on the {len(p)} samples that it was chosen on ({n_positive} positive)"
-    return float(values[best]), f"{why}, where it is the best of {len(values)} thresholds; expect less on others"
-
-
-def _for_sensitivity(truth: NDArray[np.bool_], p: Floats, wanted: float, delta: float | None) -> tuple[float, str]:
-    """Return the largest threshold below which few enough of the positives lie."""
-    positives = np.sort(p[truth])
-    n = len(positives)
-    if not n:
-        return 0.0, "0: no known entry is positive, so every sample is predicted to have the label"
-    if delta is None:
-        missed = int(np.floor((1 - wanted) * n + 1e-9))
-        why = f"misses {missed} of {n} positives on the samples that it was chosen on, and about so of others"
-        return float(positives[missed]), why
-    missed = most_errors(n, 1 - wanted, delta)
-    if missed < 0:
-        need = samples_needed(1 - wanted, delta)
-        return 0.0, f"0: a sensitivity of {wanted:g} needs {need} positives for this confidence, and there are {n}"
-    why = f"with confidence {1 - delta:.4g} at least {wanted:g} of the positives reach it ({n} positives)"
-    return float(positives[missed]), why
+__all__ = ["LabelDecisions", "LabelPolicies", "label_policies"]
 
 
 class LabelDecisions(NamedTuple):
@@ -216,14 +93,7 @@ class LabelPolicies(Table):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; a clear `FileError` for anything else."""
-        found = from_fields(cls, read_document(path, "label policies"))
-        if not found.policies or len(found.policies) != len(found.label_names):
-            raise FileError(f"{path}: expected as many policies as labels")
-        for name, policy in zip(found.label_names, found.policies):
-            wrong = policy.contradiction() or ("" if policy.n_classes == 2 else f"{policy.n_classes} classes")
-            if wrong:
-                raise FileError(f"{path}: label {name!r}: {wrong}")
-        return found
+        return from_fields(cls, read_document(path, "label policies"))
 
     def _probs(self, probs: Any) -> Floats:
         check_columns(probs, self.label_names, "probs", "the policies")

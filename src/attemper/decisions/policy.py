@@ -20,7 +20,7 @@ from attemper.data.binary import as_columns
 from attemper.data.labels import as_names
 from attemper.data.layout import check_independent
 from attemper.data.scores import Scores
-from attemper.errors import FileError, InputError
+from attemper.errors import InputError
 from attemper.metrics.predictions import Predictions, names_of_labels
 from attemper.metrics.risk import check_threshold
 
@@ -194,35 +194,7 @@ class Policy(Table):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; a clear `FileError` for anything else."""
-        policy = from_fields(cls, read_document(path, "policy"))
-        wrong = policy.contradiction()
-        if wrong:
-            raise FileError(f"{path}: {wrong}")
-        return policy
-
-    def contradiction(self) -> str:
-        """Return what keeps a policy of a file from being one; empty if nothing does."""
-        g, k = self.guarantee, self.n_classes
-        if not 2 <= k <= 10**7 or self.n_samples < 0:
-            return f"{k} classes, {self.n_samples} samples"
-        if self.classes is not None and len(self.classes) != k:
-            return f"the field 'classes' must hold {k} names"
-        for name, shares in (("threshold", self.threshold), ("bound", None if g is None else g.bound)):
-            if isinstance(shares, tuple) and len(shares) != k:
-                return f"the field {name!r} has {len(shares)} numbers; expected {k}"
-            if shares is not None and not all(0 <= share <= 1 for share in np.atleast_1d(shares)):
-                return f"the field {name!r} holds a number that is not between 0 and 1"
-        if g is not None and not 0 < g.confidence_level < 1:
-            return f"the field 'confidence_level' is {g.confidence_level}; expected a number between 0 and 1"
-        if g is not None and g.max_per_cluster is not None and g.max_per_cluster < 1:
-            return f"the field 'max_per_cluster' is {g.max_per_cluster}; expected 1 or more"
-        if self.n_clusters is not None and not 0 < self.n_clusters <= self.n_samples:
-            return f"{self.n_clusters} clusters of {self.n_samples} samples"
-        if self.threshold is not None and self.cost_refer is None:
-            return ""
-        if self.cost_refer is None or self.cost_miss is None or len(self.cost_miss) != k:
-            return f"expected a threshold, or the fields 'cost_refer' and 'cost_miss', of {k} numbers"
-        return "a cost is negative" if min(self.cost_refer, *self.cost_miss) < 0 else ""
+        return from_fields(cls, read_document(path, "policy"))
 
 
 def refer_or_decide(probs: ArrayLike | Any, policy: Policy | float | ArrayLike) -> Decisions:
@@ -246,6 +218,7 @@ def as_predictions(
     sample_weight: ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
     clusters: ArrayLike | None = None,
+    groups: Any = None,
 ) -> Predictions:
     """Check probabilities, with labels or without; labels that are text are names among the classes."""
     scores = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
@@ -260,12 +233,9 @@ def as_predictions(
     classes = (
         None if isinstance(labels, Scores) or classes is None else names_of_labels(labels, list(map(str, classes)))
     )
-    p = Predictions.of(labels, probs, sample_weight, classes=classes, clusters=clusters)
+    p = Predictions.of(labels, probs, sample_weight, classes=classes, clusters=clusters, groups=groups)
     if p.n_samples != len(p):
-        raise InputError(
-            "labels: expected one label for each case, got soft labels; a policy counts cases that are right or wrong. "
-            "Use labels.argmax(axis=1)."
-        )
+        raise InputError("labels: expected one label for each case, got soft labels. Use labels.argmax(axis=1).")
     return p
 
 

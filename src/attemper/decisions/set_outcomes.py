@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._checks import fraction
 from attemper._json import to_fields
 from attemper._table import Columns, Table
-from attemper.decisions.sets import SetPolicy, checked_samples
+from attemper.decisions.policy import as_predictions
+from attemper.decisions.sets import SetPolicy
 from attemper.metrics import Estimate
 from attemper.metrics.intervals import share_held
 
@@ -43,8 +44,8 @@ class SetOutcome(Table):
 
     def __repr__(self) -> str:
         c, size = self.all.coverage, self.all.mean_size
-        shown = f"coverage={c.value:.4g} ({c.low:.4g} to {c.high:.4g})" if c else "coverage=None"
-        return f"SetOutcome(n={self.all.n:g}, {shown}, mean_size={size:.4g})"
+        shown = "" if c is None else f", coverage={c.value:.4g} ({c.low:.4g} to {c.high:.4g}), mean_size={size:.4g}"
+        return f"SetOutcome(n={self.all.n:g}{shown})"
 
     def _table_columns(self) -> Columns:
         parts = {"all": (self.all,), "true class": self.by_class, "group": self.by_group, "size": self.by_size}
@@ -85,7 +86,7 @@ def set_outcome(
     [('1', 2.0), ('2', 1.0)]
     """
     fraction("confidence_level", confidence_level)
-    p = checked_samples(probs, labels, sample_weight, policy.classes, groups=groups, clusters=clusters)
+    p = as_predictions(probs, labels, sample_weight, policy.classes, clusters, groups)
     ids, cluster = p.groups, p.clusters
     sets = policy.sets(p.probs, groups=ids, seed=seed)
     covered, sizes = sets.mask[np.arange(len(p)), p.labels], sets.sizes

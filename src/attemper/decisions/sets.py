@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from attemper._checks import same_classes, whole
 from attemper._json import from_fields, read_document, to_fields, write_document
 from attemper._table import Columns, Table, as_list, as_table
 from attemper._typing import Floats
 from attemper.data.arrays import one_line, row_slices
-from attemper.data.binary import as_columns
-from attemper.data.layout import check_independent
-from attemper.data.scores import Scores
 from attemper.decisions.certificates import most_errors, samples_needed
-from attemper.errors import FileError, InputError, listed, warn
+from attemper.decisions.policy import as_predictions
+from attemper.errors import InputError, listed, warn
 from attemper.kernels.conformal import order_for, score_classes
 from attemper.kernels.set_mask import SetRule
-from attemper.metrics.predictions import Predictions, names_of_labels
 
-__all__ = ["PredictionSets", "SetPolicy", "checked_samples", "order_of"]
+__all__ = ["PredictionSets", "SetPolicy", "order_of"]
 
 Score = Literal["lac", "aps", "raps"]
 By = Literal["class", "group"]
-Action = Literal["decide", "list", "refer"]
 DOCUMENT = "set policy"
 ROOM = 1e-9  # so that rounding takes no class out; it can only add some
 TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
@@ -138,7 +133,7 @@ class SetPolicy(Table):
         >>> sets.action.tolist(), sets.lists()
         (['decide', 'list', 'refer'], [[0], [0, 1], [2, 0, 1]])
         """
-        given = checked_samples(probs, groups=groups)
+        given = as_predictions(probs, groups=groups)
         p = given.probs.astype(np.float64)
         same_classes(self.n_classes, p.shape[1], of="the policy", where="probabilities")
         limits = self._limits(given.groups)
@@ -211,7 +206,7 @@ class SetPolicy(Table):
             None if t is None else order_of(n, self.coverage, self.delta) for n, t in zip(self.n_units, self.thresholds)
         )
         return tuple(
-            (1.0, 1.0) if k is None else (float(beta.ppf(0.05, k, n + 1 - k)), float(beta.ppf(0.95, k, n + 1 - k)))
+            (1.0, 1.0) if k is None else (float(betaincinv(k, n + 1 - k, 0.05)), float(betaincinv(k, n + 1 - k, 0.95)))
             for n, k in zip(self.n_units, orders)
         )
 
@@ -301,28 +296,7 @@ class SetPolicy(Table):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; a clear `FileError` for anything else."""
-        policy = from_fields(cls, read_document(path, DOCUMENT))
-        wrong = policy.contradiction()
-        if wrong:
-            raise FileError(f"{path}: {wrong}")
-        return policy
-
-    def contradiction(self) -> str:
-        """Return what keeps a policy of a file from being one; empty if nothing does."""
-        k, parts = self.n_classes, len(self.thresholds)
-        if not 2 <= k <= 10**7 or self.n_samples < 0 or min(self.n_units, default=0) < 0:
-            return f"{k} classes, {self.n_samples} samples"
-        expected = {None: 1, "class": k, "group": parts if self.groups is None else len(self.groups)}[self.by]
-        if not parts or parts != expected or len(self.n_units) != expected:
-            return f"{parts} thresholds and {len(self.n_units)} sizes; expected {expected}"
-        if (self.by == "group") != (self.groups is not None) or len(set(self.groups or ())) != len(self.groups or ()):
-            return "the field 'groups' must name each group of by='group' once"
-        if self.classes is not None and len(self.classes) != k:
-            return f"the field 'classes' must hold {k} names"
-        shares = [self.coverage, *([] if self.confidence_level is None else [self.confidence_level])]
-        if not all(0 < share < 1 for share in shares):
-            return "the fields 'coverage' and 'confidence_level' must hold numbers between 0 and 1"
-        return "" if self.penalty >= 0 and self.max_size >= 1 else "penalty must not be negative, max_size at least 1"
+        return from_fields(cls, read_document(path, DOCUMENT))
 
 
 def order_of(n: int, coverage: float, delta: float | None = None) -> int | None:
@@ -349,29 +323,3 @@ def units_needed(coverage: float, delta: float | None = None) -> int:
     """
     least = math.ceil(coverage / (1 - coverage) - 1e-9)
     return least if delta is None else max(least, samples_needed(1 - coverage, delta))
-
-
-def checked_samples(
-    probs: Any,
-    labels: Any = None,
-    sample_weight: Any = None,
-    classes: Sequence[Any] | None = None,
-    *,
-    groups: Any = None,
-    clusters: Any = None,
-) -> Predictions:
-    """Check probabilities, with labels or without, and ids of groups and clusters, which a `Scores` may bring."""
-    scores = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
-    if scores is not None or getattr(probs, "ndim", 2) > 2:
-        check_independent("probabilities", probs, None if scores is None else scores.images)
-    if labels is None:
-        n = len(probs) if isinstance(probs, Scores) else as_columns(probs, "probabilities")[0].shape[0]
-        labels = np.zeros(n, dtype=np.int64)  # any: nobody reads them
-    named = None if classes is None or isinstance(labels, Scores) else names_of_labels(labels, list(map(str, classes)))
-    p = Predictions.of(labels, probs, sample_weight, classes=named, groups=groups, clusters=clusters)
-    if p.n_samples != len(p):
-        raise InputError(
-            "labels: expected one label for each case, got soft labels; a set holds the true class or not. Use "
-            "labels.argmax(axis=1)."
-        )
-    return p

@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attemper._checks import whole
 from attemper._json import Fields
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
 from attemper.data.scores import LabelledScores
-from attemper.drift.monitor import Batch, Predicted, Repeats
-from attemper.drift.sequential import SequentialTest
+from attemper.drift.sequential import Batch, SequentialTest
 from attemper.errors import InputError
 from attemper.kernels.drift import WIDTH, average_by_cluster, conformal_p_values, log_bets
 from attemper.maps import Map
@@ -105,26 +103,20 @@ class ExchangeabilityTest(SequentialTest):
         super().__init__(deployed, alpha)
         self.seed = whole("seed", seed, at_least=0)
         self.labelled = y is not None or isinstance(X, LabelledScores) if labelled is None else labelled
-        batch = self._read(X, y, groups, clusters, labels=self.labelled)
+        batch = self._read(X, y, groups, clusters)
         self.n_classes = batch.scores.n_classes
-        scores = np.concatenate([self._statistics(chunk)[0] for chunk in self._predictions(batch)])
-        self._refer_to(scores, batch.clusters)
-
-    def _refer_to(self, scores: Floats, clusters: NDArray[Any] | None) -> None:
-        """Begin with the scores of the reference."""
-        self.clustered = clusters is not None
-        if clusters is not None:
-            scores, _ = average_by_cluster(scores, clusters)
+        scores = np.concatenate([statistics for statistics, _ in self._chunks(batch)])
+        self.clustered = batch.clusters is not None
+        if batch.clusters is not None:
+            scores, _ = average_by_cluster(scores, batch.clusters)
         self._counts = np.bincount(_bins(scores), minlength=N_BINS)
         self.n_reference = len(scores)
 
-    def update(
-        self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
-    ) -> Self:
+    def update(self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None) -> Self:
         """Take in samples, in their order in time: as `DriftTest.update`, without labels if it uses none."""
         if y is not None and not self.labelled:
             raise InputError("labels: this test uses none; leave them out")
-        return super().update(X, y, groups=groups, clusters=clusters, repeats=repeats)
+        return super().update(X, y, groups=groups, clusters=clusters)
 
     def _check(self, batch: Batch) -> None:
         if self.clustered != (batch.clusters is not None):
@@ -159,9 +151,8 @@ class ExchangeabilityTest(SequentialTest):
             advice = "label a sample of recent data, and test whether the map still fits them"
         return [*lines, advice]
 
-    def _statistics(self, chunk: Predicted) -> tuple[Floats, Labels]:
+    def _statistics(self, log_p: Floats, y: Labels | None) -> tuple[Floats, Labels]:
         """Return the score of each sample, the log-odds of its label or prediction; a lower one fits the map less."""
-        log_p, y, _ = chunk
         of = log_p.max(axis=1) if y is None else log_p[np.arange(len(y)), y]
         with np.errstate(divide="ignore"):
             score = of - np.log(-np.expm1(of))
@@ -179,18 +170,16 @@ class ExchangeabilityTest(SequentialTest):
         self._counts = self._counts + np.bincount(bins, minlength=N_BINS)
         return log_bets(p)
 
-    def _more_fields(self) -> dict[str, Any]:
+    def _fields(self) -> dict[str, Any]:
         occupied = np.flatnonzero(self._counts)
-        return {"bins": occupied.tolist(), "counts": self._counts[occupied].tolist()}
+        return super()._fields() | {"bins": occupied.tolist(), "counts": self._counts[occupied].tolist()}
 
-    def _is_consistent(self, content: Fields) -> bool:
-        bins, counts = content.read("bins", Labels), content.read("counts", Labels)
-        if bins.ndim != 1 or bins.shape != counts.shape or not ((bins >= 0) & (bins < N_BINS) & (counts >= 1)).all():
-            return False
-        self._counts = np.zeros(N_BINS, dtype=np.int64)
-        self._counts[bins] = counts
-        complete = self._counts.sum() == self.n_reference + self.n_samples
-        return self.seed >= 0 and self.n_reference >= 1 and complete and super()._is_consistent(content)
+    @classmethod
+    def _from_fields(cls, content: Fields) -> Self:
+        new = super()._from_fields(content)
+        new._counts = np.zeros(N_BINS, dtype=np.int64)
+        new._counts[content.read("bins", Labels)] = content.read("counts", Labels)
+        return new
 
 
 def _bins(scores: Floats) -> Labels:

@@ -1,38 +1,69 @@
 """What the sequential tests share: a deployed map, a wager that grows with the evidence, and an alarm that stays.
 
-A subclass turns each labelled sample into sixteen log-ratios whose exponentials have, under its hypothesis and given
+A subclass turns each sample into sixteen log-ratios whose exponentials have, under its hypothesis and given
 everything before, a mean of at most 1. The wealth is then a supermartingale, and Ville's inequality bounds the
 probability that it ever reaches 1/alpha by alpha.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 import os
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import fraction
+from attemper._checks import fraction, same_classes
 from attemper._json import Fields, read_document, to_fields, values_of, write_document
-from attemper._table import Columns, as_list
-from attemper._typing import Floats, Labels
+from attemper._table import Columns, Table, as_list
+from attemper._typing import Floats, InputKind, Labels
 from attemper.calibrators import Calibrator
-from attemper.drift.monitor import Batch, MapMonitor, Predicted, Repeats
-from attemper.errors import FileError
+from attemper.data.arrays import as_numbers
+from attemper.data.binary import binary_names, is_one_column
+from attemper.data.ids import as_ids
+from attemper.data.labels import as_labels
+from attemper.data.layout import check_independent
+from attemper.data.scores import LabelledScores, Scores, labelled
+from attemper.errors import InputError, NotFittedError, listed
 from attemper.kernels.drift import WIDTH, Wager, advance, average_by_cluster, log_unspent
-from attemper.maps import Map
+from attemper.maps import Map, ScaleMap, map_from_fields
 
-__all__ = ["SequentialTest", "contradiction", "joined"]
+__all__ = ["Batch", "SequentialTest"]
+
+MOST_ROWS = 1 << 14  # of one chunk: of few classes there could be many, and each has sixteen ratios
 
 
-class SequentialTest(MapMonitor):
+class Batch(NamedTuple):
+    """Rows to take in, with an id for each."""
+
+    scores: Scores
+    labels: Labels | None
+    groups: NDArray[Any] | None
+    clusters: NDArray[Any] | None
+
+
+class SequentialTest(Table):
     """Base of the tests; use `DriftTest` or `ExchangeabilityTest`."""
 
-    stored: ClassVar[tuple[str, ...]] = ("alpha", "n_rows", "alarm_at", "_impossible_at", "_log_sup")
+    document: ClassVar[str]  # the kind of the saved state
+    stored: ClassVar[tuple[str, ...]] = (
+        *("input", "zeros_as", "classes", "n_classes", "n_rows", "sources", "reference"),
+        *("alpha", "alarm_at", "_impossible_at", "_log_sup"),
+    )
 
+    map: Map
+    group_maps: dict[str, Map]  # 7 and "7" are the same group
+    input: InputKind
+    zeros_as: float | None
+    classes: tuple[str | int | float, ...] | None
+    n_classes: int | None
+    n_rows: int
+    sources: tuple[str, ...] = ()  # sha256 of the files that were fed
+    reference: tuple[str, ...] = ()  # sha256 of the reference files, where they are known
     labelled: bool = True  # whether batches have labels
     alpha: float
     alarm_at: int | None
@@ -41,18 +72,26 @@ class SequentialTest(MapMonitor):
     _wager: Wager
 
     def __init__(self, deployed: Calibrator | Map | float, alpha: float) -> None:
-        super().__init__(deployed)
+        self.input = "logits"
+        self.zeros_as = self.classes = self.n_classes = None
+        self.group_maps = {}
+        if isinstance(deployed, Calibrator):
+            if not hasattr(deployed, "map_"):
+                raise NotFittedError(f"This {type(deployed).__name__} is not fitted yet, so there is no map to watch")
+            self.map, self.input, self.zeros_as = deployed.map_, deployed.input, deployed.zeros_as
+            maps = getattr(deployed, "group_maps_", None) or {}
+            self.group_maps = {str(name): one for name, one in maps.items()}
+            self.n_classes = int(deployed.n_features_in_)
+            self.classes = None if deployed.class_names is None else tuple(deployed.class_names)
+        elif isinstance(deployed, Map):
+            self.map = deployed
+            self.n_classes = deployed.n_classes
+        elif isinstance(deployed, Real) and not isinstance(deployed, bool) and 1e-30 <= deployed <= 1e30:
+            self.map = ScaleMap(1 / float(deployed))
+        else:
+            raise InputError(f"{deployed!r}: expected a fitted calibrator, a map, or a positive temperature")
         self.alpha = fraction("alpha", alpha, such_as="0.05")
-        self._begin()
-
-    def fresh(self, alpha: float) -> Self:
-        """Return the same test with another alpha, before any sample."""
-        new = copy.copy(self)
-        new.alpha, new.n_rows = alpha, 0
-        new._begin()
-        return new
-
-    def _begin(self) -> None:
+        self.n_rows = 0
         self.alarm_at = self._impossible_at = None
         self._log_sup = 0.0  # the wealth begins at 1
         self._wager = Wager.new()
@@ -61,9 +100,7 @@ class SequentialTest(MapMonitor):
         shown = {"n_samples": self.n_samples, "alarm": self.alarm, "p_value": float(f"{self.p_value:.3g}")}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
-    def update(
-        self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None, repeats: Repeats = "error"
-    ) -> Self:
+    def update(self, X: Any, y: Any = None, *, groups: Any = None, clusters: Any = None) -> Self:
         """Take in labelled samples, in their order in time.
 
         Parameters
@@ -75,20 +112,16 @@ class SequentialTest(MapMonitor):
             Column numbers, or names if the calibrator knows them. There are no sample weights: a wager is on
             each label once.
         groups : array of shape (n_samples,), optional
-            The group of each sample, for a map that was fitted with groups; ``"common"`` uses its common map. For a
-            test of each group use `GroupedTest`.
+            The group of each sample, for a map that was fitted with groups; ``"common"`` uses its common map.
         clusters : array of shape (n_samples,), optional
             Which samples are the same case (patient, lesion, document). A case counts once, whatever its samples have
             in common: see the class. Pass all samples of a case in one call; ``n_samples`` and ``alarm_at`` then count
             cases.
-        repeats : "error", "skip" or "count"
-            What to do with a batch whose rows were fed before, or with a cluster that was: raise an error, leave
-            those rows out, or count them as new.
         """
-        batch = self._read(X, y, groups, clusters, labels=self.labelled)
+        batch = self._read(X, y, groups, clusters)
         self._check(batch)
         with self._unchanged_on_error():
-            self._take(batch, self._new_rows(batch, repeats))
+            self._take(batch)
         return self
 
     @property
@@ -122,26 +155,18 @@ class SequentialTest(MapMonitor):
         """Return the verdict as readable lines."""
         raise NotImplementedError
 
-    def _table_columns(self) -> Columns:
-        names = ("n_samples", "alarm", "alarm_at", "p_value", "log_e_value", "alpha")
-        return {name: [getattr(self, name)] for name in names}
-
-    def _repr_html_(self) -> str:
-        return as_list(self.describe())
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write map and state as JSON, atomically; `load` goes on from there."""
-        fields = self._monitor_fields() | to_fields(self, self.monitored) | self._state_fields()
-        write_document(path, self.document, fields)
+        write_document(path, self.document, self._fields())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; everything is checked."""
+        """Read what `save` wrote."""
         return cls._from_fields(read_document(path, cls.document))
 
     # What each test has of its own.
 
-    def _statistics(self, chunk: Predicted) -> tuple[Floats, Labels]:
+    def _statistics(self, log_p: Floats, y: Labels | None) -> tuple[Floats, Labels]:
         """Return numbers for each sample, which are averaged over a cluster; and the rows whose label is impossible."""
         raise NotImplementedError
 
@@ -149,18 +174,8 @@ class SequentialTest(MapMonitor):
         """Return the log-ratios of each sample or cluster."""
         raise NotImplementedError
 
-    def _more_fields(self) -> dict[str, Any]:
-        """Return what a file holds in addition to the attributes that are stored."""
-        return {}
-
-    def _is_consistent(self, content: Fields) -> bool:
-        """Take up what `_more_fields` gave, and check that the numbers of a file fit together."""
-        t, start = self.n_samples, self._wager.start
-        return (
-            all(1 <= i <= t for i in (self.alarm_at, self._impossible_at) if i is not None)
-            and self._log_sup >= 0
-            and bool(((start >= 0) & (start <= t)).all())
-        )
+    def _check(self, batch: Batch) -> None:
+        """Refuse a batch that does not suit the test."""
 
     # What they share.
 
@@ -179,20 +194,93 @@ class SequentialTest(MapMonitor):
             return f"{self.n_samples} {'labels' if self.labelled else 'samples'}"
         return f"{self.n_samples} clusters ({self.n_rows} samples)"
 
-    def _check(self, batch: Batch) -> None:
-        """Refuse a batch that does not suit the test."""
+    def _table_columns(self) -> Columns:
+        names = ("n_samples", "alarm", "alarm_at", "p_value", "log_e_value", "alpha")
+        return {name: [getattr(self, name)] for name in names}
 
-    def _take(self, batch: Batch, new: NDArray[np.bool_]) -> None:
-        """Stake on the new rows of a batch, chunk by chunk; with clusters on all of them at once."""
-        found = []
-        for chunk in self._predictions(batch, new):
-            statistics, impossible = self._statistics(chunk)
-            if batch.clusters is None:
+    def _repr_html_(self) -> str:
+        return as_list(self.describe())
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _read(self, X: Any, y: Any, groups: Any, clusters: Any) -> Batch:
+        """Check a batch against what the map was made for."""
+        if getattr(X, "ndim", 2) > 2 or isinstance(X, Scores):
+            own = X if isinstance(X, Scores) else None
+            check_independent("scores", X, own and own.images, soft=own is not None and own.repeated is not None)
+        scores = X if isinstance(X, Scores) else self._scores(X)
+        if scores.input != self.input:
+            raise InputError(f"these Scores hold {scores.input}, but the map takes {self.input}")
+        if scores.weights is not None:
+            raise InputError("sample_weight: every sample counts once here; leave the weights out")
+        same_classes(self.n_classes, scores.n_classes, of="the map", where="scores")
+        found = self._labels(X, y, scores) if self.labelled else None
+        n = len(scores)
+        clusters = scores.cluster_ids if clusters is None else as_ids(clusters, n, "clusters")
+        if isinstance(groups, str) and groups == "common":
+            return Batch(scores, found, None, clusters)
+        groups = scores.groups if groups is None else as_ids(groups, n, "groups")
+        if groups is None and self.group_maps:
+            raise InputError(
+                f"groups: the map has one for each of {listed(map(str, self.group_maps))}, and these rows have no "
+                'group. Use groups=… to name the group of each row, or groups="common" for the common map.',
+                param="groups",
+            )
+        return Batch(scores, found, groups, clusters)
+
+    def _scores(self, X: Any) -> Scores:
+        # Labels are looked at later: one that the map holds for impossible is no error here, but an alarm.
+        return Scores.from_probs(X, zeros_as=self.zeros_as) if self.input == "probs" else Scores.from_logits(X)
+
+    def _labels(self, X: Any, y: Any, scores: Scores) -> Labels:
+        if isinstance(X, Scores) and isinstance(X, LabelledScores) == (y is not None):
+            raise InputError("labels: pass them once, in the Scores or as an argument")
+        if not isinstance(X, Scores) and y is None:
+            raise InputError("labels: a drift test needs them; pass one label per row")
+        if y is None:
+            return labelled(scores).labels
+        one_column = not isinstance(X, Scores) and is_one_column(as_numbers(X, "logits"))
+        names = binary_names(y, self.classes, None, scores.n_classes, one_column=one_column)
+        found: Labels = as_labels(y, len(scores), scores.n_classes, names, one_column=one_column)
+        return found
+
+    def _chunks(self, batch: Batch) -> Iterator[tuple[Floats, Labels]]:
+        """Yield the statistics of chunks of rows."""
+        for part, h in batch.scores.chunks(most_rows=MOST_ROWS):
+            alike = batch.groups is None or not self.group_maps
+            log_p = self.map.log_apply(h) if alike else self._by_group(h, np.asarray(batch.groups)[part])
+            yield self._statistics(log_p, None if batch.labels is None else batch.labels[part])
+
+    def _by_group(self, h: Floats, groups: NDArray[Any]) -> Floats:
+        """Predict each row by the map of its group, or by the common one where the group has none."""
+        log_p = np.empty(h.shape)
+        names, of = np.unique(groups, return_inverse=True)
+        for i, name in enumerate(names.tolist()):
+            rows = of.ravel() == i
+            log_p[rows] = self.group_maps.get(str(name), self.map).log_apply(h[rows])
+        return log_p
+
+    def _take(self, batch: Batch) -> None:
+        """Stake on a batch, chunk by chunk; with clusters on all of it at once."""
+        if batch.clusters is None:
+            for statistics, impossible in self._chunks(batch):
                 self._stake(statistics, impossible)
-            else:
-                found.append((statistics, impossible))
-        if batch.clusters is not None:
-            self._stake(*joined(found), batch.clusters[new])
+        else:
+            found = list(self._chunks(batch))
+            first = np.cumsum([0, *(len(statistics) for statistics, _ in found)])
+            self._stake(
+                np.concatenate([statistics for statistics, _ in found]),
+                np.concatenate([rows + n for (_, rows), n in zip(found, first)]),
+                batch.clusters,
+            )
         self.n_classes = batch.scores.n_classes
 
     def _stake(self, statistics: Floats, impossible: Labels, clusters: NDArray[Any] | None = None) -> None:
@@ -215,48 +303,36 @@ class SequentialTest(MapMonitor):
             )
         self._log_sup = max(self._log_sup, float(wealth.max()))
 
-    def _state_fields(self) -> dict[str, Any]:
-        """Return everything but the map and what was fed."""
+    def _monitor_fields(self) -> dict[str, Any]:
+        """Return the maps as files hold them."""
+        groups = [{"group": name, "map": one.to_dict()} for name, one in self.group_maps.items()]
+        return {"map": self.map.to_dict(), **({"group_maps": groups} if groups else {})}
+
+    def _fields(self) -> dict[str, Any]:
+        """Return what a file holds."""
+        if any(n != n or not isinstance(n, str | int | float) for n in self.classes or ()):
+            raise InputError("classes: only text and numbers can be saved as class names")
         wager = self._wager
         wagers = {"log_stake": wager.log_stake, "log_best": wager.log_best} if wager.t else {}
         return {
+            **self._monitor_fields(),
             **to_fields(self, self.stored),
             "n_samples": wager.t,
             **{name: values.tolist() for name, values in wagers.items()},
             "start": wager.start.tolist(),
-            **self._more_fields(),
         }
 
     @classmethod
     def _from_fields(cls, content: Fields) -> Self:
         new = cls.__new__(cls)
-        new._take_up_maps(content)
-        vars(new).update(values_of(cls, content, cls.monitored))
-        new._take_up_state(content)
-        if not new._map_is_consistent():
-            raise contradiction(content, cls.document)
-        return new
-
-    def _take_up_state(self, content: Fields) -> None:
-        self._begin()
-        vars(self).update(values_of(type(self), content, self.stored))
+        new.map, new.group_maps = map_from_fields(content.fields("map")), {}
+        for item in content.items("group_maps") if "group_maps" in content else []:
+            one = Fields(item if isinstance(item, dict) else {}, f"{content.where}: group_maps")
+            new.group_maps[one.text("group")] = map_from_fields(one.fields("map"))
+        vars(new).update(values_of(cls, content, cls.stored))
         t, start = content.integer("n_samples"), content.read("start", Labels)
+        new._wager = Wager.new()
         if t:
             stake, best = (content.array(name, (WIDTH,)) for name in ("log_stake", "log_best"))
-            self._wager = Wager(t, stake, best, start)
-        if t < 0 or start.shape != (WIDTH,) or not 0 < self.alpha < 1 or not self._is_consistent(content):
-            raise contradiction(content, self.document)
-
-
-def joined(found: list[tuple[Floats, Labels]]) -> tuple[Floats, Labels]:
-    """Join the statistics of chunks, and the numbers of rows whose label is impossible."""
-    first = np.cumsum([0, *(len(statistics) for statistics, _ in found)])
-    return (
-        np.concatenate([statistics for statistics, _ in found]),
-        np.concatenate([rows + n for (_, rows), n in zip(found, first)]),
-    )
-
-
-def contradiction(content: Fields, document: str) -> FileError:
-    """Return the error for a state whose numbers cannot be."""
-    return FileError(f"{content.where}: its numbers contradict each other; not the state of a {document}")
+            new._wager = Wager(t, stake, best, start)
+        return new

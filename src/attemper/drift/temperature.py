@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import number
-from attemper._json import Fields
 from attemper._typing import Floats, Labels
 from attemper.calibrators import Calibrator
-from attemper.drift.monitor import Predicted
 from attemper.drift.sequential import SequentialTest
-from attemper.errors import FileError, InputError
-from attemper.kernels.drift import WIDTH, best_factor, log_factors, log_ratios, top_confidence
+from attemper.errors import InputError
+from attemper.kernels.drift import WIDTH, best_factor, log_ratios, top_confidence
 from attemper.maps import Map, ScaleMap
 
 __all__ = ["Drift", "DriftTest"]
@@ -93,9 +91,7 @@ class DriftTest(SequentialTest):
 
     tolerance: float
     requested_tolerance: float
-    # Samples; sums of the confidence at T, at T · tolerance and at T / tolerance. States of 0.1 have none: sums of
-    # later samples alone would be of another stretch.
-    _confidence: Floats | None
+    _confidence: Floats  # samples; sums of the confidence at T, at T · tolerance and at T / tolerance
 
     def __init__(self, deployed: Calibrator | Map | float, *, alpha: float = 0.05, tolerance: float = 1.1) -> None:
         super().__init__(deployed, alpha)
@@ -105,22 +101,18 @@ class DriftTest(SequentialTest):
         known = deployed.known_within() if isinstance(deployed, Calibrator) else None
         if known is not None:
             if known > MAX_TOLERANCE:
-                by_bayes = "with BayesianTemperatureScaling"
-                exact = " To take its T for exact pass its map_."
                 raise InputError(
                     f"the temperature of this map is known only within a factor of {known:.3g}, so no test of it is "
-                    f"valid. Fit it on more labels, or {by_bayes}.{exact}"
+                    "valid. Fit it on more labels, or with BayesianTemperatureScaling. To take its T for exact pass "
+                    "its map_."
                 )
             self.tolerance = max(self.tolerance, known)
-
-    def _begin(self) -> None:
-        super()._begin()
         self._confidence = np.zeros(4)
 
     @property
     def tolerated_points(self) -> tuple[float, float] | None:
         """Return by how many points the mean confidence may be too low and too high within the tolerance."""
-        if self._confidence is None or self._confidence[0] == 0:
+        if self._confidence[0] == 0:
             return None
         mean, softer, sharper = 100 * self._confidence[1:] / self._confidence[0]
         return float(sharper - mean), float(mean - softer)
@@ -174,8 +166,7 @@ class DriftTest(SequentialTest):
             f"{points[0]:.1f} points too low is not counted as drift"
         ]
 
-    def _statistics(self, chunk: Predicted) -> tuple[Floats, Labels]:
-        log_p, y, _ = chunk
+    def _statistics(self, log_p: Floats, y: Labels | None) -> tuple[Floats, Labels]:
         assert y is not None
         factors = (1.0, self.tolerance, 1 / self.tolerance)
         confidence = np.stack([top_confidence(log_p, factor) for factor in factors], axis=1)
@@ -188,22 +179,8 @@ class DriftTest(SequentialTest):
         return np.concatenate([ratios, confidence], axis=1), impossible
 
     def _stake(self, statistics: Floats, impossible: Labels, clusters: NDArray[Any] | None = None) -> None:
-        if self._confidence is not None:
-            self._confidence = self._confidence + np.array([len(statistics), *statistics[:, WIDTH:].sum(axis=0)])
+        self._confidence = self._confidence + np.array([len(statistics), *statistics[:, WIDTH:].sum(axis=0)])
         super()._stake(statistics, impossible, clusters)
 
     def _log_ratios(self, statistics: Floats) -> Floats:
         return statistics[:, :WIDTH]
-
-    def _more_fields(self) -> dict[str, Any]:
-        return {"log_factors": log_factors(self.tolerance).tolist()}
-
-    def _is_consistent(self, content: Fields) -> bool:
-        if not 1 <= self.tolerance <= MAX_TOLERANCE:
-            return False
-        factors = log_factors(self.tolerance)
-        if not np.allclose(content.array("log_factors", factors.shape), factors, rtol=1e-12):
-            raise FileError(
-                f"{content.where}: written by another version of attemper, which wagers on other factors; begin anew"
-            )
-        return super()._is_consistent(content) and (self._confidence is None or self._confidence.shape == (4,))

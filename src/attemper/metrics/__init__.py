@@ -1,8 +1,8 @@
 """How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
 Every metric takes ``(labels, probs)``, in the order of scikit-learn, or a `LabelledScores`, and returns a float, or
-with ``confidence_level=0.95`` an `Estimate` of value, low and high. `scorers` has them for scikit-learn's ``scoring=``,
-`attemper.torch.metrics` for torchmetrics, `huggingface_module` for Hugging Face's evaluate.
+with ``confidence_level=0.95`` an `Estimate` of value, low and high. `get_scorer` makes one for scikit-learn's
+``scoring=``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attemper.metrics.clusters import EffectiveSampleSize, effective_sample_size
 from attemper.metrics.corp import CorpReliability, corp_reliability
 from attemper.metrics.decomposition import Decomposition, decompose
 from attemper.metrics.evaluation import Evaluation, evaluate
-from attemper.metrics.group_table import GroupMetrics, GroupRow, WorstGroup
+from attemper.metrics.group_table import GroupMetrics, GroupRow
 from attemper.metrics.groups import by_group
 from attemper.metrics.intervals import Estimate
 from attemper.metrics.labels import LabelMetrics, LabelRow, label_metrics
@@ -26,12 +26,11 @@ from attemper.metrics.proper import accuracy, brier, nll
 from attemper.metrics.referral import ReferralCurve, referral_area, referral_area_difference, referral_curve
 from attemper.metrics.reliability import Reliability, reliability
 from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_coverage_curve
-from attemper.metrics.running import RunningMetrics
 from attemper.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
     from attemper.metrics.huggingface import huggingface_module
-    from attemper.metrics.scoring import get_scorer, scorers
+    from attemper.metrics.scoring import get_scorer
 
 __all__ = [
     "BestSet",
@@ -48,8 +47,6 @@ __all__ = [
     "ReferralCurve",
     "Reliability",
     "RiskCoverage",
-    "RunningMetrics",
-    "WorstGroup",
     "accuracy",
     "aurc",
     "boundary_mask",
@@ -74,12 +71,11 @@ __all__ = [
     "referral_curve",
     "reliability",
     "risk_coverage_curve",
-    "scorers",
     "smooth_ece",
 ]
 
 # Loaded when first asked for, so that `import attemper` stays light.
-LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface", "scorers": "scoring"}
+LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface"}
 
 
 def __getattr__(name: str) -> Any:

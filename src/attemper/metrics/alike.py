@@ -13,7 +13,7 @@ from attemper.metrics.bootstrap import BATCH_ELEMENTS
 from attemper.metrics.intervals import too_few
 from attemper.metrics.predictions import Predictions
 
-__all__ = ["GroupTest", "accuracy_alike", "calibration_alike"]
+__all__ = ["GroupTest", "calibration_alike"]
 
 # Signs of fewer clusters have too few patterns for a p-value.
 LEAST_CLUSTERS = 10
@@ -42,19 +42,11 @@ def calibration_alike(p: Predictions, group: Labels, n_resamples: int, seed: int
     :math:`c + m_b`, and the statistic is computed anew. Clusters: what is left gets a random sign for each cluster (a
     wild bootstrap of the score, P. Kline and A. Santos, 2012), as nothing is known of the dependence inside.
     """
-    strata = bins_of(p.confidence, Binned(p, "top", "auto", "quantile").edges[0])
-    return _test(p, p.confidence, strata, group, n_resamples, seed)
-
-
-def accuracy_alike(p: Predictions, group: Labels, n_resamples: int, seed: int) -> GroupTest:
-    """Test whether accuracy depends on the group, whatever the confidence; as `calibration_alike`, one stratum."""
-    return _test(p, np.zeros(len(p)), np.zeros(len(p), dtype=np.intp), group, n_resamples, seed)
-
-
-def _test(p: Predictions, offset: Floats, stratum: Labels, group: Labels, n_resamples: int, seed: int) -> GroupTest:
     reason = _no_test(p, group)
     if reason:
         return GroupTest(None, note=reason)
+    offset = p.confidence
+    stratum = bins_of(offset, Binned(p, "top", "auto", "quantile").edges[0])
     right, w = p.right.astype(np.float64), p.weights
     table = _table(group, stratum, w)
     share = table / np.maximum(table.sum(axis=0), 1e-300)  # of each group in a stratum

@@ -146,20 +146,13 @@ def _checked(losses: Mapping[str, Any]) -> dict[str, Floats]:
         )
     if not losses:
         raise InputError("losses: expected at least one method, got an empty mapping")
-    columns: dict[str, Floats] = {}
-    for name, values in losses.items():
-        try:
-            column = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"losses[{name!r}]: {error}; expected one number per sample") from None
-        first = next(iter(columns.values()), column)
-        if column.ndim != 1 or column.shape != first.shape or not column.size:
-            expected = f"({len(first)},), as for the first method" if columns else "(n_samples,), with n_samples ≥ 1"
-            raise InputError(f"losses[{name!r}]: expected shape {expected}, got {column.shape}")
-        bad = np.flatnonzero(~(column > -np.inf))
-        if bad.size:
-            raise InputError(f"losses[{name!r}]: sample {bad[0]} is {column[bad[0]]}; expected a number or +inf")
-        columns[name] = column
+    columns = {name: np.asarray(values, dtype=np.float64) for name, values in losses.items()}
+    n = next(iter(columns.values())).size
+    for name, column in columns.items():
+        if column.shape != (n,) or not n:
+            raise InputError(f"losses[{name!r}]: expected one number per sample, as for the first, got {column.shape}")
+        if not (column > -np.inf).all():
+            raise InputError(f"losses[{name!r}]: expected numbers or +inf")
     return columns
 
 

@@ -1,8 +1,7 @@
 """Bins of probability: the table of sums that every calibration error in bins is a function of.
 
 For each bin a table has the sums of the weights, of the probabilities, and of the outcomes, which are 1 where the class
-is the label. Tables of parts add up. The functions of `attemper.metrics`, `RunningMetrics` and the classes of
-`attemper.torch.metrics` fill such tables, and `error_of` reads them.
+is the label. Tables of parts add up, and `error_of` reads them.
 """
 
 from __future__ import annotations
@@ -51,24 +50,12 @@ Kind = Literal["top", "classwise", "full", "binary", "top_label"]
 Bins = int | Literal["auto"]
 Norm = float | Literal["max"]
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 BY_CLASS = ("classwise", "top_label")  # one table for each class
 
 
 def check_kind(kind: Any, n_classes: int | None = None) -> None:
-    """Reject what is no kind of calibration error, or is none for this number of classes.
-
-    >>> check_kind("top-label")
-    Traceback (most recent call last):
-    attemper.errors.InputError: kind='top-label': expected one of 'top', 'classwise', 'full', 'binary', 'top_label'. \
-Use kind='top_label'.
-    """
-    plain = "".join(filter(str.isalpha, kind.lower())) if isinstance(kind, str) else ""
-    meant = next((name for name in KINDS if name.replace("_", "") == plain), kind)
-    try:
-        one_of("kind", kind, KINDS)
-    except InputError as error:
-        raise (error if meant == kind else InputError(f"{error}. Use kind={meant!r}.")) from None
+    """Reject what is no kind of calibration error, or is none for this number of classes."""
+    one_of("kind", kind, get_args(Kind))
     if kind == "binary" and n_classes not in (None, 2):
         raise InputError(
             f"kind='binary': expected two classes, got {n_classes}. Use kind='classwise' for each class against the "
@@ -83,8 +70,6 @@ def check_bins(n_bins: Any) -> int:
 
 def check_norm(norm: Any) -> None:
     """Reject what is no power; a higher one of a small gap underflows."""
-    if norm in ("l1", "l2"):
-        raise InputError(f"norm={norm!r}: expected the power itself. Use norm={norm[1]}.", param="norm")
     if norm != "max":
         number("norm", norm, 1, 64, expected="a number from 1 to 64, or 'max'")
 

@@ -35,11 +35,11 @@ class Recalibration(NamedTuple):
         """Sort."""
         return cls(*np.unique(confidence, return_inverse=True))
 
-    def fit(self, right: Floats, w: Floats) -> tuple[Floats, NDArray[np.intp]]:
-        """Isotonic regression of outcomes with positive weights: at each confidence, and where its blocks begin."""
+    def fit(self, right: Floats, w: Floats) -> Floats:
+        """Isotonic regression of outcomes with positive weights, at each confidence."""
         weight = np.bincount(self.place, w, len(self.distinct))
         found = isotonic_regression(np.bincount(self.place, w * right, len(self.distinct)) / weight, weights=weight)
-        return np.clip(found.x, 0.0, 1.0), np.asarray(found.blocks[:-1], dtype=np.intp)
+        return np.clip(found.x, 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,13 +123,13 @@ def corp_reliability(
             raise InputError(f"of_class={of_class!r}: expected a class from 0 to {p.n_classes - 1}", param="of_class")
     confidence, right = p.top if of_class is None else p.of_class(int(of_class))
     samples = Recalibration.of(confidence)
-    accuracy, _ = samples.fit(right, p.weights)
+    accuracy = samples.fit(right, p.weights)
     shown = np.unique(np.linspace(0, len(accuracy) - 1, MOST_POINTS).round().astype(np.intp))
     chance = confidence if band == "consistency" else accuracy[samples.place]
     rng = np.random.default_rng(seed)
     drawn = np.empty((n_resamples, len(shown)))
     for row in drawn:
-        row[:] = samples.fit((rng.random(len(chance)) < chance).astype(np.float64), p.weights)[0][shown]
+        row[:] = samples.fit((rng.random(len(chance)) < chance).astype(np.float64), p.weights)[shown]
     low, high = np.quantile(drawn, [(1 - confidence_level) / 2, (1 + confidence_level) / 2], axis=0)
     if band == "confidence":
         low, high = np.minimum(low, accuracy[shown]), np.maximum(high, accuracy[shown])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlog1py, xlogy
 
 from attemper._checks import one_of
@@ -16,21 +14,13 @@ from attemper._table import Columns, Table
 from attemper._typing import Floats
 from attemper.metrics.bootstrap import Statistic, estimate_all
 from attemper.metrics.corp import Recalibration
-from attemper.metrics.intervals import Estimate, around_mean, effective, quantile, too_few
+from attemper.metrics.intervals import Estimate
 from attemper.metrics.metric import of_predictions
 from attemper.metrics.predictions import Predictions
-from attemper.metrics.proper import INFINITE
 
 __all__ = ["Decomposition", "decompose", "decomposition_statistics"]
 
-# Isotonic regression fits more noise than the means of its blocks alone, since it also chooses the blocks: about 1.4 to
-# 1.8 times as much (benchmarks/bias.py --parts), with a variance 1.1 to 1.8 times as large. So the correction is known
-# to some 15 %, which widens the interval. Coverage with these: docs/coverage.md.
-# Where errors are few their losses also look more alike after recalibration than they are: the same for discrimination,
-# with 40 %.
-CHOICE, CHOICE_VARIANCE, CHOICE_ERROR, DISCRIMINATION_ERROR = 1.65, 1.5, 0.15, 0.4
-BY_CLUSTER = "no interval of a decomposition by cluster: how far noise adds to it is known of independent samples only"
-LEAST_SAMPLES = 10  # for each class
+NO_INTERVAL = "no interval: isotonic recalibration fits noise too; compare miscalibration with its chance"
 
 Score = Literal["brier", "log"]
 Kind = Literal["top", "classwise"]
@@ -40,7 +30,7 @@ Kind = Literal["top", "classwise"]
 class Decomposition(Table):
     """A mean score as miscalibration − discrimination + uncertainty: `decompose` returns it.
 
-    Each is a float, or an `Estimate` where ``confidence_level`` was set.
+    Each is a float, or an `Estimate` without an interval where ``confidence_level`` was set.
     """
 
     score: float | Estimate
@@ -84,9 +74,8 @@ def decompose(
         Class-wise, the score is `brier`, and `nll` with two classes. With more classes the class-wise log score is the
         sum of one log score for each class, which is not the NLL.
     confidence_level : float, optional
-        Such as 0.95: make each an `Estimate`, if there are 20 errors, and 10 samples for each class. Recalibration
-        fits noise too, so that miscalibration and discrimination are too large when samples are few; their intervals
-        are corrected for that, and the value often lies near the upper end. ``chance`` and ``p_value`` of the
+        Such as 0.95: make each an `Estimate`. Recalibration fits noise too, so that miscalibration and discrimination
+        are too large when samples are few, and there are no intervals. ``chance`` and ``p_value`` of the
         miscalibration are those of calibrated predictions, where there is one isotonic regression: with ``kind="top"``
         or two classes.
     n_resamples, seed : int
@@ -116,78 +105,34 @@ def decomposition_statistics(p: Predictions, score: Score, kind: Kind) -> dict[s
     one_of("kind", kind, get_args(Kind))
     problems = list(_problems(p, score, kind))
     given = np.sum([problem.given for problem in problems], axis=0)
-    infinite = bool(np.isinf(given).any())
-    reason = INFINITE
-    known: dict[bytes, _Parts] = {}
+    known: dict[bytes, tuple[Floats, Floats]] = {}
 
-    def parts(w: Floats) -> _Parts:
+    def parts(w: Floats) -> tuple[Floats, Floats]:
+        """Return the losses of recalibrated and of constant predictions."""
         key = w.tobytes()
         if key not in known:
             known.clear()
-            known[key] = _Parts.of([problem.parts(w) for problem in problems])
+            each = [problem.parts(w) for problem in problems]
+            known[key] = np.sum([losses for losses, _ in each], axis=0), np.sum([losses for _, losses in each], axis=0)
         return known[key]
 
-    if p.clusters is not None:
-        reason = reason if infinite else BY_CLUSTER
-    elif not infinite:
-        reason = p.few_errors() or too_few(
-            effective(p.weights) / len(problems), "samples for each class", LEAST_SAMPLES
-        )
-
-    def of(losses: Callable[[_Parts], Floats], noise: Callable[[_Parts], _Noise], drawn: Any = None) -> Statistic:
-        """Mean of losses, to which fitted noise adds its share."""
-
+    def of(losses: Callable[[Floats, Floats], Floats], drawn: Any = None) -> Statistic:
         def value(w: Floats) -> Floats:
-            return np.array([_mean(losses(parts(column)), column) for column in np.ascontiguousarray(w.T)])
+            return np.array([_mean(losses(*parts(column)), column) for column in np.ascontiguousarray(w.T)])
 
-        def limits(mean: float, w: Floats, confidence_level: float) -> Estimate:
-            found = parts(w)
-            return _around(mean, losses(found), w, confidence_level, noise(found))
-
-        return Statistic(value, limits, reason, drawn)
+        return Statistic(value, None, NO_INTERVAL, drawn)
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         [problem] = problems
         return np.array([problem.drawn(rng, w) for _ in range(count)])
 
-    chance = drawn if len(problems) == 1 and not infinite else None
+    chance = drawn if len(problems) == 1 and not np.isinf(given).any() else None
     return {
-        "score": of(lambda found: given, lambda found: _Noise(0.0, 0.0)),
-        "miscalibration": of(lambda found: given - found.recalibrated, lambda found: found.of_fit, chance),
-        "discrimination": of(lambda found: found.constant - found.recalibrated, lambda found: found.of_both),
-        "uncertainty": of(lambda found: found.constant, lambda found: found.of_constant),
+        "score": of(lambda recalibrated, constant: given),
+        "miscalibration": of(lambda recalibrated, constant: given - recalibrated, chance),
+        "discrimination": of(lambda recalibrated, constant: constant - recalibrated),
+        "uncertainty": of(lambda recalibrated, constant: constant),
     }
-
-
-class _Noise(NamedTuple):
-    """How much noise that was fitted adds to a mean."""
-
-    bias: float
-    variance: float
-
-
-class _Parts(NamedTuple):
-    """Losses of each sample, and how much lower fitting makes them."""
-
-    recalibrated: Floats
-    constant: Floats
-    of_fit: _Noise
-    of_constant: _Noise
-
-    @property
-    def of_both(self) -> _Noise:
-        """Of the difference of constant and recalibrated predictions."""
-        bias, variance = (a + b for a, b in zip(self.of_fit, self.of_constant))
-        return _Noise(bias, variance + (DISCRIMINATION_ERROR * bias) ** 2)
-
-    @classmethod
-    def of(cls, each: list[_Parts]) -> _Parts:
-        """Add the problems; how well the correction is known is the same for all of them."""
-        recalibrated = np.sum([parts.recalibrated for parts in each], axis=0)
-        constant = np.sum([parts.constant for parts in each], axis=0)
-        bias, variance = (sum(parts.of_fit[i] for parts in each) for i in (0, 1))
-        of_constant = _Noise(*(sum(parts.of_constant[i] for parts in each) for i in (0, 1)))
-        return cls(recalibrated, constant, _Noise(bias, variance + (CHOICE_ERROR * bias) ** 2), of_constant)
 
 
 class _Problem(NamedTuple):
@@ -200,30 +145,19 @@ class _Problem(NamedTuple):
     samples: Recalibration
     given: Floats  # losses of the predictions as they are
 
-    def parts(self, w: Floats) -> _Parts:
-        """Recalibrate."""
-        fit, starts = self.samples.fit(self.right, w)
+    def parts(self, w: Floats) -> tuple[Floats, Floats]:
+        """Return the losses of recalibrated predictions, and of always predicting the frequency."""
+        fit = self.samples.fit(self.right, w)
         frequency = np.full(len(w), w @ self.right / w.sum())
-        block = np.searchsorted(starts, self.samples.place, side="right") - 1
-        noise, [one] = self._noise(block, w), self._noise(np.zeros_like(block), w)
-        of_fit = _Noise(CHOICE * float(noise.sum()), CHOICE_VARIANCE * 2 * float((noise**2).sum()))
         recalibrated, constant = (
             self.scale * _losses(q, self.right, self.score) for q in (fit[self.samples.place], frequency)
         )
-        return _Parts(recalibrated, constant, of_fit, _Noise(-float(one), 2 * float(one) ** 2))
-
-    def _noise(self, block: NDArray[np.intp], w: Floats) -> Floats:
-        """How much lower the mean loss is, since each block has the mean of its own samples."""
-        right, weight, squares = (np.bincount(block, v).astype(np.float64) for v in (w * self.right, w, w**2))
-        n = weight**2 / squares  # effective (Kish)
-        share = (right / weight * n + 1) / (n + 2)  # not 0 or 1: a few samples do not show that there is no noise
-        variance = share * (1 - share) if self.score == "brier" else np.full(len(share), 0.5)
-        return np.asarray(self.scale * variance * squares / (weight * weight.sum()))
+        return recalibrated, constant
 
     def drawn(self, rng: np.random.Generator, w: Floats) -> float:
         """Miscalibration with labels drawn from the predictions."""
         right = (rng.random(len(w)) < self.confidence).astype(np.float64)
-        fit, _ = self.samples.fit(right, w)
+        fit = self.samples.fit(right, w)
         losses = _losses(self.confidence, right, self.score) - _losses(fit[self.samples.place], right, self.score)
         return self.scale * _mean(losses, w)
 
@@ -256,15 +190,3 @@ def _losses(q: Floats, right: Floats, score: Score) -> Floats:
 
 def _mean(losses: Floats, w: Floats) -> float:
     return float(losses @ w / w.sum())
-
-
-def _around(value: float, losses: Floats, w: Floats, confidence_level: float, noise: _Noise) -> Estimate:
-    """Put limits around a mean of losses, from which the noise that was fitted is taken first."""
-    centre = value - noise.bias
-    found = around_mean(centre, losses, w, confidence_level)
-    if noise.variance == 0:
-        return found
-    low, high = (found.low, found.high) if found.has_interval else (centre, centre)
-    half = quantile(confidence_level) * math.sqrt(noise.variance)
-    low, high = centre - math.hypot(centre - low, half), centre + math.hypot(high - centre, half)
-    return Estimate(value, max(0.0, min(low, value)), max(high, value))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from attemper._checks import one_of
 from attemper._table import Columns, Table
 from attemper.metrics.alike import GroupTest
 from attemper.metrics.intervals import Estimate
 
-__all__ = ["GROUP_METRICS", "GroupMetrics", "GroupRow", "WorstGroup", "and_others"]
+__all__ = ["GROUP_METRICS", "GroupMetrics", "GroupRow", "and_others"]
 
 GROUP_METRICS = ("accuracy", "gap", "nll", "brier", "ece", "ece_debiased")
 NOT_TOGETHER = "no interval: with simultaneous=False the intervals do not hold together"
@@ -42,18 +42,6 @@ class GroupRow:
         return {**about, "confidence": self.confidence, "metrics": figures}
 
 
-class WorstGroup(NamedTuple):
-    """The worst group by some metric, of `by_group`; ``value`` is of the worst of all groups, whichever it is."""
-
-    group: str | int
-    value: Estimate
-    possible: tuple[str | int, ...]  # groups that can be the worst: the intervals hold together
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and text."""
-        return {"group": self.group, **self.value.to_dict(), "possible": list(self.possible)}
-
-
 @dataclass(frozen=True, repr=False)
 class GroupMetrics(Table):
     """Metrics of each group: `by_group` returns it."""
@@ -61,7 +49,6 @@ class GroupMetrics(Table):
     by_group: tuple[GroupRow, ...]  # sorted by name
     all: GroupRow
     alike: GroupTest  # given the confidence, accuracy does not depend on the group
-    accuracy_alike: GroupTest  # accuracy does not depend on the group
     confidence_level: float
     simultaneous: bool
 
@@ -81,7 +68,7 @@ class GroupMetrics(Table):
         """Names of the metrics."""
         return tuple(self.all.metrics)
 
-    def worst(self, metric: str = "gap") -> WorstGroup | None:
+    def worst(self, metric: str = "gap") -> tuple[str | int, Estimate] | None:
         """Return the worst group: the lowest accuracy, the largest gap of either sign, the highest of other metrics.
 
         The largest of many noisy values is too large, and often that of a small group. So the group is the one whose
@@ -95,7 +82,7 @@ class GroupMetrics(Table):
         >>> from attemper.metrics import by_group
         >>> rng = np.random.default_rng(0)
         >>> found = by_group(rng.random(400) < 0.5, np.full(400, 0.8), groups=np.repeat(["a", "b"], 200))
-        >>> found.worst("accuracy").group
+        >>> found.worst("accuracy")[0]
         'a'
         """
         one_of("metric", metric, self.metrics)
@@ -105,12 +92,9 @@ class GroupMetrics(Table):
             return None
         group = max(sizes, key=lambda name: (sizes[name].low, sizes[name].value))
         low, high = max(size.low for size in sizes.values()), max(size.high for size in sizes.values())
-        possible = tuple(name for name, size in sizes.items() if size.high >= low)
         value = sizes[group].value
         found = Estimate(value, low, high) if metric != "accuracy" else Estimate(-value, -high, -low)
-        if not self.simultaneous:
-            return WorstGroup(group, Estimate.without(found.value, NOT_TOGETHER), tuple(sizes))
-        return WorstGroup(group, found, possible)
+        return group, found if self.simultaneous else Estimate.without(found.value, NOT_TOGETHER)
 
     def beyond_chance(self) -> tuple[list[str | int], list[str | int]]:
         """Return the groups whose confidence is too high, and those where it is too low: 0 is outside the interval."""
@@ -123,9 +107,8 @@ class GroupMetrics(Table):
         return {
             "groups": [row.to_dict() for row in self.by_group],
             "all": self.all.to_dict(),
-            "worst": {name: None if found is None else found.to_dict() for name, found in worst.items()},
+            "worst": {name: w and {"group": w[0], **w[1].to_dict()} for name, w in worst.items()},
             "alike": self.alike._asdict(),
-            "accuracy_alike": self.accuracy_alike._asdict(),
             "confidence_level": self.confidence_level,
             "simultaneous": self.simultaneous,
         }
@@ -188,7 +171,8 @@ def _gap_sentences(found: GroupMetrics, percent: str) -> list[str]:
     worst = found.worst("gap") if "gap" in found.metrics else None
     if worst is None:
         return []
-    row = found[worst.group]
+    group, largest = worst
+    row = found[group]
     gap = row.metrics["gap"]
     ends = Estimate(row.confidence - gap.value, row.confidence - gap.high, row.confidence - gap.low)
     right = row.metrics.get("accuracy", ends)
@@ -197,12 +181,12 @@ def _gap_sentences(found: GroupMetrics, percent: str) -> list[str]:
     lines = [f"{most} {value}{percent} ({low} to {high})."]
     unknown = sum(not each.metrics["gap"].has_interval for each in found.by_group)
     but = f", except perhaps the {unknown} without an interval" if unknown else ""
-    if worst.value.low > 0:
-        lines.append(f"At least one group has a gap of {100 * worst.value.low:.1f} percentage points or more.")
-    if worst.value.has_interval:
+    if largest.low > 0:
+        lines.append(f"At least one group has a gap of {100 * largest.low:.1f} percentage points or more.")
+    if largest.has_interval:
         last = max(found.by_group, key=lambda each: _size("gap", each.metrics["gap"]).high)
-        of = f", the limit of {last.group} (n = {last.n:g})" if last.group != worst.group else ""
-        lines.append(f"No group has a gap above {100 * worst.value.high:.1f} percentage points{of}{but}.")
+        of = f", the limit of {last.group} (n = {last.n:g})" if last.group != group else ""
+        lines.append(f"No group has a gap above {100 * largest.high:.1f} percentage points{of}{but}.")
     above, below = found.beyond_chance()
     for names, side in ((above, "high"), (below, "low")):
         if names:

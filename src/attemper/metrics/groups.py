@@ -11,7 +11,7 @@ import numpy as np
 from attemper._checks import fraction, one_of, whole
 from attemper._typing import Floats, Labels
 from attemper.errors import InputError
-from attemper.metrics.alike import accuracy_alike, calibration_alike
+from attemper.metrics.alike import calibration_alike
 from attemper.metrics.bins import Bins
 from attemper.metrics.bootstrap import LEAST_CLUSTERS, estimate, student_level
 from attemper.metrics.calibration import ece
@@ -94,7 +94,7 @@ def by_group(
     >>> found = by_group(right, np.full(900, 0.8), groups=site)
     >>> [round(x, 3) for x in found["c"].gap]
     [0.203, 0.136, 0.274]
-    >>> found.worst("gap").group
+    >>> found.worst("gap")[0]
     'c'
     >>> found.alike.p_value < 0.01
     True
@@ -133,7 +133,6 @@ def group_metrics(
         tuple(row(name, p.rows(rows), level) for name, rows in zip(names.tolist(), parts)),
         row("all", p, confidence_level),
         calibration_alike(p, code, n_resamples, seed),
-        accuracy_alike(p, code, n_resamples, seed),
         confidence_level,
         simultaneous,
     )
@@ -199,7 +198,7 @@ def _mean(losses: Floats, p: Predictions, case: Labels | None, reason: str, leve
 def _error(metric: str, p: Predictions, n_bins: Bins, level: float, n_resamples: int, seed: int) -> Estimate:
     """Return a calibration error: plain, with what chance would show; or debiased, with an interval."""
     if metric == "ece":
-        found = ece.statistic(p, n_bins=n_bins)._replace(reason=BIASED)
+        found = ece.statistic(p, n_bins=n_bins)
         if p.clusters is not None:
             found = found._replace(drawn=None)
         return estimate(found._replace(reason=BIASED), p.weights, level, n_resamples, seed)

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 # Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should:
-# docs/coverage.md.
+# docs/metrics.md.
 LEAST_ERRORS = 20
 MOST_GAIN = 4  # times the samples: where confidence separates right from wrong, their difference hardly varies
 NO_SPREAD = "no interval: the samples do not differ, so they do not show how far the value varies"
@@ -93,6 +93,19 @@ class Estimate(_Triple):
         """Add what perfect calibration shows: the mean of these values, and the share that reach this one."""
         reach = int((drawn >= self.value * (1 - 1e-12)).sum())
         return Estimate(*self, self.note, float(drawn.mean()), (1 + reach) / (1 + len(drawn)))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all that is known; with a plain tuple value, low and high."""
+        if not isinstance(other, Estimate):
+            return tuple.__eq__(self, other)
+        own, its = ((e.note, e.chance, e.p_value) for e in (self, other))
+        return tuple.__eq__(self, other) and own == its
+
+    def __ne__(self, other: object) -> bool:
+        """Compare as ``==`` does; a tuple has an operator of its own."""
+        return not self == other
+
+    __hash__ = tuple.__hash__
 
     def _repr_html_(self) -> str:
         note = f"<br>{html.escape(self.note)}" if self.note else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,28 +24,15 @@ from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
-from attemper.kernels.softmax import SHORT
 from attemper.metrics.intervals import effective, too_few
 
-__all__ = ["Input", "Predictions", "Reading", "check_order", "names_of_labels"]
+__all__ = ["Input", "Predictions", "check_order", "names_of_labels"]
 
 Input = Literal["probs", "log_probs", "logits"]
 
 # Room for float16 and bfloat16, and for probabilities written with three decimals.
 ROOM = 1e-3
 PER_SAMPLE = ("prediction", "right", "confidence", "squared_errors")
-
-
-class Reading(TypedDict, total=False):
-    """The options of `Predictions.of` beside the weights."""
-
-    input: Input
-    classes: Sequence[Any] | None
-    pos_label: Any
-    axis: int | None
-    ignore_index: int | None
-    clusters: Any
-    groups: Any
 
 
 WHAT = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
@@ -127,24 +114,16 @@ class Predictions:
             values = _log_softmax(values)
         logs = input != "probs"
         p = np.empty_like(values) if logs else values
-        few_classes = not logs and n_classes <= SHORT
-        top, tied = np.empty(n, values.dtype), np.zeros(n, dtype=bool)
         for rows in row_slices(n, n_classes):
-            if few_classes and _is_fine(values[rows], top[rows], tied[rows]):
-                continue
             _check_range(values[rows], rows.start, what, logs, name)
             if logs:
                 np.exp(values[rows], out=p[rows])
             _check_sums(p[rows], rows.start, what, logs, name)
-        own = of_label = _entries(values, y)
+        of_label = _entries(values, y)
         if not logs:
             with np.errstate(divide="ignore"):
                 of_label = np.log(of_label)
         result = cls(p, y, w, np.minimum(of_label, 0.0), clusters=case, groups=groups)
-        if few_classes:
-            right = own == top
-            right[tied] = p[tied].argmax(axis=1) == y[tied]
-            result.__dict__.update(right=right, confidence=np.minimum(top.astype(np.float64), 1.0))
         if logs:  # in double precision, and before exp rounds what is near 1
             best = values.argmax(axis=1)
             confidence = np.minimum(_entries(values, best), 0.0)
@@ -274,10 +253,7 @@ class Predictions:
 
 def _entries(values: NDArray[Any], column: NDArray[Any]) -> Floats:
     """One number of each row, in double precision."""
-    n, width = values.shape
-    if values.flags.c_contiguous:  # half the time of an index of two arrays
-        return np.asarray(values.reshape(-1)[np.arange(0, n * width, width) + column], dtype=np.float64)
-    return np.asarray(values[np.arange(n), column], dtype=np.float64)
+    return np.asarray(values[np.arange(len(values)), column], dtype=np.float64)
 
 
 def check_order(labels: Any, probs: Any) -> None:
@@ -313,7 +289,7 @@ def _of_scores(
         labels, classes = labels.labels, None  # column numbers
     if probs is None:
         name = type(labels).__name__
-        advice = "scores.load(), or RunningMetrics piece by piece" if name == "ScoreFiles" else "(labels, probs)"
+        advice = "scores.load()" if name == "ScoreFiles" else "(labels, probs)"
         raise InputTypeError(
             f"probs: expected an N×K array after labels, or a LabelledScores for both, got {name} alone. Use {advice}."
         )
@@ -364,18 +340,6 @@ def _log_softmax(h: NDArray[Any]) -> NDArray[Any]:
     h = h if h.dtype.itemsize >= 4 else h.astype(np.float32)
     with np.errstate(invalid="ignore"):
         return np.asarray(log_softmax(h, axis=1))
-
-
-def _is_fine(p: NDArray[Any], top: NDArray[Any], tied: NDArray[np.bool_]) -> bool:
-    """Whether these are probabilities; set the largest of each row, and whether several are. For rows that are short.
-
-    Class by class that takes half the time of going through rows.
-    """
-    columns = np.ascontiguousarray(p.T)
-    columns.max(axis=0, out=top)
-    tied[:] = (columns == top).sum(axis=0, dtype=np.uint8) > 1
-    off = np.abs(columns.sum(axis=0) - 1).max()
-    return bool(columns.min() >= 0 and top.max() <= 1 + ROOM and off <= room_of_sums(p.shape[1]))
 
 
 HINT = ' Pass probabilities, such as calibrator.predict_proba(logits). Metrics also take input="logits" or "log_probs".'

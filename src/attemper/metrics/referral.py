@@ -7,7 +7,7 @@ good confidence the wrong predictions are referred and the right ones decided.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +20,14 @@ from attemper.errors import InputError
 from attemper.metrics.bootstrap import Statistic, estimate
 from attemper.metrics.intervals import LEAST_ERRORS, Estimate, around_area, around_mean, effective, too_few
 from attemper.metrics.metric import metric, of_predictions
-from attemper.metrics.predictions import Predictions, check_order
+from attemper.metrics.predictions import Predictions
 
 __all__ = ["ReferralCurve", "referral_area", "referral_area_difference", "referral_curve"]
 
 Thresholds = ArrayLike | Literal["paper"] | None
 
 PAPER = np.arange(21) / 20  # 0, 0.05, … 1
-# The few errors that two methods order differently decide a difference: docs/coverage.md.
+# The few errors that two methods order differently decide a difference: docs/metrics.md.
 LEAST_ERRORS_OF_DIFFERENCE = 80
 
 
@@ -136,14 +136,6 @@ def referral_area(p: Predictions, *, thresholds: Thresholds = None) -> Statistic
     return Statistic(area.value, limits, _reason(p))
 
 
-@overload
-def referral_area_difference(
-    labels: Any, probs: Any, other_probs: Any, *, confidence_level: None = None, **options: Any
-) -> float: ...
-@overload
-def referral_area_difference(
-    labels: Any, probs: Any, other_probs: Any, *, confidence_level: float, **options: Any
-) -> Estimate: ...
 def referral_area_difference(
     labels: ArrayLike | Any,
     probs: ArrayLike | Any,
@@ -168,14 +160,7 @@ def referral_area_difference(
     >>> referral_area_difference([0, 1, 0, 1], probs, other)
     0.8333333333333334
     """
-    check_order(labels, other_probs)
-    p = Predictions.of(labels, probs, sample_weight, **reading)
-    _check_both(p)
-    try:
-        other = Predictions.of(labels, other_probs, sample_weight, **reading)
-        _check_both(other)
-    except InputError as error:
-        raise type(error)(f"other_probs: {error}") from None
+    p, other = (Predictions.of(labels, each, sample_weight, **reading) for each in (probs, other_probs))
     statistic = area_difference(p, other, thresholds)
     if confidence_level is None:
         return statistic.at(p.weights)

@@ -174,7 +174,7 @@ def cost_of(
     r, m = check_costs(cost_refer, cost_miss, p.n_classes)
     right = p.right if prediction is None else prediction == p.labels
     costs = np.where(refer, r, np.where(right, 0.0, m[p.labels]))
-    # To need many errors that are not referred would select draws with a large cost: docs/coverage.md.
+    # To need many errors that are not referred would select draws with a large cost: docs/metrics.md.
     errors = effective(p.weights[~right] if p.clusters is None else p.of_cases(p.weights, ~right))
     reason = too_few(errors) or ("" if (~refer & ~right).any() else NO_MISS)
     return mean_of(costs, reason)

@@ -18,7 +18,6 @@ from attemper.plots.curves import plot_referral, plot_risk_coverage
 from attemper.plots.diagram import plot_before_after, plot_confidence, plot_reliability
 from attemper.plots.forest import plot_comparison, plot_groups
 from attemper.plots.joint import plot_posterior
-from attemper.plots.plans import plot_plan
 from attemper.plots.sheet import check_format, new_axes, save
 from attemper.plots.temperatures import plot_temperature, plot_theta
 
@@ -28,7 +27,6 @@ __all__ = [
     "plot_comparison",
     "plot_confidence",
     "plot_groups",
-    "plot_plan",
     "plot_posterior",
     "plot_referral",
     "plot_reliability",

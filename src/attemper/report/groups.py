@@ -62,7 +62,6 @@ def groups_of(found: Mapping[str, GroupMetrics], accuracy: list[float]) -> dict[
         "all": rows[-1],
         "before": before.sentences(percent=PERCENT),
         "after": after.sentences(percent=PERCENT),
-        "accuracy_p": after.accuracy_alike.p_value,
     }
 
 

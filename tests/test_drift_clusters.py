@@ -90,7 +90,6 @@ def test_batches_of_whole_cases_make_no_difference(make, cuts, tmp_path):
     assert parts.log_e_value == pytest.approx(whole.log_e_value, rel=1e-9)
     assert parts.p_value == pytest.approx(whole.p_value, rel=1e-9)
     assert (parts.n_samples, parts.n_rows) == (40, 200)
-    assert "40 clusters (200 samples)" in parts.describe()[0]
 
 
 def test_samples_and_cases_are_not_ranked_together():
@@ -116,8 +115,6 @@ class TestWithoutLabels:
             found += test.update(0.6 * h[1000:]).alarm
         assert false <= 5
         assert found >= 28
-        assert "confidences have been lower" in " ".join(test.describe())
-        assert "label a sample" in test.describe()[-1]
 
     def test_labels_are_not_used(self, tmp_path):
         h, y = draw(200, 3)
