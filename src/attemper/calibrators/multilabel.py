@@ -244,16 +244,12 @@ class MultiLabelCalibrator(Classifier):
     @classmethod
     def from_fields(cls, content: Fields) -> Self:
         """Make a fitted calibrator from what `save` wrote."""
-        method: Any = content.text("method")
-        if content.content.get("params"):
-            if method not in SEPARATE:
-                raise FileError(f"{content.where}: the method {method!r} is unknown")
-            given: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in content.fields("params").content.items()
-            }
+        method: Any = content.read("method", Literal["pooled", "platt", "beta", "ts"])
+        if method != "pooled":
+            given: Any = content.fields("params").content
             if set(given) - set(METHODS[method].own_params()):
                 raise FileError(f"{content.where}: params: expected {METHODS[method].own_params()}, got {list(given)}")
-            method = METHODS[method](**given)
+            method = METHODS[method](**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
         names = list(content.read("label_names", tuple[str, ...]))
         made = cls(
             method=method,
