@@ -37,7 +37,7 @@ RECIPES = {
     "structured": StructuredScaling,
 }
 DRAWS = {"ts": 16, "bayes": 4, "structured": 8}
-FIELDS = ("family", "set", "method", "labels", "draw", "common", "pooled", "separate", "spread", "bias_spread", "own")
+FIELDS = ("family", "set", "method", "labels", "draw", "common", "pooled", "separate", "spread")
 TEST_ROWS = 1000
 LIMIT = 0.002
 
@@ -105,7 +105,7 @@ def one_draw(groups, make, n, seed):
         maps = (fitted.map_, fitted.group_maps_[g], alone)
         values.append([nll(np.maximum(m.log_apply(h), -700), y) for m in maps])
     found = fitted.groups_
-    return [*np.mean(values, axis=0), found.spread, found.bias_spread, found.own_fit.mean()]
+    return [*np.mean(values, axis=0), found.spread]
 
 
 def draws_of(method, n, wanted):

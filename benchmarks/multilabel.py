@@ -24,7 +24,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from attemper import MultiLabelCalibrator, datasets
-from attemper.calibrators import label_fits, multilabel
+from attemper.calibrators import multilabel
 from attemper.kernels import pooled
 from attemper.maps.odds import log_odds
 from sets import table
@@ -128,12 +128,12 @@ def priors() -> Iterator[tuple[str, pooled.Expected]]:
     """Other expectations of how labels differ: variances of log-slope and bias, and how many labels they count as."""
     for slope, bias, worth in [(0.01, 0.05, 3.0), (0.02, 0.1, 1.0), (0.02, 0.1, 2.0), (0.04, 0.35, 2.0)]:
         name = f"{slope}, {bias}, {worth:g}"
-        yield name, label_fits.EXPECTED._replace(covariance=np.diag([slope, bias]), worth=worth)
+        yield name, multilabel.EXPECTED._replace(covariance=np.diag([slope, bias]), worth=worth)
 
 
 def with_prior(expected: pooled.Expected) -> Method:
     def method(s: np.ndarray, y: np.ndarray, new: np.ndarray) -> np.ndarray:
-        label_fits.EXPECTED = multilabel.EXPECTED = expected
+        multilabel.EXPECTED = expected
         return pooled_fit(s, y, new)
 
     return method

@@ -396,7 +396,7 @@ def test_an_error_of_another_package_is_a_row():
     try:
         result = compare(scores(seed=1), scores(seed=2), [Broken(), "ts"], confidence_level=None)
     finally:
-        METHODS._classes.pop("broken")
+        METHODS.pop("broken")
     assert {row.method: row.failure for row in result.rows}["broken"] == "RuntimeError: out of ideas"
     assert result.recommended in ("none", "ts")
 

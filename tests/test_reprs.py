@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
-from sklearn.naive_bayes import GaussianNB
 
 import attemper
 from attemper import Scores, Sketch, datasets
@@ -53,11 +50,8 @@ def test_results(scores):
 
 
 def test_calibrators_and_states(scores):
-    names = [f"class-{k}" for k in range(12)]
     running = attemper.metrics.RunningMetrics().partial_fit([0, 1], [[0.9, 0.1], [0.3, 0.7]])
     for thing in (
-        attemper.TemperatureScaling(input="probs", zeros_as=1e-8, classes=names),
-        attemper.BayesianTemperatureScaling(labels="noisy", noise="classwise", classes=names),
         running,
         attemper.drift.DriftTest(2.0).update(scores),
         attemper.drift.GroupedTest(2.0).update(scores, groups=[0, 1, 2] * (len(scores) // 3)),
@@ -67,25 +61,3 @@ def test_calibrators_and_states(scores):
         assert shown.startswith(f"{type(thing).__name__}(")
         assert "\n" not in shown
     assert "n_samples=2" in repr(running)
-
-
-def test_wrappers_show_in_one_line():
-    wrapped = attemper.CalibratedClassifier(
-        LogisticRegression(max_iter=500, C=0.12), attemper.PlattScaling(zeros_as=1e-8)
-    )
-    assert repr(wrapped).startswith("CalibratedClassifier(estimator=LogisticRegression(")
-    assert "\n" not in repr(wrapped)
-
-
-@pytest.mark.parametrize("ensemble", [False, True])
-def test_a_notebook_shows_what_a_wrapper_fitted(ensemble):
-    x, y = load_iris(return_X_y=True)
-    unfitted = attemper.CalibratedClassifier(
-        GaussianNB(), method=attemper.BayesianTemperatureScaling(labels="noisy", noise="classwise"), ensemble=ensemble
-    )
-    assert "\n" not in repr(unfitted)
-    assert "T = " not in unfitted._repr_html_()
-    fitted = attemper.CalibratedClassifier(GaussianNB(), method="bayes", ensemble=ensemble).fit(x, y)
-    facts = fitted.calibrators_[-1].describe() if ensemble else fitted.calibrator_.describe()
-    assert facts[0] in fitted._repr_mimebundle_()["text/html"]
-    assert facts[0] in fitted._repr_html_()
