@@ -85,9 +85,11 @@ def one_run(path, method, factor, draw):
     found = {"unadapted": nll(calibrator, h[test], y[test])}
     found["refit"] = min(nll(refit, h[test], y[test]) for refit in refits)
     shares = np.maximum(true, 0.5 / len(target))
-    found["known"] = nll(calibrator.with_priors(shares / shares.sum()), h[test], y[test])
+    found["known"] = nll(
+        calibrator.with_priors(shares / shares.sum(), calibrator.predict_proba(h[val]).mean(axis=0)), h[test], y[test]
+    )
     for name, rows in (("adapt", target), *((f"{n} rows", target[:n]) for n in FEW if n < len(target))):
-        adapted = calibrator.adapt(h[rows], force=True, n_resamples=RESAMPLES)
+        adapted = calibrator.adapt(h[rows], validation=(h[val], y[val]), force=True, n_resamples=RESAMPLES)
         found[name] = nll(adapted, h[test], y[test])
         if name == "adapt":
             adaptation = adapted.adaptation_
@@ -150,7 +152,8 @@ def report_drift(folder, draws, only):
             calibrator = METHODS["ts"]().fit(h[val], y[val])
             for change, apply in changes.items():
                 try:
-                    calibrator.adapt(apply(h[new], seeds(name, change, draw)), n_resamples=1)
+                    rows_now = apply(h[new], seeds(name, change, draw))
+                    calibrator.adapt(rows_now, validation=(h[val], y[val]), n_resamples=1)
                 except LabelShiftError:
                     refused[change] += 1
         rows.append([NAMES[name], str(len(new)), *(f"{n} of {draws}" for n in refused.values())])

@@ -161,8 +161,8 @@ def sharded_fit(variant: str, shards: Sequence[tuple[Any, Any]]) -> Any:
 
 
 def stream_fit(variant: str, shards: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a calibrator that takes in the shards as batches of a stream that forgets."""
-    fitted = calibrator(variant, half_life=300)
+    """Return a calibrator that takes in the shards as batches of a stream."""
+    fitted = calibrator(variant)
     for logits, labels in shards:
         fitted.partial_fit(logits, labels)
     return fitted

@@ -47,7 +47,7 @@ from attemper.errors import (
     SuspiciousColumnWarning,
 )
 from attemper.group_sketches import GroupSketches
-from attemper.maps import AffineMap, BinMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
+from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "InputError",
     "InputTypeError",
     "IsotonicCalibration",
-    "LabelMaps",
     "LabelShiftError",
     "LabelledScores",
     "MatrixScaling",

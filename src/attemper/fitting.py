@@ -164,7 +164,8 @@ def _fit(
     elif spec.groups_key is not None and paths is not None:
         files = _group_files(files, paths, spec, sharding)
         if files.n_bytes > IN_MEMORY_BYTES:
-            by_group = _sketch_groups(files, progress, **_settings_of(calibrator))
+            assert isinstance(calibrator, StreamingCalibrator)
+            by_group = _sketch_groups(files, progress, **calibrator._sketch_settings())
             calibrator.fit_sketch(by_group)
             _note_clusters(calibrator, spec)
             return by_group
@@ -200,11 +201,6 @@ def _group_files(
             f"GroupSketches.of, and fit on all sketches."
         )
     return files or open_scores(paths, spec)
-
-
-def _settings_of(calibrator: Calibrator) -> dict[str, Any]:
-    """Return the settings of sketches that this recipe needs."""
-    return {"t_range": getattr(calibrator, "t_range", None), "parts": calibrator.sketch_parts()}
 
 
 def _sketch_groups(files: ScoreFiles, progress: Progress | None, **settings: Any) -> GroupSketches:

@@ -1,5 +1,3 @@
-import warnings
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -7,7 +5,6 @@ from scipy.optimize import minimize_scalar
 from attemper import (
     AttemperWarning,
     AttendedTemperatureScaling,
-    EdgeWarning,
     InputError,
     Scores,
     Sketch,
@@ -70,30 +67,6 @@ def test_theta_given():
         AttendedTemperatureScaling(theta=0.0205).fit_sketch(Sketch.of(h, y))
 
 
-def test_the_edge_is_told_in_words():
-    h, y = draw(400, 5, t=3.0)
-    with pytest.warns(EdgeWarning):
-        found = AttendedTemperatureScaling(t_range=(0.1 + 0.2, 1.0)).fit(h, y)
-    assert found.temperature_ == 1.0
-    assert found.fit_report_.edge == "high"
-
-
-@pytest.mark.parametrize(
-    "parameters, why",
-    [
-        ({"loss": "hinge"}, "'paper', 'reference'"),
-        ({"theta": 1.5}, "between 0 and 1"),
-        ({"theta": "x"}, "no number"),
-        ({"theta_grid": [0.1, 0.1]}, "ascend"),
-        ({"theta_grid": []}, "1 to"),
-        ({"t_range": (0, 1)}, "0 < low"),
-    ],
-)
-def test_parameters_are_checked(parameters, why):
-    with pytest.raises(InputError):
-        AttendedTemperatureScaling(**parameters).fit(*draw(50, 3))
-
-
 def test_what_a_sketch_cannot_give_is_refused():
     sketch = Sketch.of(*draw(200, 4))
     with pytest.raises(InputError):
@@ -135,24 +108,6 @@ def test_a_temperature_that_does_harm_is_a_warning(n, theta):
         AttendedTemperatureScaling(theta=theta).fit_sketch(sketch)
 
 
-def test_a_theta_at_the_end_of_its_grid_is_a_warning():
-    p, y = calibrated(2000)
-    with pytest.warns(AttemperWarning):
-        ats = AttendedTemperatureScaling(input="probs").fit(p, y)
-    assert "end of its grid" in ats.fit_report_.message
-    h, y = draw(900, 6)
-    inside = AttendedTemperatureScaling().fit(h, y)
-    assert "grid" not in inside.fit_report_.message
-    low = inside.theta_ + 0.001
-    with pytest.warns(AttemperWarning):
-        AttendedTemperatureScaling(theta_grid=np.linspace(low, 0.1, 20)).fit(h, y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", AttemperWarning)
-        AttendedTemperatureScaling().fit(h, y)
-        AttendedTemperatureScaling(theta=0.1).fit(h, y)  # not tuned
-        AttendedTemperatureScaling(theta_grid=np.arange(1, 101) / 100).fit(h, y)  # beyond 1 there is nothing
-
-
 @pytest.mark.parametrize("n", [1000, 2000, 4000])
 @pytest.mark.parametrize("scale", [1.0, 1000.0, 1e-3])
 def test_a_calibrated_classifier_is_not_ruined(n, scale):
@@ -179,26 +134,3 @@ def test_a_calibrated_classifier_is_not_ruined(n, scale):
         sketched = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y))
     assert sketched.temperature_ == pytest.approx(ats.temperature_, rel=1e-7)
     assert sketched.fit_report_.left_alone == ats.fit_report_.left_alone
-
-
-def test_what_the_paper_would_take_can_be_had():
-    p, y = calibrated(2000)
-    with pytest.warns(AttemperWarning):
-        ats = AttendedTemperatureScaling(input="probs", fallback=False).fit(p, y)
-    assert ats.temperature_ > 2
-    assert ats.theta_ == 0.1
-    with pytest.warns(AttemperWarning):
-        chosen = AttendedTemperatureScaling(input="probs", theta=0.1).fit(p, y)  # a θ of one's own stays
-    assert chosen.temperature_ == pytest.approx(ats.temperature_, rel=1e-6)
-    with pytest.warns(AttemperWarning):
-        fallen = AttendedTemperatureScaling(input="probs").fit(p, y)
-    np.testing.assert_array_equal(fallen.path_.temperature, ats.path_.temperature)  # the path is the paper's
-
-
-def test_a_network_that_is_helped_does_not_fall_back():
-    h, y = draw(3000, 6, t=2.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ats = AttendedTemperatureScaling().fit(h, y)
-    assert ats.temperature_ == AttendedTemperatureScaling(fallback=False).fit(h, y).temperature_
-    assert not ats.fit_report_.left_alone

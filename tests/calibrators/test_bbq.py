@@ -72,15 +72,6 @@ def test_the_average_of_the_paper(n, n_classes):
     assert "an average over histograms" in fitted.fit_report_.message
 
 
-@given(case=cases(max_rows=20, max_classes=2, bound=4.0))
-def test_the_average_with_ties(case):
-    h, y = case
-    h = h.round(0)
-    p = softmax(h, axis=1).round(12)
-    q = oracle(p[:, 1].tolist(), y.tolist(), p[:, 1])
-    np.testing.assert_allclose(BBQ().fit(h, y).predict_proba(h)[:, 1], q, atol=1e-9)
-
-
 @given(case=cases(max_rows=20), seed=st.integers(0, 1000))
 def test_weights_are_repeats(case, seed):
     h, y = case
@@ -95,42 +86,3 @@ def test_weights_are_repeats(case, seed):
     assert by_weight.fit_report_.nll == pytest.approx(report.nll, rel=1e-9)
     assert by_weight.fit_report_.changed == pytest.approx(report.changed)
     assert (p > 0).all()
-
-
-def test_more_data_come_closer():
-    """Labels drawn at T = 2: with 20 000 of them the average is near the truth."""
-    h, y = draw(20_000, 2)
-    at = draw(2000, 2, seed=1)[0]
-    truth = softmax(at / 2, axis=1)
-    far, near = (np.abs(BBQ().fit(h[:n], y[:n]).predict_proba(at) - truth).mean() for n in (300, 20_000))
-    assert near < 0.03 < far < 0.2
-
-
-def test_fractions_of_weight():
-    h, y = draw(100, 3)
-    fitted = BBQ().fit(h, y, np.full(100, 0.001))
-    assert np.isfinite(fitted.fit_report_.nll)
-    p = fitted.predict_proba(h)
-    other = BBQ().fit(h, (y + 1) % 3, np.full(100, 0.001)).predict_proba(h)
-    assert np.abs(other - p).max() < 0.2  # a tenth of a sample says little: the prior stays
-
-
-@pytest.mark.parametrize("factor", [1e4, 1e-12])
-def test_huge_and_tiny_logits(factor):
-    h, y = draw(200, 4)
-    p = BBQ().fit(factor * h, y).predict_proba(factor * h)
-    assert np.isfinite(p).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1)
-
-
-def test_a_class_that_is_always_masked_has_the_mean_of_the_prior():
-    h, y = draw(200, 4)
-    always = np.where(np.arange(4) == 3, -np.inf, h)
-    fitted = BBQ().fit(always, np.minimum(y, 2))
-    assert (fitted.predict_proba(always)[:, 3] == 0).all()
-    assert (fitted.map_.knots[-1], fitted.map_.values[-1]) == (0.0, 0.5)
-
-
-def test_many_classes():
-    fitted = BBQ().fit(*draw(200, 300))
-    assert np.isfinite(fitted.fit_report_.nll)

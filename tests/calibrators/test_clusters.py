@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold
 
 from attemper import (
     AttendedTemperatureScaling,
@@ -16,7 +16,6 @@ from attemper import (
     StructuredScaling,
     TemperatureScaling,
     fit_source,
-    load,
 )
 from attemper.calibrators import METHODS
 from attemper.calibrators.clustering import fit_effect, tempered
@@ -102,15 +101,6 @@ def test_a_fit_counts_samples_by_the_design_effect(make):
     assert fit_effect(scores, np.arange(len(Y)), biases=biases) == pytest.approx(1, abs=0.01)
 
 
-def test_each_row_twice_in_its_cluster_is_the_row_once():
-    twice = np.concatenate([np.arange(len(Y))] * 2)
-    one = BayesianTemperatureScaling().fit(H, Y, clusters=CASE)
-    two = BayesianTemperatureScaling().fit(H[twice], Y[twice], clusters=CASE[twice])
-    three = BayesianTemperatureScaling().fit(H, Y, np.full(len(Y), 2.0), clusters=CASE)
-    for other in (two, three):
-        np.testing.assert_allclose(other.temperature_interval_, one.temperature_interval_, rtol=1e-3)
-
-
 def test_the_design_effect_slowly():
     rng = np.random.default_rng(5)
     values, case, w = rng.normal(size=(40, 3)), rng.integers(0, 9, 40), rng.integers(1, 4, 40).astype(float)
@@ -130,14 +120,6 @@ def test_the_design_effect_slowly():
     np.testing.assert_allclose(cluster_sums(w, case), [w[case == c].sum() for c in range(m)])
     assert np.isnan(design_effect(np.ones(4), np.array([0, 0, 1, 1])))
     assert np.isnan(design_effect(values[:, 0], np.zeros(40, dtype=int)))
-
-
-def test_one_cluster_has_no_interval():
-    found = TemperatureScaling().fit(H, Y, clusters=["a"] * len(Y))
-    assert found.temperature_interval_ is None
-    assert "one cluster" in found.fit_report_.message
-    low, high = BayesianTemperatureScaling().fit(H, Y, clusters=["a"] * len(Y)).temperature_interval_
-    assert high / low > 3  # the prior, nearly
 
 
 def test_folds_of_structured_keep_clusters_together():
@@ -162,15 +144,6 @@ def test_clusters_of_soft_labels_and_images_replace_their_own():
     assert "30 clusters" in pairs.fit_report_.message
 
 
-def test_a_saved_map_is_the_same(tmp_path):
-    for make in (TemperatureScaling, BayesianTemperatureScaling, StructuredScaling):
-        found = make().fit(H, Y, clusters=CASE)
-        found.save(tmp_path / "map.json")
-        again = load(tmp_path / "map.json")
-        assert again.temperature_interval_ == found.temperature_interval_
-        np.testing.assert_array_equal(again.predict_proba(H), found.predict_proba(H))
-
-
 def test_files_bring_clusters_and_a_sketch_reports_that_it_has_none(tmp_path, monkeypatch):
     np.savez(tmp_path / "val.npz", logits=H, labels=Y, patient=NAMES)
     half = len(Y) // 2
@@ -192,9 +165,8 @@ def test_files_bring_clusters_and_a_sketch_reports_that_it_has_none(tmp_path, mo
     assert "does not know which samples" in single.fit_report_.message
 
 
-@pytest.mark.parametrize("ensemble", [False, True])
 @pytest.mark.parametrize("cv", [None, 3, GroupKFold(3)])
-def test_the_wrapper_keeps_clusters_together(ensemble, cv):
+def test_the_wrapper_keeps_clusters_together(cv):
     seen = []
 
     class Watched(LogisticRegression):
@@ -203,31 +175,11 @@ def test_the_wrapper_keeps_clusters_together(ensemble, cv):
             return super().fit(X, y, sample_weight)
 
     X = np.column_stack([H, CASE / 1e6])
-    clf = CalibratedClassifier(Watched(), "ts", cv=cv, ensemble=ensemble).fit(X, Y, clusters=NAMES)
-    folds = seen if ensemble else seen[:-1]
-    for cases in folds:
+    clf = CalibratedClassifier(Watched(), "ts", cv=cv).fit(X, Y, clusters=NAMES)
+    for cases in seen[:-1]:
         _, count = np.unique(cases, return_counts=True)
         assert (count == 6).all()
-    fitted = clf.calibrators_ if ensemble else [clf.calibrator_]
-    assert all("clusters" in calibrator.fit_report_.message for calibrator in fitted)
-
-
-def test_the_wrapper_refuses_folds_that_divide_clusters():
-    model = LogisticRegression()
-    with pytest.raises(InputError):
-        CalibratedClassifier(model, "ts", cv=KFold(3, shuffle=True, random_state=0)).fit(H, Y, clusters=NAMES)
-    with pytest.raises(InputError):
-        CalibratedClassifier(model, "ts", cv=100).fit(H, Y, clusters=NAMES)
-    prefit = CalibratedClassifier(model.fit(H[:90], Y[:90]), "ts", cv="prefit").fit(H[90:], Y[90:], clusters=CASE[90:])
-    assert "45 clusters" in prefit.calibrator_.fit_report_.message
-
-
-def test_compare_fits_with_the_clusters_it_is_given():
-    from attemper import compare
-
-    one = compare(Scores.from_logits(H, Y), Scores.from_logits(*draw(seed=1)[:2]), ["bayes"], val_clusters=CASE)
-    expected = BayesianTemperatureScaling().fit(H, Y, clusters=CASE)
-    assert one.rows[1].map == expected.map_
+    assert "clusters" in clf.calibrator_.fit_report_.message
 
 
 @pytest.mark.parametrize("make", [TemperatureScaling, StructuredScaling])

@@ -1,8 +1,5 @@
-import json
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,19 +7,15 @@ import attemper
 from attemper import (
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
-    FileError,
     GroupSketches,
     InputError,
     IsotonicCalibration,
     PlattScaling,
-    ScaleMap,
-    Scores,
     Sketch,
     StructuredScaling,
     TemperatureScaling,
     VectorScaling,
 )
-from attemper.maps import AffineMap, MixtureMap, TiltedMap
 
 TEMPERATURES = {"a": 1.2, "b": 3.0, "c": 2.0}
 
@@ -80,15 +73,6 @@ def test_every_recipe_has_maps_of_groups_that_a_file_keeps(calibrator, tmp_path)
     assert not hasattr(calibrator.fit(h, y), "group_maps_")
 
 
-def test_maps_are_simple_where_they_can_be():
-    h, y, g = draw()
-    assert all(isinstance(own, ScaleMap) for own in TemperatureScaling().fit(h, y, groups=g).group_maps_.values())
-    assert all(isinstance(own, AffineMap) for own in VectorScaling().fit(h, y, groups=g).group_maps_.values())
-    bayes = BayesianTemperatureScaling().fit(h, y, groups=g)
-    assert all(own.keeps_arg_max for own in bayes.group_maps_.values())
-    assert {type(own) for own in bayes.group_maps_.values()} <= {TiltedMap, MixtureMap}
-
-
 def test_temperatures_of_large_groups_are_their_own_and_few_labels_change_little():
     h, y, g = draw(6000)
     some = np.r_[np.flatnonzero(g != "c"), np.flatnonzero(g == "c")[:5]]
@@ -131,30 +115,6 @@ def test_neither_order_nor_names_matter_and_a_weight_counts_repeats(seed, order)
     np.testing.assert_allclose(weighted.groups_.temperature_ratio, twice.groups_.temperature_ratio, rtol=1e-6)
 
 
-def test_biases_of_groups_are_found_where_there_are_some():
-    biases = {"a": [1.0, 0, 0, -1], "b": [0, 0, 0, 0], "c": [-1, 0, 0, 1.0]}
-    h, y, g = draw(1500, biases=biases)
-    fitted = StructuredScaling(structure="biases").fit(h, y, groups=g)
-    assert fitted.groups_.bias_spread > 0.2
-    assert fitted.groups_.bias[0] @ fitted.groups_.bias[2] < 0
-    test = draw(3000, 1, biases=biases)
-    p = fitted.predict_proba(test[0], test[2])
-    alone = fitted.predict_proba(test[0], "common")
-    rows = np.arange(3000)
-    assert np.log(p[rows, test[1]] / alone[rows, test[1]]).mean() > 0.05
-
-
-def test_a_group_with_another_matrix_gets_a_fit_of_its_own():
-    rng = np.random.default_rng(0)
-    h = 2 * rng.normal(size=(2400, 3))
-    g = np.repeat(["plain", "turned"], 1200)
-    z = np.where(g[:, None] == "plain", h, h[:, [0, 2, 1]])
-    y = (z + rng.gumbel(size=h.shape)).argmax(axis=1)
-    fitted = StructuredScaling().fit(h, y, groups=g)
-    assert fitted.groups_.own_fit.all()
-    assert (fitted.predict(h, g) == z.argmax(axis=1)).mean() > 0.9
-
-
 def test_errors_of_labels_are_not_taken_for_soft_groups():
     h, y, g = draw(3000, temperatures={"a": 1.0, "b": 2.0})
     rng = np.random.default_rng(1)
@@ -190,110 +150,6 @@ def test_a_number_and_its_text_are_the_same_group(ids, tmp_path):
     back = attemper.load(tmp_path / "map.json")
     assert list(back.group_maps_) == ids.tolist()
     np.testing.assert_array_equal(back.predict_proba(h, [str(i) for i in ids[codes]]), p)
-
-
-def test_tables_and_tensors_have_groups_too():
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    h, y, g = draw(300)
-    fitted = TemperatureScaling().fit(h, y, groups=pd.Series(g))
-    p = fitted.predict_proba(h, g)
-    np.testing.assert_array_equal(fitted.predict_proba(h, pl.Series(g)), p)
-    np.testing.assert_array_equal(fitted.predict_proba(Scores.from_logits(h, groups=g)), p)
-    np.testing.assert_array_equal(fitted.predict_proba(Scores.from_logits(h), g), p)
-    tensor = fitted.predict_proba(torch.tensor(h), g)
-    assert isinstance(tensor, torch.Tensor)
-    np.testing.assert_allclose(tensor.numpy(), p, rtol=1e-12)
-    np.testing.assert_array_equal(fitted.predict(torch.tensor(h), g).numpy(), h.argmax(axis=1))
-    table = pd.DataFrame(h).assign(label=y, site=g)
-    same = TemperatureScaling().fit(Scores.from_table(table, "label", columns=[0, 1, 2, 3], groups="site"))
-    np.testing.assert_allclose(same.predict_proba(h, g), p, rtol=1e-12)
-    named = TemperatureScaling(classes=["w", "x", "y", "z"]).fit(h, np.array(["w", "x", "y", "z"])[y], groups=g)
-    assert named.predict(h, g)[0] in ["w", "x", "y", "z"]
-
-
-def test_images_have_a_group_each():
-    rng = np.random.default_rng(0)
-    h = 2 * rng.normal(size=(6, 3, 8, 8))
-    y = (h / np.repeat([1.0, 3.0], 3)[:, None, None, None] + rng.gumbel(size=h.shape)).argmax(axis=1)
-    g = np.repeat(["sharp", "soft"], 3)
-    fitted = TemperatureScaling(axis=1).fit(h, y, groups=g)
-    p = fitted.predict_proba(h, g)
-    assert p.shape == h.shape
-    for i, key in enumerate(g):
-        np.testing.assert_allclose(
-            np.moveaxis(p[i], 0, -1).reshape(-1, 3),
-            fitted.group_maps_[key].apply(np.moveaxis(h[i], 0, -1).reshape(-1, 3)),
-            rtol=1e-12,
-        )
-
-
-def test_masked_logits_two_classes_and_many():
-    h, y, g = draw(600)
-    h[np.arange(600), (y + 1) % 4] = -np.inf
-    for calibrator in (TemperatureScaling(), StructuredScaling()):
-        p = calibrator.fit(h, y, groups=g).predict_proba(h, g)
-        assert (p[np.isneginf(h)] == 0).all()
-        np.testing.assert_allclose(p.sum(axis=1), 1)
-    h, y, g = draw(600, k=2)
-    fitted = TemperatureScaling().fit(h[:, 1] - h[:, 0], y, groups=g)
-    np.testing.assert_allclose(fitted.predict_positive(h[:, 1] - h[:, 0], g), fitted.predict_proba(h, g)[:, 1])
-    h, y, g = draw(400, k=1000)
-    fitted = TemperatureScaling().fit(h, y, groups=g)
-    assert fitted.fit_report_.converged
-
-
-def test_probabilities_have_groups_too():
-    h, y, g = draw(400)
-    p = ScaleMap(1.0).apply(h)
-    by_logits = StructuredScaling().fit(h, y, groups=g).predict_proba(h, g)
-    by_probs = StructuredScaling(input="probs").fit(p, y, groups=g).predict_proba(p, g)
-    np.testing.assert_allclose(by_probs, by_logits, atol=1e-6)
-
-
-def test_errors_name_the_row_and_the_way_out():
-    h, y, g = draw(60)
-    fitted = TemperatureScaling().fit(h, y, groups=g)
-    for predict in (fitted.predict_proba, fitted.predict_log_proba, fitted.predict):
-        with pytest.raises(InputError):
-            predict(h)
-    with pytest.raises(InputError):
-        fitted.predict_proba(h[:2], ["a", None])
-    with pytest.raises(InputError):
-        fitted.predict_proba(h, g[:5])
-    with pytest.raises(InputError):
-        TemperatureScaling().fit(h, y).predict_proba(h, g)
-    with pytest.raises(InputError):
-        fitted.predict_proba(Scores.from_logits(h, groups=g), g)
-    with pytest.raises(InputError):
-        TemperatureScaling().fit(Scores.from_logits(h, y), groups=g)
-    with pytest.raises(InputError):
-        TemperatureScaling().fit(h, y, groups=[*g[:2], "", *g[3:]])
-    with pytest.raises(InputError):
-        TemperatureScaling().partial_fit(Scores.from_logits(h, y, groups=g))
-    plain = TemperatureScaling().fit(h, y)
-    np.testing.assert_array_equal(plain.predict_proba(Scores.from_logits(h, groups=g)), plain.predict_proba(h))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda groups: groups.update(group=["a", "a", "b"]),
-        lambda groups: groups.update(group=["a", 1, "b"]),
-        lambda groups: groups.update(maps=groups["maps"][:2]),
-        lambda groups: groups.update(temperature_ratio=[1.0, -1.0, 1.0]),
-        lambda groups: groups.update(maps=[{"type": "affine", "weight": [1, 1], "bias": [0, 0]}] * 3),
-        lambda groups: groups.update(own_fit=[0, 0, 0]),
-    ],
-)
-def test_files_that_contradict_themselves_are_not_read(change, tmp_path):
-    h, y, g = draw(60)
-    path = tmp_path / "map.json"
-    TemperatureScaling().fit(h, y, groups=g).save(path)
-    content = json.loads(path.read_text())
-    change(content["groups"])
-    path.write_text(json.dumps(content))
-    with pytest.raises(FileError):
-        attemper.load(path)
 
 
 @pytest.mark.parametrize("calibrator", [own for own in EVERY if own.sketch_tables is not None], ids=str)
@@ -345,27 +201,3 @@ def test_other_priors_are_those_of_every_group(calibrator, tmp_path):
     moved.save(tmp_path / "map.json")
     back = attemper.load(tmp_path / "map.json")
     np.testing.assert_array_equal(back.predict_proba(h, g), moved.predict_proba(h, g))
-
-
-def test_several_groups_none_of_which_is_of_the_fit_are_a_warning():
-    h, y, g = draw()
-    ts = TemperatureScaling().fit(h, y, groups=g)
-    with pytest.warns(attemper.AttemperWarning):
-        p = ts.predict_proba(h, np.arange(len(h)) % 2)  # another column
-    np.testing.assert_array_equal(p, ts.predict_proba(h, "common"))
-    ts.predict_proba(h, np.where(g == "a", "a", "new"))
-    ts.predict_proba(h, ["new"] * len(h))  # a new site
-
-
-def test_scores_of_groups_and_maps_by_number_or_text():
-    h, y, g = draw()
-    codes = np.unique(g, return_inverse=True)[1]
-    vector = VectorScaling().fit(h, y, groups=codes)
-    assert vector.group_maps_["1"] is vector.group_maps_[1]
-    with pytest.raises(KeyError):
-        vector.group_maps_["7"]
-    w = np.arange(len(h)) % 3
-    right = vector.predict(h, codes) == y
-    assert vector.score(h, y, groups=codes) == right.mean()
-    assert vector.score(h, y, w, groups=codes) == pytest.approx(np.average(right, weights=w))
-    assert vector.score(Scores.from_logits(h, groups=codes), y) == right.mean()

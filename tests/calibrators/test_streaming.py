@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
 
 import attemper
@@ -16,7 +14,6 @@ from attemper import (
     AttemperWarning,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
-    EdgeWarning,
     InputError,
     Scores,
     Sketch,
@@ -73,78 +70,6 @@ def test_a_stream_is_a_fit_on_everything(calibrator):
     assert streamed.sketch_.n_samples == streamed.sketch_.weight == 900
 
 
-@given(
-    parts=st.lists(st.floats(0, 1), max_size=5),
-    half_life=st.floats(0.5, 300),
-    seed=st.integers(0, 1000),
-    weighted=st.booleans(),
-)
-def test_forgetting_is_a_fit_with_faded_weights(parts, half_life, seed, weighted):
-    h, y = draw(60, 3, seed=seed)
-    w = np.random.default_rng(seed).integers(0, 4, 60).astype(float) if weighted else np.ones(60)
-    w[[0, -1]] = 1.0
-    slices = [s for s in cut(60, parts) if w[s].any()]
-    h, y, w = (np.concatenate([a[s] for s in slices]) for a in (h, y, w))
-    slices = cut(len(y), np.cumsum([s.stop - s.start for s in slices])[:-1] / len(y))
-    streamed = stream(
-        TemperatureScaling(half_life=half_life, t_range=(0.05, 20)), h, y, slices, w if weighted else None
-    )
-    # The slow, obvious way: every sample as often as it weighs, each half as heavy after half_life of them.
-    rows = np.repeat(np.arange(len(y)), w.astype(int))
-    age = np.arange(len(rows))[::-1]
-    expected = Sketch.of(h[rows], y[rows], sample_weight=2.0 ** (-age / half_life), parts=[], t_range=(0.05, 20))
-    np.testing.assert_allclose(streamed.sketch_.weight, expected.weight, rtol=1e-11)
-    np.testing.assert_allclose(streamed.sketch_.nll, expected.nll, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(streamed.sketch_.correct, expected.correct, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("calibrator", STREAMING, ids=str)
-def test_forgetting_works_for_every_recipe(calibrator):
-    h, y = draw(900, 4)
-    forgetful = clone(calibrator).set_params(half_life=100)
-    streamed = stream(forgetful, h, y, cut(900, [0.2, 0.7]))
-    weighted = clone(calibrator).fit(h, y, sample_weight=2.0 ** (-np.arange(900)[::-1] / 100))
-    assert streamed.temperature_ == pytest.approx(weighted.temperature_, rel=1e-6)
-    # a fit of everything forgets nothing
-    assert clone(forgetful).fit(h, y).temperature_ == clone(calibrator).fit(h, y).temperature_
-
-
-def test_a_long_stream_follows_the_temperature_and_does_not_underflow():
-    h, y = draw(3000, 4, t=1.0, seed=1)
-    _, later = draw(3000, 4, t=3.0, seed=1)
-    calibrator = stream(TemperatureScaling(half_life=2), h[:50], y[:50], [slice(i, i + 1) for i in range(50)])
-    calibrator.set_params(half_life=400)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AttemperWarning)
-        calibrator.partial_fit(h, y)
-        calibrator.partial_fit(h, later)
-    assert calibrator.temperature_ == pytest.approx(3.0, rel=0.15)
-    for _ in range(700):  # 2.1 million samples, thousands of half-lives
-        calibrator.sketch_ = calibrator.sketch_.scaled(2.0**-7.5)
-    calibrator.partial_fit(h, y)
-    assert calibrator.sketch_.weight == pytest.approx(1 / (1 - 2 ** (-1 / 400)), rel=0.01)
-    assert calibrator.sketch_.weight == pytest.approx(400 / np.log(2), rel=0.01)
-    assert calibrator.temperature_ == pytest.approx(1.0, rel=0.1)
-
-
-@pytest.mark.parametrize("half_life", [1e-300, 1e-3, 1e300])
-def test_extreme_half_lives(half_life):
-    h, y = draw(200, 4)
-    w = np.full(200, 1e12)
-    for weights in (None, w):
-        calibrator = stream(TemperatureScaling(half_life=half_life), h, y, cut(200, [0.5]), weights)
-        assert np.isfinite(calibrator.sketch_.nll).all()
-        assert calibrator.sketch_.weight > 0
-
-
-@pytest.mark.parametrize("half_life", [0, -1, np.nan, np.inf, "x", True])
-def test_a_half_life_is_checked(half_life):
-    h, y = draw(20, 3)
-    for method in ("fit", "partial_fit"):
-        with pytest.raises(InputError):
-            getattr(TemperatureScaling(half_life=half_life), method)(h, y)
-
-
 def test_the_stream_goes_on_from_a_sketch(tmp_path):
     h, y = draw(900, 4)
     sketch = Sketch.of(h[:500], y[:500], n_nodes=40, thetas=[0.01, 0.1])  # with every part, and settings of its own
@@ -157,30 +82,14 @@ def test_the_stream_goes_on_from_a_sketch(tmp_path):
 
 def test_after_a_fit_a_new_stream_begins_and_says_so(tmp_path):
     h, y = draw(900, 4)
-    fitted = TemperatureScaling(half_life=50).fit(h[:500], y[:500])
+    fitted = TemperatureScaling().fit(h[:500], y[:500])
     fitted.save(tmp_path / "m.json")
     loaded = attemper.load(tmp_path / "m.json")
-    assert loaded.half_life == 50
     for calibrator in (fitted, loaded):
         with pytest.warns(AttemperWarning):
             calibrator.partial_fit(h[500:], y[500:])
         assert calibrator.sketch_.n_samples == 400
         assert not hasattr(calibrator.fit(h, y), "sketch_")
-
-
-@pytest.mark.parametrize("calibrator", [TemperatureScaling(), AttendedTemperatureScaling(theta=1.0)], ids=str)
-def test_an_edge_is_told_once(calibrator):
-    h, _ = draw(100, 4)
-    easy = h.argmax(axis=1)
-    with pytest.warns(EdgeWarning) as told:
-        calibrator.partial_fit(h[:1], easy[:1])
-    assert len(told) == 1
-    assert told[0].filename == __file__
-    for i in range(1, 20):  # warnings are errors here
-        calibrator.partial_fit(h[i : i + 1], easy[i : i + 1])
-        assert calibrator.fit_report_.edge == "low"
-    with pytest.warns(EdgeWarning):
-        calibrator.fit(h, easy)
 
 
 def test_names_probabilities_scores_and_tensors():
@@ -239,14 +148,3 @@ def test_classwise_noise_needs_everything_at_once():
     assert not hasattr(calibrator, "partial_fit")
     with pytest.raises(AttributeError):
         calibrator.partial_fit(*draw(20, 3))
-
-
-def test_scaled_sketches_round_trip(tmp_path):
-    sketch = Sketch.of(*draw(50, 3)).scaled(0.25)
-    assert (sketch.weight, sketch.n_samples) == (12.5, 50)
-    sketch.save(tmp_path / "s.json")
-    back = Sketch.load(tmp_path / "s.json")
-    assert (back.tables["uniform"] == sketch.tables["uniform"]).all()
-    for bad in (-1, np.nan, np.inf):
-        with pytest.raises(InputError):
-            sketch.scaled(bad)

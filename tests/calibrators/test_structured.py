@@ -1,27 +1,18 @@
-import json
-import warnings
-
 import numpy as np
 import pytest
 from scipy.special import betaincinv, expit
 
 import attemper
 from attemper import (
-    AttemperWarning,
     BayesianTemperatureScaling,
     BetaCalibration,
-    EdgeWarning,
-    FileError,
-    InputError,
-    Sketch,
     StructuredScaling,
     TemperatureScaling,
 )
 from attemper.calibrators import explanations, structured
-from attemper.calibrators.empirical_bayes import STRUCTURES
 from attemper.calibrators.explanations import rate_law, shortest_interval
-from attemper.calibrators.samples import LOG_T, Samples
-from attemper.maps import AffineMap, MixtureMap, ScaleMap
+from attemper.calibrators.samples import Samples
+from attemper.maps import AffineMap, MixtureMap
 
 from data import draw
 
@@ -39,13 +30,6 @@ def structure(n=2500, weight=None, bias=BIASES, scale=3.0, seed=0):
 
 def nll(calibrator, h, y):
     return -np.log(calibrator.predict_proba(h)[np.arange(len(y)), y]).mean()
-
-
-def quietly(calibrator, *data):
-    """Fit without warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AttemperWarning)
-        return calibrator.fit(*data)
 
 
 # What is found
@@ -104,13 +88,6 @@ def test_a_strong_bias_of_saturated_scores_is_found(labels, bias):
     assert found.noise_rate_ < 0.1
 
 
-def test_fifty_labels_show_a_strong_bias():
-    h, y = structure(50, bias=4 * BIASES, seed=3)
-    found = quietly(StructuredScaling(), h, y)
-    new = structure(4000, bias=4 * BIASES, seed=5)
-    assert nll(found, *new) < nll(quietly(TemperatureScaling(), h, y), *new) - 0.5
-
-
 def beta_curve(n, seed):
     """Probabilities that are off by a curve of the log-odds that bends, as beta calibration has it."""
     rng = np.random.default_rng(seed)
@@ -132,26 +109,6 @@ def test_a_curve_is_found_where_there_are_two_classes():
     p = np.exp(h)
     beta = BetaCalibration(input="probs").fit(p, y).predict_proba(np.exp(new[0]))
     assert nll(found, *new) < -np.log(beta[np.arange(8000), new[1]]).mean() + 0.002
-
-
-@pytest.mark.parametrize("level", STRUCTURES)
-def test_a_level_caps_what_is_changed(level):
-    found = StructuredScaling(structure=level).fit(*structure(800))
-    assert tuple(found.prior_std_) == STRUCTURES[: STRUCTURES.index(level) + 1]
-    assert found.weight_.ndim == (2 if level == "matrix" else 1)
-    if level == "biases":
-        np.testing.assert_allclose(found.weight_ * found.temperature_, 1, atol=1e-6)
-
-
-def test_with_more_than_two_hundred_classes_the_matrix_is_left_out(tmp_path):
-    h, y = structure(400, bias=np.linspace(-2, 2, 201))
-    with pytest.warns(EdgeWarning):
-        found = StructuredScaling().fit(h, y)
-    assert found.weight_.shape == (201,)
-    assert set(found.prior_std_) == {"biases", "scales"}
-    found.save(tmp_path / "s.json")
-    new = h[:20]
-    np.testing.assert_array_equal(attemper.load(tmp_path / "s.json").predict_proba(new), found.predict_proba(new))
 
 
 def test_the_floor_of_the_network_is_found_beneath_strong_biases():
@@ -177,58 +134,12 @@ def test_where_a_temperature_is_all_there_is_next_to_nothing_is_lost(seed, label
     assert found.heldout_gain_ < 0.005
 
 
-@pytest.mark.parametrize("n", [1, 5, 19])
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-def test_few_labels_have_a_careful_answer(n, labels):
-    h, y = draw(n, 4, seed=2)
-    found = quietly(StructuredScaling(labels=labels), h, y)
-    assert found.heldout_gain_ is None
-    assert "too few samples" in " ".join(found.describe())
-    assert 0.5 < found.temperature_ < 6
-    low, high = found.temperature_interval_
-    assert low < 0.75 * found.temperature_
-    assert high > found.temperature_ / 0.75
-    new = draw(4000, 4, seed=7)
-    assert nll(found, *new) < nll(quietly(BayesianTemperatureScaling(), h, y), *new) + 0.1
-
-
-@pytest.mark.parametrize("method", [StructuredScaling, BayesianTemperatureScaling])
-def test_clean_labels_of_a_sure_classifier_near_chance_may_be_called_noisy(method):
-    """It looks like a sharp network with random labels."""
-
-    def classifier(n, seed):
-        rng = np.random.default_rng(seed)
-        h = 4 * rng.normal(size=(n, 4))
-        return h, (h / 16 + [0.8, 0.2, -0.2, -0.8] + rng.gumbel(size=h.shape)).argmax(axis=1)
-
-    h, y = classifier(1000, 0)
-    new = classifier(5000, 1)
-    best = nll(TemperatureScaling().fit(*new), *new)
-    assert nll(method(labels="noisy").fit(h, y), *new) < best + 0.02
-
-
 def test_a_calibrated_classifier_is_left_alone_where_structure_does_not_help():
     h, y = draw(2000, 10, scale=2.0, t=1.0, seed=11)
     found = StructuredScaling().fit(h, y)
     new = draw(8000, 10, scale=2.0, t=1.0, seed=12)
     as_it_is = -(new[0] - np.log(np.exp(new[0]).sum(axis=1, keepdims=True)))[np.arange(8000), new[1]].mean()
     assert nll(found, *new) < as_it_is + 0.004
-
-
-def test_better_left_alone_is_said(monkeypatch):
-    h, y = draw(600, 5, t=1.0, seed=1)
-    monkeypatch.setattr(structured, "WORSE", -100.0)  # whatever is simpler is better
-    found = StructuredScaling().fit(h, y)
-    assert found.map_ == ScaleMap(1.0)
-    assert found.describe()[0].startswith("better left alone: on held-out samples the classifier as it is")
-    assert (found.temperature_, found.heldout_gain_, found.prior_std_) == (1.0, 0.0, {})
-    assert found.fit_report_.changed == 0
-    assert found.fit_report_.left_alone
-    assert "better left alone" in found.fit_report_.message
-    np.testing.assert_array_equal(found.weight_, 1)
-    other = quietly(StructuredScaling(t_range=(1.1, 1.5)), h, y)  # a range without it
-    assert other.map_ != ScaleMap(1.0)
-    assert other.temperature_ >= 1.1
 
 
 def test_one_temperature_takes_the_place_of_a_structure_that_is_worse(monkeypatch, tmp_path):
@@ -298,13 +209,6 @@ def test_confusions_that_would_make_a_network_under_confident_are_not_believed()
     assert named.noise_rate_ == pytest.approx(0.25, abs=0.06)
 
 
-def test_uniform_noise_has_no_confusions():
-    h, y = structure(600)
-    found = StructuredScaling(labels="noisy", noise="uniform").fit(h, y)
-    assert found.confusions_ is None
-    assert found.noise_interval_[0] <= found.noise_rate_ <= found.noise_interval_[1]
-
-
 def test_biases_are_not_taken_for_errors_of_the_labels():
     h, y = structure(1200, bias=3 * BIASES)
     found = StructuredScaling(labels="noisy").fit(h, y)
@@ -344,20 +248,6 @@ def test_the_law_of_a_rate_is_the_conjugate_one():
     np.testing.assert_allclose([low, high], tails, atol=0.012)
 
 
-def test_the_shortest_interval_reaches_zero_where_the_law_does():
-    rates = np.linspace(0, 1, 2001)
-    assert shortest_interval(rates, 1 - (1 - rates) ** 20, 0.95) == pytest.approx((0, 1 - 0.05 ** (1 / 20)), abs=1e-3)
-    low, high = shortest_interval(rates, np.clip((rates - 0.2) / 0.4, 0, 1), 0.5)
-    assert high - low == pytest.approx(0.2, abs=1e-3)
-
-
-@pytest.mark.parametrize("method", [StructuredScaling, BayesianTemperatureScaling])
-@pytest.mark.parametrize("noise", ["uniform", "classwise"])
-def test_a_kind_of_noise_without_noise_is_an_error(method, noise):
-    with pytest.raises(InputError):
-        method(noise=noise).fit(*draw())
-
-
 # Data of every kind
 
 
@@ -372,17 +262,6 @@ def test_masked_classes_stay_masked_and_do_not_matter():
     np.testing.assert_allclose(p.sum(axis=1), 1)
     assert found.fit_report_.converged
     assert found.heldout_gain_ > 0.05
-
-
-def test_a_class_that_is_always_masked_has_no_say():
-    h, y = structure(800)
-    keep = y != 4
-    h, y = h[keep].copy(), y[keep]
-    h[:, 4] = -np.inf
-    found = StructuredScaling().fit(h, y)
-    assert (found.predict_proba(h)[:, 4] == 0).all()
-    four = StructuredScaling().fit(h[:, :4], y)
-    np.testing.assert_allclose(found.predict_proba(h)[:, :4], four.predict_proba(h[:, :4]), atol=0.02)
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1e3, 1e6])
@@ -408,12 +287,6 @@ def attemper_clone(calibrator):
     return type(calibrator)(**calibrator.get_params())
 
 
-def test_two_classes_and_a_curve_know_no_unit_either():
-    h, y = beta_curve(500, 0)
-    plain, scaled = (StructuredScaling().fit(c * h, y) for c in (1.0, 1e3))
-    np.testing.assert_allclose(scaled.predict_proba(1e3 * h), plain.predict_proba(h), atol=1e-6)
-
-
 @pytest.mark.parametrize("labels", ["clean", "noisy"])
 def test_a_weight_counts_repeats(labels):
     h, y = structure(250)
@@ -424,27 +297,6 @@ def test_a_weight_counts_repeats(labels):
     assert weighted.temperature_interval_ == pytest.approx(repeated.temperature_interval_, rel=1e-6)
     assert weighted.noise_interval_ == pytest.approx(repeated.noise_interval_, abs=1e-6)
     assert weighted.heldout_gain_ == pytest.approx(repeated.heldout_gain_, abs=1e-6)
-
-
-def test_a_weight_so_small_that_the_prior_rules_converges():
-    h, y = draw(100, 4)
-    with pytest.warns(EdgeWarning):
-        found = StructuredScaling(labels="noisy", noise="uniform", structure="biases").fit(h, y, np.full(100, 1e-6))
-    assert found.fit_report_.converged
-    assert found.temperature_ == pytest.approx(np.exp(Samples.of(attemper.Scores.from_logits(h, y)).prior.centre))
-
-
-@pytest.mark.parametrize("t_range", [(3.0, 4.0), (0.5, 1.2)])
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-def test_a_range_of_temperatures_is_kept(t_range, labels):
-    with pytest.warns(EdgeWarning):
-        found = StructuredScaling(labels=labels, t_range=t_range).fit(*structure(800))  # drawn at T = 2
-    assert found.fit_report_.edge == ("low" if t_range[0] > 2 else "high")
-    low, high = found.temperature_interval_
-    assert t_range[0] <= low <= found.temperature_ <= high <= t_range[1]
-    assert found.temperature_ == pytest.approx(min(max(2, t_range[0]), t_range[1]), rel=1e-3)
-    assert np.diag(found.weight_).mean() == pytest.approx(1 / found.temperature_, rel=1e-3)
-    assert found.fit_report_.converged
 
 
 @pytest.mark.slow
@@ -460,97 +312,7 @@ def test_of_many_rows_some_tell_what_all_would(labels, monkeypatch):
     assert a == pytest.approx(b, rel=0.15)
 
 
-@pytest.mark.parametrize("n", [999, 1999, 2000, 5003, 30_000])
-def test_rows_that_are_looked_at_meet_every_class_of_labels_in_a_cycle(n):
-    x = np.zeros((n, 10))
-    samples = Samples(x, np.arange(n) % 10, np.ones(n), None, LOG_T)
-    seen = samples.y[samples.every(10_000, 1000)]
-    assert len(seen) >= min(n, 500)
-    assert set(seen.tolist()) == set(range(10))
-
-
-def test_labels_of_one_class_alone_are_told_and_answered():
-    h, _ = draw(60, 3)
-    with pytest.warns(EdgeWarning):
-        found = StructuredScaling().fit(h, np.zeros(60, dtype=int))
-    p = found.predict_proba(h)
-    assert np.isfinite(p).all()
-    assert p[:, 0].mean() > 0.6
-    assert p[:, 1:].min() > 0
-
-
-@pytest.mark.parametrize(
-    "h, y",
-    [
-        (np.zeros((60, 3)), np.arange(60) % 3),
-        (np.repeat(draw(3, 3)[0], 30, axis=0), np.arange(90) % 3),
-        (draw(60, 3)[0].astype(np.float16), draw(60, 3)[1]),
-        (draw(60, 2)[0] * [1, 0], draw(60, 2)[1]),
-        (100 * np.eye(4)[np.arange(200) % 4], np.arange(200) % 4),
-    ],
-    ids=["all the same", "duplicates", "half precision", "two classes", "no error"],
-)
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-def test_odd_data_have_an_answer(h, y, labels):
-    found = quietly(StructuredScaling(labels=labels, t_range=(1e-3, 1e3)), h, y)
-    p = found.predict_proba(h)
-    assert np.isfinite(p).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1, atol=2e-3)
-
-
-def test_half_precision_is_the_same_data():
-    h, y = structure(400)
-    h = h.astype(np.float16)
-    a, b = StructuredScaling().fit(h, y), StructuredScaling().fit(h.astype(np.float64), y)
-    np.testing.assert_array_equal(a.weight_, b.weight_)
-    assert a.temperature_ == b.temperature_
-
-
-def test_folds_are_told_by_the_sample_alone():
-    x = np.random.default_rng(0).normal(size=(5000, 4))
-    fold = structured._folds(x)
-    assert np.bincount(fold, minlength=5).min() > 800
-    np.testing.assert_array_equal(structured._folds(x[::-1]), fold[::-1])
-    np.testing.assert_array_equal(structured._folds(np.zeros((3, 4))), structured._folds(np.zeros((1, 4)))[[0, 0, 0]])
-
-
-def test_a_class_without_labels_is_told():
-    h, y = draw(400, 4)
-    with pytest.warns(EdgeWarning):
-        StructuredScaling().fit(h, np.where(y == 3, 0, y))
-
-
-def test_logits_hugely_below_the_others_are_named():
-    h, y = draw(200, 5, scale=3.0)
-    rng = np.random.default_rng(0)
-    low = rng.random(h.shape) < 0.4
-    low[np.arange(200), y] = False
-    h = np.where(low, -(10.0 ** rng.uniform(2, 12, h.shape)), h)  # of every size, so none is a mask
-    with pytest.raises(InputError):
-        StructuredScaling().fit(h, y)
-
-
 # The report
-
-
-def test_the_report_is_about_what_is_given():
-    h, y = structure()
-    found = StructuredScaling().fit(h, y)
-    report = found.fit_report_
-    assert report.converged
-    assert report.gradient_norm < 1e-6
-    assert report.objective_gap < 1e-8
-    assert report.nll == pytest.approx(nll(found, h, y))
-    assert report.changed == pytest.approx(np.mean(found.predict_proba(h).argmax(axis=1) != h.argmax(axis=1)))
-    assert 0.05 < report.changed < 0.6
-    assert isinstance(found.map_, AffineMap)
-    lines = found.describe()
-    assert f"T = {found.temperature_:.4g}" in lines[0]
-    assert "biases ±" in lines[-2]
-    assert f"{found.heldout_gain_:.4f}" in lines[-2]
-    assert "changes the prediction" in lines[-1]
-    assert found.summary()["heldout_gain"] == found.heldout_gain_
-    assert found.summary()["temperature"] == found.temperature_
 
 
 # Files
@@ -579,78 +341,7 @@ def saved(tmp_path_factory):
     return path.read_text()
 
 
-@pytest.mark.parametrize(
-    "field, value",
-    [
-        ("bayes", None),
-        ("temperature", None),
-        ("noise_interval", [0.1]),
-        ("uniform_mass", "none"),
-        ("confusions", {}),
-        ("confusions", {"columns": [[0]], "mean": [[1]], "low": [[1]], "high": [[1]]}),
-        ("weight", [1, 1]),
-        ("weight", [[1, 1], [1, 1]]),
-        ("weight", [1, 1, 1]),
-        ("bias", [0, 0]),
-        ("bias", "none"),
-        ("prior_std", 3),
-        ("prior_std", {"biases": "wide"}),
-        ("heldout_gain", "much"),
-    ],
-)
-def test_a_damaged_file_is_told(tmp_path, saved, field, value):
-    content = json.loads(saved)
-    content["fitted"][field] = value
-    (tmp_path / "s.json").write_text(json.dumps(content))
-    with pytest.raises(FileError):
-        attemper.load(tmp_path / "s.json")
-
-
 # Parameters
-
-
-@pytest.mark.parametrize(
-    "parameters, why",
-    [
-        ({"structure": "everything"}, "'biases', 'scales', 'matrix'"),
-        ({"structure": None}, "expected one of"),
-        ({"labels": "dirty"}, "expected one of 'clean', 'noisy'"),
-        ({"noise": "pairs"}, "expected one of 'auto', 'uniform', 'classwise'"),
-        ({"t_range": (2, 1)}, "low < high"),
-        ({"credible_level": 1.5}, "between 0 and 1"),
-    ],
-)
-def test_parameters_are_checked(parameters, why):
-    with pytest.raises(InputError):
-        StructuredScaling(**parameters).fit(*draw(50, 3))
-
-
-def test_a_sketch_is_not_enough():
-    with pytest.raises(InputError):
-        StructuredScaling().fit_sketch(Sketch.of(*draw(50, 3)))
-
-
-def test_it_is_made_for_labels_of_either_kind():
-    assert StructuredScaling.for_labels(noisy=True, structure="scales").labels == "noisy"
-    assert StructuredScaling.for_labels(noisy=False).labels == "clean"
-
-
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-def test_weights_in_the_thousands_do_not_lead_astray(labels):
-    h, y = draw(100, 5, seed=8)
-    one, heavy = (StructuredScaling(labels=labels).fit(h, y, np.full(100, w)) for w in (1.0, 1e3))
-    new = draw(4000, 5, seed=9)
-    assert heavy.noise_rate_ < 0.15
-    assert nll(heavy, *new) < nll(one, *new) + 0.3
-    assert heavy.temperature_ == pytest.approx(one.temperature_, rel=0.5)
-
-
-def test_equal_rows_are_in_one_fold_and_folds_are_even():
-    x = np.random.default_rng(0).normal(size=(500, 4))
-    fold = structured._folds(np.repeat(x, 2, axis=0))
-    np.testing.assert_array_equal(fold[::2], fold[1::2])
-    np.testing.assert_array_equal(np.bincount(fold), 200)
-    np.testing.assert_array_equal(structured._folds(1000 * x), structured._folds(x))
 
 
 @pytest.mark.slow

@@ -156,7 +156,6 @@ def test_kinds_of_noise(good, bad, val):
     assert "add --noisy" in bad("compare", "val.npz", "test.npz", "--noise", "classwise")
     assert "an option for that: --noisy" in bad("fit", "val.npz", "-p", "labels=noisy")
     assert "an option for that: --t-range" in bad("fit", "val.npz", "-p", "t_range=[1,3]")
-    assert "half_life is for partial_fit" in bad("fit", "val.npz", "-p", "half_life=100")
     assert "an option for that: --theta" in bad("fit", "val.npz", "--method", "ats", "-p", "theta=0.1")
     assert "belongs to the methods bayes, structured" in bad("fit", "val.npz", "--method", "vector", "--noisy")
     good("sketch", "val.npz", "-o", "a.sketch.json")

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from attemper.kernels.drift import (
-    STEPS,
     Wager,
     advance,
     average_by_cluster,
-    best_factor,
     log_factors,
     log_prior,
     log_ratios,
@@ -133,41 +131,6 @@ def test_the_best_beginning_is_the_largest_term():
         assert wager.start[j] == np.argmax(terms)
         assert wager.log_best[j] == pytest.approx(max(terms))
     assert 180 < wager.start[7] < 220  # labels that know nothing of the logits, from the 200th on
-
-
-def test_the_grid_loses_little():
-    """Growth of a wager on λ when the truth is λ*, in a family that is about normal: 2ab − a² of b²."""
-    between = np.sqrt(STEPS[1:] * STEPS[:-1])
-    a = np.array([STEPS[1:], STEPS[:-1]])
-    assert ((2 * a * between - a**2) / between**2).max(axis=0).min() > 0.9
-
-
-def test_ratios_at_extremes():
-    log_p = np.array([[0.0, -1e5, -np.inf], [-1e-300, -700.0, -800.0], [np.log(0.5), np.log(0.5), -np.inf]])
-    found = log_ratios(log_p, np.array([1, 2, 0]), 1.1)
-    assert np.isfinite(found).all()
-    assert found[0, :8].min() > 1000  # a label of probability e^−100000 speaks for a higher temperature
-    assert found[0, 8:].max() < -1000
-    np.testing.assert_allclose(found[2], 0, atol=1e-15)  # two equal classes stay equal
-    wager, wealth = advance(Wager.new(), np.full((50, 16), 1e6))
-    assert wealth[-1] == pytest.approx(5e7, rel=1e-3)
-    assert np.isfinite(wager.log_stake).all()
-
-
-@pytest.mark.parametrize("truth", [0.3, 0.6, 0.85, 1.18, 1.5, 2.3, 3.5])
-def test_the_best_factor_is_near_the_truth(truth):
-    log_p = log_probs(20_000, 4, 0)
-    y = (log_p / truth + np.random.default_rng(1).gumbel(size=log_p.shape)).argmax(axis=1)
-    wager = advance(Wager.new(), log_ratios(log_p, y, 1.1))[0]
-    assert np.exp(best_factor(wager, 1.1)) == pytest.approx(truth, rel=0.05 if 0.5 < truth < 2.5 else 0.12)
-
-
-def test_factors_beyond_the_grid_are_its_end():
-    log_p = log_probs(2000, 4, 0)
-    y = np.random.default_rng(1).integers(0, 4, 2000)
-    wager = advance(Wager.new(), log_ratios(log_p, y, 1.0))[0]
-    assert best_factor(wager, 1.0) == pytest.approx(STEPS[-1])
-    assert best_factor(Wager.new(), 1.1) == 0
 
 
 def test_the_average_of_a_cluster_is_that_of_its_rows_whatever_the_order_of_names():

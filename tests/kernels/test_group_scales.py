@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from attemper.kernels import chebyshev
-from attemper.kernels.channel import Channel
-from attemper.kernels.group_biases import pool_biases
 from attemper.kernels.group_scales import RANGE, SPREADS, _modes, pool, spread_prior
-from attemper.kernels.joint import Rows
 
 from oracles import softmax
 
@@ -104,15 +100,6 @@ def test_groups_with_few_labels_are_near_the_common_map_and_large_ones_near_thei
     assert found.spread_interval(0.9)[0] < found.spread < found.spread_interval(0.9)[1]
 
 
-def test_a_narrow_likelihood_is_no_problem():
-    """As of millions of samples: narrower than any grid would be."""
-    nodes = chebyshev.nodes(64, RANGE)
-    table = np.stack([-0.5e7 * (nodes - 0.2) ** 2, -0.5e7 * (nodes + 0.1) ** 2], axis=1)
-    found = pool(table)
-    np.testing.assert_allclose(found.mean, [0.2, -0.1], atol=1e-5)
-    np.testing.assert_allclose(found.std, 1e7**-0.5, rtol=0.01)
-
-
 @settings(max_examples=25)
 @given(
     seed=st.integers(0, 100),
@@ -127,48 +114,3 @@ def test_order_and_constants_do_not_matter(seed, order, constants):
     np.testing.assert_allclose(other.mean, found.mean[list(order)], atol=1e-5)
     np.testing.assert_allclose(other.weights, found.weights, atol=1e-5)
     assert ((found.own_share >= 0) & (found.own_share <= 1)).all()
-
-
-def rows_of(groups):
-    return [Rows(x - x.mean(axis=1, keepdims=True), y, np.ones(len(y)), None, None) for x, y in groups]
-
-
-@pytest.mark.parametrize("channel", [Channel(), Channel(0.2)])
-def test_biases_maximise_the_joint_posterior(channel):
-    groups = draw([0.4, -0.3], [50, 20], k=3)
-    s, sigma = 0.3, 0.5
-    found = pool_biases(rows_of(groups), s, channel, sigmas=np.array([sigma]))
-
-    def objective(theta, group):
-        total = 0.5 * (theta[0] / s) ** 2 + 0.5 * np.sum(theta[1:] ** 2) / sigma**2
-        for row, y in zip(*group):
-            p = softmax((math.exp(theta[0]) * row + theta[1:]).tolist(), 1.0)
-            total -= math.log((1 - channel.rate) * p[y] + channel.rate / len(p))
-        return total
-
-    for g, group in enumerate(groups):
-        best = minimize(objective, np.zeros(4), args=(group,), tol=1e-10)
-        np.testing.assert_allclose(found.scale[g], best.x[0], atol=0.02)
-        np.testing.assert_allclose(found.bias[g], best.x[1:] - best.x[1:].mean(), atol=0.02)
-
-
-def test_the_evidence_decides_about_biases():
-    rng = np.random.default_rng(0)
-    groups = draw([0.0] * 6, [300] * 6, seed=1)
-    none = pool_biases(rows_of(groups), 0.1, Channel())
-    assert none.sigma < 0.05
-    assert np.abs(none.bias).max() < 0.1
-    shifted = []
-    for x, _ in groups:
-        b = 0.8 * rng.normal(size=4)
-        shifted.append((x, (x + b + rng.gumbel(size=x.shape)).argmax(axis=1)))
-    found = pool_biases(rows_of(shifted), 0.1, Channel())
-    assert 0.4 < found.sigma < 1.6
-    assert np.abs(found.bias).max() > 0.5
-
-
-def test_a_group_without_rows_gets_the_common_map():
-    groups = [*draw([0.0, 0.0], [50, 50]), (np.zeros((0, 4)), np.zeros(0, dtype=int))]
-    found = pool_biases(rows_of(groups), 0.1, Channel(), sigmas=np.array([0.5]))
-    assert found.scale[2] == 0
-    assert not found.bias[2].any()

@@ -156,35 +156,6 @@ def test_held_out_is_a_loop_that_leaves_one_out(weighted):
     assert found.held_out == pytest.approx(expected, abs=1e-4)
 
 
-def test_few_candidates_do_as_well_as_all_where_the_rest_has_no_probability():
-    rng = np.random.default_rng(0)
-    h = np.full((300, 50), -60.0) + rng.normal(size=(300, 50))
-    for row in h:
-        row[rng.permutation(50)[:6]] += 60
-    y = (h + rng.gumbel(size=h.shape)).argmax(axis=1)
-    few_data, few = run(h, y, width=10)
-    _, every = run(h, y, width=50)
-    assert few_data.columns.shape == (300, 10)
-    assert few.evidence == pytest.approx(every.evidence, abs=1e-4)
-    assert few.held_out == pytest.approx(every.held_out, abs=1e-4)
-    np.testing.assert_allclose(few.wrong, every.wrong, atol=1e-6)
-    np.testing.assert_allclose(few.right, every.right, atol=1e-6)
-
-
-def test_candidates_are_the_most_likely_and_the_label():
-    h, y = draw(60, 40)
-    h[0], y[0] = np.arange(40), 0  # a label that is not among them by itself
-    data = transition.candidates(h, y, None, width=7)
-    for i in range(60):
-        best = set(np.argsort(-h[i])[:7].tolist())
-        mine = set(data.columns[i].tolist())
-        assert len(mine) == 7
-        assert int(y[i]) in mine
-        assert mine == best or (int(y[i]) not in best and len(mine & best) == 6)
-        assert (data.true[data.pair[i]] == data.columns[i]).all()
-        assert (data.label[data.pair[i]] == y[i]).all()
-
-
 def test_a_weight_counts_repeats():
     h, y = confused(120, 3)
     w = 1.0 + np.arange(120) % 3
@@ -213,37 +184,6 @@ def test_rates_and_destinations_are_found():
     assert found.rate == pytest.approx(np.mean(rates[y]), abs=0.03)
 
 
-def test_a_start_from_nearby_ends_in_the_same_place():
-    h, y = confused(400, 4)
-    _, nearby = run(h / 1.1, y)
-    _, cold = run(h, y, steps=500, tolerance=1e-9)
-    _, warm = run(h, y, start=nearby, steps=500, tolerance=1e-9)
-    assert warm.evidence == pytest.approx(cold.evidence, abs=1e-2)
-    np.testing.assert_allclose(warm.wrong, cold.wrong, atol=0.5)
-
-
-def test_spreads_side_by_side_are_those_one_by_one():
-    h, y = confused(300, 5)
-    data = transition.candidates(h, y, None)
-    log_s, rest, base = log_softmax(h, axis=1), np.full(300, -np.inf), even(5)[data.true, data.label]
-    together = transition.estimate(log_s, rest, data, base, (25.0, 1.0, 5.0))
-    for b, found in zip((25.0, 1.0, 5.0), together):
-        (alone,) = transition.estimate(log_s, rest, data, base, [b])
-        assert found.evidence == pytest.approx(alone.evidence, rel=1e-12)
-        assert found.held_out == pytest.approx(alone.held_out, rel=1e-12)
-        np.testing.assert_allclose(found.counts, alone.counts, atol=1e-9)
-    again = transition.estimate(log_s, rest, data, base, (25.0, 1.0, 5.0), start=together, steps=1)
-    assert [v.evidence for v in again] == pytest.approx([v.evidence for v in together], rel=1e-12)
-
-
-def test_labels_that_seem_impossible_leave_everything_finite():
-    h, y = draw(50, 40)
-    _, start = run(h, y, b=1e-3)
-    start = start._replace(counts=np.zeros_like(start.counts))  # nobody was seen to err
-    _, found = run(1e5 * h, y, b=1e-3, start=start)
-    assert np.isfinite([found.evidence, found.held_out, *found.counts]).all()
-
-
 def test_confusable_is_a_sum_over_samples():
     rng = np.random.default_rng(0)
     s, soft, w = rng.dirichlet(np.ones(3), 6), rng.dirichlet(np.ones(3), 6), rng.uniform(size=6)
@@ -254,19 +194,3 @@ def test_confusable_is_a_sum_over_samples():
                 for b in range(3):
                     expected[a, b] += (1.0 if weights is None else w[i]) * s[i, a] * soft[i, b]
         np.testing.assert_allclose(transition.confusable(s, soft, weights), expected)
-
-
-@pytest.mark.parametrize("n, k", [(1, 2), (1, 40), (3, 33)])
-def test_hardly_any_samples_leave_the_prior(n, k):
-    _, found = run(*draw(n, k))
-    assert np.isfinite([found.evidence, found.held_out]).all()
-    assert 0 < found.rate < 0.6
-
-
-def test_masked_classes_are_no_candidates_for_the_truth():
-    h, y = draw(200, 4)
-    h[:, 3] = -np.inf
-    y %= 3
-    data, found = run(h, y)
-    assert as_matrix(data, found)[3].sum() == 0
-    assert np.isfinite([found.evidence, found.held_out]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attemper import BinMap, FileError, InputError, LabelMaps, OddsMap, ScaleMap, SigmoidMap
+from attemper import InputError, SigmoidMap
 from attemper._json import Fields
 from attemper.export import to_torch
 from attemper.maps import map_from_fields
@@ -16,9 +16,6 @@ H = np.array([[0.0, 1.0, -2.0], [30.0, -40.0, 5.0], [-700.0, 700.0, 1e-9]])
 MAPS = {
     "curves": SigmoidMap(A, B, C),
     "lines": SigmoidMap(A, A, C),
-    "maps": LabelMaps(
-        (ScaleMap(0.5), OddsMap(A[:2], B[:2], C[:2]), BinMap(np.array([2]), np.r_[0.2, 0.7], C[:2] * 0 + 0.4, True))
-    ),
 }
 
 
@@ -57,18 +54,6 @@ def test_the_same_of_probabilities():
         )
 
 
-def test_each_label_has_its_map():
-    found = MAPS["maps"].apply(H)
-    for k, own in enumerate(MAPS["maps"].maps):
-        pairs = np.column_stack([np.zeros(3), H[:, k]])
-        np.testing.assert_array_equal(found[:, k], own.apply(pairs)[:, 1])
-    p = np.array([[0.3, 0.6, 0.9]])
-    of_probs = LabelMaps(MAPS["maps"].maps, of_probs=True)
-    for k, own in enumerate(of_probs.maps):
-        expected = own.apply(np.log([[1 - p[0, k], p[0, k]]]))[0, 1]
-        assert of_probs.apply(np.log(p))[0, k] == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize("name", MAPS)
 def test_every_array_library_and_a_torch_module(name):
     m = MAPS[name]
@@ -91,29 +76,11 @@ def test_files(name):
     assert back.to_dict() == MAPS[name].to_dict()
 
 
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        ({"maps": []}, "one for each label"),
-        ({"maps": [3]}, "entry 0"),
-        ({"maps": [{"type": "sigmoid"}]}, "entry 0"),
-        ({"maps": [{"type": "scale"}]}, "beta"),
-        ({"zeros_as": 0.1}, "zeros_as"),
-        ({"of_probs": 1}, "of_probs"),
-    ],
-)
-def test_damaged_files(change, match):
-    with pytest.raises(FileError):
-        map_from_fields(Fields(MAPS["maps"].to_dict() | change, "map.json"))
-
-
 def test_shapes():
     with pytest.raises(InputError):
         SigmoidMap(A, B[:2], C)
     with pytest.raises(InputError):
         SigmoidMap(A * np.nan, B, C)
-    with pytest.raises(InputError):
-        LabelMaps((OddsMap(A, B, C),))
 
 
 def test_a_layer_absorbs_lines_alone():

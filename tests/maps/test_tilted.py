@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attemper import FileError, InputError
 from attemper._json import Fields
-from attemper.maps import AffineMap, LabelMaps, MixtureMap, OddsMap, ScaleMap, TiltedMap, map_from_fields, tilted
+from attemper.maps import AffineMap, MixtureMap, ScaleMap, TiltedMap, map_from_fields, tilted
 
 from exported import MAPS, random_logits
 
@@ -67,26 +66,3 @@ def test_a_masked_class_stays_impossible_and_a_layer_can_absorb_it():
     h = random_logits().astype(np.float64)
     z = h @ linear.matrix.T + linear.bias
     np.testing.assert_allclose(ScaleMap(1.0).apply(z), TiltedMap(MAPS["matrix"], 0.5, BIAS).apply(h), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("make", "what"),
-    [
-        (lambda: TiltedMap(ScaleMap(1.0), 0.0), "scale"),
-        (lambda: TiltedMap(ScaleMap(1.0), 1.0, np.zeros((2, 2))), "bias"),
-        (lambda: TiltedMap(OddsMap(*np.ones((3, 3))), 1.0, np.zeros(2)), "bias"),
-        (lambda: TiltedMap(ScaleMap(1.0), 1.0, np.array([0.0, np.nan])), "bias"),
-        (lambda: TiltedMap(LabelMaps((ScaleMap(1.0), ScaleMap(1.0)))), "base"),
-    ],
-)
-def test_what_is_no_correction_is_refused(make, what):
-    with pytest.raises(InputError):
-        make()
-
-
-def test_files_cannot_nest_corrections_without_end():
-    content = {"type": "scale", "beta": 1.0}
-    for _ in range(9):
-        content = {"type": "tilted", "base": content, "scale": 1.0, "bias": None}
-    with pytest.raises(FileError):
-        map_from_fields(Fields(content, "here"))

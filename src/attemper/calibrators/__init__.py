@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any, overload
 
 from attemper._json import read_document
 from attemper.calibrators.adaptation import Adaptation
@@ -27,8 +26,7 @@ from attemper.calibrators.binning import HistogramBinning, IsotonicCalibration  
 from attemper.calibrators.bbq import BBQ  # isort: skip
 from attemper.calibrators.venn_abers import VennAbers  # isort: skip
 from attemper.calibrators.multilabel import LabelFit, MultiLabelCalibrator  # isort: skip
-from attemper.calibrators.wrapper import DOCUMENT, CalibratedClassifier  # isort: skip
-from attemper.errors import InputError
+from attemper.calibrators.classifier import CalibratedClassifier  # isort: skip
 
 __all__ = [
     "BBQ",
@@ -63,17 +61,8 @@ __all__ = [
 ]
 
 
-@overload
-def load(path: str | os.PathLike[str], *, estimator: None = None) -> Calibrator | MultiLabelCalibrator: ...
-@overload
-def load(path: str | os.PathLike[str], *, estimator: object) -> CalibratedClassifier: ...
-def load(
-    path: str | os.PathLike[str], *, estimator: Any = None
-) -> Calibrator | MultiLabelCalibrator | CalibratedClassifier:
+def load(path: str | os.PathLike[str]) -> Calibrator | MultiLabelCalibrator:
     """Read a fitted calibrator that ``save`` wrote. The file holds numbers and names, never code.
-
-    What `CalibratedClassifier.save` wrote is put behind ``estimator``, a fitted one, as `CalibratedClassifier.load`
-    does.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -81,11 +70,9 @@ def load(
     ...     load(f"{folder}/map.json").method
     'ts'
     """
-    content = read_document(path, "calibrator", "multilabel", DOCUMENT)
-    if content.text("attemper") == DOCUMENT:
-        return CalibratedClassifier.load(path, estimator)
-    if content.text("attemper") == "multilabel":
-        return MultiLabelCalibrator.from_fields(content)
-    if estimator is not None:
-        raise InputError(f"estimator: {path} holds a calibrator alone, which needs no estimator. Leave estimator out.")
-    return calibrator_of(content)
+    content = read_document(path, "calibrator", "multilabel")
+    return (
+        MultiLabelCalibrator.from_fields(content)
+        if content.text("attemper") == "multilabel"
+        else calibrator_of(content)
+    )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attemper._typing import Floats
 from attemper.data.arrays import one_line
 from attemper.errors import AttemperWarning, InputError, LabelShiftError, warn
-from attemper.priors import LabelShiftTest, PredictionCounts, PriorEstimate, bbse, rlls
+from attemper.priors import LabelShiftTest, PriorEstimate
 
 __all__ = ["Adaptation", "adaptation_of", "check_plausible"]
 
@@ -26,8 +27,6 @@ class Adaptation:
         Shares of the classes under which the probabilities are right, before and after.
     low, high, most_likely : arrays, optional
         After `adapt`: the interval of each new share, and the maximum of the likelihood without shrinkage.
-    bbse, rlls : arrays, optional
-        After `adapt`: estimates from the confusion matrix, which need no calibration, as a check; for up to 32 classes.
     p_value, unexplained : float, optional
         After `adapt`: see `attemper.priors.LabelShiftTest`. None where there was nothing to test with.
     concentration : float, optional
@@ -50,8 +49,6 @@ class Adaptation:
     low: Floats | None = None
     high: Floats | None = None
     most_likely: Floats | None = None
-    bbse: Floats | None = None
-    rlls: Floats | None = None
     p_value: float | None = None
     unexplained: float | None = None
     concentration: float | None = None
@@ -60,7 +57,7 @@ class Adaptation:
 
     def __post_init__(self) -> None:
         k = len(self.old)
-        for name in ("old", "new", "low", "high", "most_likely", "bbse", "rlls"):
+        for name in ("old", "new", "low", "high", "most_likely"):
             value = getattr(self, name)
             if value is not None and (value.shape != (k,) or not ((value >= 0) & (value <= 1 + 1e-9)).all()):
                 raise InputError(f"{name}: expected {k} shares between 0 and 1, got shape {value.shape}")
@@ -77,9 +74,8 @@ class Adaptation:
         order = np.argsort(-np.abs(self.new - self.old), kind="stable")[:most]
         for k in sorted(order.tolist()):
             interval = "" if self.low is None or self.high is None else f" ({self.low[k]:.3g} to {self.high[k]:.3g})"
-            check = "" if self.rlls is None else f"; RLLS: {self.rlls[k]:.3g}"
             name = k if names is None else names[k]
-            lines.append(f"  {name}: {self.old[k]:.3g} → {self.new[k]:.3g}{interval}{check}")
+            lines.append(f"  {name}: {self.old[k]:.3g} → {self.new[k]:.3g}{interval}")
         if len(self.new) > most:
             lines.append(f"  … the {most} of {len(self.new)} classes that changed most")
         if self.p_value is not None and self.unexplained is not None:
@@ -87,10 +83,8 @@ class Adaptation:
                 f"another mix of the classes explains all but {self.unexplained:.1%} of the predictions (test of label "
                 f"shift: p = {self.p_value:.3g}; a small p is evidence against it)"
             )
-            if self.rlls is not None:
-                lines.append("RLLS: a second estimate of the new shares, from the predicted classes alone")
         elif self.estimated:
-            lines.append("label shift: not tested, as there are no counts of labelled predictions")
+            lines.append("label shift: not tested, without validation data")
         return lines
 
 
@@ -98,8 +92,7 @@ def check_plausible(test: LabelShiftTest | None, force: bool) -> None:
     """Refuse to adapt where another mix of the classes does not explain the predictions."""
     if test is None:
         warn(
-            "whether label shift is plausible was not tested, as there are no counts of labelled predictions. Use "
-            + "validation=(logits, labels)",
+            "whether label shift is plausible was not tested. Use validation=(logits, labels)",
             AttemperWarning,
         )
         return
@@ -118,18 +111,10 @@ def check_plausible(test: LabelShiftTest | None, force: bool) -> None:
 
 
 def adaptation_of(
-    found: PriorEstimate,
-    before: Floats,
-    test: LabelShiftTest | None,
-    reference: PredictionCounts | None,
-    counts: PredictionCounts | None,
+    found: PriorEstimate, before: Floats, test: LabelShiftTest | None, labelled: NDArray[np.bool_] | None
 ) -> Adaptation:
-    """Put together what was found, with estimates from the confusion matrix as a check."""
-    checks: dict[str, Any] = {}
-    if reference is not None and counts is not None and reference.confusion is not None:
-        assert counts.confusion is not None
-        checks = {name: rule(reference.confusion, counts.confusion) for name, rule in (("bbse", bbse), ("rlls", rlls))}
-    kept = np.zeros(len(before), dtype=bool) if reference is None else reference.counts.sum(axis=0) == 0
+    """Put together what was found; ``labelled`` are the classes that have labels in the validation data."""
+    kept = np.zeros(len(before), dtype=bool) if labelled is None else ~labelled
     left = (1 - before[kept].sum()) / (1 - found.old[kept].sum())
 
     def shares(estimated: Floats) -> Floats:
@@ -148,5 +133,4 @@ def adaptation_of(
         concentration=found.concentration,
         gap=found.gap,
         n_samples=found.n_samples,
-        **checks,
     )

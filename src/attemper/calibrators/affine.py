@@ -6,22 +6,21 @@ and on log-probabilities (Dirichlet calibration). They differ in W, in x, and in
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import number, one_of
-from attemper._json import Fields
+from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.estimator import recipe
+from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.style import PURPLE, Style
 from attemper.calibrators.temperature import best_temperature
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
+from attemper.errors import ConvergenceWarning, EdgeWarning, warn
 from attemper.kernels import regression
 from attemper.kernels.regression import Params
 from attemper.maps import AffineMap
@@ -40,10 +39,13 @@ class AffineCalibrator(Calibrator):
     """Base of the recipes that end in softmax(W x + b)."""
 
     diagonal: ClassVar[bool] = False
+    stored = ("weight_", "bias_")
 
     l2: float = 0.0
     bias_penalty: float = 0.0
     prior_mean: PriorMean = "identity"
+    weight_: Floats = fitted()
+    bias_: Floats = fitted()
 
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""
@@ -109,7 +111,7 @@ class AffineCalibrator(Calibrator):
         )
         if not self.fit_report_.converged:
             kind = ConvergenceWarning if found.attained else EdgeWarning
-            warnings.warn(f"{type(self).__name__}: {self.fit_report_.message}. {advice()}", kind, stacklevel=3)
+            warn(f"{type(self).__name__}: {self.fit_report_.message}. {advice()}", kind)
 
     def _multiple(self, scale: float, n_classes: int) -> Params:
         """W = scale · identity, b = 0."""
@@ -147,11 +149,6 @@ class AffineCalibrator(Calibrator):
         names = self.classes_[absent].tolist()
         shown = ", ".join(map(str, names[:5])) + (", …" if len(names) > 5 else "")
         return f"no label is of class {shown}, so the NLL only falls as it is ruled out"
-
-    def _check_stored(self, content: Fields) -> None:
-        if not isinstance(self.map_, AffineMap) or (self.map_.weight.ndim == 1) != self.diagonal:
-            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
-        self.weight_, self.bias_ = self.map_.weight, self.map_.bias
 
 
 @recipe

@@ -79,7 +79,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         temperature scaling, or T = 1 where that gains nothing beyond chance. A warning reports it, and ``theta_`` is 1,
         at which no sample attends to another class. False leaves the T of the paper's method. A ``theta`` that you
         choose is never replaced.
-    half_life, input, zeros_as, classes
+    input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -233,11 +233,11 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         if edge is not None:
             hint = f"Widen t_range if the logits are on an unusual scale. {advice()}"
             reason = f"{message} ({whole[0]:g}, {whole[1]:g})"
-            self._warn(f"{'; '.join([reason, *doubts])}. {hint}", EdgeWarning, stacklevel=4)
+            self._warn(f"{'; '.join([reason, *doubts])}. {hint}", EdgeWarning)
         elif doubts:
-            self._warn(f"{'; '.join(doubts)}. {_instead()}", AttemperWarning, stacklevel=4)
+            self._warn(f"{'; '.join(doubts)}. {_instead()}", AttemperWarning)
         elif not ok:
-            self._warn(f"{message}.", ConvergenceWarning, stacklevel=4)
+            self._warn(f"{message}.", ConvergenceWarning)
 
     def _set(self, at: _At, *, has_interval: bool = True) -> None:
         self.temperature_ = at.t
@@ -271,7 +271,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
             message="; ".join([*doubts, taken]),
             left_alone=found.t == 1,
         )
-        self._warn(f"{self.fit_report_.message}. {_instead()}", AttemperWarning, stacklevel=5)
+        self._warn(f"{self.fit_report_.message}. {_instead()}", AttemperWarning)
 
 
 class _At(NamedTuple):

@@ -7,7 +7,6 @@ predicting is applying the map.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -16,16 +15,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import array_api_compat
 import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
 from attemper._checks import one_of
 from attemper._json import Fields, from_fields, to_fields, values_of, write_document
-from attemper._limits import MAX_CLASSES
-from attemper._typing import Floats
 from attemper.calibrators.adaptation import Adaptation
-from attemper.calibrators.changed_priors import COUNTED, ChangesPriors
-from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
+from attemper.calibrators.changed_priors import ChangesPriors
+from attemper.calibrators.estimator import Classifier, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups, is_common
 from attemper.calibrators.provenance import Provenance
@@ -38,7 +34,6 @@ from attemper.data.labels import as_names
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import (
-    AttemperWarning,
     FileError,
     InputError,
     InputTypeError,
@@ -48,8 +43,7 @@ from attemper.errors import (
 )
 from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
-from attemper.maps import Map, ScaleMap, TiltedMap, map_from_fields
-from attemper.priors import PredictionCounts
+from attemper.maps import Map, map_from_fields
 from attemper.sketch import Part, Sketch
 
 __all__ = ["Calibrator"]
@@ -58,7 +52,7 @@ SHARED_PARAMS = ("input", "zeros_as", "classes", "pos_label", "axis", "ignore_in
 
 
 @recipe
-class Calibrator(ChangesPriors, ShownEstimator):
+class Calibrator(ChangesPriors, Classifier):
     """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
 
     To write one, make a class with `recipe` that has a ``method`` and a ``title``, and sets ``map_`` and
@@ -90,9 +84,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
         How the fit went.
     sketch_ : Sketch
         After `fit_sketch`, where a sketch is enough.
-    class_prior_ : array of shape (n_classes,)
-        Mean prediction on the data of the fit: the class priors under which the probabilities are right. Not after
-        `fit_sketch`, and not for more than 1024 classes.
     adaptation_ : Adaptation
         After `with_priors` and `adapt`.
     group_maps_ : dict of Map
@@ -134,8 +125,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
     classes_: Any = fitted()
     n_features_in_: int = fitted()
     sketch_: Sketch = fitted()  # after `fit_sketch`, where a sketch is enough
-    class_prior_: Floats = fitted()  # the mean prediction of the fit
-    prediction_counts_: PredictionCounts = fitted()  # of the fit, with labels
     adaptation_: Adaptation = fitted()  # after `with_priors` or `adapt`
     group_maps_: GroupMaps = fitted()  # only after a fit with groups
     groups_: GroupFit = fitted()
@@ -145,7 +134,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         super().__init_subclass__(**kwargs)
         if "method" in vars(cls):
             cls.title = vars(cls).get("title") or cls.method
-            METHODS.register(cls)
+            METHODS[cls.method] = cls
 
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, clusters: Any = None
@@ -184,7 +173,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 ) from None
             self._allow_for_clusters(scores)
             self._fit_groups(scores)
-            self._count_predictions(scores)
         if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
             message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
             self.fit_report_ = replace(self.fit_report_, message=message)
@@ -193,7 +181,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
     def fit_sketch(self, sketch: Sketch | GroupSketches) -> Self:
         """Fit on a `Sketch` of the validation data, which may be many sketches added; or on `GroupSketches`.
 
-        From sketches by group each group gets a temperature of its own; biases of groups need the rows.
+        From sketches by group each group gets a temperature of its own.
         """
         if isinstance(sketch, GroupSketches):
             self.fit_sketch(sketch.total)
@@ -218,7 +206,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         if missing:
             raise InputError(
                 f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
-                "again from the data with " + f"Sketch.of(..., parts=[{missing[0]!r}])"
+                f"again from the data with Sketch.of(..., parts=[{missing[0]!r}])"
             )
 
     def predict_proba(self, X: Any, groups: Any = None) -> Any:
@@ -306,7 +294,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
                 f"group={group!r}: this {type(self).__name__} was fitted without groups. Leave it out.", param="group"
             )
         new = copy(self)
-        for name in () if maps is None else ("group_maps_", "groups_", *COUNTED):  # counted by group
+        for name in () if maps is None else ("group_maps_", "groups_"):
             new.__dict__.pop(name, None)
         if maps is None or is_common(group):
             return new
@@ -384,10 +372,8 @@ class Calibrator(ChangesPriors, ShownEstimator):
             "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
             "map": self.map_.to_dict(),
             "report": to_fields(self.fit_report_),
-            "fitted": self._fitted_to_dict(),
+            "fitted": to_fields(self, self.stored),
         }
-        if priors := self._prior_fields():
-            content["priors"] = priors
         if hasattr(self, "adaptation_"):
             content["adaptation"] = to_fields(self.adaptation_)
         if hasattr(self, "group_maps_"):
@@ -395,9 +381,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
             content["groups"] = self.groups_.to_dict() | {"maps": maps}
         if provenance is not None:
             content["provenance"] = to_fields(provenance)
-        package = METHODS.package_of(type(self))
-        if package is not None:
-            content["package"] = package
         if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
             raise InputError("classes: only text and numbers can be saved as class names")
         return content
@@ -406,28 +389,15 @@ class Calibrator(ChangesPriors, ShownEstimator):
     def from_fields(cls, content: Fields) -> Self:
         """Make a fitted calibrator from what `save` wrote."""
         n_classes = content.integer("n_classes")
-        if not 2 <= n_classes <= MAX_CLASSES:
-            raise FileError(f"{content.where}: {n_classes} classes")
-        names = content.content.get("classes")
-        if names is not None:
-            names = content.items("classes")
-            if len(names) != n_classes or any(not isinstance(n, str | int | float) for n in names):
-                raise FileError(f"{content.where}: the field 'classes' must hold {n_classes} names")
-        kind: Any = content.text("input")
-        if kind not in ("logits", "probs"):
-            raise FileError(f"{content.where}: the field 'input' is {kind!r}; expected 'logits' or 'probs'")
-        zeros_as = content.read("zeros_as", float | None)
-        if zeros_as is not None and not (kind == "probs" and 0 < zeros_as < 1):
-            raise FileError(
-                f"{content.where}: zeros_as is {zeros_as} for {kind}; only probabilities take one, between 0 and 1"
-            )
+        names = content.items("classes") if content.content.get("classes") is not None else None
         params = content.fields("params").content
         unknown = set(params) - set(cls.own_params())
         if unknown:
             raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
         params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
         layout: Any = {name: content.integer(name) for name in ("axis", "ignore_index") if name in content}
-        new = cls(**params, input=kind, zeros_as=zeros_as, classes=names, **layout)
+        kind: Any = content.read("input", Literal["logits", "probs"])
+        new = cls(**params, input=kind, zeros_as=content.read("zeros_as", float | None), classes=names, **layout)
         try:
             new._reset_fitted_state(n_classes, None)
         except InputError as error:
@@ -436,16 +406,15 @@ class Calibrator(ChangesPriors, ShownEstimator):
         if new.map_.n_classes not in (None, n_classes):
             raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
         new.fit_report_ = from_fields(FitReport, content.fields("report"))
-        new._adapted_from_fields(content)
+        new.__dict__.update(values_of(cls, content.fields("fitted"), cls.stored))
+        if "adaptation" in content:
+            new.adaptation_ = from_fields(Adaptation, content.fields("adaptation"))
         if "columns" in content:  # headers of the table of the fit
-            columns = content.read("columns", tuple[str, ...])
-            if len(set(columns)) != len(columns) or len(columns) not in ((1, 2) if n_classes == 2 else (n_classes,)):
-                raise FileError(f"{content.where}: the field 'columns' must hold {n_classes} different names")
-            new.feature_names_in_ = np.array(columns, dtype=object)
+            new.feature_names_in_ = np.array(content.read("columns", tuple[str, ...]), dtype=object)
         if "groups" in content:
             by_group = content.fields("groups")
-            new.groups_ = GroupFit.from_fields(by_group, n_classes)
-            new.group_maps_ = GroupMaps.from_fields(new.groups_.group, by_group, n_classes)
+            new.groups_ = GroupFit.from_fields(by_group)
+            new.group_maps_ = GroupMaps.from_fields(new.groups_.group, by_group)
         if "provenance" in content:
             new.provenance_ = from_fields(Provenance, content.fields("provenance"))
         return new
@@ -473,8 +442,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
             self.map_,
             scores,
             self._label_errors(),
-            recipe=None if self.keeps_arg_max and isinstance(self.map_, ScaleMap) else self._map_of,
-            biases=not self.keeps_arg_max,
             recentred=not self.minimises_nll,
             level=getattr(self, "credible_level", 0.95),
         )
@@ -492,36 +459,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _from_group_sketches(self, sketches: GroupSketches) -> tuple[GroupMaps, GroupFit]:
         raise NotImplementedError
-
-    def _fitted_to_dict(self) -> dict[str, Any]:
-        return to_fields(self, self.stored)
-
-    def _fitted_from_fields(self, content: Fields) -> None:
-        """Read back what `_fitted_to_dict` gave."""
-        self.__dict__.update(values_of(type(self), content, self.stored))
-        self._check_stored(content)
-
-    def _check_stored(self, content: Fields) -> None:
-        """Reject what does not fit the map in the same file."""
-
-    def _adapted_from_fields(self, content: Fields) -> None:
-        """Read what was fitted, and how class priors were changed; the recipe knows its own map alone."""
-        adapted = self.map_
-        if "adaptation" in content:
-            if not isinstance(adapted, TiltedMap) or adapted.bias is None:
-                raise FileError(f"{content.where}: other class priors, but the map in this file has none")
-            self.map_ = adapted.base
-        self._fitted_from_fields(content.fields("fitted"))
-        self.map_ = adapted
-        try:
-            if "priors" in content:
-                self._priors_from_fields(content.fields("priors"))
-            if "adaptation" in content:
-                self.adaptation_ = from_fields(Adaptation, content.fields("adaptation"))
-        except FileError:
-            raise
-        except InputError as error:
-            raise FileError(f"{content.where}: {error}") from None
 
     # What they share.
 
@@ -596,11 +533,9 @@ class Calibrator(ChangesPriors, ShownEstimator):
 
     def _warn_of_order(self) -> None:
         if self.class_names is not None and not _ascends(self.classes_.tolist()):
-            warnings.warn(
+            warn(
                 "classes: the names are not in sorted order. They are used in the order given, one per column, but "
-                "scikit-learn's scorers of probabilities (neg_log_loss, …) take columns to be in sorted order.",
-                AttemperWarning,
-                stacklevel=3,
+                "scikit-learn's scorers of probabilities (neg_log_loss, …) take columns to be in sorted order."
             )
 
     @classmethod
@@ -623,11 +558,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
         state = "" if found.converged else ", which did NOT converge"
         message = f"{report.message}; maps of {len(found)} groups{state}, log T to {found.log_t_error:.0e}"
         self.fit_report_ = replace(report, converged=report.converged and found.converged, message=message)
-
-    def _map_of(self, scores: LabelledScores) -> Map:
-        """Fit a copy of this recipe on other rows, whose logits are in NumPy."""
-        new: Self = clone(self).set_params(input="logits", zeros_as=None, axis=None)
-        return new.fit(replace(scores, groups=None)).map_
 
     def _check_groups(self, scores: Scores, groups: Any) -> None:
         """Refuse rows without a group where groups have maps, and groups where they have none."""
@@ -657,8 +587,7 @@ class Calibrator(ChangesPriors, ShownEstimator):
         warn(
             f"groups: expected those of the fit ({listed(map(str, maps))}), got none of them, but {listed(found)}; the "
             f"common map is applied to all of these {len(groups)} rows. Use "
-            + 'groups="common"'
-            + " if that is what you want."
+            "groups='common' if that is what you want."
         )
 
     def _scores_of(self, X: Any, groups: Any = None) -> Scores:
@@ -715,9 +644,6 @@ class Calibrator(ChangesPriors, ShownEstimator):
             raise InputTypeError(str(error)) from None
         except ValueError as error:
             raise InputError(str(error)) from None
-
-    def _fitted_facts(self) -> list[str]:
-        return [*self.describe(), self.fit_report_.message] if hasattr(self, "map_") else []
 
     def _reject_columns(self, count: int) -> None:
         raise InputError(

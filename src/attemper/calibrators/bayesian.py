@@ -13,8 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 from attemper._checks import fraction, one_of
-from attemper._json import Fields
-from attemper._typing import Floats, Labels
+from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.clustering import design_note, tempered
 from attemper.calibrators.estimator import fitted, recipe
@@ -27,11 +26,9 @@ from attemper.calibrators.posterior import Model, Posterior
 from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.calibrators.style import BLUE, Style
-from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
+from attemper.errors import ConvergenceWarning, EdgeWarning
 from attemper.kernels import chebyshev, quadrature
-from attemper.kernels.channel import Channel
 from attemper.kernels.shrinkage import ScalePrior
 from attemper.maps import MixtureMap
 from attemper.sketch import Part, Sketch, focused, log_range
@@ -40,9 +37,7 @@ __all__ = ["BayesianTemperatureScaling"]
 
 
 MAX_LOG_T_ERROR = 0.02  # that a table may leave; a limit by reason, no benchmark chose it
-MAX_ELEMENTS = 1 << 17  # of logits that are enough to see how often each class is predicted
-OUT_OF_REACH = 50.0  # nats a sample that biases of very many classes would have to explain
-MUCH = 0.02  # nats a sample by which biases would have to lower the NLL to be worth a line
+MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 
 Explained = tuple[Explanation, float, float, float]  # and what `Model.given_true_classes` takes
@@ -102,7 +97,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         the Beta(1, b) law of their rate.
     credible_level : float
         Level of the credible intervals.
-    half_life, input, zeros_as, classes
+    input, zeros_as, classes
         As for `TemperatureScaling`.
 
     Attributes
@@ -120,8 +115,6 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     confusions_ : Confusions or None
         The transition matrix, posterior means and credible intervals: row k is how samples whose true class is k are
         labelled. None where confusions were not considered.
-    bias_gain_ : float or None
-        Nats a sample, roughly, by which class biases would lower the NLL further; `StructuredScaling` fits them.
     posterior_ : Posterior
     map_ : MixtureMap
     fit_report_, sketch_, classes_, n_features_in_
@@ -153,7 +146,6 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     stored = (
         *StreamingCalibrator.stored,
         *("noise_rate_", "noise_interval_", "uniform_mass_", "similar_", "classwise_", "confusions_", "posterior_"),
-        "bias_gain_",
     )
 
     temperature_interval_: tuple[float, float] = fitted()
@@ -164,7 +156,6 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     classwise_: float = fitted()
     confusions_: Confusions | None = fitted()
     posterior_: Posterior = fitted()
-    bias_gain_: float | None = fitted()
 
     def sketch_parts(self) -> tuple[Part, ...] | None:
         """Return the tables of a sketch that this fit needs; None for ``noise="classwise"``, which needs the rows."""
@@ -181,12 +172,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
 
     def describe(self) -> list[str]:
         """Return a readable summary, line by line."""
-        lines = noise_lines(self)
-        if self.bias_gain_ is not None and self.bias_gain_ > MUCH:
-            lines.append(
-                f"class biases explain what no temperature can, {self.bias_gain_:.2g} nats a sample: use structured"
-            )
-        return lines + self._group_lines()
+        return noise_lines(self) + self._group_lines()
 
     def _label_errors(self) -> LabelErrors:
         return label_errors(self, similar=self.similar_)
@@ -209,7 +195,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
             explained = explanation, *true_class_gap(samples, explanation), explanation.log_t_variance
         window = partial(self._window, explained)
         self._solve(*focused(scores, window, t_range=self.t_range, parts=self._parts()), explained)
-        self._look_at(scores, Channel(self.noise_rate_) if explained is None else explained[0].channel)
+        self._report_nll(scores)
         if scores.cases is not None:
             self._note(design_note(effect, int(scores.cases.max()) + 1))
 
@@ -279,39 +265,13 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         self.temperature_interval_ = (float(low), float(high))
         self.noise_rate_, self.noise_interval_, self.similar_, self.classwise_, self.confusions_ = noise
         self.posterior_ = Posterior(np.exp(u), of_t, *rates)
-        self.bias_gain_ = None
         self._report(sketch, whole, u, of_t, error)
 
-    def _look_at(self, scores: LabelledScores, channel: Channel) -> None:
-        """Apply the map to the samples, or some of many: its NLL, and whether biases would help.
-
-        Of many samples, the NLL of the median T is that of the map; of few, the posterior is wide.
-        """
-        n = min(len(scores), max(200, MAX_ELEMENTS // scores.n_classes))
-        if 0.5 * (scores.n_classes - 1) / n > OUT_OF_REACH:
-            self.bias_gain_ = 0.0
-            return
-        some = scores.sample(n)
-        p = self.map_.apply(to_numpy(some.logits).astype(np.float64))
-        w = np.ones(len(p)) if some.weights is None else some.weights
-        if w.sum() == 0:
-            return
-        if n == len(scores):
-            nll, _ = validation_nll_and_changes(self.map_, some, p)
+    def _report_nll(self, scores: LabelledScores) -> None:
+        """Report the NLL of the map. Of many samples, that of the median T is; of few, the posterior is wide."""
+        if len(scores) <= max(200, MAX_ELEMENTS // scores.n_classes):
+            nll, _ = validation_nll_and_changes(self.map_, scores)
             self.fit_report_ = replace(self.fit_report_, nll=nll)
-        self.bias_gain_ = self._gain_of_biases(p, some.labels, w, channel)
-
-    @staticmethod
-    def _gain_of_biases(p: Floats, labels: Labels, w: Floats, channel: Channel) -> float:
-        """Compare how often each class is labelled with how often it is predicted, as biases would make it equal."""
-        labelled = np.bincount(labels, w, p.shape[1]) / w.sum()
-        predicted = w @ p / w.sum()
-        if channel.matrix is not None:  # how often it would be labelled, then
-            predicted = predicted @ channel.matrix
-        predicted = (1 - channel.rate) * predicted + channel.rate / len(predicted)
-        here = labelled > 0
-        surplus = float(labelled[here] @ np.log(labelled[here] / np.maximum(predicted[here], 1e-300)))
-        return float(max(0.0, surplus - 0.5 * (p.shape[1] - 1) / w.sum()))
 
     def _report(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
         value = sketch.mean_nll(self.temperature_, self.uniform_mass_)
@@ -329,12 +289,12 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
                     "If the logits are on an unusual scale, divide them by a constant or widen "
                     "t_range; otherwise check that the labels match the logit columns."
                 )
-            self._warn(f"{message}. {advice}", EdgeWarning, stacklevel=5)
+            self._warn(f"{message}. {advice}", EdgeWarning)
         ok = edge is None and error < MAX_LOG_T_ERROR
         if edge is None and not ok:
             message += "; that is more than wanted: the labels are many, or the temperatures of the range far apart"
             if error > spread:
-                self._warn(f"{message}.", ConvergenceWarning, stacklevel=5)
+                self._warn(f"{message}.", ConvergenceWarning)
         self.fit_report_ = FitReport(
             converged=ok, log_t_error=error, edge=edge, nll=value, n_samples=sketch.n_samples, message=message
         )
@@ -355,24 +315,6 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         if beyond < 0 and not sketch.perfect:
             return "low"
         return "high" if beyond > 0 and self.labels == "clean" else None
-
-    def _fitted_from_fields(self, content: Fields) -> None:
-        super()._fitted_from_fields(Fields({"bias_gain": None} | content.content, content.where))  # since 0.2
-
-    def _check_stored(self, content: Fields) -> None:
-        super()._check_stored(content)
-        assert isinstance(self.map_, MixtureMap)  # checked with the temperature
-        mass = self.uniform_mass_
-        if abs(mass - self.map_.uniform_mass) > 1e-9:
-            self._reject_fitted(content, f"a uniform_mass of {mass:g}", f"{self.map_.uniform_mass:g}")
-        if self.confusions_ is not None and not self.confusions_.fits(self.n_features_in_):
-            raise FileError(f"{content.where}: confusions: no transition matrix of {self.n_features_in_} classes")
-
-    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
-        if not isinstance(self.map_, MixtureMap):
-            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
-        # The components stand for the posterior, whose median is T; a skewed one may have it a little off the last.
-        return 0.95 / max(self.map_.betas), 1.05 / min(self.map_.betas)
 
 
 def _ends(u: Floats, weight: Floats) -> list[float]:

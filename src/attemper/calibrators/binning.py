@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
 
 from attemper._checks import one_of, whole
 from attemper._typing import Floats
@@ -15,7 +16,6 @@ from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.one_vs_rest import OneVsRest, Problem
 from attemper.calibrators.style import SKY, Style
 from attemper.data.scores import LabelledScores
-from attemper.kernels.isotonic import Isotonic, isotonic
 from attemper.maps import BinMap
 from attemper.maps.bins import softmax
 
@@ -36,15 +36,11 @@ class BinCalibrator(Calibrator):
     map_: BinMap
 
     def _solve_scores(self, scores: LabelledScores) -> None:
-        self._set_map(scores, [self._function(problem) for problem in OneVsRest.of(scores, softmax)])
-
-    def _set_map(self, scores: LabelledScores, functions: list[Function], fitted: Floats | None = None) -> None:
-        """Make the map of the functions; ``fitted`` are their values at all samples, where these are known."""
+        functions = [self._function(problem) for problem in OneVsRest.of(scores, softmax)]
         knots, values = (np.concatenate(v) for v in zip(*functions))
         self.map_ = BinMap(np.array([len(x) for x, _ in functions]), knots, values, self.linear)
-        probs = None if fitted is None else self.map_.from_values(fitted, scores.rows(slice(len(scores))))
         message = self._message(f"{np.mean(self.map_.sizes):.3g}")
-        self.fit_report_ = FitReport.of(self.map_, scores, probs, objective_gap=0.0, message=message)
+        self.fit_report_ = FitReport.of(self.map_, scores, objective_gap=0.0, message=message)
 
     def _function(self, problem: Problem) -> Function:
         raise NotImplementedError
@@ -176,24 +172,16 @@ class IsotonicCalibration(BinCalibrator):
     def _message(self, count: str) -> str:
         return f"isotonic regression: {count} knots for each class"
 
-    def _solve_scores(self, scores: LabelledScores) -> None:
-        problems = OneVsRest.of(scores, softmax)
-        found = [_isotonic(problem) for problem in problems]
-        complete = all(len(function.fitted) == len(scores) for function in found)
-        fitted = np.stack([function.fitted for function in found], axis=1) if complete else None
-        self._set_map(scores, [function[:2] for function in found], fitted)
-
-
-def _isotonic(problem: Problem) -> Isotonic:
-    if len(problem.x) == 0:
-        return Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]), problem.x)
-    even = problem.w.min() == problem.w.max()
-    found = isotonic(problem.x, problem.positive, None if even else problem.w / problem.w.max())
-    certain = found.values >= 1.0
-    if certain.any() and (~problem.positive & (problem.x >= found.knots[certain][0])).any():
-        # Of a weight so small that rounding took it for none.
-        found = found._replace(**{name: np.minimum(getattr(found, name), ALMOST_ONE) for name in ("values", "fitted")})
-    return found
+    def _function(self, problem: Problem) -> Function:
+        if len(problem.x) == 0:
+            return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+        even = problem.w.min() == problem.w.max()
+        found = IsotonicRegression().fit(problem.x, problem.positive, None if even else problem.w / problem.w.max())
+        knots, values = found.X_thresholds_, found.y_thresholds_
+        certain = values >= 1.0
+        if certain.any() and (~problem.positive & (problem.x >= knots[certain][0])).any():
+            values = np.minimum(values, ALMOST_ONE)  # of a weight so small that rounding took it for none
+        return knots, values
 
 
 ALMOST_ONE = 1 - 2.0**-53

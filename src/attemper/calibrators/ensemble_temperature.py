@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
-from attemper._json import Fields
 from attemper._typing import Floats
-from attemper.calibrators.estimator import recipe
+from attemper.calibrators.estimator import fitted, recipe
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.one_temperature import TemperatureCalibrator
 from attemper.calibrators.style import SKY, Style
 from attemper.calibrators.temperature import advice, best_temperature
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
+from attemper.errors import ConvergenceWarning, EdgeWarning, warn
 from attemper.kernels.minimum import Minimum
 from attemper.maps import MixtureMap, ScaleMap
 
@@ -63,6 +61,9 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
     needs_few_labels = True
     title = "ensemble temperature scaling"
     style = Style(SKY, (0, (4, 2)), "v", "----")
+    stored = (*TemperatureCalibrator.stored, "weights_")
+
+    weights_: Floats = fitted()
 
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""
@@ -82,7 +83,8 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
         if best.minimum is not None:
             self._set_interval(best.minimum.log_t_std(scores.total_weight))
         mixed = mix(_components(scores, self.temperature_), scores.weights)
-        self._keep(MixtureMap((mixed.at[0], mixed.at[1]), (1 / self.temperature_, 1.0), mixed.at[2]))
+        self.map_ = MixtureMap((mixed.at[0], mixed.at[1]), (1 / self.temperature_, 1.0), mixed.at[2])
+        self.weights_ = np.array(mixed.at)
         self.fit_report_ = FitReport(
             converged=converged and mixed.error < 1e-8,
             objective_gap=mixed.error,
@@ -94,24 +96,9 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
         )
         if edge is not None:
             message = f"EnsembleTemperatureScaling: {self.fit_report_.message}. {advice()}"
-            warnings.warn(message, EdgeWarning, stacklevel=3)
+            warn(message, EdgeWarning)
         elif not self.fit_report_.converged:
-            warnings.warn(f"EnsembleTemperatureScaling: {self.fit_report_.message}.", ConvergenceWarning, stacklevel=3)
-
-    def _keep(self, found: MixtureMap) -> None:
-        self.map_ = found
-        self.weights_ = np.array([*found.weights, found.uniform_mass])
-
-    def _check_stored(self, content: Fields) -> None:
-        super()._check_stored(content)
-        assert isinstance(self.map_, MixtureMap)  # checked with the temperature
-        self._keep(self.map_)
-
-    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
-        if not isinstance(self.map_, MixtureMap) or len(self.map_.weights) != 2:
-            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
-        beta = self.map_.betas[0]
-        return (1 - 1e-9) / beta, (1 + 1e-9) / beta
+            warn(f"EnsembleTemperatureScaling: {self.fit_report_.message}.", ConvergenceWarning)
 
 
 def _components(scores: LabelledScores, t: float) -> Floats:

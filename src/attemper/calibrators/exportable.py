@@ -46,10 +46,7 @@ def source_of(given: Exportable) -> Source:
     if isinstance(given, Calibrator | MultiLabelCalibrator):
         return _of_calibrator(given._check_is_fitted())
     if isinstance(given, CalibratedClassifier):
-        raise InputTypeError(
-            "a CalibratedClassifier holds a classifier as well; export its calibrator_ (of calibrators_, one for each "
-            "fold, none alone is the whole)"
-        )
+        raise InputTypeError("a CalibratedClassifier holds a classifier as well; export its calibrator_")
     raise InputTypeError(f"expected a fitted calibrator, a map, or the path of a saved map, got {type(given).__name__}")
 
 

@@ -67,22 +67,17 @@ class FitReport:
     left_alone: bool = False
 
     @classmethod
-    def of(cls, fitted: Map, scores: LabelledScores, probs: NDArray[Any] | None = None, **facts: Any) -> FitReport:
-        """Report on a fitted map: its NLL and the predictions that it changes on these samples, and other facts.
-
-        ``probs`` are those that it gives these samples, where they are known.
-        """
-        nll, changed = validation_nll_and_changes(fitted, scores, probs)
+    def of(cls, fitted: Map, scores: LabelledScores, **facts: Any) -> FitReport:
+        """Report on a fitted map: its NLL and the predictions that it changes on these samples, and other facts."""
+        nll, changed = validation_nll_and_changes(fitted, scores)
         return cls(nll=nll, changed=changed, n_samples=scores.n_samples, **facts)
 
 
-def validation_nll_and_changes(
-    fitted: Map, scores: LabelledScores, probs: NDArray[Any] | None = None
-) -> tuple[float, float]:
+def validation_nll_and_changes(fitted: Map, scores: LabelledScores) -> tuple[float, float]:
     """Mean validation NLL of a map, and the weighted share of samples whose arg max it changes."""
 
-    def sums(chunk: Chunk, p: NDArray[Any] | None = None) -> NDArray[Any]:
-        p = fitted.apply(chunk.h) if p is None else p
+    def sums(chunk: Chunk) -> NDArray[Any]:
+        p = fitted.apply(chunk.h)
         w = np.ones(len(p)) if chunk.w is None else chunk.w
         of_label = p[np.arange(len(p)), chunk.y]
         losses = -np.log(np.where(of_label > 1e-290, of_label, 1.0))
@@ -91,9 +86,5 @@ def validation_nll_and_changes(
             losses[tiny] = -fitted.log_apply(chunk.h[tiny])[np.arange(tiny.sum()), chunk.y[tiny]]
         return np.array([w @ losses, w @ (p.argmax(axis=1) != chunk.h.argmax(axis=1))])
 
-    if probs is None:
-        total = scores.total(sums, np.float64)
-    else:
-        total = sums(scores.chunk(slice(len(scores)), np.float64), probs)
-    nll, changed = total / scores.total_weight
+    nll, changed = scores.total(sums, np.float64) / scores.total_weight
     return float(nll), float(changed)

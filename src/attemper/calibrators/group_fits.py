@@ -1,9 +1,10 @@
 """Maps of groups (sites, scanners, tasks) as corrections of the common map, by partial pooling.
 
-    log p_g ∝ τ_g · log p + b_g
+    log p_g ∝ τ_g · log p
 
-p is what the common map predicts. How far groups differ is estimated from all of them (`attemper.kernels.group_scales`,
-`attemper.kernels.group_biases`), so that a group with few labels gets nearly the common map, and one with many its own.
+p is what the common map predicts. How far groups differ is estimated from all of them
+(`attemper.kernels.group_scales`), so that a group with few labels gets nearly the common map, and one with many a
+temperature of its own.
 """
 
 from __future__ import annotations
@@ -19,20 +20,15 @@ from numpy.typing import NDArray
 from attemper._json import Fields, to_fields
 from attemper._table import Columns, Table
 from attemper._typing import Floats
-from attemper.calibrators.own_fits import OwnFits, Recipe
 from attemper.data.arrays import one_line, row_slices
 from attemper.data.scores import LabelledScores
 from attemper.errors import FileError
 from attemper.kernels import chebyshev
 from attemper.kernels.channel import Channel
 from attemper.kernels.chebyshev import Interval
-from attemper.kernels.group_biases import pool_biases
 from attemper.kernels.group_scales import RANGE, PooledScales, pool
-from attemper.kernels.joint import Rows
-from attemper.kernels.ladder import resolving_nodes
 from attemper.kernels.noisy import SOFTENING
 from attemper.maps import Map, map_from_fields, tilted
-from attemper.maps.affine import centred
 
 __all__ = [
     "GroupFit",
@@ -42,17 +38,12 @@ __all__ = [
     "fit_groups",
     "is_common",
     "maps_by_scale",
-    "sorted_ids",
 ]
 
 N_NODES = 64
 LARGE = 1 << 21  # logits beyond which a sample shows first where the scales lie
-MOST_CLASSES = 1000  # for which biases of groups are looked for
-MAX_GROUPS = 1_000_000
 SHOWN = 5  # groups that a summary names
 RATIOS = ("temperature_ratio", "ratio_low", "ratio_high")
-IMPOSSIBLE = -50.0  # log-probability
-CONVERGED = 1e-3  # gradient for each sample
 
 
 class LabelErrors(NamedTuple):
@@ -65,11 +56,6 @@ class LabelErrors(NamedTuple):
     def none(self) -> bool:
         """Whether every label is right."""
         return self.channel.rate == 0 and self.channel.matrix is None
-
-    def of_map(self, own: Map, scores: LabelledScores) -> Floats:
-        """Log-likelihood of each label by a map; an impossible label costs a lot, but not everything."""
-        log_p = np.maximum(own.log_apply(np.asarray(scores.logits, dtype=np.float64)), IMPOSSIBLE)
-        return self.log_likelihood(log_p, scores.labels)
 
     def log_likelihood(self, z: Floats, y: NDArray[np.int64]) -> Floats:
         """Of each label, given logits."""
@@ -94,15 +80,8 @@ class GroupFit(Table):
         gets less confident predictions than the common map has.
     own_share : array
         How far it depends on the group's own labels: 0 is the common map, 1 is a fit of its own.
-    own_fit : array of bool
-        Whether the map of the group is a fit of the method on its labels alone, since that predicts held-out labels of
-        the group better than any correction of the common map.
-    bias : array of shape (groups, classes), or None
-        What is added to the log-probabilities times τ; None where there are no biases.
     spread, spread_interval : float, (float, float)
         Standard deviation of the logarithm of the ratios over groups.
-    bias_spread : float
-        Standard deviation of the biases; 0 where the evidence is against them, or the method never has any.
     log_t_error : float
         Bound on the error of log τ that the computation (not the data) leaves.
     converged : bool
@@ -126,11 +105,8 @@ class GroupFit(Table):
     ratio_low: Floats
     ratio_high: Floats
     own_share: Floats
-    own_fit: NDArray[np.bool_]
-    bias: Floats | None
     spread: float
     spread_interval: tuple[float, float]
-    bias_spread: float
     log_t_error: float
     converged: bool
 
@@ -140,8 +116,7 @@ class GroupFit(Table):
 
     def _table_columns(self) -> Columns:
         columns: dict[str, Any] = {"group": self.group, "n_samples": self.n_samples}
-        columns |= {name: getattr(self, name) for name in (*RATIOS, "own_share", "own_fit")}
-        return columns | {"largest_bias": np.zeros(len(self)) if self.bias is None else np.abs(self.bias).max(axis=1)}
+        return columns | {name: getattr(self, name) for name in (*RATIOS, "own_share")}
 
     def _html_notes(self) -> Sequence[str]:
         return self.lines()
@@ -153,14 +128,12 @@ class GroupFit(Table):
             f"{len(self)} groups; their temperatures differ by a factor of about {np.exp(self.spread):.3g} "
             f"({np.exp(low):.3g} … {np.exp(high):.3g}) from the common map"
         ]
-        if self.bias_spread > 0:
-            lines.append(f"biases of groups ± {self.bias_spread:.2g} (in logits)")
         far = np.argsort(-np.abs(np.log(self.temperature_ratio)), kind="stable")[:SHOWN]
         for g in far if len(self) > 1 else ():
             ratio, low, high = (getattr(self, name)[g] for name in RATIOS)
             lines.append(
                 f"  group {self.group[g]}: T × {ratio:.3g} ({low:.3g} … {high:.3g}), {self.n_samples[g]} samples, "
-                + ("a fit of its own" if self.own_fit[g] else f"{self.own_share[g]:.0%} its own")
+                f"{self.own_share[g]:.0%} its own"
             )
         if len(self) > SHOWN:
             lines.append(f"  and {len(self) - SHOWN} groups that are closer to the common map")
@@ -171,31 +144,22 @@ class GroupFit(Table):
         return to_fields(self)
 
     @classmethod
-    def from_fields(cls, content: Fields, n_classes: int) -> GroupFit:
-        """Read back what `to_dict` gave; everything is checked."""
+    def from_fields(cls, content: Fields) -> GroupFit:
+        """Read back what `to_dict` gave."""
         ids = content.items("group")
-        g = len(ids)
         whole = all(isinstance(i, int) and not isinstance(i, bool) for i in ids)
-        if not 1 <= g <= MAX_GROUPS or not (whole or all(isinstance(i, str) and i for i in ids)) or len(set(ids)) < g:
+        if not ids or not (whole or all(isinstance(i, str) for i in ids)):
             raise FileError(f"{content.where}: the field 'group' must hold ids, all text or all whole numbers")
-        columns = {name: content.array(name, (g,)) for name in (*RATIOS, "own_share")}
-        if not all((columns[name] > 0).all() for name in RATIOS):
-            raise FileError(f"{content.where}: the field 'temperature_ratio' must hold positive numbers")
-        own_fit = content.items("own_fit")
-        if len(own_fit) != g or not all(isinstance(own, bool) for own in own_fit):
-            raise FileError(f"{content.where}: the field 'own_fit' must hold true or false for each group")
+        g = len(ids)
         low, high = content.array("spread_interval", (2,))
         return cls(
             group=ids,
-            own_fit=np.array(own_fit),
             n_samples=content.array("n_samples", (g,)).astype(np.int64),
-            bias=None if content.content.get("bias") is None else content.array("bias", (g, n_classes)),
             spread=content.number("spread"),
             spread_interval=(float(low), float(high)),
-            bias_spread=content.number("bias_spread"),
             log_t_error=content.number("log_t_error"),
             converged=content.boolean("converged"),
-            **columns,
+            **{name: content.array(name, (g,)) for name in (*RATIOS, "own_share")},
         )
 
 
@@ -234,15 +198,12 @@ class GroupMaps(dict[Any, Map]):
         return xp.take(xp.concat(found, axis=0), back, axis=0)
 
     @classmethod
-    def from_fields(cls, ids: Sequence[Any], content: Fields, n_classes: int) -> GroupMaps:
+    def from_fields(cls, ids: Sequence[Any], content: Fields) -> GroupMaps:
         """Read the maps of these ids."""
         items = content.items("maps")
         if len(items) != len(ids) or not all(isinstance(item, dict) for item in items):
             raise FileError(f"{content.where}: the field 'maps' must hold a map for each of {len(ids)} groups")
         maps = [map_from_fields(Fields(item, f"{content.where}: group {key}")) for key, item in zip(ids, items)]
-        for key, own in zip(ids, maps):
-            if own.n_classes not in (None, n_classes):
-                raise FileError(f"{content.where}: group {key}: a map of {own.n_classes} classes for {n_classes}")
         return cls(zip(ids, maps))
 
 
@@ -251,80 +212,32 @@ def is_common(groups: Any) -> bool:
     return isinstance(groups, str) and groups == "common"
 
 
-def sorted_ids(ids: NDArray[Any]) -> tuple[list[Any], NDArray[np.intp]]:
-    """Return the ids that occur, in order, and the number of each row's."""
-    found, codes = np.unique(ids, return_inverse=True)
-    return found.tolist(), codes.reshape(-1)
-
-
 def fit_groups(
-    common: Map,
-    scores: LabelledScores,
-    errors: LabelErrors,
-    *,
-    recipe: Recipe | None,
-    biases: bool,
-    recentred: bool = False,
-    level: float = 0.95,
+    common: Map, scores: LabelledScores, errors: LabelErrors, *, recentred: bool = False, level: float = 0.95
 ) -> tuple[GroupMaps, GroupFit]:
     """Fit a correction of the common map for each group of the rows.
 
-    Parameters
-    ----------
-    recipe
-        Fits a map on rows of one group alone; None where a correction of the common map can be all that such a fit is.
-    biases
-        Whether groups may have biases, which may change the arg max.
-    recentred
-        Whether temperatures of groups are compared with each other alone, as the common map has another aim than a
-        small NLL.
+    ``recentred``: temperatures of groups are compared with each other alone, as the common map has another aim than a
+    small NLL.
     """
-    assert scores.groups is not None
-    ids, codes = sorted_ids(scores.groups)
+    ids, codes = np.unique(np.asarray(scores.groups), return_inverse=True)
+    codes = codes.reshape(-1)
     tables = _Tables(common, scores, codes, len(ids), errors)
     table, interval = tables.focused()
     if recentred:
         table, interval = centred_table(table, interval)
-    scales = pool(table, interval)
     counts = np.bincount(codes, minlength=len(ids))
-    if recipe is None or len(ids) == 1:
-        return maps_by_scale(common, ids, counts, scales, level)
-    determined = scales.own_share
-    bias, bias_spread, converged = None, 0.0, True
-    if biases and scores.n_classes <= MOST_CLASSES:
-        found = pool_biases(tables.rows(), scales.spread, errors.channel)
-        if found.sigma > 0:
-            scales, determined = scales._replace(mean=found.scale), found.effective + determined
-            bias, bias_spread, converged = found.bias, found.sigma, found.gradient_norm < CONVERGED
-    maps, fit = maps_by_scale(common, ids, counts, scales, level, bias, bias_spread, converged=converged)
-    own_fits = OwnFits(recipe, errors.of_map)
-    weights = np.bincount(codes, scores.weights, len(ids))
-    for g in np.flatnonzero(weights >= own_fits.least(scores.n_classes)).tolist():
-        key = ids[g]
-        own = own_fits.better(scores.at(np.flatnonzero(codes == g)), maps[key], float(determined[g]))
-        if own is not None:
-            maps[key] = own
-            fit.own_fit[g] = True
-    return maps, fit
+    return maps_by_scale(common, ids.tolist(), counts, pool(table, interval), level)
 
 
 def maps_by_scale(
-    common: Map,
-    ids: list[Any],
-    counts: NDArray[Any],
-    scales: PooledScales,
-    level: float,
-    bias: Floats | None = None,
-    bias_spread: float = 0.0,
-    *,
-    converged: bool = True,
+    common: Map, ids: list[Any], counts: NDArray[Any], scales: PooledScales, level: float
 ) -> tuple[GroupMaps, GroupFit]:
     """Return the maps, and what was found of each group; a group that is alone has the common map."""
     alone = len(ids) == 1
     mean = np.zeros(1) if alone else scales.mean
     low, high = scales.interval(level)
-    rows = zip(ids, np.exp(mean), [None] * len(ids) if bias is None else bias)
-    maps = GroupMaps({key: tilted(common, float(tau), b) for key, tau, b in rows})
+    maps = GroupMaps({key: tilted(common, float(tau)) for key, tau in zip(ids, np.exp(mean))})
     error = 0.0 if alone else float(scales.error.max())
     return maps, GroupFit(
         group=ids,
@@ -333,13 +246,10 @@ def maps_by_scale(
         ratio_low=np.exp(scales.mean - high - mean),
         ratio_high=np.exp(scales.mean - low - mean),
         own_share=np.zeros(1) if alone else scales.own_share,
-        own_fit=np.zeros(len(ids), dtype=bool),
-        bias=bias,
         spread=scales.spread,
         spread_interval=scales.spread_interval(level),
-        bias_spread=bias_spread,
         log_t_error=error,
-        converged=converged and error < 0.02,
+        converged=error < 0.02,
     )
 
 
@@ -368,7 +278,7 @@ class _Tables(NamedTuple):
         low = max(RANGE.low, min(-0.1, float((few.mean - reach).min())))
         high = min(RANGE.high, max(0.1, float((few.mean + reach).max())))
         window = Interval(low, high)
-        return self.table(window, max(10, min(resolving_nodes(window.length / 2), N_NODES))), window
+        return self.table(window, max(10, min(chebyshev.resolving_nodes(window), N_NODES))), window
 
     def table(self, interval: Interval, n_nodes: int, step: int = 1) -> Floats:
         """Log-likelihood of each group at Chebyshev nodes in log τ, of every so many rows."""
@@ -397,16 +307,3 @@ class _Tables(NamedTuple):
             log_p = np.asarray(self.common.log_apply(h))
             known = np.isfinite(log_p[np.arange(len(y)), y]) & (w > 0)
             yield part[known], log_p[known], y[known], w[known]
-
-    def rows(self) -> list[Rows]:
-        """Return centred log-probabilities of each group, as `attemper.kernels.joint` takes them."""
-        found = list(self._chunks())
-        part, log_p, y, w = (np.concatenate(arrays) for arrays in zip(*found))
-        masked = np.isneginf(log_p)
-        x = centred(log_p, "mean", np)
-        order = np.argsort(self.codes[part], kind="stable")
-        ends = np.cumsum(np.bincount(self.codes[part], minlength=self.n_groups))
-        hidden = masked.any()
-        return [
-            Rows(x[own], y[own], w[own], masked[own] if hidden else None, None) for own in np.split(order, ends[:-1])
-        ]

@@ -9,23 +9,20 @@ is. Where it is not better, the classifier is left alone. Errors of the labels a
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import one_of
-from attemper._json import Fields, write_document
+from attemper._json import Fields, from_fields, to_fields, write_document
 from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator
-from attemper.calibrators.estimator import ShownEstimator, fitted, recipe
+from attemper.calibrators.estimator import Classifier, fitted, recipe
 from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.label_files import LabelFit, contents_of, document_of
-from attemper.calibrators.label_fits import EXPECTED, fit_label, held_out_gain
 from attemper.calibrators.provenance import Provenance
 from attemper.calibrators.registry import METHODS
 from attemper.data.arrays import to_numpy
@@ -39,23 +36,35 @@ from attemper.data.label_matrix import (
 )
 from attemper.data.labels import as_weights
 from attemper.data.plausibility import warn_of_single_probs
-from attemper.errors import (
-    ConvergenceWarning,
-    InputError,
-    NotFittedError,
-    warn,
-)
+from attemper.errors import AttemperError, ConvergenceWarning, FileError, InputError, NotFittedError, warn
 from attemper.kernels import pooled
 from attemper.kernels.blas import one_blas_thread
-from attemper.maps import LabelMap, LabelMaps, Map, OddsMap, ScaleMap, SigmoidMap
+from attemper.kernels.shrinkage import ScalePrior
+from attemper.maps import OddsMap, SigmoidMap
 
 __all__ = ["LabelFit", "MultiLabelCalibrator"]
 
 SHOWN = 12  # labels that `describe` lists
+SEPARATE = ("platt", "beta", "ts")  # methods of two classes that end in one curve
+# Of the common temperature: as in `structured`. Of the common bias: that of a network which was trained with weights
+# for rare labels. How labels differ: least excess over calibrated, common and different labels, 4 and 20 of them, with
+# 5 to 1000 positives each (benchmarks/multilabel.py --constants).
+EXPECTED = pooled.Expected(ScalePrior(0.15, 0.6, 4.0), ScalePrior(0.0, 1.0, 4.0), np.diag([0.01, 0.05]), 3.0)
+FOLDS = 5
+
+
+class LabelFit(NamedTuple):
+    """What the fit of one label was made of: ``labels_`` of a `MultiLabelCalibrator`."""
+
+    name: str
+    n_known: float  # sums of weights
+    n_positive: float
+    own_share: float | None  # pooled: how far its curve depends on its own samples; 0: it is the common one
+    note: str = ""
 
 
 @recipe
-class MultiLabelCalibrator(ShownEstimator):
+class MultiLabelCalibrator(Classifier):
     r"""Calibrate a multi-label classifier, such as one for findings in a radiograph: N×L scores, N×L labels.
 
     Each label l has a map of its own. By default they are pooled: with s the log-odds,
@@ -67,8 +76,8 @@ class MultiLabelCalibrator(ShownEstimator):
     Parameters
     ----------
     method : str or Calibrator
-        "pooled"; or a method for two classes that is fitted to each label by itself: "platt", "beta", "isotonic",
-        "ts" or any other of `attemper methods`, or a calibrator with parameters of its own.
+        "pooled"; or a curve that is fitted to each label by itself: "platt", "beta" or "ts", or such a calibrator with
+        parameters of its own.
     input : "logits" or "probs"
         What X holds: the log-odds of each label (what a sigmoid takes), or its probability. It is never guessed.
     zeros_as : float, optional
@@ -81,8 +90,8 @@ class MultiLabelCalibrator(ShownEstimator):
 
     Attributes
     ----------
-    map_ : SigmoidMap or LabelMaps
-        What was fitted. A `LabelMaps` has a map of two classes for each label.
+    map_ : SigmoidMap
+        What was fitted: a curve for each label.
     thresholds_ : array of shape (n_labels,)
         `predict` returns 1 where the probability reaches it: 0.5, unless you set others. Files keep them.
     labels_ : list of LabelFit
@@ -116,7 +125,7 @@ class MultiLabelCalibrator(ShownEstimator):
     zeros_as: float | None = None
     label_names: Sequence[Any] | None = None
     uncertain: Uncertain = None
-    map_: LabelMap = fitted()
+    map_: SigmoidMap = fitted()
     thresholds_: Floats = fitted()
     labels_: list[LabelFit] = fitted()
     common_: SigmoidMap | None = fitted()
@@ -179,10 +188,8 @@ class MultiLabelCalibrator(ShownEstimator):
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers, label by label."""
         rows: list[dict[str, Any]] = [fit._asdict() for fit in self.labels_]
-        if isinstance(self.map_, SigmoidMap):
-            for k, row in enumerate(rows):
-                row |= {"a": float(self.map_.a[k]), "b": float(self.map_.b[k]), "c": float(self.map_.c[k])}
         for k, row in enumerate(rows):
+            row |= {"a": float(self.map_.a[k]), "b": float(self.map_.b[k]), "c": float(self.map_.c[k])}
             row["threshold"] = float(self.thresholds_[k])
         common = None
         if self.common_ is not None:
@@ -204,26 +211,64 @@ class MultiLabelCalibrator(ShownEstimator):
     def _describe_label(self, k: int) -> str:
         fit = self.labels_[k]
         line = f"{fit.name}: {fit.n_positive:g} of {fit.n_known:g} positive"
-        if isinstance(self.map_, SigmoidMap):
-            a, b, c = (float(v[k]) for v in (self.map_.a, self.map_.b, self.map_.c))
-            line += f", slope {a:.3g}" if a == b else f", slopes {a:.3g} and {b:.3g}"
-            line += f", bias {c:+.3g}"
+        a, b, c = (float(v[k]) for v in (self.map_.a, self.map_.b, self.map_.c))
+        line += f", slope {a:.3g}" if a == b else f", slopes {a:.3g} and {b:.3g}"
+        line += f", bias {c:+.3g}"
         if fit.own_share is not None and not self.fit_report_.left_alone:
             line += f", {fit.own_share:.0%} from its own samples"
         return f"{line}; {fit.note}" if fit.note else line
 
     def save(self, path: str | os.PathLike[str], *, provenance: Provenance | None = None) -> None:
         """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`."""
-        provenance = provenance or getattr(self, "provenance_", None)
-        write_document(path, "multilabel", document_of(self._check_is_fitted(), self._base(), provenance))
+        provenance = provenance or getattr(self._check_is_fitted(), "provenance_", None)
+        base, common = self._base(), self.common_
+        content: dict[str, Any] = {
+            "method": self.method_name,
+            "params": None if base is None else {name: getattr(base, name) for name in base.own_params()},
+            "input": self.input,
+            "zeros_as": self.zeros_as,
+            "label_names": self.label_names_.tolist(),
+            "uncertain": self.uncertain,
+            "map": self.map_.to_dict(),
+            "common": None if common is None else common.to_dict(),
+            "heldout_gain": self.heldout_gain_,
+            "thresholds": self.checked_thresholds().tolist(),
+            "labels": [to_fields(fit) for fit in self.labels_],
+            "report": to_fields(self.fit_report_),
+        }
+        if provenance is not None:
+            content["provenance"] = to_fields(provenance)
+        write_document(path, "multilabel", content)
 
     @classmethod
     def from_fields(cls, content: Fields) -> Self:
         """Make a fitted calibrator from what `save` wrote."""
-        names, params, attributes = contents_of(content)
-        made = cls(label_names=names, **params)
+        method: Any = content.read("method", Literal["pooled", "platt", "beta", "ts"])
+        if method != "pooled":
+            given: Any = content.fields("params").content
+            if set(given) - set(METHODS[method].own_params()):
+                raise FileError(f"{content.where}: params: expected {METHODS[method].own_params()}, got {list(given)}")
+            method = METHODS[method](**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+        names = list(content.read("label_names", tuple[str, ...]))
+        made = cls(
+            method=method,
+            input=content.read("input", Literal["logits", "probs"]),
+            zeros_as=content.read("zeros_as", float | None),
+            label_names=names,
+            uncertain=content.read("uncertain", float | str | None),
+        )
         made._reset(names)
-        made.__dict__.update(attributes)
+        made.map_ = SigmoidMap.from_fields(content.fields("map"))
+        if made.map_.n_classes != len(names):
+            raise FileError(f"{content.where}: expected a map of {len(names)} labels, got {made.map_!r}")
+        common = content.content.get("common")
+        made.common_ = None if common is None else SigmoidMap.from_fields(content.fields("common"))
+        made.labels_ = list(content.read("labels", tuple[LabelFit, ...]))
+        made.thresholds_ = content.array("thresholds", (len(names),))
+        made.heldout_gain_ = content.read("heldout_gain", float | None)
+        made.fit_report_ = from_fields(FitReport, content.fields("report"))
+        if "provenance" in content:
+            made.provenance_ = from_fields(Provenance, content.fields("provenance"))
         return made
 
     # How a fit is done.
@@ -235,14 +280,14 @@ class MultiLabelCalibrator(ShownEstimator):
 
     def _base(self) -> Calibrator | None:
         """Return the calibrator that is fitted to each label by itself; None: pooled."""
-        if isinstance(self.method, Calibrator):
-            return self.method
         if self.method == "pooled":
             return None
-        if not isinstance(self.method, str) or self.method not in METHODS:
+        if isinstance(self.method, Calibrator) and self.method.method in SEPARATE:
+            return self.method
+        if not isinstance(self.method, str) or self.method not in SEPARATE:
             raise InputError(
-                f"method={self.method!r}: expected 'pooled', a method for two classes ({', '.join(METHODS)}) "
-                "or a calibrator",
+                f"method={self.method!r}: expected 'pooled', {', '.join(map(repr, SEPARATE))} or one of these "
+                "calibrators",
                 param="method",
             )
         return METHODS[self.method]()
@@ -251,7 +296,7 @@ class MultiLabelCalibrator(ShownEstimator):
         found = pooled.fit(data, EXPECTED)
         slope, bias = np.exp(found.at[:, 0]), found.at[:, 1]
         self.common_ = self._sigmoid(np.exp(found.law.mean[:1]), found.law.mean[1:])
-        gain = held_out_gain(data, found)
+        gain = _held_out_gain(data, found)
         left_alone = gain is not None and gain <= 0
         if left_alone:
             slope, bias = np.ones_like(slope), np.zeros_like(bias)
@@ -275,35 +320,24 @@ class MultiLabelCalibrator(ShownEstimator):
     def _fit_separately(self, base: Calibrator, data: pooled.Problems) -> dict[str, Any]:
         self.common_, self.heldout_gain_ = None, None
         self._note_labels(data, None)
-        maps: list[Map] = []
+        curves = []
         gap, steps, converged = 0.0, 1, True
         for k, fit in enumerate(self.labels_):
             if fit.note:
-                maps.append(ScaleMap(1.0))
+                curves.append((1.0, 1.0, 0.0))
                 continue
-            own = fit_label(base, (data.x[k], data.t[k], data.w[k]), self.input, self.zeros_as, fit.name)
-            maps.append(own.map_)
+            own = _fit_label(base, (data.x[k], data.t[k], data.w[k]), self.input, self.zeros_as, fit.name)
+            of = own.map_
+            curves.append((of.a[1], of.b[1], of.c[1]) if isinstance(of, OddsMap) else (of.beta, of.beta, 0.0))  # type: ignore[attr-defined]
             report = own.fit_report_
             gap, steps = max(gap, report.objective_gap or 0.0), max(steps, report.n_iter)
             converged = converged and report.converged
-        self.map_ = self._joined(maps)
+        a, b, c = np.array(curves, dtype=np.float64).T
+        self.map_ = SigmoidMap(a, b, c, self.input == "probs", self.zeros_as)
         alone = sum(bool(fit.note) for fit in self.labels_)
         message = f"{base.title} of each label by itself"
-        message += f"; {alone} of {len(maps)} labels stay as they are" if alone else ""
+        message += f"; {alone} of {len(curves)} labels stay as they are" if alone else ""
         return {"converged": converged, "objective_gap": gap, "n_iter": steps, "message": message}
-
-    def _joined(self, maps: list[Map]) -> LabelMap:
-        """Return one array for each number of the curves, where all of them are such; else a list of maps."""
-        curves = []
-        for own in maps:
-            if isinstance(own, OddsMap):
-                curves.append((own.a[1], own.b[1], own.c[1]))
-            elif isinstance(own, ScaleMap):
-                curves.append((own.beta, own.beta, 0.0))
-        if len(curves) < len(maps):
-            return LabelMaps(tuple(maps), self.input == "probs", self.zeros_as)
-        a, b, c = np.array(curves, dtype=np.float64).T
-        return SigmoidMap(a, b, c, self.input == "probs", self.zeros_as)
 
     def _sigmoid(self, slope: Floats, bias: Floats) -> SigmoidMap:
         return SigmoidMap(slope, slope, bias, self.input == "probs", self.zeros_as)
@@ -339,9 +373,7 @@ class MultiLabelCalibrator(ShownEstimator):
         changed = float((w * ((log_p >= np.log(0.5)) != (data.x >= 0))).sum()) / total
         self.fit_report_ = FitReport(nll=nll, n_samples=data.x.shape[1], changed=changed, **facts)
         if not self.fit_report_.converged:
-            warnings.warn(
-                f"MultiLabelCalibrator: not converged. {self.fit_report_.message}", ConvergenceWarning, stacklevel=3
-            )
+            warn(f"MultiLabelCalibrator: not converged. {self.fit_report_.message}", ConvergenceWarning)
 
     # What is checked.
 
@@ -401,9 +433,6 @@ class MultiLabelCalibrator(ShownEstimator):
             )
         return self
 
-    def _fitted_facts(self) -> list[str]:
-        return [*self.describe(), self.fit_report_.message] if hasattr(self, "map_") else []
-
 
 def _float_type(x: Any) -> Any:
     """Type of the result: that of the scores, or double precision for lists and whole numbers."""
@@ -411,3 +440,46 @@ def _float_type(x: Any) -> Any:
         return np.float64
     xp = array_api_compat.array_namespace(x)
     return x.dtype if "float" in str(x.dtype) else xp.float64
+
+
+def _fit_label(
+    base: Calibrator, data: tuple[Floats, Floats, Floats], kind: str, zeros_as: float | None, name: str
+) -> Calibrator:
+    """Fit a method for two classes to one label: log-odds, targets, weights; a soft label is two weighted rows."""
+    some = data[2] > 0
+    s, t, w = (a[some] for a in data)
+    y = np.repeat([0, 1], len(s))
+    weight = np.r_[w * (1 - t), w * t]
+    counts = weight > 0
+    pairs = np.column_stack([np.zeros_like(s), s])
+    if kind == "probs":
+        pairs = np.exp(-np.logaddexp(0, np.column_stack([s, -s])))
+    rows = np.tile(np.arange(len(s)), 2)[counts]
+    params = {name: getattr(base, name) for name in base.own_params()}
+    own = type(base)(**params, input=kind, zeros_as=zeros_as)  # type: ignore[arg-type]
+    order = np.argsort(rows, kind="stable")  # the order of the samples
+    y, weight, rows = y[counts][order], weight[counts][order], rows[order]
+    plain = len(rows) == len(s) and bool((weight == 1).all())
+    try:
+        return own.fit(pairs[rows], y, None if plain else weight)
+    except AttemperError as error:
+        raise type(error)(f"label {name!r}: {error}") from None
+
+
+def _held_out_gain(data: pooled.Problems, found: pooled.PooledFit) -> float | None:
+    """NLL of the classifier as it is, less that of the fit, for each known entry of held-out samples.
+
+    None where there are fewer distinct samples than folds.
+    """
+    _, rank = np.unique(np.einsum("ln,ln->n", data.x, data.x), return_inverse=True)
+    fold = rank % FOLDS
+    total, gain = 0.0, 0.0
+    for k in range(FOLDS):
+        rest, own = data.columns(fold != k), data.columns(fold == k)
+        if not (rest.w.any() and own.x.size):
+            return None
+        part = pooled.fit(rest, EXPECTED, found.law)
+        as_it_is = np.zeros_like(part.at)
+        gain += float((pooled.evaluate(as_it_is, own).loss - pooled.evaluate(part.at, own).loss).sum())
+        total += float(own.w.sum())
+    return gain / total if total else None

@@ -1,4 +1,4 @@
-"""What the recipes of one temperature share: T with its interval, and the check of both when a file is read."""
+"""What the recipes of one temperature share: T with its interval."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import stdtrit
 
-from attemper._json import Fields
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import LabelledScores
-from attemper.errors import FileError, InputError
-from attemper.maps import ScaleMap
+from attemper.errors import InputError
 from attemper.sketch import DEFAULT_T_RANGE, Sketch
 
 __all__ = ["TemperatureCalibrator", "student_factor"]
@@ -48,7 +46,7 @@ class TemperatureCalibrator(Calibrator):
 
     def known_within(self) -> float | None:
         """Return the factor by which the ends of the interval of T differ from T; infinite where no T was best."""
-        if self.temperature_interval_ is None:  # files of ts and ats that are older than intervals have none
+        if self.temperature_interval_ is None:
             return None if self.fit_report_.edge is None else math.inf
         low, high = self.temperature_interval_
         return max(self.temperature_ / low, high / self.temperature_)
@@ -100,8 +98,8 @@ class TemperatureCalibrator(Calibrator):
     def note_independent_samples(self) -> None:
         """Report that the interval of T is too narrow: a sketch, which it was fitted from, knows no clusters."""
         self._note(
-            "the interval of T is that of independent samples, which is too narrow: a fit with workers, or of more "
-            "than 256 MiB, does not know which samples are of one cluster"
+            "the interval of T is that of independent samples, which is too narrow: a fit with workers, or of large "
+            "files, does not know which samples are of one cluster"
         )
 
     def _note(self, text: str) -> None:
@@ -117,29 +115,6 @@ class TemperatureCalibrator(Calibrator):
                 f"t_range={asked!r}, but this sketch covers {sketch.t_range}; make it with Sketch.of(..., t_range=…)",
                 param="t_range",
             )
-
-    def _check_stored(self, content: Fields) -> None:
-        if self.temperature_ <= 0:
-            raise FileError(f"{content.where}: a temperature of {self.temperature_}; expected a positive one")
-        low, high = self._temperatures_of_map(content)
-        if not low <= self.temperature_ <= high:
-            self._reject_fitted(content, f"a temperature of {self.temperature_:g}", f"{low:.6g} to {high:.6g}")
-        low, high = self.temperature_interval_ or (1, 1)  # older files of ts and ats have none
-        if not 0 < low <= high:
-            raise FileError(f"{content.where}: a temperature_interval of {low} … {high}; expected positive ends")
-
-    def _temperatures_of_map(self, content: Fields) -> tuple[float, float]:
-        """Return the range that the fitted temperature lies in if the map is its own."""
-        if not isinstance(self.map_, ScaleMap):
-            raise FileError(f"{content.where}: the map is not one of {type(self).__name__}")
-        return (1 - 1e-9) / self.map_.beta, (1 + 1e-9) / self.map_.beta
-
-    @staticmethod
-    def _reject_fitted(content: Fields, stored: str, of_map: str) -> None:
-        raise FileError(
-            f"{content.where}: {stored}, but the map in this file has {of_map}: changed after it was written; fit it "
-            "again"
-        )
 
 
 def student_factor(n: int) -> float:

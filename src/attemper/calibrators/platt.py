@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.one_vs_rest import Block, OneVsRest
 from attemper.calibrators.style import DARK, Style
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning
+from attemper.errors import ConvergenceWarning, warn
 from attemper.kernels import logistic
 from attemper.maps import OddsMap
 from attemper.maps.odds import log_odds
@@ -75,7 +74,7 @@ class OddsCalibrator(Calibrator):
             gradient_norm=float(np.sqrt(square)),
         )
         if not converged:
-            warnings.warn(f"{type(self).__name__}: not converged. {message}", ConvergenceWarning, stacklevel=3)
+            warn(f"{type(self).__name__}: not converged. {message}", ConvergenceWarning)
 
     def _features(self, s: Floats) -> Floats:
         raise NotImplementedError

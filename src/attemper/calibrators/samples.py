@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,7 +13,7 @@ from attemper._typing import Floats
 from attemper.data.arrays import to_numpy
 from attemper.data.scale import logit_scale
 from attemper.data.scores import LabelledScores
-from attemper.errors import EdgeWarning, InputError
+from attemper.errors import EdgeWarning, InputError, warn
 from attemper.kernels.joint import Rows
 from attemper.kernels.shrinkage import Expected, Group, ScalePrior
 from attemper.maps.affine import centred
@@ -110,9 +109,8 @@ def warn_of_light_weights(scores: LabelledScores) -> None:
     """Warn where weights seem to be shares: as numbers of samples they leave nothing but the prior."""
     total, n = scores.total_weight, scores.n_samples
     if n >= 10 and 0 < total < LIGHT * n:
-        warnings.warn(
+        warn(
             f"sample_weight: a weight of w counts as w samples, and these {n} rows add up to {total:g}, so that little "
             f"but the prior is left; multiply them by {n / total:.3g} if they are relative",
             EdgeWarning,
-            stacklevel=5,
         )

@@ -5,7 +5,6 @@ The running sketch is all that is kept of the batches seen, so the answer is tha
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -15,8 +14,7 @@ from sklearn.utils.metaestimators import available_if
 from attemper.calibrators.estimator import recipe
 from attemper.calibrators.group_fits import GroupFit, GroupMaps, centred_table, maps_by_scale
 from attemper.calibrators.one_temperature import TemperatureCalibrator
-from attemper.data.forgetting import check_half_life, fade
-from attemper.errors import AttemperWarning, InputError
+from attemper.errors import AttemperWarning, InputError, warn
 from attemper.group_sketches import GroupSketches
 from attemper.kernels.blas import one_blas_thread
 from attemper.kernels.chebyshev import Interval
@@ -39,7 +37,6 @@ class StreamingCalibrator(TemperatureCalibrator):
     """Base of the recipes that a sketch is enough for: they have `partial_fit`."""
 
     sketch_tables: ClassVar[tuple[Part, ...] | None] = ()
-    half_life: float | None = None
 
     @available_if(_a_sketch_is_enough)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -49,8 +46,7 @@ class StreamingCalibrator(TemperatureCalibrator):
         rows to the error that ``fit_report_`` has. After `fit_sketch` the stream goes on from that sketch. `fit` and
         `attemper.load` leave no sketch to go on from: after them a new stream begins, with a warning.
 
-        A batch that is refused leaves everything as it was. An edge, such as a first batch without an error, is in
-        ``fit_report_`` every time, and a warning only once in a stream.
+        A batch that is refused leaves everything as it was.
 
         Parameters
         ----------
@@ -69,7 +65,6 @@ class StreamingCalibrator(TemperatureCalibrator):
             with one_blas_thread():
                 self._solve_sketch(total)
             self.sketch_ = total
-            self.stream_input_ = (self.input, self.zeros_as)
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -112,21 +107,12 @@ class StreamingCalibrator(TemperatureCalibrator):
         """Check a batch, begin anew with it, and return the sketch of all batches."""
         seen: Sketch | None = getattr(self, "sketch_", None)
         names = getattr(self, "feature_names_in_", None)
-        warned = getattr(self, "warned_", False)
         if seen is None and hasattr(self, "map_"):
-            warnings.warn(
+            warn(
                 f"{type(self).__name__}: what was fitted or loaded before is not part of this stream, since no sketch "
-                "of it was kept. To go on from those data, fit_sketch(Sketch.of(logits, labels)) first.",
-                AttemperWarning,
-                stacklevel=3,
+                "of it was kept. To go on from those data, fit_sketch(Sketch.of(logits, labels)) first."
             )
         elif seen is not None:
-            began = getattr(self, "stream_input_", (self.input, self.zeros_as))
-            if began != (self.input, self.zeros_as):
-                raise InputError(
-                    f"input={self.input!r}, zeros_as={self.zeros_as}: this stream began with input={began[0]!r}, "
-                    f"zeros_as={began[1]}; begin another with a fresh calibrator"
-                )
             self._column_names(X, reset=False)
             shape: tuple[int, ...] = getattr(X, "shape", ())
             if len(shape) == 2 and shape[1] != seen.n_classes and (shape[1], seen.n_classes) != (1, 2):
@@ -143,11 +129,6 @@ class StreamingCalibrator(TemperatureCalibrator):
         if seen is not None and names is not None:
             self.feature_names_in_ = names
         self._check_known_classes(classes)
-        self.warned_ = warned
-        if self.half_life is not None:
-            faded = fade(np.ones(len(scores)) if scores.weights is None else scores.weights, self.half_life)
-            scores = scores.weighted(faded.weights)
-            seen = None if seen is None else seen.scaled(faded.before)
         batch = Sketch.of(scores, **(self._sketch_settings() if seen is None else _settings_of(seen)))
         return batch if seen is None else seen + batch
 
@@ -163,9 +144,6 @@ class StreamingCalibrator(TemperatureCalibrator):
         """Return the settings of `Sketch.of` for the first batch."""
         return {"t_range": getattr(self, "t_range", None), "parts": self.sketch_parts()}
 
-    def _check_parameters(self) -> None:
-        check_half_life(self.half_life)
-
     def _check_known_classes(self, classes: Any) -> None:
         if classes is None:
             return
@@ -177,11 +155,8 @@ class StreamingCalibrator(TemperatureCalibrator):
                 f"names of the columns use {type(self).__name__}(classes=[…])."
             )
 
-    def _warn(self, message: str, category: type[AttemperWarning], stacklevel: int) -> None:
-        """Warn, but only once in a stream."""
-        if not getattr(self, "warned_", False):
-            self.warned_ = True
-            warnings.warn(f"{type(self).__name__}: {message}", category, stacklevel=stacklevel + 1)
+    def _warn(self, message: str, category: type[AttemperWarning]) -> None:
+        warn(f"{type(self).__name__}: {message}", category)
 
 
 def _settings_of(sketch: Sketch) -> dict[str, Any]:

@@ -19,7 +19,6 @@ is the result.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +28,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtri
 
 from attemper._checks import fraction, one_of
-from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.annotators import Confusions
 from attemper.calibrators.base import Calibrator
@@ -45,7 +43,7 @@ from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of
 from attemper.calibrators.style import GREEN, Style
 from attemper.calibrators.temperature import advice
 from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning, FileError
+from attemper.errors import ConvergenceWarning, EdgeWarning, warn
 from attemper.kernels.channel import Channel
 from attemper.maps import AffineMap, MixtureMap, ScaleMap
 from attemper.sketch import log_range
@@ -332,21 +330,19 @@ class StructuredScaling(Calibrator):
         never = np.zeros(k, dtype=bool) if samples.masked is None else samples.masked.all(axis=0)
         absent = np.flatnonzero((np.bincount(samples.y, samples.w, k) == 0) & ~never).tolist()
         if absent:
-            warnings.warn(
+            warn(
                 f"StructuredScaling: no label is of class {', '.join(str(self.classes_[i]) for i in absent[:5])}"
                 f"{' …' if len(absent) > 5 else ''}, so these classes are predicted less; "
                 "use bayes if they will occur.",
                 EdgeWarning,
-                stacklevel=4,
             )
 
     def _warn_of_no_errors(self, samples: Samples) -> None:
         if (samples.x.argmax(axis=1) == samples.y).all() and self.map_ != ScaleMap(1.0):
-            warnings.warn(
+            warn(
                 f"StructuredScaling: every label is the arg max of its logits, so only the prior keeps T = "
                 f"{self.temperature_:.3g} from 0. {advice(no_errors=True)}",
                 EdgeWarning,
-                stacklevel=4,
             )
 
     def _report(self, scores: LabelledScores, found: Structure, edge: Literal["low", "high"] | None) -> None:
@@ -368,54 +364,18 @@ class StructuredScaling(Calibrator):
         )
         if edge is not None and self.t_range is not None:
             low, high = self.t_range
-            warnings.warn(
+            warn(
                 f"StructuredScaling: T lies on the edge of the range ({low:g}, {high:g}), or beyond it; widen "
                 f"t_range, or leave it out.",
                 EdgeWarning,
-                stacklevel=4,
             )
         if not (simple or converged):
-            warnings.warn(
-                f"StructuredScaling: the fit stopped at a gradient of {norm:.1e} per sample.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            warn(f"StructuredScaling: the fit stopped at a gradient of {norm:.1e} per sample.", ConvergenceWarning)
 
     def known_within(self) -> float | None:
         """Return the factor by which the ends of the interval of T differ from T."""
         low, high = self.temperature_interval_
         return max(self.temperature_ / low, high / self.temperature_)
-
-    def _temperatures_of_map(self) -> tuple[float, float]:
-        """Return the range that the overall temperature lies in if the map is its own."""
-        of, scale = self.map_, 1.0
-        if isinstance(of, AffineMap):
-            own = np.diag(of.weight) if of.weight.ndim == 2 else of.weight
-            of, scale = of.then, max(float(own.mean()), 1e-300)
-        betas = of.betas if isinstance(of, MixtureMap) else (of.beta,) if isinstance(of, ScaleMap) else (1.0,)
-        return 0.999 / (scale * max(betas)), 1.001 / (scale * min(betas))
-
-    def _check_stored(self, content: Fields) -> None:
-        k = self.n_features_in_
-        if self.bias_.shape != (k,) or self.weight_.shape not in ((k,), (k, k)):
-            shapes = f"weight of shape {self.weight_.shape} and bias of shape {self.bias_.shape}"
-            raise FileError(f"{content.where}: {shapes} for {k} classes")
-        if isinstance(self.map_, AffineMap):
-            same = np.array_equal(self.weight_, self.map_.weight) and np.array_equal(self.bias_, self.map_.bias)
-        else:
-            same = isinstance(self.map_, ScaleMap | MixtureMap) and not self.prior_std_
-        if not same:
-            raise FileError(f"{content.where}: not those of the map in this file; fit it again")
-        low, high = self._temperatures_of_map()
-        if not self.temperature_ > 0:
-            raise FileError(f"{content.where}: a temperature of {self.temperature_:g}; expected a positive one")
-        if not low <= self.temperature_ <= high:
-            raise FileError(
-                f"{content.where}: a temperature of {self.temperature_:g}, but the map in this file has {low:.6g} to "
-                f"{high:.6g}; fit it again"
-            )
-        if self.confusions_ is not None and not self.confusions_.fits(k):
-            raise FileError(f"{content.where}: confusions: no transition matrix of {k} classes")
 
 
 def _folds(x: Floats, case: NDArray[np.int64] | None = None) -> NDArray[np.int64]:

@@ -41,9 +41,6 @@ class TemperatureScaling(StreamingCalibrator):
         Keep T within this range. By default any T is found, on whatever scale the logits are; where none is best
         (every label is the arg max, or the logits are of no use) the edge of (0.05, 20) is taken, in units that suit
         the scale of the logits, with an `EdgeWarning`.
-    half_life : float, optional
-        For `partial_fit` alone: a sample counts half when this many others have come after it. By default nothing is
-        forgotten.
     input : "logits" or "probs"
         What X holds. It is never guessed.
     zeros_as : float, optional
@@ -189,11 +186,9 @@ class TemperatureScaling(StreamingCalibrator):
         self.map_ = ScaleMap(1 / self.temperature_)
         self.fit_report_ = report
         if report.edge is not None:
-            self._warn(
-                f"{report.message}. {hint or advice(NO_FINITE_T['low'] in report.message)}", EdgeWarning, stacklevel=4
-            )
+            self._warn(f"{report.message}. {hint or advice(NO_FINITE_T['low'] in report.message)}", EdgeWarning)
         elif not report.converged:
-            self._warn(f"{report.message}.", ConvergenceWarning, stacklevel=4)
+            self._warn(f"{report.message}.", ConvergenceWarning)
 
 
 NO_FINITE_T = {

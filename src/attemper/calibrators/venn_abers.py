@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from attemper._json import Fields
 from attemper._typing import Floats
 from attemper.calibrators.binning import TIE, BinCalibrator, Tally
 from attemper.calibrators.estimator import fitted, recipe
@@ -16,7 +15,7 @@ from attemper.calibrators.one_vs_rest import OneVsRest, Problem
 from attemper.calibrators.style import GREEN, Style
 from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.scores import LabelledScores
-from attemper.errors import FileError, InputError
+from attemper.errors import InputError
 from attemper.kernels.venn_abers import with_one_more_sample
 from attemper.maps import BinMap
 from attemper.maps.bins import softmax
@@ -113,13 +112,6 @@ class VennAbers(BinCalibrator):
         self.map_ = BinMap(np.array([len(x) for x, _, _ in parts]), knots, _merged(self.lower_, self.upper_), False)
         message = f"isotonic regression with either label: {np.mean(self.map_.sizes):.3g} steps for each class"
         self.fit_report_ = FitReport.of(self.map_, scores, objective_gap=0.0, message=message)
-
-    def _check_stored(self, content: Fields) -> None:
-        shape = self.map_.values.shape
-        if self.lower_.shape != shape or self.upper_.shape != shape:
-            raise FileError(f"{content.where}: expected {shape[0]} values of lower_ and upper_, one for each knot")
-        if not ((self.lower_ >= 0) & (self.lower_ <= self.upper_) & (self.upper_ <= 1)).all():
-            raise FileError(f"{content.where}: expected 0 ≤ lower_ ≤ upper_ ≤ 1")
 
 
 def _merged(lower: Floats, upper: Floats) -> Floats:

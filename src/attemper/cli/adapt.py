@@ -15,9 +15,9 @@ from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.options import confidence_level_option, map_argument, no_groups_option, reading, seed_option
 from attemper.cli.output import out, print_json
 from attemper.cli.paths import INPUT, JSON_OUTPUT
-from attemper.cli.progress import progress
 from attemper.cli.values import class_shares
 from attemper.cli.verbosity import say
+from attemper.data.arrays import to_numpy
 from attemper.errors import InputError
 from attemper.io import InputSpec
 
@@ -39,14 +39,13 @@ from attemper.io import InputSpec
     "--old",
     type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
-    help="Shares for which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
+    help="Shares for which the probabilities of MAP are right [default: its mean prediction on --validation].",
 )
 @click.option(
     "--validation",
     type=INPUT,
     metavar="VAL",
-    help="Labelled data like those of the fit, for a map that was fitted from sketches or by an older version. It is "
-    "read like INPUT, with the same options.",
+    help="Labelled data like those of the fit, which are read like INPUT, with the same options.",
 )
 @click.option(
     "--validation-labels",
@@ -82,9 +81,9 @@ def adapt(
     evidence of a shift, the shares stay close to the old ones, and the map changes little.
 
     \b
-    attemper adapt map.json new.npz -o adapted.json
-    attemper adapt map.json 'june/*.parquet' -o june.json --clusters patient
-    attemper adapt map.json --priors 0.7,0.2,0.1 -o adapted.json
+    attemper adapt map.json new.npz --validation val.npz -o adapted.json
+    attemper adapt map.json 'june/*.parquet' --validation val.parquet -o june.json --clusters patient
+    attemper adapt map.json --priors 0.7,0.2,0.1 --validation val.npz -o adapted.json
     attemper adapt map.json --priors 0.01,0.99 --old 0.5,0.5 -o adapted.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
@@ -92,18 +91,21 @@ def adapt(
     known = None if old is None else class_shares("--old", old)
     if bool(inputs) == (priors is not None):
         raise InputError("pass INPUT, unlabelled data, or --priors with known shares" + ", not both" * bool(inputs))
+    reference = None
     if validation is not None:
         labels = spec.updated(need_labels=True, labels=validation_labels, clusters_key=None)
-        files = read_files(validation, labels, fitted)
-        calibrator = calibrator.with_reference(files.load(), groups=groups)
+        reference = read_files(validation, labels, fitted).load()
     names: Sequence[Any] | None = calibrator.class_names
     if priors is not None:
+        if known is None and reference is not None:
+            known = to_numpy(calibrator.predict_proba(reference, groups)).mean(axis=0)
         adapted = calibrator.with_priors(class_shares("--priors", priors), known)
     else:
         files = read_files(inputs, spec, fitted)
         names = names or files.spec.class_names
         adapted = calibrator.adapt(
-            iter(progress(files, "reading predictions")),
+            files.load(),
+            validation=reference,
             old=known,
             groups=groups,
             force=force,

@@ -29,7 +29,6 @@ def methods(as_json: bool) -> None:
                 "needs": "rows" if cls.sketch_tables is None else "a sketch",
                 "knows_noise": cls.knows_noise,
                 "keeps_arg_max": cls.keeps_arg_max,
-                "package": METHODS.package_of(cls) or "attemper",
             }
             for name, cls in METHODS.items()
         }

@@ -308,7 +308,6 @@ METHODS = record(
     needs={"enum": ["rows", "a sketch"]},
     knows_noise=BOOLEAN,
     keeps_arg_max=BOOLEAN,
-    package=TEXT,
 )
 
 SHARES = listed(SHARE)
@@ -325,8 +324,6 @@ SCHEMAS: dict[str, Schema] = {
         low=either(SHARES),
         high=either(SHARES),
         most_likely=described(either(SHARES), "without shrinkage"),
-        bbse=either(SHARES),
-        rlls=either(SHARES),
         p_value=described(either(SHARE), "of label shift; null: not tested"),
         unexplained=described(either(SHARE), "share of the predictions that no mix of the classes explains"),
         concentration=described(either(NUMBER), "how many samples the old shares count as; null: infinitely many"),

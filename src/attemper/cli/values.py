@@ -31,17 +31,12 @@ def check_noise(noisy: bool, noise: str | None) -> None:
 
 def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
     """Read NAME=VALUE, values as in JSON or as plain text."""
-    # Some parameters have an option of their own; forgetting is for streams.
-    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS and name != "half_life"]
+    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS]  # others have an option of their own
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if name in OWN_OPTIONS and name in calibrator.own_params():
             raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
-        if name == "half_life" and name in calibrator.own_params():
-            raise InputError(
-                f"-p {text}: a fit forgets nothing; half_life is for partial_fit, in Python (docs/drift.md)"
-            )
         if not equals or name not in known:
             raise InputError(
                 f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._typing import Floats
 from attemper.kernels.minimum import Minimum
 
-__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "tail"]
+__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "resolving_nodes", "tail"]
 
 
 class Interval(NamedTuple):
@@ -40,6 +40,14 @@ def nodes(count: int, interval: Interval) -> Floats:
     """Chebyshev nodes of the first kind, ascending."""
     x = np.cos(np.pi * (np.arange(count)[::-1] + 0.5) / count)
     return np.asarray(interval.low + interval.length * (x + 1) / 2)
+
+
+def resolving_nodes(interval: Interval) -> int:
+    """Nodes in an interval of log T whose coefficients end below 3e-9 of the first.
+
+    Nothing may be singular within 0.8 of a real log T; of published networks that holds.
+    """
+    return int(np.ceil(20 / np.arcsinh(0.8 / max(interval.length / 2, 1e-9))))
 
 
 def coefficients(values: Floats) -> Floats:

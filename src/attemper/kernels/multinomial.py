@@ -6,7 +6,7 @@ F is the one of `attemper.kernels.regression`, which minimises it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,10 +118,6 @@ class Problem:
         """Euclidean norm of the gradient in A and b."""
         return float(np.sqrt(sum(float(np.vdot(g, g)) for g in self.gradient(state))))
 
-    def towards(self, targets: NDArray[Any]) -> Problem:
-        """Return the same problem with other targets."""
-        return replace(self, targets=targets)
-
     def logits(self, theta: Floats) -> Floats:
         """Return A x + b; it is linear in θ, so also the change of the logits that a change of θ makes."""
         z = self.x * theta[:, 0] if self.diagonal else self.x @ theta[:, :-1].T
@@ -139,11 +135,8 @@ class Problem:
         """F with its gradient, at θ with the logits z."""
         p, total, nll = self._exponentials(z)
         p /= total[:, None]
-        if self.targets.ndim == 1:
-            residual = p.copy()
-            residual[np.arange(len(p)), self.targets] -= 1
-        else:
-            residual = p - self.targets
+        residual = p.copy()
+        residual[np.arange(len(p)), self.targets] -= 1
         residual *= self.weights[:, None]
         gradient = self.adjoint(residual) + self.penalty * (theta - self.prior)
         return State(z, p, nll + self._cost(theta), nll, gradient)
@@ -163,15 +156,10 @@ class Problem:
         """exp(z), with the row maximum taken away, its sum over the classes, and the mean NLL."""
         e = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
         e = e - row_max(e)[:, None]
-        at_target = self._at_target(e)
+        at_target = e[np.arange(len(e)), self.targets]
         np.exp(e, out=e)
         total = np.vecdot(e, np.ones(e.shape[1]))
         return e, total, float(self.weights @ (np.log(total) - at_target))
-
-    def _at_target(self, z: Floats) -> Floats:
-        if self.targets.ndim == 1:
-            return np.asarray(z[np.arange(len(z)), self.targets])
-        return np.asarray(np.vecdot(z, self.targets))
 
     def _cost(self, theta: Floats) -> float:
         return 0.5 * float(np.sum(self.penalty * (theta - self.prior) ** 2))
@@ -336,7 +324,7 @@ class Problem:
     def max_margin_deficit(self, z: Floats) -> float:
         """Largest distance of a target's logit from the largest of its row: how far logits might have to go."""
         d = z if self.impossible is None else np.where(self.impossible, BOTTOM, z)
-        return float((row_max(d) - self._at_target(z)).max())
+        return float((row_max(d) - z[np.arange(len(z)), self.targets]).max())
 
     def nearest(self, theta: Floats) -> Floats:
         """Of all θ with the same probabilities and no larger a penalty, the one nearest to the prior."""

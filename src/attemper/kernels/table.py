@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats
 from attemper.kernels import attended, noisy
-from attemper.kernels.ladder import Rung, ladder
 from attemper.kernels.products import sum_log1p, sum_log_plus
 from attemper.kernels.softmax import SHORT, Rows, rest, split
 
@@ -63,72 +62,30 @@ class _Chunk:
         return np.full(len(self.y), -np.log(possible))
 
 
-class _Climber:
-    """R, the sum of exp(β d) over all classes but the largest, at one β after the other.
-
-    Once R was asked for at β / s, s being a whole number, the exponentials are those of β / s, whose s-th powers are
-    those of β.
-    """
+class _Rest:
+    """R, the sum of exp(β d) over all classes but the largest, at any β."""
 
     def __init__(self, rows: Rows) -> None:
         # Few classes are added up faster one by one.
         self.narrow = rows.d.shape[1] < SHORT
         self.d = np.ascontiguousarray(rows.d.T) if self.narrow else rows.d
-        self.e, self.other = np.empty_like(self.d), np.empty_like(self.d)
-        self.powers: list[Floats] = []  # exp(step · d), its square, the square of that …
-        self.s, self.climbed_with = 1, 0
-        self.beta = 0.0
+        self.e = np.empty_like(self.d)
 
-    def rest(self, beta: float) -> Floats:
-        """R at any β."""
-        return self._add(self._exp(beta, self.other))
-
-    def climb(self, rung: Rung) -> Floats:
-        """R at the next β."""
-        self.beta = rung.beta
-        if rung.jump == 0 or self.climbed_with != self.s:
-            self._exp(rung.beta / self.s, self.e)
-            self.powers, self.climbed_with = [], self.s
-        else:
-            for bit in range(rung.jump.bit_length()):
-                if len(self.powers) <= bit:
-                    power = np.empty_like(self.d)
-                    self.powers.append(
-                        self._exp(rung.step / self.s, power) if bit == 0 else np.square(self.powers[bit - 1], out=power)
-                    )
-                if rung.jump >> bit & 1:
-                    self.e *= self.powers[bit]
-        if self.s == 1:
-            return self._add(self.e)
-        whole = np.multiply(self.e, self.e, out=self.other)
-        for _ in range(self.s - 2):
-            whole *= self.e
-        return self._add(whole)
-
-    def softer(self, softening: float) -> Floats:
-        """R at the last β, divided by ``softening``."""
-        if softening == self.s:
-            return self._add(self.e)
-        if softening in (2, 3, 4) and self.s == 1:
-            self.s = int(softening)
-        return self.rest(self.beta / softening)
-
-    def _exp(self, beta: float, out: Floats) -> Floats:
-        np.multiply(self.d, beta, out=out)
-        return np.exp(out, out=out)
-
-    def _add(self, e: Floats) -> Floats:
-        return np.asarray(np.add.reduce(e, axis=0) if self.narrow else np.einsum("ik->i", e))
+    def __call__(self, beta: float) -> Floats:
+        np.multiply(self.d, beta, out=self.e)
+        np.exp(self.e, out=self.e)
+        return np.asarray(np.add.reduce(self.e, axis=0) if self.narrow else np.einsum("ik->i", self.e))
 
 
 class _Node:
-    def __init__(self, chunk: _Chunk, climber: _Climber, rung: Rung) -> None:
-        self.chunk, self.climber, self.beta = chunk, climber, rung.beta
+    def __init__(self, chunk: _Chunk, rest_at: _Rest, beta: float) -> None:
+        self.chunk, self.rest_at, self.beta = chunk, rest_at, beta
         self.log_uniform = chunk.log_uniform
-        self.total = climber.climb(rung)
+        self.total = rest_at(beta)
 
     def log_label(self, softening: float) -> Floats:
-        return np.asarray(self.beta / softening * self.chunk.gap - np.log(1 + self.climber.softer(softening)))
+        beta = self.beta / softening
+        return np.asarray(beta * self.chunk.gap - np.log(1 + self.rest_at(beta)))
 
     def noisy(self, log_f: Floats) -> Floats:
         c = self.chunk
@@ -157,17 +114,15 @@ def tabulate(
 ) -> Floats:
     """Columns (correct weight, confidence at T = ``unit``, NLL, those of each kernel …), one row for each β."""
     rows = split(h, masked)
-    chunk, climber = _Chunk(rows, y, w, thetas, odds, unit, rows.gap(y)), _Climber(rows)
-    confidence = chunk.add(1 / (1 + climber.rest(1 / unit)))
+    chunk, rest_at = _Chunk(rows, y, w, thetas, odds, unit, rows.gap(y)), _Rest(rows)
+    confidence = chunk.add(1 / (1 + rest_at(1 / unit)))
     correct, gap_sum = chunk.add(chunk.gap == 0), chunk.add(chunk.gap)
-    rungs, back = ladder(betas)
     table = []
-    for rung in rungs:
-        node = _Node(chunk, climber, rung)
-        nll = chunk.add_log1p(node.total) - rung.beta * gap_sum
-        table.append(np.concatenate([[nll], *(kernel(node) for kernel in kernels)]))
-    columns = np.array(table[::-1]) if back is None else back @ np.array(table)
-    return np.hstack([np.tile([correct, confidence], (len(betas), 1)), columns])
+    for beta in betas.tolist():
+        node = _Node(chunk, rest_at, beta)
+        nll = chunk.add_log1p(node.total) - beta * gap_sum
+        table.append(np.concatenate([[correct, confidence, nll], *(kernel(node) for kernel in kernels)]))
+    return np.array(table)
 
 
 def confidences(h: NDArray[Any], y: NDArray[np.int64], w: Floats | None, masked: bool, betas: Floats) -> Floats:

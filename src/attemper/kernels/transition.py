@@ -27,7 +27,6 @@ from scipy.sparse import csr_array
 from scipy.special import betaln, digamma, gammaln
 
 from attemper._typing import Floats
-from attemper.kernels.gamma import log_gamma_and_digamma
 
 __all__ = ["Candidates", "Errors", "candidates", "confusable", "estimate"]
 
@@ -116,7 +115,7 @@ def estimate(
     by_pair = by_sample.T
     b = np.asarray(spreads, dtype=np.float64)[:, None]
     prior = np.where(is_right, 1.0, b * base)
-    at_start, slope = log_gamma_and_digamma(prior)
+    at_start, slope = gammaln(prior), digamma(prior)
     if start is None:
         found = np.tile(by_pair @ w, (len(b), 1))
     else:
@@ -137,7 +136,7 @@ def estimate(
         # Most pairs of many classes are as at the start, and these functions are what costs most.
         busy = np.nonzero(counts > IDLE * prior)
         after = (prior + counts)[busy]
-        value, slope_there = log_gamma_and_digamma(after)
+        value, slope_there = gammaln(after), digamma(after)
         where = slope.copy()
         where[busy] = slope_there
         cost = np.sum(

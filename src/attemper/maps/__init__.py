@@ -10,7 +10,7 @@ from __future__ import annotations
 from attemper.maps.affine import AffineMap
 from attemper.maps.base import Map, OutputKind, map_from_fields
 from attemper.maps.bins import BinMap
-from attemper.maps.labels import LabelMap, LabelMaps, SigmoidMap
+from attemper.maps.labels import SigmoidMap
 from attemper.maps.linear import Linear
 from attemper.maps.odds import OddsMap
 from attemper.maps.scale import MixtureMap, ScaleMap
@@ -19,8 +19,6 @@ from attemper.maps.tilted import TiltedMap, tilted
 __all__ = [
     "AffineMap",
     "BinMap",
-    "LabelMap",
-    "LabelMaps",
     "Linear",
     "Map",
     "MixtureMap",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import array_api_compat
@@ -38,9 +36,6 @@ class Map:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "type" in vars(cls):
-            known = REGISTRY.setdefault(cls.type, cls)
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-                raise InputError(f"{cls.__qualname__}: the type {cls.type!r} is that of {known.__qualname__} already")
             REGISTRY[cls.type] = cls
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -141,14 +136,10 @@ REGISTRY: dict[str, type[Map]] = {}  # by the type that files refer to
 def map_from_fields(content: Fields) -> Map:
     """Read a map from the result of `Map.to_dict`; everything is checked."""
     kind = content.text("type")
-    if kind not in REGISTRY:  # a package that names a calibrator as an entry point has the map, too
-        for entry in entry_points(group="attemper.calibrators"):
-            with contextlib.suppress(Exception, SystemExit):  # the registry of the calibrators warns of it
-                entry.load()
     if kind not in REGISTRY:
         raise FileError(
             f"{content.where}: expected a map of a known type ({', '.join(sorted(REGISTRY))}), got {kind!r}. "
-            "Install or import the package that defines it."
+            "Import the module that defines it."
         )
     return REGISTRY[kind].from_fields(content)
 

@@ -15,8 +15,6 @@ from attemper.maps.base import Arrays, Map
 
 __all__ = ["BinMap", "softmax"]
 
-MAX_KNOTS = 50_000_000
-
 
 def softmax(h: Any, xp: Any) -> Any:
     """Probabilities of logits; those of masked classes are 0."""
@@ -67,7 +65,7 @@ class BinMap(Map):
         if np.ndim(self.sizes) != 1 or len(self.sizes) in (0, 2) or not (np.asarray(self.sizes) >= 1).all():
             raise InputError("sizes: expected one number of knots for two classes, or K of them for K > 2 classes")
         total = int(np.sum(self.sizes))
-        if not total <= MAX_KNOTS or np.shape(self.knots) != (total,) or np.shape(self.values) != (total,):
+        if np.shape(self.knots) != (total,) or np.shape(self.values) != (total,):
             raise InputError(
                 f"sizes: expected {total} knots and as many values, got shapes {np.shape(self.knots)} and "
                 f"{np.shape(self.values)}"
@@ -104,25 +102,16 @@ class BinMap(Map):
 
     def evaluate(self, h: Any, arrays: Arrays, xp: Any, *, log: bool) -> Any:
         """f_k(p_k), rows normalised."""
-        q = self._normalised(self.functions(h, arrays, xp), h, xp)
-        return xp.log(q) if log else q
-
-    def from_values(self, values: NDArray[Any], logits: NDArray[Any]) -> NDArray[Any]:
-        """Return what `apply` does, where the values of the functions are known, a row for each sample."""
-        q = self._of_all_classes(values, logits, np)
-        return np.asarray(self._settled(self._normalised(q, logits, np), logits, np))
-
-    def _normalised(self, q: Any, h: Any, xp: Any) -> Any:
+        q = self.functions(h, arrays, xp)
         nothing = xp.all(q == 0, axis=-1, keepdims=True)
         q = xp.where(nothing, xp.astype(h > -xp.inf, q.dtype), q)
-        return q / xp.sum(q, axis=-1, keepdims=True)
+        q = q / xp.sum(q, axis=-1, keepdims=True)
+        return xp.log(q) if log else q
 
     def functions(self, h: Any, arrays: Arrays, xp: Any) -> Any:
         """f_k(p_k) of all classes, before rows are normalised; 0 of masked ones."""
         p = softmax(h, xp)
-        return self._of_all_classes(self._functions(p if self.n_classes > 2 else p[..., 1:], arrays, xp), h, xp)
-
-    def _of_all_classes(self, q: Any, h: Any, xp: Any) -> Any:
+        q = self._functions(p if self.n_classes > 2 else p[..., 1:], arrays, xp)
         if self.n_classes == 2:
             q = xp.concat([1 - q, q], axis=-1)
         return xp.where(h > -xp.inf, q, xp.zeros_like(q))

@@ -12,13 +12,11 @@ from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.maps.affine import AffineMap
 from attemper.maps.base import Arrays, Map
-from attemper.maps.labels import LabelMap
+from attemper.maps.labels import SigmoidMap
 from attemper.maps.linear import Linear
 from attemper.maps.scale import ScaleMap
 
 __all__ = ["TiltedMap", "tilted"]
-
-DEEPEST = 8  # corrections on top of each other
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +39,7 @@ class TiltedMap(Map):
     bias: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.base, LabelMap):
+        if isinstance(self.base, SigmoidMap):
             raise InputError(f"base: expected a map of classes that exclude each other, got {type(self.base).__name__}")
         if not 1e-30 <= self.scale <= 1e30:
             raise InputError(f"scale={self.scale}: must be a positive number, between 1e-30 and 1e30")
@@ -50,11 +48,6 @@ class TiltedMap(Map):
                 raise InputError(f"bias: expected one number for each class of the base, got shape {self.bias.shape}")
             if not np.abs(self.bias).max() <= 1e30:
                 raise InputError("bias must hold numbers, at most 1e30 in magnitude")
-        depth, base = 1, self.base
-        while isinstance(base, TiltedMap):
-            depth, base = depth + 1, base.base
-        if depth > DEEPEST:
-            raise InputError(f"base: {depth} corrections on top of each other; at most {DEEPEST} are allowed")
 
     @property
     def keeps_arg_max(self) -> bool:  # type: ignore[override]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attemper._checks import fraction, whole
 from attemper._typing import Floats
@@ -16,11 +14,9 @@ from attemper.data.ids import as_ids
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
-from attemper.priors.counts import PredictionCounts
 from attemper.priors.known import as_priors
-from attemper.priors.label_shift import cell_likelihoods
 
-__all__ = ["PriorEstimate", "estimate_priors", "priors_of_counts"]
+__all__ = ["PriorEstimate", "estimate_priors"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,86 +109,48 @@ def estimate_priors(
     code = None if clusters is None else np.unique(as_ids(clusters, n), return_inverse=True)[1]
     before = _above_zero(before, reference if np.isfinite(reference) else float(n))
     independent = float(weights.sum()) if code is None else float(code.max() + 1)
+    movable = np.ones(k, dtype=bool) if labelled is None else np.asarray(labelled, dtype=bool)
+    if movable.shape != before.shape or not movable.any():
+        raise InputError(f"labelled: expected true or false for each of {k} classes, and one of true")
+    rows = (p / before)[:, movable]
+    usable = rows.max(axis=1) > 0
+    rows, own, left = rows[usable], weights[usable], float(before[movable].sum())
+    if not own.sum() > 0:
+        raise InputError("probs: every row has probability 0 for all classes with labels")
+    start = before[movable] / left
+    best = most_likely_priors(rows, own, start=start)
+    # As many as both samples leave together, as of the difference of two means.
+    together = independent if np.isinf(reference) else independent * reference / (independent + reference)
+    shrunk = shrunk_priors(rows, own * (together / own.sum()), start)
     rng = np.random.default_rng(seed)
     units = n if code is None else int(code.max()) + 1
 
-    def draw() -> Floats:
+    def draw() -> tuple[Floats, Floats]:
         times = np.bincount(rng.integers(0, units, units), minlength=units)
-        return np.asarray(weights * (times if code is None else times[code]))
+        drawn = weights * (times if code is None else times[code])
+        return np.asarray(drawn[usable]), _factors(start, reference, rng)
 
-    problem = _Problem(p / before, weights, before, reference, independent)
-    movable = np.ones(k, dtype=bool) if labelled is None else np.asarray(labelled, dtype=bool)
-    return problem.solved(movable, draw, rng, n_resamples, confidence_level)
+    found = resampled_priors(rows, best.priors, (draw() for _ in range(n_resamples)), n_resamples)
+    tail = (1 - confidence_level) / 2
+    low, high = np.quantile(found, [tail, 1 - tail], axis=0)
 
+    def of_all(shares: Floats) -> Floats:
+        """Return the shares of all classes: those that are not movable keep theirs."""
+        whole = before.copy()
+        whole[movable] = left * shares
+        return whole
 
-def priors_of_counts(
-    reference: PredictionCounts, new: PredictionCounts, *, confidence_level: float = 0.95, n_resamples: int = 200,
-    seed: int = 0,
-) -> PriorEstimate:  # fmt: skip
-    """Estimate the shares of the classes from counts of predictions: a little wider than from the rows."""
-    table, counts = reference.counts, new.counts
-    size, n = float(table.sum()), max(1, round(float(counts.sum())))
-    old = _above_zero(table.sum(axis=0) / size, size)
-    rng = np.random.default_rng(seed)
-
-    def draw() -> Floats:
-        return rng.multinomial(n, counts / counts.sum()).astype(np.float64)
-
-    problem = _Problem(cell_likelihoods(table, counts), counts, old, size, float(counts.sum()))
-    return problem.solved(table.sum(axis=0) > 0, draw, rng, n_resamples, confidence_level)
-
-
-class _Problem(NamedTuple):
-    """Rows of likelihoods, how often each counts, the old shares, and how many samples both stand for."""
-
-    likelihoods: Floats
-    weights: Floats
-    old: Floats
-    n_reference: float
-    independent: float
-
-    def solved(
-        self,
-        movable: NDArray[np.bool_],
-        draw: Callable[[], Floats],
-        rng: np.random.Generator,
-        n_resamples: int,
-        confidence_level: float,
-    ) -> PriorEstimate:
-        """Estimate the shares of some classes; the others keep theirs."""
-        if movable.shape != self.old.shape or not movable.any():
-            raise InputError(f"labelled: expected true or false for each of {len(self.old)} classes, and one of true")
-        rows = self.likelihoods[:, movable]
-        usable = rows.max(axis=1) > 0
-        rows, weights, left = rows[usable], self.weights[usable], float(self.old[movable].sum())
-        if not weights.sum() > 0:
-            raise InputError("probs: every row has probability 0 for all classes with labels")
-        old = self.old[movable] / left
-        best = most_likely_priors(rows, weights, start=old)
-        # As many as both samples leave together, as of the difference of two means.
-        n, m = self.independent, self.n_reference
-        shrunk = shrunk_priors(rows, weights * ((n if np.isinf(m) else n * m / (n + m)) / weights.sum()), old)
-        resamples = ((draw()[usable], _factors(old, m, rng)) for _ in range(n_resamples))
-        found = resampled_priors(rows, best.priors, resamples, n_resamples)
-        tail = (1 - confidence_level) / 2
-        low, high = np.quantile(found, [tail, 1 - tail], axis=0)
-
-        def of_all(shares: Floats) -> Floats:
-            whole = self.old.copy()
-            whole[movable] = left * shares
-            return whole
-
-        return PriorEstimate(
-            priors=of_all(shrunk.priors),
-            most_likely=of_all(best.priors),
-            low=of_all(np.minimum(low, shrunk.priors)),
-            high=of_all(np.maximum(high, shrunk.priors)),
-            old=self.old,
-            concentration=None if np.isinf(shrunk.concentration) else shrunk.concentration,
-            gap=best.gap,
-            n_samples=n,
-            confidence_level=confidence_level,
-        )
+    return PriorEstimate(
+        priors=of_all(shrunk.priors),
+        most_likely=of_all(best.priors),
+        low=of_all(np.minimum(low, shrunk.priors)),
+        high=of_all(np.maximum(high, shrunk.priors)),
+        old=before,
+        concentration=None if np.isinf(shrunk.concentration) else shrunk.concentration,
+        gap=best.gap,
+        n_samples=independent,
+        confidence_level=confidence_level,
+    )
 
 
 def _above_zero(old: Floats, n: float) -> Floats:

@@ -5,7 +5,6 @@ torch is imported when a network is used, not with this module.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +16,7 @@ import array_api_compat
 import numpy as np
 
 from attemper._checks import whole
-from attemper._typing import InputKind
-from attemper.data.arrays import row_slices, to_numpy
+from attemper.data.arrays import row_slices
 from attemper.errors import InputError, InputTypeError, require
 
 __all__ = [
@@ -30,13 +28,11 @@ __all__ = [
     "example_of",
     "generators_of",
     "is_loader",
-    "is_module",
     "kept",
     "modes",
     "n_batches",
     "placed",
     "progress",
-    "respond_in_batches",
     "seeded_only",
     "torch_module",
 ]
@@ -47,16 +43,6 @@ PATIENCE = 1.0  # seconds before a progress bar is worth showing
 def torch_module() -> Any:
     """Return torch, or raise an error with how to install it."""
     return require("torch", extra="torch", why="to run networks")
-
-
-def is_module(estimator: Any) -> bool:
-    """Whether this is a ``torch.nn.Module``; torch is not imported to find out.
-
-    >>> is_module("a module")
-    False
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(estimator, torch.nn.Module)
 
 
 def is_loader(X: Any) -> bool:
@@ -162,36 +148,6 @@ def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None, where: st
             "select=lambda out: out['logits'] or select=lambda out: out.logits."
         )
     return output
-
-
-def respond_in_batches(
-    module: Any, X: Any, kind: InputKind, *, batch_size: int, select: Callable[[Any], Any] | None
-) -> tuple[Any, Any]:
-    """Return the outputs of all rows, one column per class, and the labels that a loader yields (None without).
-
-    Outputs are tensors on the device of the inputs; a NumPy array for anything else than tensors.
-    """
-    torch = torch_module()
-    outputs, labels = [], []
-    with modes([module], set()), torch.no_grad():
-        for inputs, label in batches(X, batch_size, named=True):
-            found = call(module, placed(inputs, module, cast=True), select, type(module).__name__)
-            outputs.append(_both_columns(torch, found, kind).to(getattr(example_of(inputs), "device", "cpu")))
-            labels.append(label)
-    if not outputs:
-        raise InputError("X: expected at least one batch, got a loader that yields none")
-    values = torch.cat(outputs)
-    known = not any(label is None for label in labels)
-    y = np.concatenate([np.atleast_1d(to_numpy(label)) for label in labels]) if known else None
-    return (values if is_loader(X) or isinstance(X, torch.Tensor) else to_numpy(values)), y
-
-
-def _both_columns(torch: Any, values: Any, kind: InputKind) -> Any:
-    """One output is the log-odds (or the probability) of class 1 of 2: write class 0 beside it."""
-    if values.ndim > 2 or (values.ndim == 2 and values.shape[1] != 1):
-        return values
-    positive = values.reshape(-1)
-    return torch.stack([1 - positive if kind == "probs" else torch.zeros_like(positive), positive], dim=1)
 
 
 # What is random, and what is put back
