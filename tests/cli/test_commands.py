@@ -58,7 +58,8 @@ KEYS = {
     "evaluate test.npz --map m.json --fail-if nll>9": "confidence_level fail_if n_classes n_samples rows",
     "compare val.npz test.npz --methods ts": "confidence_set n_folds reason recommended rows selected_by",
     "refer val.npz test.npz --budget 0.2": "map method n_chosen n_fitted output policy test",
-    "sets val.npz test.npz": "coverage_range map method n_calibrated n_fitted output policy promise rule sets_output test",
+    "sets val.npz test.npz": "coverage_range map method n_calibrated n_fitted output policy promise rule sets_output "
+    "test",
     "drift m.json test.npz": "alarm alarm_at alpha e_value factor message n_rows n_samples new_samples p_value "
     "requested_tolerance since state temperature test tolerance tolerated_points",
     "export m.json -o m.onnx": "largest_difference logits not_run notes output output_kind sets tensor",
@@ -420,7 +421,8 @@ def test_bad_input_is_one_message_and_no_file_is_lost(bad, val, fitted, tmp_path
 
 
 @pytest.mark.parametrize(
-    "line", ["fit val.npz --method magic", "fit", "apply m.json val.npz", "fit --thetas 1", "improve", "fit val.npz -o ."]
+    "line",
+    ["fit val.npz --method magic", "fit", "apply m.json val.npz", "fit --thetas 1", "improve", "fit x -o ."],
 )
 def test_wrong_use(cli, line):
     code, out, err = cli(*line.split())
@@ -468,7 +470,7 @@ def test_warnings_notes_and_quiet(cli, tmp_path):
     h, _ = draw(50, 3)
     np.savez(tmp_path / "perfect.npz", logits=h, labels=h.argmax(axis=1))
     save(tmp_path, "csv", *draw(100, 3), stem="table")
-    code, out, err = cli("fit", "perfect.npz", "--method", "ts")
+    code, _, err = cli("fit", "perfect.npz", "--method", "ts")
     assert (code, len(err.splitlines())) == (0, 1)
     assert err.startswith("warning: ")
     found = strict_json(cli("fit", "perfect.npz", "--method", "ts", "--json").out)

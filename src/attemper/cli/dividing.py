@@ -78,13 +78,10 @@ def read_and_fit(
     if fitted is not None:
         return Divided(fitted.calibrator, None, pair.val, pair.test, pair.names, f"from {map_file}")
     fitting, choosing = divided(pair.val, share, seed) if guaranteed else (pair.val, pair.val)
-    calibrator = METHODS[method].for_labels(
-        noisy=noisy,
-        noise=noise,
-        input=pair.val.input,
-        zeros_as=pair.val.zeros_as,
-        classes=None if pair.names is None else list(pair.names),
-    )
+    settings: dict[str, Any] = {"input": pair.val.input, "zeros_as": pair.val.zeros_as}
+    if save_map is not None and pair.names is not None:
+        settings["classes"] = list(pair.names)
+    calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, **settings)
     calibrator.fit(replace(fitting, groups=None))  # one map for all groups
     if save_map is not None:
         calibrator.save(save_map, provenance=Provenance.now([val, *(pair_specs(val, spec)[0].labels or ())]))
