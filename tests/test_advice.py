@@ -155,44 +155,6 @@ def bad(capsys, monkeypatch, files):
     return run
 
 
-# A command and what it advises; the same in Python; the command with the advice, where that is one option more.
-MISTAKES = [
-    ("fit names.npz", "--classes A,B,…", lambda: open_scores("names.npz").load(), "classes=[…]"),
-    ("fit from_one.npz", "--classes 1,2,3,4", lambda: open_scores("from_one.npz").load(), "labels - 1"),
-    ("fit other.npz", "--logits-key", lambda: open_scores("other.npz"), "logits_key"),
-    ("fit other.npz --logits-key scores --labels-key y", "--labels-key", None, ""),
-    ("fit zero.npz --probs", "--zeros-as 1e-8", lambda: open_scores("zero.npz", input="probs").load(), "zeros_as=1e-8"),
-    ("fit val.npz --zeros-as 1e-8", "--probs", lambda: open_scores("val.npz", zeros_as=1e-8), "input='probs'"),
-    ("fit logits.npy", "--labels labels.npy", lambda: open_scores("logits.npy"), "labels='labels.npy'"),
-    ("fit table.csv", "--logits-key logit_", lambda: open_scores("table.csv"), "logits_key='logit_'"),
-    ("fit empty.npz", "--skip-empty", lambda: open_scores("empty.npz"), "skip_empty=True"),
-    ("fit val.npz --t-range 3 2", "--t-range 3.0 2.0", lambda: Sketch.of(H, Y, t_range=(3, 2)), "t_range=(3.0, 2.0)"),
-    ("fit val.npz --ignore-index 1.5", "--ignore-index", None, ""),
-    ("fit val.npz --labels-are tokens", "--columns", lambda: open_scores("val.npz", labels_are="tokens"), "columns=["),
-    ("fit val.npz --workers 0", "--workers 0", None, ""),
-    ("fit val.npz --workers 2 --engine serial", "--engine processes", None, ""),
-    ("fit val.npz --scheduler tcp://x:1", "--engine dask", None, ""),
-    (
-        "evaluate val.npz --confidence-level 95",
-        "--confidence-level 95",
-        lambda: metrics.ece(Y, softmax(H, axis=1), confidence_level=95),
-        "confidence_level=95",
-    ),
-    ("evaluate val.npz --seed -1", "--seed -1", None, ""),
-]
-
-
-@pytest.mark.parametrize("line, flag, python, keyword", MISTAKES)
-def test_errors_name_flags_to_commands_and_keywords_to_python(bad, line, flag, python, keyword):
-    message = bad(line)
-    assert flag in message
-    assert not re.search(r"\b[a-z_]+=(\[|'|True|1e-8)", message), message
-    if python is not None:
-        message = error_of(python)
-        assert keyword in message
-        assert "--" not in message
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -200,7 +162,6 @@ def test_errors_name_flags_to_commands_and_keywords_to_python(bad, line, flag, p
         "fit from_one.npz --classes 1,2,3,4",
         "fit other.npz --logits-key scores",
         "fit logits.npy --labels labels.npy",
-        "fit empty.npz val.npz --skip-empty",
     ],
 )
 def test_a_command_with_the_flag_that_is_advised(capsys, monkeypatch, files, line):
@@ -209,32 +170,6 @@ def test_a_command_with_the_flag_that_is_advised(capsys, monkeypatch, files, lin
         main()
     assert not end.value.code
     assert attemper.load("m.json").temperature_ == pytest.approx(TS.temperature_, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_a_worker_names_flags_too(bad):
-    np.savez("ok.npz", logits=H, labels=Y)
-    message = bad("fit names.npz ok.npz --workers 2 --method ts")
-    assert "--classes" in message
-    assert "classes=" not in message
-
-
-def test_python_is_named_again_after_a_command(bad):
-    bad("fit names.npz")
-    assert "--" not in error_of(open_scores("names.npz").load)
-
-
-def test_files_of_images_are_told_apart_from_tables(bad):
-    message = bad("fit images.npz")
-    assert "--axis 1 if the classes are the second dimension" in message
-
-
-def test_help_names_the_default_of_probabilities(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["attemper", "fit", "--help"])
-    with pytest.raises(SystemExit):
-        main()
-    text = " ".join(capsys.readouterr().out.split())
-    assert "logits, or probs with --probs" in text
 
 
 def test_a_label_file_of_rows_is_not_called_one_hot(tmp_path):

@@ -48,7 +48,7 @@ def test_the_metadata_are_what_the_standard_says(built):
     assert {f"Programming Language :: Python :: {version}" for version in PYTHONS} <= set(told.classifiers)
     inside = contents(built)
     info = next(name for name in inside if name.endswith("/METADATA")).removesuffix("METADATA")
-    assert inside[f"{info}entry_points.txt"].decode().split("\n")[1] == "attemper = _attemper:main"
+    assert inside[f"{info}entry_points.txt"].decode().split("\n")[1] == "attemper = attemper.cli:main"
     licences = [inside[f"{info}licenses/{name}"].decode() for name in told.license_files]
     assert any("Redistribution and use in source and binary forms" in text for text in licences)
 

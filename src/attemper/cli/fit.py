@@ -31,7 +31,7 @@ from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError
 from attemper.fitting import fit_and_return_data
 from attemper.group_sketches import GroupSketches
-from attemper.io import InputSpec
+from attemper.io import InputSpec, ScoreFiles
 from attemper.maps import ScaleMap
 from attemper.metrics import nll
 from attemper.sketch import Sketch
@@ -116,8 +116,7 @@ def fit(
         method, what = f"multilabel {calibrator.method_name}", "labels"
     else:
         check_uncertain(uncertain)
-        calibrator, data = fit_classes(paths, METHODS[method], noisy, noise, params, spec, spread)
-        read = [*paths, *dict.fromkeys(spec.labels or ())]
+        calibrator, data, read = fit_classes(paths, METHODS[method], noisy, noise, params, spec, spread)
         calibrator.save(output, provenance=Provenance.now(read))
         before, by_group, what = nll_before(data), nll_by_group(calibrator, data), "classes"
     report = calibrator.fit_report_
@@ -147,8 +146,8 @@ def fit_classes(
     params: Sequence[str],
     spec: InputSpec,
     spread: dict[str, Any],
-) -> tuple[Calibrator, Scores | Sketch | GroupSketches | None]:
-    """Fit a map of classes that exclude each other; also return the data."""
+) -> tuple[Calibrator, Scores | Sketch | GroupSketches | None, Sequence[Any]]:
+    """Fit a map of classes that exclude each other; also return the data, and the files that were read."""
     check_noise(noisy, noise)
     if noisy and not cls.knows_noise:
         able = ", ".join(name for name, m in METHODS.items() if m.knows_noise)
@@ -159,7 +158,8 @@ def fit_classes(
         calibrator.set_params(axis=spec.axis, ignore_index=spec.ignore_index)
     source = open_first(paths, spec, spread)
     with shown_progress(f"fitting {cls.method}", unit_of(source)) as progress:
-        return calibrator, fit_and_return_data(calibrator, source, spec, progress=progress, **spread)
+        data = fit_and_return_data(calibrator, source, spec, progress=progress, **spread)
+    return calibrator, data, source.files if isinstance(source, ScoreFiles) else [*paths, *(spec.labels or ())]
 
 
 def nll_by_group(calibrator: Calibrator, data: Scores | Sketch | GroupSketches | None) -> float | None:

@@ -35,10 +35,10 @@ from attemper.decisions import SetOutcome, SetPolicy, set_outcome
 from attemper.errors import InputError
 from attemper.io import InputSpec
 
-# What --json prints of the data of the page; `attemper compare --json` has the rows.
+# What --json prints of the data of the page.
 PRINTED = (
     *("title", "n_val", "n_test", "n_classes", "confidence_level", "recommended", "reason", "n_folds"),
-    *("confidence_set", "sentences", "provenance"),
+    *("confidence_set", "verdict", "rows", "provenance"),
 )
 
 
@@ -77,7 +77,7 @@ PRINTED = (
     type=float,
     default=0.8,
     show_default=True,
-    help="Share of the validation errors that the initial threshold of the page refers.",
+    help="Share of the validation errors that the suggested threshold refers.",
 )
 @cv_option
 @noisy_option
@@ -108,9 +108,9 @@ def report(
 
     The report is a single, self-contained HTML file to read offline, print or share. It begins with a verdict: how far
     the confidence is off, what calibration changes, how many samples of a class the network finds, and how many cases
-    to refer. Then it shows the classes, the referral threshold, the comparison of methods, and the provenance. With
-    --groups it has a section by group: gaps with intervals that hold for all groups together, and a test of whether
-    all are alike.
+    to refer. Then it shows the classes, what is referred at some thresholds, the comparison of methods, and the
+    provenance. With --groups it has a section by group: gaps with intervals that hold for all groups together, and a
+    test of whether all are alike.
 
     \b
     attemper report val.npz test.npz --classes names.csv -o report.html
@@ -156,8 +156,8 @@ def report(
         print_json({"output": output, "bytes": size, **clusters_json(pair.test), **found})
         return
     say_clusters(pair.test, "TEST: ")
-    for sentence in summary["sentences"]["verdict"]:
-        say(sentence)
+    for lead, text in summary["verdict"]:
+        say(f"{lead} {text}")
     say(f"Report: {output}")
 
 
