@@ -12,6 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test test-all lint docs bench families arena annotators results lock clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
+	rm -rf demo-output
 	$(BIN)/attemper demo --output demo-output
 
 test: .venv/test.stamp lint  ## what a change needs: minutes

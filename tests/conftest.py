@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -69,13 +68,6 @@ def pytest_runtest_makereport():
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report():
     return counted((yield))
-
-
-@pytest.fixture(autouse=True)
-def no_progress(monkeypatch):
-    """Let commands print no progress, however busy the machine is."""
-    if "attemper.cli.progress" in sys.modules:
-        monkeypatch.setattr("attemper.cli.progress.FIRST_LINE", 1e6)
 
 
 FLAGS = (

@@ -1,9 +1,8 @@
-"""Files of labels that do not exclude each other: fit, apply, evaluate, refer, inspect, export."""
+"""Files of labels that do not exclude each other: fit, apply, evaluate, refer."""
 
 import csv
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +10,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from attemper import MultiLabelCalibrator, load
-from attemper.cli.schemas import schema_of
 from attemper.decisions import LabelPolicies
 from attemper.metrics import label_metrics
 
@@ -98,59 +96,50 @@ def test_apply(good, files):
 def test_evaluate(cli, good, files):
     good("fit", "val.npz", "--multi-label", "-o", "m.json")
     s, y = files["test"]
-    text = good("evaluate", "test.npz", "--map", "m.json")
-    assert "uncalibrated: 300 samples, 3 labels" in text
-    assert "micro" in text
+    assert "micro" in good("evaluate", "test.npz", "--map", "m.json")
     found = strict_json(good("evaluate", "test.csv", "--map", "m.json", "--json"))
-    jsonschema.Draft202012Validator(schema_of("evaluate")).validate(found)
     expected = label_metrics(y, load("m.json").predict_proba(s), label_names=NAMES)
     assert found["rows"][1]["metrics"]["micro_nll"]["value"] == pytest.approx(expected.micro.nll)
     assert [row["label"] for row in found["rows"][1]["labels"]] == NAMES
     assert found["rows"][0]["method"] == "none"
     good("evaluate", "test.npz", "--multi-label")
-    assert cli("evaluate", "test.npz", "--map", "m.json", "--fail-if", "macro_nll>0").code == 3
+    assert cli("evaluate", "test.npz", "--map", "m.json", "--fail-if", "macro_nll>0").code == 1
 
 
 def test_refer(good, bad, files):
     good("fit", "val.npz", "--multi-label", "-o", "m.json")
-    text = good("refer", "more.npz", "test.npz", "--map", "m.json", "--max-miss", "0.1", "-o", "p.json")
-    assert "for all labels at once" in text
+    line = ("refer", "more.npz", "test.npz", "--map", "m.json")
+    good(*line, "--max-miss", "0.1", "-o", "p.json")
     assert LabelPolicies.load("p.json").label_names == tuple(NAMES)
-    assert "referral policies of 3 labels" in good("inspect", "p.json")
-    found = strict_json(good("refer", "more.npz", "test.npz", "--map", "m.json", "--budget", "0.2", "--json"))
-    jsonschema.Draft202012Validator(schema_of("refer")).validate(found)
+    found = strict_json(good(*line, "--budget", "0.2", "--json"))
     assert [row["label"] for row in found["labels"]] == NAMES
-    good("refer", "more.npz", "test.npz", "--map", "m.json", "--cost-refer", "1", "--cost-miss", "10")
-    assert "one number for all labels" in bad(
-        "refer", "more.npz", "test.npz", "--map", "m.json", "--max-miss", "Edema=0.1"
-    )
+    good(*line, "--cost-refer", "1", "--cost-miss", "10")
+    bad(*line, "--max-miss", "Edema=0.1")
+    for option in (["--confidence-level", "0.9"], ["--predict-least-cost"], ["--noisy"], ["--method", "ts"]):
+        bad(*line, "--budget", "0.2", *option)
 
 
-def test_json_and_inspect(good, files):
-    found = strict_json(good("fit", "val.npz", "--multi-label", "-o", "m.json", "--json"))
-    jsonschema.Draft202012Validator(schema_of("fit")).validate(found)
+def test_json(good, files):
+    found = strict_json(good("fit", "val.npz", "more.npz", "--multi-label", "-o", "m.json", "--json"))
     assert [row["name"] for row in found["labels"]] == NAMES
-    assert found["method"] == "multilabel pooled"
+    assert (found["method"], found["n_shards"], found["n_classes"]) == ("multilabel pooled", 2, 3)
     assert found["nll"] < found["nll_none"]
-    text = good("inspect", "m.json")
-    assert "multilabel pooled" in text
-    assert "labels: Edema, Fracture, Hernia" in text
-    shown = strict_json(good("apply", "m.json", "test.npz", "-o", "p.npz", "--json"))
-    jsonschema.Draft202012Validator(schema_of("apply")).validate(shown)
+    assert strict_json(good("apply", "m.json", "test.npz", "-o", "p.npz", "--json"))["n_samples"] == 300
+    assert strict_json(good("fit", "*e*.npz", "--multi-label", "-o", "m.json", "--json"))["n_shards"] == 2
 
 
 def test_uncertain_entries(good, bad, files):
     s, y = files["val"]
     y[0, 0] = -1
     write_csv("chexpert.csv", columns_of(s, y))
-    assert "--uncertain unknown" in bad("fit", "chexpert.csv", "--multi-label")
+    bad("fit", "chexpert.csv", "--multi-label")
     known = {}
     for how in ("unknown", "positive", "0.5"):
         good("fit", "chexpert.csv", "--multi-label", "--uncertain", how, "-o", "m.json")
         known[how] = load("m.json").labels_[0].n_known
         good("evaluate", "chexpert.csv", "--multi-label", "--uncertain", how)
     assert known["unknown"] == known["positive"] - 1 == known["0.5"] - 1
-    assert "belongs to --multi-label" in bad("evaluate", "val.npz", "--uncertain", "unknown")
+    bad("evaluate", "val.npz", "--uncertain", "unknown")
 
 
 def test_probabilities(good, files):
@@ -166,23 +155,18 @@ def test_probabilities(good, files):
 
 def test_what_is_refused(bad, good, files):
     good("fit", "val.npz", "--multi-label", "-o", "m.json")
-    assert "--multi-label" in bad("fit", "val.npz", "-o", "x.json")
-    assert "which this command does not take" in bad("drift", "m.json", "test.npz")
-    np.savez("other.npz", x=[1])
-    assert "no array 'logits'" in bad("fit", "other.npz", "--multi-label")
-    write_csv("plain.csv", {"a": [1.0], "b": [2.0]})
-    assert "no column begins with 'logit_'" in bad("fit", "plain.csv", "--multi-label")
-    write_csv("half.csv", {"logit_a": [1.0, 2.0], "logit_b": [2.0, 1.0], "label_a": [1, 0]})
-    assert "no column 'label_b' or 'b'" in bad("fit", "half.csv", "--multi-label")
-    assert "no column 'logit_Edema'" in bad("apply", "m.json", "half.csv", "-o", "p.csv")
-    write_csv("text.csv", {"logit_a": ["x", 2.0], "label_a": [1, 0]})
-    assert "row 0, column 'logit_a': expected a number, got 'x'" in bad("fit", "text.csv", "--multi-label")
-    assert "takes --method, -p" in bad("fit", "val.npz", "--multi-label", "--noisy")
-    assert "has no parameters" in bad("fit", "val.npz", "--multi-label", "-p", "l2=1")
-    assert "unsupported extension" in bad("fit", "m.json", "--multi-label")
     np.savez("two.npz", logits=np.zeros((3, 2)), labels=np.zeros((3, 2)))
-    assert "expected 3 labels" in bad("apply", "m.json", "two.npz", "-o", "p.npz")
-
-
-def test_check_names_the_option(cli, files):
-    assert "--multi-label" in cli("check", "val.npz").out
+    write_csv("half.csv", {"logit_a": [1.0, 2.0], "logit_b": [2.0, 1.0], "label_a": [1, 0]})
+    for line in (
+        "fit val.npz -o x.json",
+        "drift m.json test.npz",
+        "fit half.csv --multi-label",
+        "apply m.json half.csv -o p.csv",
+        "apply m.json two.npz -o p.npz",
+        "apply m.json test.npz -o p.npz --positive",
+        "evaluate test.npz --map m.json --metrics nonsense",
+        "fit val.npz --multi-label --noisy",
+        "fit val.npz --multi-label --workers 2",
+        "fit val.npz --multi-label -p l2=1",
+    ):
+        bad(*line.split())

@@ -112,8 +112,6 @@ def test_commands_compare_by_image(files, capsys, monkeypatch):
         ("fit all.npz", "--axis 1 if the classes are the second dimension"),
         ("fit all.npz --axis 9", "--axis 1 for (N, K, …), --axis 0 for one image"),
         ("fit all.npz --axis 1", "use --ignore-index 255"),
-        ("fit all.npz --max-pixels 5", "needs --axis 1"),
-        ("refer half0.npz half1.npz --axis 1 --ignore-index 255 --max-miss 0.3", "--max-pixels 1"),
     ],
 )
 def test_commands_advise(files, capsys, monkeypatch, line, advice):

@@ -104,8 +104,8 @@ def test_commands(tmp_path, run):
         rows = lines[:40] if name == "val.csv" else lines[40:]
         (tmp_path / name).write_text("\n".join(["score,label", *rows]) + "\n")
     val, test, where = tmp_path / "val.csv", tmp_path / "test.csv", tmp_path / "map.json"
-    assert "pos-label" in run("fit", val, "-o", where, code=2)
-    run("fit", val, "-o", where, "--pos-label", "yes", "--method", "ts")
+    run("fit", val, "-o", where, code=2)
+    run("fit", val, "-o", where, "--classes", "no,yes", "--method", "ts")
     fitted = attemper.load(where)
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert fitted.temperature_ == TemperatureScaling().fit(BOTH[:40], Y[:40]).temperature_
@@ -118,7 +118,7 @@ def test_commands(tmp_path, run):
     assert float(first.split(",")[2]) == fitted.predict_positive(Z[40:41])[0]
     run("apply", where, test, "-o", tmp_path / "two.csv", "--labels-key", "label")
     assert (tmp_path / "two.csv").read_text().startswith("label,prediction,prob_no,prob_yes\n")
-    assert "yes" in run("refer", val, test, "--pos-label", "yes", "--budget", "0.2").partition("true class")[2]
+    assert "yes" in run("refer", val, test, "--classes", "no,yes", "--budget", "0.2").partition("true class")[2]
     run("export", where, "-o", tmp_path / "map.onnx", "--positive")
     (tmp_path / "new.csv").write_text("score\n1.5\n-2.0\n")
     run("apply", where, tmp_path / "new.csv", "-o", tmp_path / "new.npz", "--positive")

@@ -9,15 +9,13 @@ import click
 
 from attemper._json import to_fields
 from attemper._paths import expand_paths
-from attemper.calibrators import Calibrator
 from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.options import confidence_level_option, map_argument, no_groups_option, reading, seed_option
-from attemper.cli.output import out, print_json
-from attemper.cli.paths import INPUT, JSON_OUTPUT
+from attemper.cli.output import out, print_json, say
+from attemper.cli.paths import INPUT, OUTPUT
+from attemper.cli.progress import shown_progress
 from attemper.cli.values import class_shares
-from attemper.cli.verbosity import say
-from attemper.data.arrays import to_numpy
 from attemper.errors import InputError
 from attemper.io import InputSpec
 
@@ -25,33 +23,26 @@ from attemper.io import InputSpec
 @cli.command(section="Decide and monitor")
 @map_argument
 @click.argument("inputs", type=INPUT, nargs=-1, metavar="[INPUT…]")
-@click.option(
-    "-o", "--output", type=JSON_OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map."
-)
+@click.option("-o", "--output", type=OUTPUT, required=True, metavar="OUT.json", help="Where to write the adapted map.")
 @click.option(
     "--priors",
     type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
-    help="Known shares of the classes, instead of INPUT: one for each column, by name, or in a file (.json: a list or "
-    "an object; else a line NAME,SHARE for each class). They add up to 1.",
+    help="Known shares of the classes, instead of INPUT: one for each column, by name, or in a .json file (a list or "
+    "an object). They add up to 1.",
 )
 @click.option(
     "--old",
     type=INPUT,
     metavar="A,B,…|NAME=A,…|FILE",
-    help="Shares for which the probabilities of MAP are right [default: its mean prediction on --validation].",
+    help="Shares for which the probabilities of MAP are right [default: its mean prediction on the data of its fit].",
 )
 @click.option(
     "--validation",
     type=INPUT,
     metavar="VAL",
-    help="Labelled data like those of the fit, which are read like INPUT, with the same options.",
-)
-@click.option(
-    "--validation-labels",
-    type=INPUT,
-    metavar="FILE.npy",
-    help="Labels of --validation, if it is an .npy file.",
+    help="Labelled data like those of the fit, to test whether a mix of the classes explains INPUT. It is read like "
+    "INPUT, with the same options.",
 )
 @click.option("--force", is_flag=True, help="Adapt even if no mix of the classes explains INPUT.")
 @confidence_level_option
@@ -65,7 +56,6 @@ def adapt(
     priors: str | None,
     old: str | None,
     validation: str | None,
-    validation_labels: str | None,
     force: bool,
     confidence_level: float,
     seed: int,
@@ -81,53 +71,39 @@ def adapt(
     evidence of a shift, the shares stay close to the old ones, and the map changes little.
 
     \b
-    attemper adapt map.json new.npz --validation val.npz -o adapted.json
-    attemper adapt map.json 'june/*.parquet' --validation val.parquet -o june.json --clusters patient
-    attemper adapt map.json --priors 0.7,0.2,0.1 --validation val.npz -o adapted.json
+    attemper adapt map.json new.npz -o adapted.json
+    attemper adapt map.json 'june/*.parquet' -o june.json --clusters patient
+    attemper adapt map.json --priors 0.7,0.2,0.1 -o adapted.json
     attemper adapt map.json --priors 0.01,0.99 --old 0.5,0.5 -o adapted.json
     """  # noqa: D301 (click wants the control character)
     fitted = Fitted.load(map_file)
-    calibrator, groups = fitted.calibrator, "common" if no_groups else None
-    known = None if old is None else class_shares("--old", old)
+    calibrator, names = fitted.calibrator, fitted.calibrator.class_names
+    known = None if old is None else class_shares(old)
     if bool(inputs) == (priors is not None):
         raise InputError("pass INPUT, unlabelled data, or --priors with known shares" + ", not both" * bool(inputs))
-    reference = None
-    if validation is not None:
-        labels = spec.updated(need_labels=True, labels=validation_labels, clusters_key=None)
-        reference = read_files(validation, labels, fitted).load()
-    names: Sequence[Any] | None = calibrator.class_names
     if priors is not None:
-        if known is None and reference is not None:
-            known = to_numpy(calibrator.predict_proba(reference, groups)).mean(axis=0)
-        adapted = calibrator.with_priors(class_shares("--priors", priors), known)
+        if validation is not None:
+            raise InputError("--validation: belongs to INPUT; with --priors use --old")
+        adapted = calibrator.with_priors(class_shares(priors), known)
     else:
+        settings: dict[str, Any] = {"force": force, "confidence_level": confidence_level, "seed": seed}
+        if no_groups:
+            settings["groups"] = "common"
+        if validation is not None:
+            labelled = spec.updated(need_labels=True, clusters_key=None)
+            settings["validation"] = read_files(validation, labelled, fitted).load()
         files = read_files(inputs, spec, fitted)
-        names = names or files.spec.class_names
-        adapted = calibrator.adapt(
-            files.load(),
-            validation=reference,
-            old=known,
-            groups=groups,
-            force=force,
-            confidence_level=confidence_level,
-            seed=seed,
-        )
+        names = names or files.spec.class_names  # type: ignore[assignment]
+        with shown_progress("reading") as progress:
+            new = files.load(progress)
+        adapted = calibrator.adapt(new, old=known, **settings)
     adapted.save(output)
     if as_json:
         files_read = [str(path) for path in expand_paths(inputs)] if inputs else []
-        print_json(as_dict(adapted) | {"map": map_file, "files": files_read, "output": output})
+        about = {"classes": adapted.class_names, "n_classes": int(adapted.n_features_in_)}
+        found = {"estimated": adapted.adaptation_.estimated, **to_fields(adapted.adaptation_)}
+        print_json({**about, **found, "map": map_file, "files": files_read, "output": output})
         return
     for line in adapted.adaptation_.describe(names):
         out.print(line)
     say(f"wrote {output}")
-
-
-def as_dict(adapted: Calibrator) -> dict[str, Any]:
-    """Return what was changed as plain numbers."""
-    found = to_fields(adapted.adaptation_)
-    return {
-        "classes": adapted.class_names,
-        "n_classes": int(adapted.n_features_in_),
-        "estimated": adapted.adaptation_.estimated,
-        **found,
-    }

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -11,18 +10,15 @@ from attemper.cli.commands import cli
 from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.multilabel import apply_labels, label_map
 from attemper.cli.options import files_argument, map_argument, no_groups_option, reading
-from attemper.cli.output import print_json
+from attemper.cli.output import print_json, say
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.sets import apply_sets
-from attemper.cli.verbosity import say
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
-from attemper.errors import AttemperError, InputError
+from attemper.errors import InputError
 from attemper.io import InputSpec, ProbRows, write_probs
 from attemper.io.spec import is_id_file
-
-T = TypeVar("T")
 
 
 @cli.command(section="Calibrate")
@@ -76,19 +72,19 @@ def apply(
     attemper apply map.json new.npz --sets sets.json -o sets.csv
     """  # noqa: D301 (click wants the control character)
     labels = label_map(map_file)
-    if sets_file is not None and (labels is not None or positive):
-        raise InputError("--sets: belongs to a map of classes that exclude each other, without --positive")
-    if ids is not None:
-        if labels is not None or sets_file is not None:
-            raise InputError("--ids: belongs to probabilities of classes that exclude each other, without --sets")
-        spec = spec.updated(clusters_key=ids)
     if labels is not None:
+        if sets_file is not None or ids is not None or positive or no_groups or spec.groups_key is not None:
+            raise InputError("--sets, --ids, --positive and groups are for classes that exclude each other")
         apply_labels(labels, map_file, inputs, output, spec, as_json)
         return
+    if sets_file is not None and (positive or ids is not None):
+        raise InputError("--sets: leave out --positive and --ids")
+    if ids is not None:
+        spec = spec.updated(clusters_key=ids)
     fitted = Fitted.load(map_file, no_groups=no_groups)
     if positive and fitted.calibrator.n_features_in_ != 2:
         raise InputError(f"--positive: expected a map of two classes, got one of {fitted.calibrator.n_features_in_}")
-    files = _naming_ids(lambda: read_files(inputs, spec, fitted))
+    files = read_files(inputs, spec, fitted)
     if sets_file is not None:
         apply_sets(fitted, files, sets_file, output, as_json)
         return
@@ -112,17 +108,8 @@ def apply(
     with shown_progress("applying") as progress:
         id_name = "id" if is_id_file(ids) else ids
         names = fitted.calibrator.class_names
-        _naming_ids(lambda: write_probs(output, rows(), classes=names, positive=positive, id_name=id_name))
+        write_probs(output, rows(), classes=names, positive=positive, id_name=id_name)
     if as_json:
         print_json({"n_samples": count, "output": output})
     else:
         say(f"wrote {count} rows to {output}")
-
-
-def _naming_ids(act: Callable[[], T]) -> T:
-    """Do something with files; errors about ids, which are read as clusters are, name them as the caller did."""
-    try:
-        return act()
-    except AttemperError as error:
-        message = str(error).replace("--clusters", "--ids").replace("clusters: ", "ids: ")
-        raise type(error)(message) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,19 +18,14 @@ from attemper.cli.inputs import read_files
 from attemper.cli.options import SPEC_OPTIONS, files_argument, reading
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.progress import shown_progress
-from attemper.data.columns import may_be_labels, selection
-from attemper.data.labels import MOST_COUNTED, counted
-from attemper.data.named_labels import as_text
 from attemper.data.plausibility import constant_share, is_confident, warn_of_chance
-from attemper.data.suspects import about_extra_probs, about_suspects, remaining
 from attemper.errors import AttemperError, collected_warnings
 from attemper.io import InputSpec, ScoreFiles
-from attemper.io.arrays import ArrayReader
-from attemper.io.reading import Reader
 from attemper.io.survey import Survey
 
 CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
 MOST_LISTED = 12  # classes
+LABELS = re.compile(r"(.*[_ .-])?(labels?|targets?|truth)|y|y_?true|class|diagnosis")  # names that labels have
 FEW = 100  # samples below which even one temperature is uncertain
 REPEATED = 0.01  # share of repeated rows that is worth a warning
 BETTER, HALF = 0.2, 0.5  # accuracy that another reading of the labels must gain, and reach
@@ -55,9 +51,8 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     """Check files of logits or probabilities: what they hold, and whether anything is wrong.
 
     The command reports shape and type, whether the numbers look like logits or probabilities, accuracy, class counts,
-    repeated rows, constant columns, columns that are hardly classes, NaN, masks and zeros, and labels that are off by
-    one or agree no more often than by chance. It reads files in pieces and writes nothing. For maps, sketches, policies
-    and models use `attemper inspect`.
+    repeated rows, constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than
+    by chance. It reads files in pieces and writes nothing.
 
     Exit code 0: no problem; 1: a warning; 2: an error, which other commands would report too.
 
@@ -88,7 +83,7 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
 
 
 def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
-    """Open the files; without labels where there are none, no option names them and no column seems to hold them."""
+    """Open the files; without labels where there are none, and no option names them."""
     try:
         return read_files(inputs, spec)
     except AttemperError as error:
@@ -98,21 +93,10 @@ def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
             files = read_files(inputs, spec.updated(need_labels=False))
         except AttemperError:
             raise error from None
-        if labels_elsewhere(files.readers[0]):
-            raise error from None
+        names: Any = files.columns or getattr(getattr(files.readers[0], "source", None), "names", ())
+        if any(LABELS.fullmatch(name.strip().lower()) for name in names):
+            raise error from None  # labels of another name than the default
         return files
-
-
-def labels_elsewhere(reader: Reader) -> bool:
-    """Whether an array or column without decimals has a name that labels have."""
-    if isinstance(reader, ArrayReader):
-        return any(map(may_be_labels, reader.source.names))
-    columns = [k for k, name in enumerate(reader.columns or ()) if may_be_labels(name)]
-    block = next(reader.blocks(), None) if columns else None
-    if block is None:
-        return False
-    found = block.values[:, columns]
-    return bool((found == np.floor(found)).all(axis=0).any())
 
 
 def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
@@ -120,52 +104,13 @@ def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> It
     if s.n == 0:
         yield Finding("error", "no_rows", "no row counts; there is nothing to fit", None)
         return
-    yield from of_columns(s, files)
     yield from of_numbers(s, files)
     if s.label_problem:
-        positive = second_class(files)
-        about, fix = ("", None) if positive is None else (f". {positive[0]}", positive[1])
-        yield Finding("error", "labels_unreadable", f"{s.label_problem}{about}", fix)
+        yield Finding("error", "labels_unreadable", s.label_problem, None)
     elif s.labelled:
         yield from of_labels(s, files, names)
     else:
         yield Finding("note", "no_labels", "there are no labels: a map can be applied, but not fitted or evaluated")
-
-
-def of_columns(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
-    """Report columns of a table that are hardly classes."""
-    if s.suspects:
-        columns = files.columns or ()
-        text = about_suspects(columns, s.suspects, files.spec.column_query)
-        fix = selecting(remaining(columns, s.suspects), list(s.suspects))
-        yield Finding("warning", "suspicious_columns", text, fix)
-
-
-def selecting(columns: Sequence[str], without: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the option that selects these columns but not the others."""
-    found = selection(columns, without)
-    return None if found is None else ("--" + found[0].replace("_", "-"), quoted(found[1]))
-
-
-def second_class(files: ScoreFiles) -> tuple[str, tuple[str, ...]] | None:
-    """Find which of two labels goes with the higher scores in one column; None for other files."""
-    if not files.one_column or files.spec.pos_label is not None:
-        return None
-    sums: dict[str, list[float]] = {}
-    for reader in files.readers:
-        for block in reader.blocks():
-            if block.labels is None or block.labels.ndim != 1:
-                return None
-            for label, score in zip(block.labels.tolist(), block.values[:, 0].tolist()):
-                entry = sums.setdefault(as_text(label), [0.0, 0.0])
-                entry[0], entry[1] = entry[0] + 1, entry[1] + score
-            if len(sums) > 2:
-                return None
-    if len(sums) != 2:
-        return None
-    name = max(sums, key=lambda label: sums[label][1] / sums[label][0])
-    fix = ("--pos-label", quoted(name))
-    return f"The label {name!r} has the higher mean score, so it seems to be the second class: {' '.join(fix)}", fix
 
 
 def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
@@ -177,7 +122,9 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
     if s.n_empty:
         yield Finding("error", "empty_rows", f"{s.n_empty} rows have nothing but masks (-inf)", None)
     if spec.probs and s.kind != "probabilities":
-        yield not_probabilities(s, files)
+        what = f"read as probabilities, but rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are "
+        what += f"{s.low:.4g} to {s.high:.4g}; leave out --probs for logits"
+        yield Finding("error", "not_probabilities", what, None)
     if not spec.probs and s.kind == "probabilities":
         text = "the numbers look like probabilities (each row sums to 1), but are read as logits; use --probs"
         if s.one_column:
@@ -187,14 +134,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         if files.columns is None and spec.logits_key is None and files.readers[0].path.suffix != ".npy":
             fix += ("--logits-key", spec.values_key)  # the array keeps its name
         yield Finding("warning", "looks_like_probabilities", text, fix)
-    if not spec.probs and s.kind == "shares" and not s.suspects:
+    if not spec.probs and s.kind == "shares":
         text = "all numbers are from 0 to 1, but rows do not sum to 1: scores of independent labels (--multi-label)?"
         if s.one_column:
             text = "all numbers are 0 or 1: predictions of a class are neither logits nor probabilities"
         yield Finding("warning", "looks_like_shares", text, None)
-    if not spec.probs and s.kind in SUMMING:
-        text = f"no number is negative, and each row sums to {s.highest_sum:.4g}: {SUMMING[s.kind]} and use --probs"
-        yield Finding("warning", f"looks_like_{s.kind}", text, None)
     if spec.probs and s.n_zero:
         level = "note" if spec.zeros_as is not None else "warning"
         text = f"{s.n_zero} probabilities are exactly 0; use --zeros-as, such as 1e-8, unless they are impossible"
@@ -216,27 +160,6 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding("note", "few_samples", f"{s.n} samples are few: intervals will be wide")
 
 
-SUMMING = {"percentages": "percentages? Divide by 100", "counts": "counts? Divide each row by its sum"}
-
-
-def not_probabilities(s: Survey, files: ScoreFiles) -> Finding:
-    """Report numbers that are read as probabilities but are none, and what they may be."""
-    what = f"read as probabilities, but rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are "
-    what += f"{s.low:.4g} to {s.high:.4g}"
-    if s.probs_columns is not None:
-        columns = files.columns or ()
-        others = [name for name in columns if name not in s.probs_columns]
-        text = about_extra_probs(columns, s.probs_columns, files.spec.column_query)
-        return Finding("error", "not_probabilities", f"{what}: {text}", selecting(s.probs_columns, others))
-    advice = {
-        "shares": "divide counts by the sum of their row",
-        "percentages": "if these are percentages, divide by 100",
-        "counts": "if these are counts, divide each row by its sum",
-    }
-    fix = advice.get(s.kind, "if these are logits, leave out --probs")
-    return Finding("error", "not_probabilities", f"{what}; {fix}", None)
-
-
 def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
     """Report what is odd about the labels."""
     spec = files.spec
@@ -250,17 +173,15 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         text = f"labels seem to be off by one: {ranges}; {at}"
         fix = None
         if one_based:
-            fix = ("--pos-label", "2") if s.one_column else ("--classes", counted(s.n_classes))
-            text += f". Use {' '.join(fix)}."
-            fix = fix if s.n_classes <= MOST_COUNTED else None
+            fix = ("--classes", ",".join(map(str, range(1, s.n_classes + 1)))) if s.n_classes <= MOST_LISTED else None
+            text += f". Use {' '.join(fix)}." if fix else ". Use --classes with the labels in column order."
         yield Finding("error" if s.n_outside else "warning", "off_by_one", text, fix)
     elif s.n_outside:
         row, label = s.first_outside or ("row 0", "")
         shown = "none of the classes" if spec.class_names else f"{label}; columns are 0 to {s.n_classes - 1}"
         text = f"{s.n_outside} labels are no column: the first in {row} is {shown}"
-        positive = second_class(files)
-        use = "Use --ignore-index for labels that do not count." if positive is None else positive[0]
-        yield Finding("error", "labels_outside", f"{text}. {use}", None if positive is None else positive[1])
+        text += ". Use --ignore-index for labels that do not count."
+        yield Finding("error", "labels_outside", text, None)
     if s.n_impossible:
         what = "the probability 0; use --zeros-as" if spec.probs else "a masked class (-inf)"
         allowed = spec.probs and spec.zeros_as is not None
@@ -281,9 +202,9 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
     """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
     correct = s.agreeing[0] / inside
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
-    if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
-        return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
-    share = None if s.ranked or s.n_classes == 2 else constant_share(counts, predicted, inside)
+    if s.one_column and s.kind == "probabilities" and not files.spec.probs:
+        return  # predictions mean nothing: all log-odds are those of the second class
+    share = None if s.n_classes == 2 else constant_share(counts, predicted, inside)
     if share is not None and is_confident(s.confidence / s.labelled, share):
         k = int(s.predicted.argmax())
         text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
@@ -309,10 +230,7 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
 
 
 def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) -> str | None:
-    """Recommend what to run next, with the options of reading that were given; None where no option is a remedy.
-
-    Columns that are hardly classes are left out first, and what remains is to be checked again.
-    """
+    """Recommend what to run next, with the options of reading that were given; None where no option is a remedy."""
     context = click.get_current_context()
     given = []
     for parameter in context.command.params:
@@ -321,11 +239,8 @@ def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) 
             value = context.params[parameter.name]
             flag = next(name for name in parameter.opts if name.startswith("--"))
             values = value if isinstance(value, tuple) else (value,)
-            given += [flag] if value is True else [part for each in values for part in (flag, quoted(str(each)))]
-    paths = " ".join(map(quoted, inputs))
-    columns = next((f.fix for f in findings if f.code in ("suspicious_columns", "not_probabilities") and f.fix), None)
-    if columns:
-        return " ".join(["attemper check", paths, *given, *columns])
+            given += [flag] if value is True else [part for each in values for part in (flag, shlex.quote(str(each)))]
+    paths = " ".join(map(shlex.quote, inputs))
     fixes = [found.fix for found in findings]
     if None in fixes:
         return None
@@ -335,24 +250,14 @@ def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) 
     return " ".join(["attemper fit", paths, *given])
 
 
-def quoted(text: str) -> str:
-    """Quote for the shell where needed.
-
-    >>> quoted("val.npz"), quoted("shards/*.npz")
-    ('val.npz', "'shards/*.npz'")
-    """
-    return shlex.quote(text)
-
-
 def print_survey(inputs: Sequence[str], s: Survey, spec: InputSpec, names: Sequence[str]) -> None:
     """Print what the files hold."""
     read_as = "probabilities" if spec.probs else "logits"
     out.print(f"{', '.join(inputs)}: {s.n} samples, {s.n_classes} classes, {s.dtype}, read as {read_as}")
     if s.n == 0:
         return
-    out.print(
-        f"  numbers {s.low:.4g} to {s.high:.4g}, rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}: {SHOWN[s.kind]}"
-    )
+    sums = f"rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}"
+    out.print(f"  numbers {s.low:.4g} to {s.high:.4g}, {sums}: they look like {LOOKS.get(s.kind, s.kind)}")
     if not s.labelled:
         return
     seen = int((s.counts > 0).sum())
@@ -372,13 +277,9 @@ def print_survey(inputs: Sequence[str], s: Survey, spec: InputSpec, names: Seque
     out.print(table)
 
 
-SHOWN = {
-    "probabilities": "they look like probabilities",
-    "log-probabilities": "they look like log-probabilities, which are logits",
-    "shares": "they look like neither logits nor probabilities of one label",
-    "percentages": "they look like percentages",
-    "counts": "they look like counts",
-    "logits": "they look like logits",
+LOOKS = {
+    "log-probabilities": "log-probabilities, which are logits",
+    "shares": "neither logits nor probabilities of one label",
 }
 
 

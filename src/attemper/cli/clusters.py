@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attemper.cli.verbosity import say
+from attemper.cli.output import say
 from attemper.data.scores import LabelledScores
 from attemper.metrics import EffectiveSampleSize, effective_sample_size
 

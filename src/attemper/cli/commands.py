@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
 import attemper
-from attemper.cli.config import config_options, taken_from_config
 from attemper.cli.options import GROUPS, Option
-from attemper.cli.output import COLUMNS, PROBS
-from attemper.cli.paths import OutputFolder, OutputPath, check_outputs
-from attemper.cli.verbosity import detail, note, verbosity_options
+from attemper.cli.output import COLUMNS, PROBS, QUIET, note
+from attemper.cli.paths import OutputPath, check_outputs
 from attemper.io.reading import listed
 
 __all__ = ["cli"]
 
 # Sections of commands in --help, in this order.
-SECTIONS = ("First steps", "Calibrate", "Evaluate", "Decide and monitor", "Many files", "More")
+SECTIONS = ("First steps", "Calibrate", "Evaluate", "Decide and monitor", "Many files")
 
 
 class CheckedCommand(click.Command):
     """A command with the options that all have, that refuses to write over one of its own inputs."""
 
-    def __init__(self, *args: Any, section: str = "More", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, section: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+        quiet = "Print no progress, no notes, and no summary if the result is a file."
         debug = "Show the Python traceback of an error."
+        more: dict[str, Any] = {"is_flag": True, "expose_value": False, "group": "General"}
         self.params += [
             Option(["--json", "as_json"], is_flag=True, group="Output", help="Print JSON."),
-            *verbosity_options(),
-            *config_options(),
-            Option(["--debug"], is_flag=True, expose_value=False, group="General", help=debug),
+            Option(["-q", "--quiet"], callback=_keep_quiet, help=quiet, **more),
+            Option(["--debug"], help=debug, **more),
         ]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Check every output against every input, then run; at the end report the columns taken as logits."""
-        for line in taken_from_config(ctx):
-            detail(line)
         check_outputs(ctx)
-        start = time.monotonic()
         result = super().invoke(ctx)
-        detail(f"finished after {time.monotonic() - start:.1f} s")
         if not ctx.params.get("as_json"):  # which has them in the JSON
             for path, columns in ctx.meta.get(COLUMNS, {}).items():
                 kind = "probabilities" if path in ctx.meta.get(PROBS, ()) else "logits"
@@ -62,11 +56,15 @@ class CheckedCommand(click.Command):
                     formatter.write_dl(records)
 
 
+def _keep_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    ctx.meta[QUIET] = given
+
+
 def group_of(parameter: click.Parameter) -> str:
     """Return the group of --help that an option stands in."""
     if isinstance(parameter, Option) and parameter.group != "Options":
         return parameter.group
-    if isinstance(parameter.type, OutputPath | OutputFolder):
+    if isinstance(parameter.type, OutputPath):
         return "Output"
     return "General" if "--help" in parameter.opts else "Options"
 
@@ -83,7 +81,7 @@ class Commands(click.Group):
             rows = [
                 (name.ljust(width - 2), command.get_short_help_str(limit=1000))
                 for name, command in self.commands.items()
-                if getattr(command, "section", "More") == section and not command.hidden
+                if getattr(command, "section", "") == section
             ]
             if rows:
                 with formatter.section(section):
@@ -94,7 +92,6 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: attemper demo. Each command has a --help that explains it.",
-    params=[*verbosity_options(), *config_options()],
 )
 @click.version_option(attemper.__version__, prog_name="attemper")
 def cli() -> None:

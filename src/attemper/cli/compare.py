@@ -16,7 +16,6 @@ from attemper.cli.groups import (
     figures_of_groups,
     group_figures,
     groups_json,
-    of_val,
     print_groups,
     print_worst,
 )
@@ -24,17 +23,16 @@ from attemper.cli.inputs import load_pair
 from attemper.cli.options import (
     METHOD_LIST,
     confidence_level_option,
+    cv_option,
     noise_option,
     noisy_option,
     reading,
     seed_option,
-    selecting,
     test_argument,
     val_argument,
-    with_val,
 )
 from attemper.cli.output import print_json
-from attemper.cli.progress import counted_methods, metered
+from attemper.cli.progress import counted_methods, shown_progress
 from attemper.cli.values import check_noise, method_names
 from attemper.comparison import Comparison, compare
 from attemper.data.scores import LabelledScores
@@ -50,27 +48,25 @@ from attemper.metrics.groups import group_metrics
     "--methods",
     type=METHOD_LIST,
     metavar="A,B,…",
-    help="Which methods, such as ts,bayes,structured; see `attemper methods` [default: all].",
+    help="Which methods, such as ts,bayes,structured [default: all].",
 )
-@selecting
+@cv_option
 @noisy_option
 @noise_option
 @confidence_level_option
 @seed_option
 @reading(groups=True, clusters=True)
-@with_val(groups=True, clusters=True)
 @gating
 def compare_(
     val: str,
     test: str,
     methods: str | None,
-    selecting: dict[str, Any],
+    cv: int | None,
     noisy: bool,
     noise: str | None,
     confidence_level: float,
     seed: int,
     spec: InputSpec,
-    val_spec: InputSpec,
     gate: Gate,
     as_json: bool,
 ) -> int:
@@ -83,22 +79,22 @@ def compare_(
     With --groups the command also reports the worst group of each method, and each group of TEST: uncalibrated and with
     the recommended method, as in `attemper evaluate --groups`. Every method fits one map for all groups.
 
-    Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the recommended method unless it names one.
+    Exit code 0: done; 1: a condition of --fail-if holds, for the recommended method unless it names one; 2: an error.
 
     \b
     attemper compare val.npz test.npz
     attemper compare val.npz test.npz --clusters patient_id
     attemper compare val.csv test.csv --groups site
-    attemper compare val.npz test.npz --fail-if 'ece.low>0.02' --junit out.xml
-    attemper compare all.npz all.npz --val-logits-key val --val-labels-key val_y
+    attemper compare val.npz test.npz --fail-if 'ece.low>0.02'
+    attemper compare val.npy test.npy --labels val_y.npy --labels test_y.npy
     """  # noqa: D301 (click wants the control character)
     check_noise(noisy, noise)
-    pair = load_pair(val, test, of_val(val_spec, spec), spec)
+    pair = load_pair(val, test, spec)
     result = compared(
         pair.val,
         pair.test,
         method_names(methods),
-        cv=selecting["cv"],
+        cv=cv,
         noisy=noisy,
         noise=noise,
         confidence_level=confidence_level,
@@ -118,7 +114,7 @@ def compare_(
         if grouped:
             print_worst(grouped)
             print_groups({method: grouped[method] for method in dict.fromkeys(("none", result.recommended))})
-    return gate.end(test)
+    return gate.end()
 
 
 def figures_of(row: dict[str, Any]) -> dict[str, Any]:
@@ -137,8 +133,9 @@ def grouped_rows(
     rows = {row.method: row.predictions for row in result.rows if row.predictions is not None}
     settings: dict[str, Any] = {"confidence_level": confidence_level, "seed": seed}
     found = {}
-    with metered("evaluating by group", "methods", len(rows)) as meter:
-        for meter.done, (method, p) in enumerate(rows.items()):
+    with shown_progress("evaluating by group", "methods") as update:
+        for done, (method, p) in enumerate(rows.items()):
+            update(done, len(rows))
             found[method] = group_metrics(p.weighted(test.weights), **settings)
     return found
 

@@ -5,45 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from attemper.cli.output import alone, by_chance, compact, for_readers, number, out, plain, print_reasons, with_p
-from attemper.cli.verbosity import warning
-from attemper.comparison import Comparison, CrossValidated
-from attemper.comparison.selection import named
-from attemper.maps import ScaleMap
+from attemper.cli.output import alone, compact, err, for_readers, out, plain, print_reasons, with_p
+from attemper.comparison import Comparison
 from attemper.metrics import Estimate
 
-SHOWN = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
-
-WIDE = 178  # columns that the table with every interval takes
+SHOWN = ("accuracy", "nll", "brier", "ece")
 
 
 def print_comparison(result: Comparison, interval: float) -> None:
-    """Print the table of methods and the recommendation; what a narrow terminal has no room for is left out."""
-    wide = out.width >= WIDE
+    """Print the table of methods and the recommendation."""
     ece = "ECE (p)" if has_p(result) else "ECE"
-    titles = ["accuracy", "NLL", "Brier", "ECE", "chance"] if wide else ["accuracy", "NLL", ece]
-    titles = [*(["CV NLL"] if result.n_folds else []), *titles, "area", "changed", "T"]
-    table = compact("method", *titles)
-    table.padding = (0, 2 if wide else 1, 0, 0)
+    held_out = ["CV NLL"] if result.n_folds else []
+    table = compact("method", *held_out, "accuracy", "NLL", "Brier", ece, "area", "changed", "T")
     for row in result.rows:
         if row.metrics is None:
             continue
-        t = "" if row.temperature is None else f"{row.temperature:.3f}"
-        changed = "" if row.changed == 0 else f"{row.changed:.1%}"
+        cells = [] if not result.n_folds else ["–" if row.cv is None else f"{row.cv.nll:.4f}"]
         star = "*" if row.method in (result.confidence_set or ()) else " "
-        held_out = [cross_validated(row.cv, wide)] if result.n_folds else []
-        nll = row.metrics["nll"]
-        if wide:
-            figures = [number(row.metrics["accuracy"]), number(nll) + star, alone(row.metrics["brier"])]
-            figures += [number(row.metrics["ece"]), by_chance(row.metrics["ece"])]
-        else:
-            figures = [alone(row.metrics["accuracy"]), alone(nll) + star, with_p(row.metrics["ece"])]
-        area = "" if row.referral_area is None else alone(row.referral_area)
-        table.add_row(for_readers(row.method), *held_out, *figures, area, changed, t)
+        cells += [alone(row.metrics["accuracy"]), alone(row.metrics["nll"]) + star, alone(row.metrics["brier"])]
+        cells += [with_p(row.metrics["ece"]), "" if row.referral_area is None else alone(row.referral_area)]
+        cells += ["" if row.changed == 0 else f"{row.changed:.1%}"]
+        table.add_row(for_readers(row.method), *cells, "" if row.temperature is None else f"{row.temperature:.3f}")
     out.print(table)
-    for line in legend(result, interval, wide):
+    for line in legend(result, interval):
         out.print(line, style="dim")
     print_reasons([{m: row.metrics[m] for m in SHOWN} for row in result.rows if row.metrics is not None])
     for row in result.rows:
@@ -51,7 +35,7 @@ def print_comparison(result: Comparison, interval: float) -> None:
             why = row.failure if row.failure.startswith("left out") else f"failed: {row.failure}"
             out.print(f"{row.method}: {why}")
         for text in row.notes:
-            warning(text)
+            err.print(f"warning: {text}")
     out.print()
     out.print(result.reason)
 
@@ -62,36 +46,17 @@ def has_p(result: Comparison) -> bool:
     return any(isinstance(ece, Estimate) and ece.p_value is not None for ece in found)
 
 
-def legend(result: Comparison, interval: float, wide: bool) -> Iterator[str]:
+def legend(result: Comparison, interval: float) -> Iterator[str]:
     """Explain the columns, a line each."""
-    with_intervals = f", with {interval:.0%} intervals" if wide else ""
     if result.n_folds:
-        more = ", and the difference to the recommended method with its standard error" if wide else ""
-        yield f"CV NLL: on held-out validation samples, which select{more}."
-    which = "The other columns" if result.n_folds else "The columns"
-    yield f"{which} are of the test set, which evaluates only{with_intervals}."
+        yield "CV NLL: on held-out validation samples, which select."
+    yield f"{'The other' if result.n_folds else 'The'} columns are of the test set; --json has intervals."
     if result.confidence_set is not None:
         yield f"*: with {interval:.0%} confidence, one of these has the lowest NLL, to within 0.001."
-    if has_p(result) and wide:
-        yield "chance: mean ECE of a perfectly calibrated network; p: share of its draws that reach the ECE."
-    elif has_p(result):
+    if has_p(result):
         yield "p: share of draws of a perfectly calibrated network that reach the ECE."
     yield "area: how well confidence ranks errors, for referral."
     yield "changed: share of predictions that differ from the network's."
-    others = [row.method for row in result.rows if row.temperature is not None and not isinstance(row.map, ScaleMap)]
-    if others:
-        yield f"T: {named(others)} {'has' if len(others) == 1 else 'have'} other parameters too."
-    if not wide:
-        yield f"A terminal of {WIDE} columns, or --json, shows intervals."
-
-
-def cross_validated(found: CrossValidated | None, wide: bool) -> str:
-    """Write the NLL on held-out samples; with the difference to the recommended method where there is room."""
-    if found is None:
-        return "–"
-    if not wide or not np.isfinite(found.nll) or found.standard_error == 0:
-        return f"{found.nll:.4f}"
-    return f"{found.nll:.4f} ({found.above:+.4f} ± {found.standard_error:.4f})"
 
 
 def comparison_json(result: Comparison) -> dict[str, Any]:

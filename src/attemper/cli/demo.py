@@ -10,16 +10,12 @@ import click
 import numpy as np
 
 from attemper import datasets
-from attemper._json import atomic
 from attemper._paths import local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.compare import compared
 from attemper.cli.comparison import comparison_json, print_comparison
-from attemper.cli.output import out, print_json
-from attemper.cli.paths import FOLDER
-from attemper.cli.progress import metered
-from attemper.cli.verbosity import note, say
+from attemper.cli.output import note, out, print_json, say
 from attemper.comparison import Comparison, Row
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError
@@ -42,7 +38,12 @@ FILES = {
 
 @cli.command(section="First steps")
 @click.option(
-    "-o", "--output", type=FOLDER, default="demo-output", show_default=True, help="Folder for the files of the demo."
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False),
+    default="demo-output",
+    show_default=True,
+    help="Folder for the files of the demo; none of them may exist.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the bootstrap.")
 def demo(output: str, seed: int, as_json: bool) -> None:
@@ -60,14 +61,16 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{folder}: cannot be made: {error.strerror or error}") from None
+    there = [name for name in (*FILES, "test.npz") if (folder / name).exists()]
+    if there:
+        raise FileError(f"{folder / there[0]}: exists, and is not overwritten; use another folder")
     data = datasets.load(seed=seed)
     lesions, n = data.extra["lesion_id"], len(data.val_labels)  # several images show the same one
     val = Scores.from_logits(data.val_logits, data.val_labels, clusters=lesions[:n])
     test = Scores.from_logits(data.test_logits, data.test_labels, clusters=lesions[n:])
     for name, scores in (("val", val), ("test", test)):
         arrays: dict[str, Any] = {"logits": scores.values, "labels": scores.labels, "class_names": data.class_names}
-        with atomic(folder / f"{name}.npz") as stream:
-            np.savez_compressed(stream, **arrays, lesion_id=lesions[:n] if name == "val" else lesions[n:])
+        np.savez_compressed(folder / f"{name}.npz", **arrays, lesion_id=lesions[:n] if name == "val" else lesions[n:])
     result = compared(val, test, None, confidence_level=0.95, seed=seed)
     written = _write(folder, data, val, test, result, seed)
     if as_json:
@@ -96,32 +99,28 @@ def _method(result: Comparison) -> str:
 def _write(folder: Path, data: Any, val: Any, test: Any, result: Comparison, seed: int) -> list[str]:
     """Write map, probabilities, picture and report, all of one method; return the names of the files."""
     written = ["attemper.json", "probabilities.csv"]
-    with metered("fitting the recommended method", "steps", 4) as meter:
-        calibrator = METHODS[_method(result)].for_labels(noisy=False).fit(val)
-        calibrator.save(folder / "attemper.json")
-        meter.done, meter.what = 1, "writing probabilities"
-        probs = calibrator.predict_proba(data.test_logits)
-        rows = [ProbRows(probs, data.test_labels, probs.argmax(axis=1))]
-        write_probs(folder / "probabilities.csv", rows, classes=data.class_names)
-        meter.done, meter.what = 2, "drawing"
-        try:
-            from attemper import plots
+    calibrator = METHODS[_method(result)].for_labels(noisy=False).fit(val)
+    calibrator.save(folder / "attemper.json")
+    probs = calibrator.predict_proba(data.test_logits)
+    rows = [ProbRows(probs, data.test_labels, probs.argmax(axis=1))]
+    write_probs(folder / "probabilities.csv", rows, classes=data.class_names)
+    try:
+        from attemper import plots
 
-            plots.save_before_and_after(folder / "reliability.png", test, calibrator)
-            written.append("reliability.png")
-        except AttemperError as error:
-            note(f"no picture: {error}")
-        meter.done, meter.what = 3, "writing the report"
-        try:
-            from attemper.report import origin, write_report
+        plots.save_before_and_after(folder / "reliability.png", test, calibrator)
+        written.append("reliability.png")
+    except AttemperError as error:
+        note(f"no picture: {error}")
+    try:
+        from attemper.report import origin, write_report
 
-            options: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
-            options |= {"descriptions": datasets.SKIN_LESIONS, "card": CARD | {"model": data.config["arch"]}}
-            options["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
-            write_report(folder / REPORT, val, test, title=f"Skin lesions: {data.name}", **options)
-            written.append(REPORT)
-        except AttemperError as error:
-            note(f"no report: {error}")
+        options: dict[str, Any] = {"classes": data.class_names, "comparison": result, "seed": seed}
+        options |= {"descriptions": datasets.SKIN_LESIONS, "card": CARD | {"model": data.config["arch"]}}
+        options["files"] = [*origin("validation", folder / "val.npz"), *origin("test", folder / "test.npz")]
+        write_report(folder / REPORT, val, test, title=f"Skin lesions: {data.name}", **options)
+        written.append(REPORT)
+    except AttemperError as error:
+        note(f"no report: {error}")
     return written
 
 
@@ -158,22 +157,16 @@ def _ending(result: Comparison, folder: Path, written: Sequence[str]) -> list[st
     """Return the lines about files, and the next commands for one's own data."""
     method = _method(result)
     about = {name: text.format(method=method) for name, text in FILES.items() if name in (*written, "val.npz")}
-    shown = ["val.npz, test.npz" if name == "val.npz" else name for name in about]
-    width = max(map(len, shown))
     return [
         f"Files in {folder}/:",
-        *(f"  {name:{width}}  {text}" for name, text in zip(shown, about.values())),
+        *(f"  {'val.npz, test.npz' if name == 'val.npz' else name:18} {text}" for name, text in about.items()),
         "The comparison again; images of one lesion are one case:",
         f"  attemper compare {folder / 'val.npz'} {folder / 'test.npz'} --clusters lesion_id",
         "",
-        'Now with your own data. From .npz files with arrays "logits" (N×K) and "labels":',
+        'Now with your own data, from .npz files with arrays "logits" (N×K) and "labels", or from .csv files with',
+        'columns "logit_NAME", one for each class, and "label":',
         "  attemper report val.npz test.npz -o report.html",
         f"  attemper fit val.npz --method {method} -o net.attemper.json",
         "  attemper apply net.attemper.json test.npz -o probabilities.csv",
-        'From .csv files with columns "logit_NAME", one for each class, and "label":',
-        "  attemper report val.csv test.csv -o report.html",
-        f"  attemper fit val.csv --method {method} -o net.attemper.json",
-        "  attemper apply net.attemper.json test.csv -o probabilities.csv",
         "If several samples are of one patient, add --clusters COLUMN to report.",
-        *(["", f"Report, to open in a browser: {folder / REPORT}"] if REPORT in written else []),
     ]

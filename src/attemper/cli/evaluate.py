@@ -21,16 +21,14 @@ from attemper.cli.multilabel import (
     uncertain_option,
 )
 from attemper.cli.options import confidence_level_option, files_argument, no_groups_option, reading, seed_option
-from attemper.cli.output import by_chance, compact, number, out, p_of, plain, print_json, print_reasons
+from attemper.cli.output import compact, number, out, p_of, plain, print_json, print_reasons
 from attemper.cli.paths import INPUT
-from attemper.cli.progress import metered, shown_progress
+from attemper.cli.progress import shown_progress
 from attemper.cli.values import names_listed
 from attemper.errors import InputError
 from attemper.io import InputSpec
 from attemper.maps import ScaleMap
 from attemper.metrics import Estimate, GroupMetrics, by_group, evaluate
-
-WIDE = 110  # columns that two sets of figures with the mean by chance take
 
 
 @cli.command(name="evaluate", section="Evaluate")
@@ -68,8 +66,8 @@ def evaluate_(
     """Measure how far confidence and accuracy differ, with intervals.
 
     The metrics are accuracy, NLL, Brier score and its parts (miscalibration − discrimination + uncertainty), ECE (bins
-    of equal width; of equal mass; class-wise; smooth, without bins), MCE and MMCE. Next to each calibration error are
-    the error that perfect calibration would show by chance, and p, the share of its draws that reach the error. With
+    of equal width; of equal mass; class-wise; smooth, without bins), MCE and MMCE. Next to each calibration error is
+    p, the share of draws of a perfectly calibrated network that reach it. With
     fewer than 20 errors only the accuracy has an interval.
 
     With --groups the command also reports accuracy, confidence − accuracy (gap), NLL, Brier score and ECE by group,
@@ -77,7 +75,7 @@ def evaluate_(
     whether, at the same confidence, accuracy does not depend on the group. --fail-if accepts worst_gap, worst_nll, …,
     alike.p_value, and single groups before a colon.
 
-    Exit code 0: done; 2: an error; 3: a condition of --fail-if holds, for the map if there is one.
+    Exit code 0: done; 1: a condition of --fail-if holds, for the map if there is one; 2: an error.
 
     \b
     attemper evaluate test.npz
@@ -86,15 +84,15 @@ def evaluate_(
     attemper evaluate test.csv --groups site --fail-if 'worst_gap.low>0.05'
     attemper evaluate test.csv --groups site --fail-if 'group B:gap.high>0.1'
     attemper evaluate findings.csv --multi-label
-    attemper evaluate test.npz --map map.json --fail-if 'ece>0.05' --junit out.xml
+    attemper evaluate test.npz --map map.json --fail-if 'ece>0.05'
     """  # noqa: D301 (click wants the control character)
+    bins = int(n_bins) if n_bins.isdecimal() else n_bins
+    shared: dict[str, Any] = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
     labels = label_map(map_file)
     if labels is not None or multi_label:
-        if spec.groups_key is not None:
-            raise InputError("--groups: metrics by group are of classes that exclude each other. Leave it out here.")
-        bins = int(n_bins) if n_bins.isdecimal() else n_bins
-        of_labels = {"n_bins": bins, "confidence_level": confidence_level, "seed": seed}
-        return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **of_labels)
+        if metrics is not None or no_groups:
+            raise InputError("--metrics and --no-groups: are for classes that exclude each other")
+        return evaluate_labels(labels, map_file, inputs, spec, uncertain, gate, as_json, **shared)
     check_uncertain(uncertain)
     fitted = None if map_file is None else Fitted.load(map_file, no_groups=no_groups)
     with shown_progress("reading") as progress:
@@ -105,16 +103,14 @@ def evaluate_(
         log_probs[fitted.calibrator.method] = fitted.calibrator.predict_log_proba(scores)
     found: dict[str, Mapping[str, Estimate]] = {}
     grouped: dict[str, GroupMetrics] = {}
-    with metered("evaluating", "sets of figures", len(log_probs)) as meter:
-        for meter.done, (method, given) in enumerate(log_probs.items()):
-            settings: dict[str, Any] = {
-                "n_bins": int(n_bins) if n_bins.isdecimal() else n_bins,
-                "input": "log_probs",
-                "sample_weight": scores.weights,
-                "clusters": scores.clusters,
-                "confidence_level": confidence_level,
-                "seed": seed,
-            }
+    settings: dict[str, Any] = shared | {
+        "input": "log_probs",
+        "sample_weight": scores.weights,
+        "clusters": scores.clusters,
+    }
+    with shown_progress("evaluating", "sets of figures") as update:
+        for done, (method, given) in enumerate(log_probs.items()):
+            update(done, len(log_probs))
             figures = evaluate(scores.labels, given, **settings)
             found[method] = {name: figures[name] for name in chosen(metrics, figures)}
             if scores.groups is not None:
@@ -134,7 +130,7 @@ def evaluate_(
         names = ["uncalibrated", *([Path(fitted.path).name] if fitted else [])]
         print_figures(found, names, title)
         print_groups(grouped, dict(zip(found, names)))
-    return gate.end(",".join(inputs))
+    return gate.end()
 
 
 def chosen(metrics: str | None, figures: Mapping[str, Estimate]) -> list[str]:
@@ -147,14 +143,10 @@ def chosen(metrics: str | None, figures: Mapping[str, Estimate]) -> list[str]:
 
 
 def print_figures(found: Mapping[str, Mapping[str, Estimate]], names: Sequence[str], title: str) -> None:
-    """Print a table; the mean by chance is left out where there is no room for it."""
-    wide = len(found) == 1 or out.width >= WIDE
-    second, write = ("chance", by_chance) if wide else ("p", p_of)
-    table = compact("measure", *(column for name in names for column in (name, second)), title=title)
-    table.columns[0].no_wrap = True
+    """Print a table."""
+    table = compact("measure", *(column for name in names for column in (name, "p")), title=title)
     for measure in next(iter(found.values())):
-        table.add_row(measure, *(text for f in found.values() for text in (number(f[measure]), write(f[measure]))))
+        table.add_row(measure, *(text for f in found.values() for text in (number(f[measure]), p_of(f[measure]))))
     out.print(table)
-    if not wide:
-        out.print("p: share of draws of a perfectly calibrated network that reach the value.", style="dim")
+    out.print("p: share of draws of a perfectly calibrated network that reach the value.", style="dim")
     print_reasons(found.values())

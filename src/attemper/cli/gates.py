@@ -1,25 +1,19 @@
-"""Conditions that fail a pipeline: `--fail-if "ece>0.05"`, exit code 3, and results as JUnit XML."""
+"""Conditions that fail a pipeline: `--fail-if "ece>0.05"`, exit code 1."""
 
 from __future__ import annotations
 
 import operator
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 import click
 
-from attemper._json import atomic
-from attemper._paths import local
 from attemper.cli.options import Option, bundled
 from attemper.cli.output import err
-from attemper.cli.paths import OUTPUT
 from attemper.errors import InputError
 
-FAILED = 3  # the exit code where a condition holds
+FAILED = 1  # the exit code where a condition holds
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le,
@@ -27,7 +21,6 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
-OPPOSITE = {"<=": ">", ">=": "<", "<": ">=", ">": "<="}
 PARTS = ("value", "low", "high", "chance", "p_value")
 PATTERN = re.compile(r"\s*(?:([^:<>=]+):)?\s*(\w+)(?:\.(\w+))?\s*(<=|>=|<|>)\s*(\S+)\s*")
 
@@ -111,11 +104,10 @@ class Checked(NamedTuple):
 
 
 class Gate:
-    """The conditions of a command, and where their results are written."""
+    """The conditions of a command."""
 
-    def __init__(self, conditions: Sequence[str], junit: str | None) -> None:
+    def __init__(self, conditions: Sequence[str]) -> None:
         self.conditions = [Condition.parse(text) for text in conditions]
-        self.junit, self.start = junit, time.monotonic()
         self.checked: list[Checked] = []
 
     def check(self, rows: Mapping[str, Mapping[str, Any]], default: str) -> dict[str, Any]:
@@ -129,11 +121,8 @@ class Gate:
             self.checked.append(condition.check(rows[method]))
         return {"fail_if": [each.to_dict() for each in self.checked]} if self.conditions else {}
 
-    def end(self, case: str, *, also: Sequence[tuple[str, str | None]] = ()) -> int:
-        """Write the results and return the exit code; ``also`` are test cases with the reason of their failure."""
-        if self.junit is not None:
-            cases = [*((name, "failure" if why else "", why or "") for name, why in also), *map(_case, self.checked)]
-            _write(self.junit, case, cases, time.monotonic() - self.start)
+    def end(self) -> int:
+        """Print the conditions that failed, and return the exit code."""
         for each in self.checked:
             if not each.passed:
                 err.print(f"failed: {each.condition.text}: {each.sentence()}")
@@ -149,55 +138,9 @@ def _some(names: Iterable[str], most: int = 20) -> str:
     return ", ".join(known[:most]) + (f", … ({len(known)} in all)" if len(known) > most else "")
 
 
-def _case(found: Checked) -> tuple[str, str, str]:
-    c = found.condition
-    name = (f"{c.method}:" if c.method else "") + c.name + (f".{c.part}" if c.part != "value" else "")
-    kind = "" if found.passed else "error" if found.passed is None else "failure"
-    return f"{name} {OPPOSITE[c.operator]} {c.bound:g}", kind, found.sentence()
-
-
-def _write(path: str, case: str, cases: Sequence[tuple[str, str, str]], seconds: float) -> None:
-    """Write JUnit XML, in the form that CI servers read: one suite, a test case for each condition."""
-    command = click.get_current_context().info_name
-    counts = {
-        "tests": str(len(cases)),
-        "failures": str(sum(kind == "failure" for _, kind, _ in cases)),
-        "errors": str(sum(kind == "error" for _, kind, _ in cases)),
-        "time": f"{seconds:.3f}",
-    }
-    suites = ElementTree.Element("testsuites", {"name": "attemper", **counts})
-    suite = ElementTree.SubElement(
-        suites,
-        "testsuite",
-        {
-            "name": f"attemper {command}",
-            **counts,
-            "skipped": "0",
-            "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
-            "hostname": "localhost",
-        },
-    )
-    for name, kind, text in cases:
-        about = {"classname": f"attemper.{command}.{_text(case)}", "name": _text(name), "time": "0.000"}
-        element = ElementTree.SubElement(suite, "testcase", about)
-        if kind:
-            failure = ElementTree.SubElement(element, kind, {"message": _text(text), "type": "fail-if"})
-            failure.text = _text(text)
-        elif text:
-            ElementTree.SubElement(element, "system-out").text = _text(text)
-    ElementTree.indent(suites)
-    with atomic(local(path)) as stream:
-        ElementTree.ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
-
-
-def _text(text: str) -> str:
-    """Replace what XML cannot hold."""
-    return "".join(c if c in "\t\n" or (ord(c) >= 32 and not 0xD800 <= ord(c) < 0xE000) else "�" for c in text)
-
-
 gating = bundled(
     "gate",
-    lambda given: Gate(given["fail_if"], given["junit"]),
+    lambda given: Gate(given["fail_if"]),
     {
         "fail_if": click.option(
             "--fail-if",
@@ -205,17 +148,9 @@ gating = bundled(
             metavar="CONDITION",
             cls=Option,
             group="Pipelines",
-            help="Exit with code 3 if this holds, such as 'ece>0.05', 'ece.low>0.02' or "
-            "'ts:nll.high>1.2' (plan: 'n_samples>500'); repeat for several.",
-        ),
-        "junit": click.option(
-            "--junit",
-            type=OUTPUT,
-            metavar="FILE.xml",
-            cls=Option,
-            group="Pipelines",
-            help="Write the results of --fail-if as JUnit XML.",
-        ),
+            help="Exit with code 1 if this holds, such as 'ece>0.05', 'ece.low>0.02' or 'ts:nll.high>1.2'; repeat for "
+            "several.",
+        )
     },
 )
 """Options of pipelines; the command gets ``gate``, a `Gate`."""

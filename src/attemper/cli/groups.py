@@ -7,23 +7,12 @@ from typing import Any
 
 from rich.text import Text
 
-from attemper.cli.output import compact, for_readers, out, print_reasons
+from attemper.cli.output import compact, for_readers, out, share
 from attemper.decisions import ClassOutcome
-from attemper.io import InputSpec
-from attemper.io.spec import is_id_file
-from attemper.metrics import Estimate, GroupMetrics, GroupRow
+from attemper.metrics import Estimate, GroupMetrics, GroupRow, WorstGroup
 from attemper.metrics.group_table import and_others
 
 SHOWN = 25  # groups in a table; --json has all
-WIDE = 150  # columns that the table with every metric takes
-OTHERS = {"nll": "NLL", "brier": "Brier", "ece_debiased": "ECE, debiased"}
-
-
-def of_val(val_spec: InputSpec, spec: InputSpec) -> InputSpec:
-    """Return how VAL is read: a file with the groups of TEST is not of VAL."""
-    if is_id_file(spec.groups_key) and val_spec.groups_key == spec.groups_key:
-        return val_spec.updated(groups_key=None)
-    return val_spec
 
 
 def groups_json(found: Mapping[str, GroupMetrics]) -> dict[str, Any]:
@@ -37,7 +26,7 @@ def group_figures(found: GroupMetrics | None) -> dict[str, Any]:
         return {}
     none = {"value": None, "note": "no group has an interval"}
     worst = {name: found.worst(name) for name in found.metrics}
-    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w[1].to_dict() for name, w in worst.items()}
+    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w.value.to_dict() for name, w in worst.items()}
     test = found.alike
     return {**figures, "alike": {"value": test.statistic, "p_value": test.p_value, "note": test.note or None}}
 
@@ -64,27 +53,18 @@ def _level(metrics: GroupMetrics) -> str:
 
 
 def _print_table(metrics: GroupMetrics, title: str) -> None:
-    others = OTHERS if out.width >= WIDE else {}
-    clusters = ["clusters"] if others and metrics.all.n_clusters is not None else []
-    table = compact(
-        "group", "samples", *clusters, "confidence", "accuracy", "gap, points", *others.values(), title=title
-    )
-    table.padding = (0, 1, 0, 0)
+    table = compact("group", "samples", "confidence", "accuracy", "gap, points", title=title)
     high, low = metrics.beyond_chance()
     shown = _shown(metrics)
     for row in (*shown, metrics.all):
         star = "*" if row.group in (*high, *low) and row is not metrics.all else " "
-        cells = [f"{row.n:.6g}", *([str(row.n_clusters)] if clusters else []), f"{row.confidence:.1%}"]
-        cells += [percents(row.accuracy), points(row.gap) + star]
-        table.add_row(Text(str(row.group)), *cells, *(_plain(row.metrics[name]) for name in others))
+        figures = [f"{row.n:.6g}", f"{row.confidence:.1%}", share(row.accuracy), points(row.gap) + star]
+        table.add_row(Text(str(row.group)), *figures)
     out.print(table)
     if len(shown) < len(metrics.by_group):
         out.print(f"The {len(shown)} of {len(metrics.by_group)} groups with the clearest gaps; --json has all.")
     out.print("gap: confidence − accuracy, in percentage points; *: 0 is outside the interval.", style="dim")
-    if others:
-        print_reasons([{name: row.metrics[name] for name in ("nll", "ece_debiased")} for row in shown])
-    else:
-        out.print(f"A terminal of {WIDE} columns, or --json, shows NLL, Brier score and ECE.", style="dim")
+    out.print("--json has NLL, Brier score and ECE too.", style="dim")
 
 
 def _shown(metrics: GroupMetrics) -> tuple[GroupRow, ...]:
@@ -98,16 +78,6 @@ def _shown(metrics: GroupMetrics) -> tuple[GroupRow, ...]:
 
     chosen = sorted(metrics.by_group, key=clear, reverse=True)[:SHOWN]
     return tuple(row for row in metrics.by_group if row in chosen)
-
-
-def percents(value: Estimate) -> str:
-    """Write a share in percent with its interval.
-
-    >>> percents(Estimate(0.714, 0.662, 0.758))
-    '71.4% (66.2–75.8)'
-    """
-    ends = f" ({100 * value.low:.1f}–{100 * value.high:.1f})" if value.has_interval else " (–)"
-    return f"{value.value:.1%}{ends}"
 
 
 def points(value: Estimate) -> str:
@@ -129,18 +99,15 @@ def print_worst(found: Mapping[str, GroupMetrics]) -> None:
     """Print the worst group of each method, and the p-value of "all groups alike"."""
     out.print()
     table = compact("method", "largest gap, %", "of", "highest NLL", "of", "alike, p", title="Worst groups")
-    table.padding = (0, 1, 0, 0)
     for method, metrics in found.items():
         gap, nll = metrics.worst("gap"), metrics.worst("nll")
         p = metrics.alike.p_value
-        table.add_row(
-            for_readers(method), *_worst(gap, percents), *_worst(nll, _plain), "–" if p is None else f"{p:.2g}"
-        )
+        table.add_row(for_readers(method), *_worst(gap, share), *_worst(nll, _plain), "–" if p is None else f"{p:.2g}")
     out.print(table)
 
 
-def _worst(found: tuple[str | int, Estimate] | None, write: Any) -> tuple[str, Text]:
-    return ("–", Text("")) if found is None else (write(found[1]), Text(str(found[0])))
+def _worst(found: WorstGroup | None, write: Any) -> tuple[str, Text]:
+    return ("–", Text("")) if found is None else (write(found.value), Text(str(found.group)))
 
 
 def print_group_outcomes(rows: Sequence[ClassOutcome], miss_rate_of: str, bound: Any = None) -> None:
@@ -149,15 +116,14 @@ def print_group_outcomes(rows: Sequence[ClassOutcome], miss_rate_of: str, bound:
         return
     out.print()
     table = compact("group", "samples", "referred", "caught", "missed", f"missed of {miss_rate_of}")
-    table.padding = (0, 1, 0, 0)
 
     def clear(row: ClassOutcome) -> float:
         return -1.0 if row.miss_rate is None else row.miss_rate.low
 
     chosen = sorted(rows, key=clear, reverse=True)[:SHOWN]
     for row in (each for each in rows if each in chosen):
-        referred = "" if row.referred_share is None else percents(row.referred_share)
-        missed = "nobody is decided" if row.miss_rate is None else percents(row.miss_rate)
+        referred = "" if row.referred_share is None else share(row.referred_share)
+        missed = "nobody is decided" if row.miss_rate is None else share(row.miss_rate)
         table.add_row(Text(row.name), f"{row.n:.6g}", referred, f"{row.caught:.6g}", f"{row.missed:.6g}", missed)
     out.print(table)
     if len(chosen) < len(rows):

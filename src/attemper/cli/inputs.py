@@ -15,14 +15,14 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
 from attemper.cli.output import COLUMNS, PROBS
-from attemper.cli.verbosity import detail
 from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.reading import listed, read_lines
+from attemper.io.reading import listed
+from attemper.io.spec import is_id_file
 
 DATA = (".csv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors")
 
@@ -44,7 +44,7 @@ class Fitted(NamedTuple):
         if isinstance(found, MultiLabelCalibrator):
             raise InputError(
                 f"{path}: a map of {found.n_features_in_} labels that do not exclude each other, which this command "
-                "does not take. Use apply, evaluate, refer, inspect or export."
+                "does not take. Use apply, evaluate, refer or export without --group."
             )
         return cls(path, found.for_group("common") if no_groups else found)
 
@@ -66,9 +66,6 @@ def read_files(inputs: str | Sequence[str], spec: InputSpec, fitted: Fitted | No
     """Open files of logits as the options ask for, or the map that they are for; report which columns were taken."""
     files = open_scores(inputs, spec) if fitted is None else open_for(fitted.calibrator, inputs, spec, fitted.path)
     record_columns(files)
-    for reader in files.readers:
-        rows = "" if reader.n_rows is None else f"{reader.n_rows} rows, "
-        detail(f"reading {reader.path}: {rows}{files.n_classes} classes, as {files.spec.input}")
     return files
 
 
@@ -93,12 +90,13 @@ class Pair(NamedTuple):
     test_files: ScoreFiles
 
 
-def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted: Fitted | None = None) -> Pair:
+def load_pair(val: str, test: str, spec: InputSpec, fitted: Fitted | None = None) -> Pair:
     """Read VAL and TEST, whose columns and labels mean the same."""
+    reject_id_files(spec, "VAL and TEST")
     real = [[os.path.realpath(file) for file in expand_paths(path)] for path in (val, test)]
-    if real[0] == real[1] and val_spec == spec:
+    if real[0] == real[1]:
         raise _same(f"both are {test}")
-    pair = [read_files(path, of, fitted) for path, of in ((val, val_spec), (test, spec))]
+    pair = [read_files(path, of, fitted) for path, of in zip((val, test), pair_specs(val, spec))]
     names: Sequence[str] | None = pair[1].spec.class_names or pair[0].spec.class_names
     if names is not None:
         # One file names the classes for both; headers that do may stand in another order.
@@ -115,21 +113,27 @@ def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted:
     scores, test_scores = (labelled(files.load()) for files in pair)
     if same_samples(scores, test_scores):
         raise _same("nearly all rows of TEST are rows of VAL too, in the same or another order")
-    if names is None and test_scores.classes is not None:  # of two classes, by --pos-label
-        if scores.classes not in (None, test_scores.classes):
-            raise InputError(
-                f"{test}: its labels are {listed(map(str, test_scores.classes))}, but in {val} they are "
-                f"{listed(map(str, scores.classes or ()))}"
-            )
-        names = list(map(str, test_scores.classes))
     return Pair(scores, test_scores, names, *pair)
+
+
+def pair_specs(val: str, spec: InputSpec) -> tuple[InputSpec, InputSpec]:
+    """Divide the files of --labels: first those of VAL, then those of TEST."""
+    labels = spec.labels or ()
+    n = sum(path.suffix.lower() == ".npy" for path in expand_paths(val))
+    return spec.updated(labels=labels[:n] or None), spec.updated(labels=labels[n:] or None)
+
+
+def reject_id_files(spec: InputSpec, what: str) -> None:
+    """Refuse ids in a file where two sets of data are read in the same way: it belongs to one of them."""
+    for key, param in ((spec.groups_key, "groups"), (spec.clusters_key, "clusters")):
+        if is_id_file(key):
+            raise InputError(f"{key}: {what} need ids of their own; name an array or column of both", param=param)
 
 
 def _same(how: str) -> InputError:
     return InputError(
         f"VAL and TEST are the same samples: {how}. A method looks better than it is on the samples of its fit. Use "
-        "another file for one of them; if one file holds both, use --val-logits-key and --val-labels-key for VAL, "
-        "--logits-key and --labels-key for TEST."
+        "another file for one of them."
     )
 
 
@@ -148,16 +152,3 @@ def record_columns(files: ScoreFiles) -> None:
         meta.setdefault(COLUMNS, {})[path] = list(files.columns)
         if files.spec.probs:
             meta.setdefault(PROBS, set()).add(path)
-
-
-def ids_of(files: ScoreFiles, flag: str, given: str) -> Sequence[Any]:
-    """Read a name for each row: an array of the file, or a text file with one name a line."""
-    found = files.names(given)
-    if found is not None:
-        return found
-    try:
-        return read_lines(as_path(given))
-    except FileError as error:
-        raise FileError(
-            f"{flag} {given}: expected an array of {files.readers[0].path} or a readable text file; {error}"
-        ) from None

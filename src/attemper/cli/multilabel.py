@@ -12,20 +12,19 @@ from click.core import ParameterSource
 
 from attemper.calibrators import METHODS, MultiLabelCalibrator, Provenance, load
 from attemper.cli.gates import Gate
+from attemper.cli.inputs import pair_specs
 from attemper.cli.options import Option
-from attemper.cli.output import alone, compact, number, out, plain, print_json
+from attemper.cli.output import alone, compact, number, out, plain, print_json, say
 from attemper.cli.values import parameters
-from attemper.cli.verbosity import say
 from attemper.data.label_matrix import as_label_probs, as_label_scores, unit_target
 from attemper.decisions import LabelPolicies, label_policies
 from attemper.errors import InputError, warn
 from attemper.io import InputSpec, ProbRows, write_probs
 from attemper.io.label_files import LabelData, read_labels
 from attemper.maps import SigmoidMap
-from attemper.metrics import LabelMetrics, LabelRow, label_metrics
+from attemper.metrics import LabelMetrics, label_metrics
 
 MEASURES = ("nll", "brier", "ece")
-WIDE = 110  # columns that the table with every interval takes
 SHOWN = 40  # labels in a table; --json has all
 
 multi_label_option = click.option(
@@ -66,20 +65,14 @@ def one_number(flag: str, text: str | None) -> float | None:
 
 
 def fit_labels(
-    inputs: Sequence[str],
-    method: str,
-    output: str,
-    params: Sequence[str],
-    spec: InputSpec,
-    uncertain: str | None,
-    as_json: bool,
-) -> None:
-    """Fit a map for each label, pooled unless --method names another one."""
+    inputs: Sequence[str], method: str, output: str, params: Sequence[str], spec: InputSpec, uncertain: str | None
+) -> tuple[MultiLabelCalibrator, float]:
+    """Fit a map for each label, pooled unless --method names another one; also return the NLL before."""
     source = click.get_current_context().get_parameter_source("method")
-    chosen: Any = (
-        "pooled" if source is ParameterSource.DEFAULT else METHODS[method](**parameters(params, METHODS[method]))
-    )
-    if chosen == "pooled" and params:
+    chosen: Any = "pooled"
+    if source is not ParameterSource.DEFAULT:
+        chosen = METHODS[method](**parameters(params, METHODS[method]))
+    elif params:
         raise InputError(f"-p {params[0]}: the pooled fit of many labels has no parameters; use --method with it")
     data = read_labels(inputs, spec)
     calibrator = MultiLabelCalibrator(
@@ -90,33 +83,8 @@ def fit_labels(
         uncertain=unit_target(uncertain),
     ).fit(data.scores, data.labels, data.weights)
     calibrator.save(output, provenance=Provenance.now(data.files))
-    report = calibrator.fit_report_
-    before = measured(calibrator, data)["none"].micro.nll
-    if as_json:
-        print_json(
-            calibrator.summary()
-            | {
-                "method": f"multilabel {calibrator.method_name}",
-                "n_samples": report.n_samples,
-                "n_classes": calibrator.n_features_in_,
-                "n_shards": len(inputs),
-                "nll_none": before,
-                "nll": report.nll,
-                "converged": report.converged,
-                "log_t_error": None,
-                "objective_gap": report.objective_gap,
-                "gradient_norm": None,
-                "message": report.message,
-                "output": output,
-            }
-        )
-        return
-    say(f"{report.n_samples} samples, {calibrator.n_features_in_} labels, method {calibrator.method_name}")
-    for line in calibrator.describe():
-        say(f"  {line}")
-    say(f"  validation NLL of an entry {before:.4f} → {report.nll:.4f}")
-    say(f"  {report.message}")
-    say(f"wrote {output}")
+    before: Any = measured(calibrator, data)["none"].micro.nll
+    return calibrator, before
 
 
 def apply_labels(
@@ -169,23 +137,23 @@ def evaluate_labels(
         names = ["uncalibrated", *([] if map_file is None else [Path(map_file).name])]
         for metrics, name in zip(found.values(), names):
             print_metrics(metrics, f"{name}: {len(data.scores)} samples, {data.scores.shape[1]} labels")
-    return gate.end(",".join(inputs))
+    return gate.end()
 
 
 def refer_labels(
     calibrator: MultiLabelCalibrator,
     map_file: str,
-    val: tuple[str, InputSpec],
-    test: tuple[str, InputSpec],
+    val: str,
+    test: str,
+    spec: InputSpec,
     output: str | None,
     uncertain: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
     """Choose a policy for each label on VAL, and evaluate them on TEST."""
-    for path, _ in (val, test):
-        warn_of(calibrator, map_file, [path])
-    pair = [read_for(calibrator, map_file, path, spec) for path, spec in (val, test)]
+    warn_of(calibrator, map_file, [val, test])
+    pair = [read_for(calibrator, map_file, path, of) for path, of in zip((val, test), pair_specs(val, spec))]
     probs = [calibrator.predict_proba(data.scores) for data in pair]
     meant: Any = calibrator.uncertain if uncertain is None else unit_target(uncertain)
     names = calibrator.label_names_.tolist()
@@ -286,20 +254,13 @@ def figures_of(metrics: LabelMetrics) -> dict[str, Any]:
     return {f"{row.label}_{name}": getattr(row, name) for row in (metrics.micro, metrics.macro) for name in MEASURES}
 
 
-def _figures(row: LabelRow, wide: bool) -> list[str]:
-    """Write the measures of a row; where there is little room, with the interval of the last one alone."""
-    write = number if wide else alone
-    return [write(row.nll), write(row.brier), number(row.ece)]
-
-
 def print_metrics(metrics: LabelMetrics, title: str) -> None:
     """Print a table, one label a row, micro and macro last."""
-    wide = out.width >= WIDE
     table = compact("label", "known", "positive", "NLL", "Brier", "ECE", title=title)
-    table.caption = None if wide else f"A terminal of {WIDE} columns, or --json, shows every interval."
     shown = metrics.by_label[:SHOWN]
     for row in (*shown, metrics.micro, metrics.macro):
-        table.add_row(row.label, f"{row.n_known:g}", f"{row.prevalence:.1%}", *_figures(row, wide))
+        figures = [alone(row.nll), alone(row.brier), number(row.ece)]
+        table.add_row(row.label, f"{row.n_known:g}", f"{row.prevalence:.1%}", *figures)
     out.print(table)
     if len(shown) < len(metrics.by_label):
         out.print(f"The first {len(shown)} of {len(metrics.by_label)} labels; --json has all.")

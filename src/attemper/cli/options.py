@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from attemper.calibrators import METHODS
-from attemper.cli.paths import INPUT
+from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.values import class_names, column_list
+from attemper.errors import InputError
 from attemper.io import InputSpec
-from attemper.sharded import ENGINES
-from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
 
@@ -80,17 +80,21 @@ def bundled(
 def _options(
     group: str, **about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]
 ) -> dict[str, Command]:
-    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more.
-
-    Among the latter ``also`` is another name of the option.
-    """
+    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more."""
     found = {}
     for name, (metavar, text, *more) in about.items():
         kind: dict[str, Any] = {"is_flag": True} if metavar is None else {"metavar": metavar}
         kind |= more[0] if more else {}
-        flags = ["--" + name.replace("_", "-"), *filter(None, [kind.pop("also", None)])]
-        found[name] = click.option(*flags, name, help=text, cls=Option, group=group, **kind)
+        found[name] = click.option(f"--{name.replace('_', '-')}", name, help=text, cls=Option, group=group, **kind)
     return found
+
+
+def reject_given(names: Iterable[str], why: str) -> None:
+    """Refuse options of this command that were given, but have no effect here."""
+    source = click.get_current_context().get_parameter_source
+    for name in names:
+        if source(name) is ParameterSource.COMMANDLINE:
+            raise InputError(f"--{name.replace('_', '-')}: {why}")
 
 
 # The fields of `InputSpec`.
@@ -101,8 +105,12 @@ SPEC_OPTIONS = _options(
         "Array or column of logits [default: logits, or probs with --probs; in a table every column except the label]. "
         "In a table with one column per class: the common prefix of their names.",
     ),
-    labels=("FILE.npy", "Labels of logits in .npy; once for each input file.", {"type": INPUT, "multiple": True}),
-    labels_key=("NAME", "Array or column of labels [default: labels; label].", {"also": "--labels-column"}),
+    labels=(
+        "FILE.npy",
+        "Labels of logits in .npy; once for each such file, in their order.",
+        {"type": INPUT, "multiple": True},
+    ),
+    labels_key=("NAME", "Array or column of labels [default: labels; label]."),
     weights_key=("NAME", "Array or column of sample weights [default: none]."),
     probs=(None, "Treat the input as probabilities (never auto-detected)."),
     zeros_as=("P", "With --probs: value that replaces probabilities of exactly 0, such as 1e-8.", {"type": float}),
@@ -113,8 +121,6 @@ SPEC_OPTIONS = _options(
         "number.",
         {"type": INPUT},
     ),
-    pos_label=("NAME", "With two classes: the label of the second class, if the labels are two names."),
-    mask_key=("NAME", "Tokens: array of 0 and 1 that marks the positions to use [default: all]."),
     ignore_index=("N", "Ignore rows or pixels with this label, such as -100 or 255.", {"type": int}),
     axis=(
         "N",
@@ -122,34 +128,13 @@ SPEC_OPTIONS = _options(
         "one image in each file, (K, H, W); -1 for the last axis.",
         {"type": int},
     ),
-    max_pixels=("N", "With --axis: draw at most N pixels of each image.", {"type": int}),
-    pixel_seed=("N", "Seed of --max-pixels [default: 0].", {"type": int, "default": 0}),
-    next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
     columns=(
         "A,B,…",
         "Use only these columns of logits, in this order: names in a table, numbers in an array, such as "
         "the tokens of answer options. Labels are positions among them, or their names.",
     ),
-    labels_are=(
-        "[names|numbers|options|tokens]",
-        "Labels are names of classes, or column numbers. With --columns: labels are 0, 1, … among them, or token "
-        "ids [default: options].",
-        {"type": click.Choice(["names", "numbers", "options", "tokens"])},
-    ),
-    skip_empty=(None, "Skip files without rows; by default they raise an error."),
 )
-UNLABELLED = _options(
-    "Reading", labels_key=("NAME", "Array or column of labels [default: none are read].", {"also": "--labels-column"})
-)
-
-
-no_groups_option = click.option(
-    "--no-groups",
-    cls=Option,
-    group="Reading",
-    is_flag=True,
-    help="If the map was fitted with groups, apply the common map to all rows.",
-)
+UNLABELLED = _options("Reading", labels_key=("NAME", "Array or column of labels [default: none are read]."))
 
 ID_OPTIONS = _options(
     "Reading",
@@ -175,11 +160,11 @@ def reading(
     Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
     only where an option names them. With ``groups`` or ``clusters`` the command has options for these ids.
     """
-    options = (SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED) | _ids(groups, clusters)
-    left_out = set() if weights else {"weights_key", "classes"}
-    left_out |= (
-        set() if labels else {"mask_key", "ignore_index", "next_token", "max_pixels", "pixel_seed"}
-    )  # every row counts, and is written
+    wanted = {"groups": groups, "clusters": clusters}
+    options = (SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED) | ID_OPTIONS
+    left_out = {name for name in ID_OPTIONS if not wanted[name]}
+    left_out |= set() if weights else {"weights_key", "classes"}
+    left_out |= set() if labels else {"ignore_index"}  # every row counts, and is written
 
     def spec(given: dict[str, Any]) -> InputSpec:
         given["input"] = "probs" if given.pop("probs") else "logits"
@@ -190,83 +175,31 @@ def reading(
     return bundled("spec", spec, {name: option for name, option in options.items() if name not in left_out})
 
 
-# Zero is given, and an error; None and False are not given.
+no_groups_option = click.option(
+    "--no-groups",
+    cls=Option,
+    group="Reading",
+    is_flag=True,
+    help="If the map was fitted with groups, apply the common map to all rows.",
+)
 spreading = bundled(
     "spread",
-    lambda given: {name: value for name, value in given.items() if value is not None and value is not False},
+    lambda given: {} if given["workers"] is None else given,
     _options(
         "Many files",
         workers=("N", "Process N files at a time, each in a separate process [default: 1].", {"type": int}),
-        engine=(
-            f"[{'|'.join(ENGINES)}]",
-            "How to process the files [default: serial; processes with --workers]. dask and ray start "
-            "workers on this machine unless you pass --scheduler.",
-            {"type": click.Choice(ENGINES)},
-        ),
-        scheduler=("ADDRESS", "The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."),
-        retries=("N", "Try a file again, up to N times, if its worker was lost [default: 0].", {"type": int}),
-        resume=(None, "Continue after a failure: use the finished files in OUTPUT.shards/."),
     ),
 )
-"""Options of who works on the files; the command gets ``spread``, a dict of those that were given."""
-
-
-def _ids(groups: bool, clusters: bool) -> dict[str, Command]:
-    wanted = {"groups": groups, "clusters": clusters}
-    return {name: option for name, option in ID_OPTIONS.items() if wanted[name]}
-
-
-@overload
-def with_val(command: Command) -> Command: ...
-@overload
-def with_val(*, groups: bool = False, clusters: bool = False) -> Callable[[Command], Command]: ...
-def with_val(
-    command: Command | None = None, *, groups: bool = False, clusters: bool = False
-) -> Command | Callable[[Command], Command]:
-    """Let a command that reads VAL and TEST, below `reading`, take names for VAL of its own; it gets ``val_spec``.
-
-    With ``groups`` or ``clusters``, as for `reading`, it has options for the ids of VAL too.
-    """
-    if command is None:
-        return functools.partial(with_val, groups=groups, clusters=clusters)
-
-    @functools.wraps(command)
-    def wrapped(*, spec: InputSpec, val_keys: dict[str, Any], **given: Any) -> Any:
-        own = {name.removeprefix("val_"): value for name, value in val_keys.items() if value is not None}
-        own = {f"{name}_key" if name in ID_OPTIONS else name: value for name, value in own.items()}
-        return command(spec=spec, val_spec=spec.updated(**{"labels": None, **own}), **given)
-
-    options = _options(
-        "Reading",
-        val_logits_key=("NAME", "Name of the logits in VAL, if it differs from TEST."),
-        val_labels_key=(
-            "NAME",
-            "Name of the labels in VAL, if it differs from TEST.",
-            {"also": "--val-labels-column"},
-        ),
-        val_labels=("FILE.npy", "Labels of VAL, if it is an .npy file (TEST: --labels).", {"type": INPUT}),
-    )
-    about = {
-        f"val_{name}": ("NAME|FILE", f"Name of the {name} in VAL, if it differs from TEST.", {"type": INPUT})
-        for name in _ids(groups, clusters)
-    }
-    return bundled("val_keys", dict, options | _options("Reading", **about))(wrapped)
-
-
-selecting = bundled(
-    "selecting",
-    dict,
-    _options(
-        "Fitting",
-        cv=(
-            "N",
-            "Folds of the cross-validation on VAL that selects a method; 0: recommend the default [default: 5; 2 for "
-            "more than 500 000 logits].",
-            {"type": int},
-        ),
-    ),
+"""How many processes work on the files; the command gets ``spread``, a dict."""
+cv_option = click.option(
+    "--cv",
+    cls=Option,
+    group="Fitting",
+    type=int,
+    metavar="N",
+    help="Folds of the cross-validation on VAL that selects a method; 0: recommend the default [default: 5; 2 for "
+    "more than 500 000 logits].",
 )
-"""Options of how a method is selected; the command gets ``selecting``, a dict."""
 noisy_option = click.option(
     "--noisy",
     is_flag=True,
@@ -290,24 +223,27 @@ param_option = click.option(
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A parameter of the method, such as l2=0.01, n_bins=20 or centring=none; repeat for several.",
+    help="A parameter of the method, such as l2=0.01, n_bins=20, theta=0.002 or t_range=[0.1,10]; repeat for several.",
     cls=Option,
     group="Fitting",
+)
+map_option = click.option(
+    "--map",
+    "map_file",
+    type=INPUT,
+    metavar="MAP",
+    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
+)
+save_map_option = click.option(
+    "--save-map",
+    type=OUTPUT,
+    metavar="FILE",
+    help="Where to write the map that was fitted; the policy belongs to it.",
 )
 confidence_level_option = click.option(
     "--confidence-level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
-t_range_option = click.option(
-    "--t-range",
-    type=float,
-    nargs=2,
-    metavar="LOW HIGH",
-    help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}, or a range that suits the "
-    "scale of the logits; fit --method ts: any].",
-    cls=Option,
-    group="Fitting",
-)
 files_argument = click.argument("inputs", type=INPUT, nargs=-1, required=True, metavar="INPUT…")
 map_argument = click.argument("map_file", type=INPUT, metavar="MAP")
 val_argument = click.argument("val", type=INPUT)

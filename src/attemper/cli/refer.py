@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -11,30 +10,28 @@ from rich.table import Table
 from rich.text import Text
 
 from attemper._checks import fraction
-from attemper.calibrators import METHODS, Provenance
+from attemper.calibrators import METHODS
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
-from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
-from attemper.cli.groups import of_val, print_group_outcomes
-from attemper.cli.inputs import Fitted, load_pair
+from attemper.cli.dividing import DEFAULT_SHARES, applied, read_and_fit
+from attemper.cli.groups import print_group_outcomes
 from attemper.cli.multilabel import check_uncertain, label_map, one_number, refer_labels, uncertain_option
 from attemper.cli.options import (
     METHOD,
     confidence_level_option,
+    map_option,
     no_groups_option,
     noise_option,
     noisy_option,
     reading,
+    reject_given,
+    save_map_option,
     test_argument,
     val_argument,
-    with_val,
 )
-from attemper.cli.output import compact, out, print_json
-from attemper.cli.paths import INPUT, JSON_OUTPUT
+from attemper.cli.output import compact, count, out, print_json, say, share
+from attemper.cli.paths import OUTPUT
 from attemper.cli.values import check_noise
-from attemper.cli.verbosity import say
-from attemper.data.layout import check_independent
-from attemper.data.overlap import warn_of_shared_rows
 from attemper.decisions import (
     ClassOutcome,
     Outcome,
@@ -46,7 +43,12 @@ from attemper.decisions import (
 )
 from attemper.errors import InputError, warn
 from attemper.io import InputSpec
-from attemper.metrics import Estimate
+
+OF_MISS = ("guarantee_level", "miss_rate_of", "per_class", "max_per_cluster", "fit_share")
+OF_CLASSES = (
+    *("method", "predict_least_cost", "noisy", "noise", "per_class", "fit_share", "save_map", "confidence_level"),
+    *("seed", "no_groups"),
+)
 
 
 @cli.command(section="Decide and monitor")
@@ -55,10 +57,10 @@ from attemper.metrics import Estimate
 @click.option(
     "--max-miss",
     metavar="R|NAME=R,…",
-    help="At most this rate of misses (wrong decisions), guaranteed. With names: among the patients who "
+    help="At most this rate of misses (wrong decisions), guaranteed. With names: among the cases that "
     "truly have these classes, such as mel=0.1; one threshold keeps all of them.",
 )
-@click.option("--budget", type=float, metavar="SHARE", help="Refer at most this share of the patients.")
+@click.option("--budget", type=float, metavar="SHARE", help="Refer at most this share of the cases.")
 @click.option("--cost-refer", type=float, metavar="COST", help="Cost of a referral, with --cost-miss.")
 @click.option(
     "--cost-miss",
@@ -72,13 +74,7 @@ from attemper.metrics import Estimate
     "Without it the most probable class is predicted, and the costs only affect which cases are referred.",
 )
 @click.option("--method", type=METHOD, default="bayes", show_default=True, help="How to calibrate, on VAL.")
-@click.option(
-    "--map",
-    "map_file",
-    type=INPUT,
-    metavar="MAP",
-    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
-)
+@map_option
 @noisy_option
 @noise_option
 @click.option("--guarantee-level", type=float, default=0.95, show_default=True, help="Confidence of the guarantee.")
@@ -100,15 +96,10 @@ from attemper.metrics import Estimate
     "--fit-share",
     type=float,
     help="With --max-miss: share of VAL to fit the map on; the rest is used to choose the threshold. [default: "
-    f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
+    f"{DEFAULT_SHARES}]",
 )
-@click.option("-o", "--output", type=JSON_OUTPUT, help="Where to write the policy, such as policy.json.")
-@click.option(
-    "--save-map",
-    type=JSON_OUTPUT,
-    metavar="FILE",
-    help="Where to write the map that was fitted; the policy belongs to it.",
-)
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as policy.json.")
+@save_map_option
 @confidence_level_option
 @click.option(
     "--seed",
@@ -120,7 +111,6 @@ from attemper.metrics import Estimate
 @uncertain_option
 @no_groups_option
 @reading(groups=True, clusters=True)
-@with_val(groups=True, clusters=True)
 def refer(
     val: str,
     test: str,
@@ -145,7 +135,6 @@ def refer(
     uncertain: str | None,
     no_groups: bool,
     spec: InputSpec,
-    val_spec: InputSpec,
     as_json: bool,
 ) -> None:
     """Choose on VAL which cases to refer to a specialist, and evaluate the rule on TEST.
@@ -177,10 +166,12 @@ def refer(
     attemper refer val.csv test.csv --map labels.json --max-miss 0.05
     """  # noqa: D301 (click wants the control character)
     check_asked(max_miss, budget, cost_refer, cost_miss)
-    check_options(map_file, max_miss)
+    if max_miss is None:
+        reject_given(OF_MISS, "belongs to --max-miss")
     labels = label_map(map_file)
     if labels is not None:
         assert map_file is not None
+        reject_given(OF_CLASSES, "is for classes that exclude each other")
         asked: dict[str, Any] = {
             "miss_rate_of": miss_rate_of or "decided",
             "confidence_level": guarantee_level,
@@ -190,7 +181,7 @@ def refer(
             "cost_miss": one_number("--cost-miss", cost_miss),
             "max_per_cluster": max_per_cluster,
         }
-        refer_labels(labels, map_file, (val, val_spec), (test, spec), output, uncertain, as_json, **asked)
+        refer_labels(labels, map_file, val, test, spec, output, uncertain, as_json, **asked)
         return
     check_uncertain(uncertain)
     if predict_least_cost and cost_miss is None:
@@ -199,42 +190,36 @@ def refer(
     if noisy and (map_file or not METHODS[method].knows_noise):
         raise InputError("--noisy belongs to the methods that know of wrong labels, and not to --map")
     fraction("guarantee_level", guarantee_level)
-    share = fraction("fit_share", fit_share or default_share(method), such_as="0.5")
-    fitted = Fitted.load(map_file, no_groups=no_groups) if map_file else None
-    if fitted is not None:
-        if max_miss is None:
-            fitted.warn_of(val)
-        else:
-            check_unseen(fitted, val)
-        fitted.warn_of(test)
-    scores, test_scores, names, *_ = load_pair(val, test, of_val(val_spec, spec), spec, fitted)
-    scores = scores if fitted else replace(scores, groups=None)  # one map for all groups
-    for file, part in ((val, scores), (test, test_scores)):
-        if part.cluster_ids is None or part.repeated is not None:
-            check_independent(file, None, part.images, soft=part.repeated is not None)
-    warn_of_shared_rows(scores, test_scores)
-    fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
-    if fitted is not None:
-        calibrator = fitted.calibrator
-    else:
-        calibrator = METHODS[method].for_labels(noisy=noisy, noise=noise, input=scores.input, zeros_as=scores.zeros_as)
-        if save_map:
-            calibrator.set_params(classes=None if names is None else list(names))
-        calibrator.fit(fitting)
+    data = read_and_fit(
+        val,
+        test,
+        spec,
+        map_file=map_file,
+        no_groups=no_groups,
+        method=method,
+        fit_share=fit_share,
+        save_map=save_map,
+        seed=seed,
+        noisy=noisy,
+        noise=noise,
+        guaranteed=max_miss is not None,
+        of_cases=True,
+    )
+    calibrator, fitting, choosing, test_scores, names, how = data
     p_val = applied(calibrator, choosing)
     settings: dict[str, Any] = {"sample_weight": choosing.weights, "clusters": choosing.cluster_ids, "classes": names}
     if max_miss is not None:
-        bounds = rates(max_miss, names, scores.n_classes, rest=1.0, option="--max-miss")
+        bounds = rates(max_miss, names, choosing.n_classes, rest=1.0, option="--max-miss")
         by_name = not isinstance(bounds, float)
         if by_name and (per_class or miss_rate_of == "decided"):
             raise InputError(
-                "--max-miss with names is about all patients who have a class. Use neither --per-class nor "
+                "--max-miss with names is about all cases that have a class. Use neither --per-class nor "
                 "--miss-rate-of decided with it."
             )
         settings["miss_rate_of"] = miss_rate_of or ("all" if by_name else "decided")
         settings["per_class"] = "true" if by_name else per_class
-        settings["fit_probs"] = None if fitted else applied(calibrator, fitting)
-        settings["fit_clusters"] = None if fitted else fitting.cluster_ids
+        if fitting is not None:
+            settings |= {"fit_probs": applied(calibrator, fitting), "fit_clusters": fitting.cluster_ids}
         settings |= {"max_per_cluster": max_per_cluster, "seed": seed}
         policy = policy_for_miss(p_val, choosing.labels, bounds, confidence_level=guarantee_level, **settings)
     elif budget is not None:
@@ -242,7 +227,7 @@ def refer(
     else:
         assert cost_refer is not None
         assert cost_miss is not None
-        settings["cost_miss"] = rates(cost_miss, names, scores.n_classes, rest=None, option="--cost-miss")
+        settings["cost_miss"] = rates(cost_miss, names, choosing.n_classes, rest=None, option="--cost-miss")
         settings["predict"] = "least_cost" if predict_least_cost else "most_probable"
         policy = policy_for_cost(p_val, choosing.labels, cost_refer=cost_refer, **settings)
     found = outcome_of(
@@ -258,16 +243,12 @@ def refer(
     warn_of_contradiction(policy, found)
     if output is not None:
         policy.save(output)
-    if save_map is not None:
-        calibrator.save(save_map, provenance=Provenance.now([val, *(val_spec.labels or ())]))
-    n_fitted = 0 if fitted else len(fitting)
     if as_json:
-        n = {"n_fitted": n_fitted, "n_chosen": len(choosing)}
+        n = {"n_fitted": data.n_fitted, "n_chosen": len(choosing)}
         files = {"output": output, "map": map_file or save_map}
         about = {"policy": policy.to_dict(), "test": found.to_dict(), **clusters_json(test_scores)}
         print_json({"method": calibrator.method, **n, **about, **files})
         return
-    how = f"from {map_file}" if fitted else f"fitted on {n_fitted} of {len(scores)} validation samples"
     out.print(f"Map: {calibrator.method}, {how}. Policy: chosen on {len(choosing)}.")
     say_clusters(choosing, "Policy: ")
     say_clusters(test_scores, "TEST: ")
@@ -275,22 +256,6 @@ def refer(
     for path in (output, save_map):
         if path is not None:
             say(f"wrote {path}")
-
-
-def check_options(map_file: str | None, max_miss: str | None) -> None:
-    """Refuse options that have no effect here."""
-    given = click.get_current_context().get_parameter_source
-    for needed, names, why in (
-        (
-            max_miss,
-            ("guarantee_level", "miss_rate_of", "per_class", "max_per_cluster", "fit_share"),
-            "belongs to --max-miss",
-        ),
-        (not map_file, ("method", "fit_share", "save_map"), "belongs to a fit; with --map nothing is fitted"),
-    ):
-        for name in names:
-            if not needed and given(name) is click.core.ParameterSource.COMMANDLINE:
-                raise InputError(f"--{name.replace('_', '-')} {why}")
 
 
 def check_asked(max_miss: Any, budget: Any, cost_refer: Any, cost_miss: Any) -> None:
@@ -389,13 +354,3 @@ def table(rows: Sequence[ClassOutcome], first: str, rate: str) -> Table:
         missed = "nobody is decided" if row.miss_rate is None else share(row.miss_rate)
         made.add_row(Text(row.name), *(count(v) for v in (row.n, row.referred, row.caught, row.missed)), missed)
     return made
-
-
-def count(value: float) -> str:
-    """Write a number of samples, or a sum of weights."""
-    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
-
-
-def share(value: Estimate) -> str:
-    """Write a share with its interval."""
-    return f"{value.value:.1%} ({value.low:.1%}–{value.high:.1%})"

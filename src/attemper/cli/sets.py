@@ -11,30 +11,25 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from attemper._checks import fraction, same_classes
+from attemper._checks import same_classes
 from attemper._paths import as_path, sha256_of
-from attemper.calibrators import METHODS, Provenance
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
-from attemper.cli.dividing import FIT_SHARE, FIT_SHARE_FEW, applied, check_unseen, default_share, divided
-from attemper.cli.groups import of_val
-from attemper.cli.inputs import Fitted, load_pair
+from attemper.cli.dividing import DEFAULT_SHARES, applied, read_and_fit
+from attemper.cli.inputs import Fitted
 from attemper.cli.options import (
     METHOD,
     confidence_level_option,
+    map_option,
     no_groups_option,
     reading,
+    save_map_option,
     test_argument,
     val_argument,
-    with_val,
 )
-from attemper.cli.output import compact, out, print_json
-from attemper.cli.paths import INPUT, JSON_OUTPUT, OUTPUT
+from attemper.cli.output import compact, count, out, print_json, say, share
+from attemper.cli.paths import OUTPUT
 from attemper.cli.progress import shown_progress
-from attemper.cli.refer import count, share
-from attemper.cli.verbosity import say
-from attemper.data.layout import check_independent
-from attemper.data.overlap import warn_of_shared_rows
 from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
 from attemper.decisions import PredictionSets, SetOutcome, SetPolicy, SetShare, prediction_sets, set_outcome
@@ -75,26 +70,14 @@ MOST_ROWS = 30  # of a table; --json has all
 @click.option("--penalty", type=float, help="With raps: the penalty. [default: chosen on a fifth of the rest of VAL]")
 @click.option("--k-reg", type=click.IntRange(0), help="With raps: places without a penalty. [default: as the penalty]")
 @click.option("--method", type=METHOD, default="bayes", show_default=True, help="How to calibrate, on a part of VAL.")
-@click.option(
-    "--map",
-    "map_file",
-    type=INPUT,
-    metavar="MAP",
-    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
-)
+@map_option
 @click.option(
     "--fit-share",
     type=float,
-    help="Share of VAL to fit the map on; the rest is used for the thresholds. [default: "
-    f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others]",
+    help=f"Share of VAL to fit the map on; the rest is used for the thresholds. [default: {DEFAULT_SHARES}]",
 )
-@click.option("-o", "--output", type=JSON_OUTPUT, help="Where to write the policy, such as sets.json.")
-@click.option(
-    "--save-map",
-    type=JSON_OUTPUT,
-    metavar="FILE",
-    help="Where to write the map that was fitted; the policy belongs to it.",
-)
+@click.option("-o", "--output", type=OUTPUT, help="Where to write the policy, such as sets.json.")
+@save_map_option
 @click.option("--sets-out", type=OUTPUT, metavar="FILE", help="Where to write the sets of TEST: .csv, .jsonl or .npz.")
 @confidence_level_option
 @click.option(
@@ -106,7 +89,6 @@ MOST_ROWS = 30  # of a table; --json has all
 )
 @no_groups_option
 @reading(groups=True, clusters=True)
-@with_val(groups=True, clusters=True)
 def sets(
     val: str,
     test: str,
@@ -129,7 +111,6 @@ def sets(
     seed: int,
     no_groups: bool,
     spec: InputSpec,
-    val_spec: InputSpec,
     as_json: bool,
 ) -> None:
     """Fit prediction sets (short lists of classes) on VAL, and evaluate them on TEST.
@@ -152,26 +133,20 @@ def sets(
     attemper sets val.npz test.npz --clusters lesion_id
     attemper sets val.npz test.npz -o sets.json --save-map map.json
     """  # noqa: D301 (click wants the control character)
-    _check_options(map_file, by, spec)
-    portion = fraction("fit_share", fit_share or default_share(method), such_as="0.5")
-    fitted = Fitted.load(map_file, no_groups=no_groups) if map_file else None
-    if fitted is not None:
-        check_unseen(fitted, val)
-        fitted.warn_of(test)
-    pair = load_pair(val, test, val_spec if by == "group" else of_val(val_spec, spec), spec, fitted)
-    for path, scores in ((val, pair.val), (test, pair.test)):
-        check_independent(path, None, scores.images, soft=scores.repeated is not None)
-    warn_of_shared_rows(pair.val, pair.test)
-    fitting, rest = (pair.val, pair.val) if fitted else divided(pair.val, portion, seed)
-    if fitted is not None:
-        calibrator = fitted.calibrator
-    else:
-        calibrator = METHODS[method].for_labels(
-            noisy=False, noise=None, input=pair.val.input, zeros_as=pair.val.zeros_as
-        )
-        if save_map:
-            calibrator.set_params(classes=None if pair.names is None else list(pair.names))
-        calibrator.fit(replace(fitting, groups=None))  # one map for all groups
+    if by == "group" and spec.groups_key is None:
+        raise InputError("--by group: expected the group of each row, got none. Use --groups NAME.")
+    data = read_and_fit(
+        val,
+        test,
+        spec,
+        map_file=map_file,
+        no_groups=no_groups,
+        method=method,
+        fit_share=fit_share,
+        save_map=save_map,
+        seed=seed,
+    )
+    calibrator, rest, scores = data.calibrator, data.choosing, data.test
     policy = prediction_sets(
         applied(calibrator, rest),
         rest.labels,
@@ -187,34 +162,31 @@ def sets(
         allow_empty=allow_empty,
         max_size=max_size,
         sample_weight=rest.weights,
-        classes=pair.names,
+        classes=data.names,
         seed=seed,
     )
-    if save_map is not None:
-        calibrator.save(save_map, provenance=Provenance.now([val, *(val_spec.labels or ())]))
     used = map_file or save_map
     policy = replace(policy, map_sha256=None if used is None else sha256_of(as_path(used)))
-    p_test, ids = applied(calibrator, pair.test), {"groups": pair.test.groups}
+    p_test, ids = applied(calibrator, scores), {"groups": scores.groups}
     found = set_outcome(
         policy,
         p_test,
-        pair.test.labels,
+        scores.labels,
         **ids,
-        clusters=pair.test.cluster_ids,
-        sample_weight=pair.test.weights,
+        clusters=scores.cluster_ids,
+        sample_weight=scores.weights,
         confidence_level=confidence_level,
         seed=seed,
     )
     if output is not None:
         policy.save(output)
     if sets_out is not None:
-        save_sets(sets_out, policy.sets(p_test, **ids, seed=seed), pair.test.labels)
-    n_fitted = 0 if fitted else len(fitting)
+        save_sets(sets_out, policy.sets(p_test, **ids, seed=seed), scores.labels)
     if as_json:
         print_json(
             {
                 "method": calibrator.method,
-                "n_fitted": n_fitted,
+                "n_fitted": data.n_fitted,
                 "n_calibrated": len(rest),
                 "policy": policy.to_dict(),
                 "rule": policy.rule(),
@@ -224,28 +196,17 @@ def sets(
                 "output": output,
                 "map": used,
                 "sets_output": sets_out,
-                **clusters_json(pair.test),
+                **clusters_json(scores),
             }
         )
         return
-    how = f"from {map_file}" if fitted else f"fitted on {n_fitted} of {len(pair.val)} validation samples"
-    out.print(f"Map: {calibrator.method}, {how}. Sets: thresholds from {len(rest)}.")
-    say_clusters(pair.test, "TEST: ")
+    out.print(f"Map: {calibrator.method}, {data.how}. Sets: thresholds from {len(rest)}.")
+    say_clusters(scores, "TEST: ")
     print_policy(policy)
     print_outcome(policy, found, confidence_level)
     for written in (output, save_map, sets_out):
         if written is not None:
             say(f"wrote {written}")
-
-
-def _check_options(map_file: str | None, by: str | None, spec: InputSpec) -> None:
-    """Refuse options that have no effect here, or that lack another."""
-    given = click.get_current_context().get_parameter_source
-    for name in ("method", "fit_share", "save_map"):
-        if map_file and given(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InputError(f"--{name.replace('_', '-')} belongs to a fit; with --map nothing is fitted")
-    if by == "group" and spec.groups_key is None:
-        raise InputError("--by group: expected the group of each row, got none. Use --groups NAME.")
 
 
 def save_sets(path: str, found: PredictionSets, labels: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""The commands `sketch` and `merge`: a data set as a small table, and tables as one."""
+"""`attemper sketch`: a data set as a small table, which can be added to others."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ from attemper._paths import expand_paths, local
 from attemper.calibrators import METHODS
 from attemper.cli.commands import cli
 from attemper.cli.inputs import open_first
-from attemper.cli.options import METHOD_LIST, files_argument, reading, spreading, t_range_option
-from attemper.cli.output import print_json
-from attemper.cli.paths import JSON_OUTPUT
+from attemper.cli.options import METHOD_LIST, files_argument, reading, spreading
+from attemper.cli.output import print_json, say
+from attemper.cli.paths import OUTPUT
 from attemper.cli.progress import shown_progress, unit_of
-from attemper.cli.values import method_names
-from attemper.cli.verbosity import say
+from attemper.cli.values import names_listed
 from attemper.errors import InputError
 from attemper.fitting import sketch_source
 from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec
-from attemper.sharded import clear_cache, merge_sketches
-from attemper.sharded.cache import cache_dir_for
-from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
+from attemper.sketch import ALL_PARTS, DEFAULT_T_RANGE, MIN_SAMPLES, Part
 
 
 @cli.command(section="Many files")
 @files_argument
-@click.option(
-    "-o", "--output", type=JSON_OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json."
-)
+@click.option("-o", "--output", type=OUTPUT, required=True, help="Where to write the sketch, such as a.sketch.json.")
 @click.option(
     "--min-samples", type=int, metavar="N", help=f"Write no sketch of fewer samples [default: {MIN_SAMPLES}]."
 )
@@ -41,7 +36,14 @@ from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
     metavar="A,B,…",
     help="Keep only what these methods need, such as ts,bayes: a smaller sketch that reveals less [default: all].",
 )
-@t_range_option
+@click.option(
+    "--t-range",
+    type=float,
+    nargs=2,
+    metavar="LOW HIGH",
+    help=f"Temperatures considered [default: {DEFAULT_T_RANGE[0]:g} {DEFAULT_T_RANGE[1]:g}, or a range that suits the "
+    "scale of the logits].",
+)
 @reading(groups=True)
 @spreading
 def sketch(
@@ -55,11 +57,11 @@ def sketch(
     spread: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Reduce a data set to a small table from which some methods can be fitted (`attemper methods`).
+    """Reduce a data set to a small table from which some methods can be fitted.
 
-    Sketches of parts (files, machines, hospitals) can be merged and give the same fit as all data at once. A sketch
-    holds sums over samples. Sums over few samples reveal a lot about each of them, so fewer than 100 samples need
-    --allow-small.
+    `attemper fit` adds sketches of parts (files, machines, hospitals), and gives the same fit as all data at once. A
+    sketch holds sums over samples. Sums over few samples reveal a lot about each of them, so fewer than 100 samples
+    need --allow-small.
 
     With --groups the file holds a sketch of each group, and `attemper fit` fits a temperature for each group. Every
     group needs 100 samples.
@@ -67,10 +69,9 @@ def sketch(
     \b
     attemper sketch a.npz -o a.sketch.json
     attemper sketch a.npz -o a.sketch.json --methods ts,bayes
-    attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4 --retries 2
+    attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4
     attemper sketch a.npz -o a.sketch.json --groups site
-    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
-    attemper fit all.sketch.json
+    attemper fit a.sketch.json b.sketch.json
     """  # noqa: D301 (click wants the control character)
     if allow_small and min_samples is not None:
         raise InputError(f"--min-samples {min_samples} and --allow-small contradict each other; leave one out")
@@ -79,14 +80,11 @@ def sketch(
     paths, parts = expand_paths(inputs), needed(methods)
     source = open_first(paths, spec, spread)
     with shown_progress("reading", unit_of(source)) as progress:
-        made = sketch_source(
-            source, spec, t_range=t_range, parts=parts, cache_dir=cache_dir_for(output), progress=progress, **spread
-        )
+        made = sketch_source(source, spec, t_range=t_range, parts=parts, progress=progress, **spread)
     least = 1 if allow_small else min_samples or MIN_SAMPLES
     groups = made.sketches if isinstance(made, GroupSketches) else {None: made}
     group, smallest = min(groups.items(), key=lambda item: item[1].n_samples)
     if smallest.n_samples < least:
-        clear_cache(cache_dir_for(output))
         of = "a sketch" if group is None else f"a sketch of the group {group}"
         raise InputError(
             f"{output}: not written, since it would be {of} of {smallest.n_samples} samples, fewer than {least}. "
@@ -94,8 +92,14 @@ def sketch(
             "away. Sketch more data together, or use --allow-small if it stays with you."
         )
     made.save(output)
-    clear_cache(cache_dir_for(output))
-    print_sketch(made, output, as_json, n_shards=len(paths))
+    size = local(output).stat().st_size
+    more: dict[str, Any] = {"n_groups": len(made)} if isinstance(made, GroupSketches) else {}
+    if as_json:
+        sizes = {"n_samples": made.n_samples, "n_classes": made.n_classes, "n_shards": len(paths)}
+        print_json({**sizes, **more, "bytes": size, "output": output})
+    else:
+        of_groups = f" of {more['n_groups']} groups" if more else ""
+        say(f"{made.n_samples} samples{of_groups}, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")
 
 
 def needed(methods: str | None) -> tuple[Part, ...]:
@@ -103,57 +107,10 @@ def needed(methods: str | None) -> tuple[Part, ...]:
     if methods is None:
         return ALL_PARTS
     found: set[Part] = set()
-    for name in method_names(methods) or ():
+    for name in names_listed(methods):
         parts = METHODS[name].for_labels(noisy=True).sketch_parts() if name in METHODS else None
         if parts is None:
             able = ", ".join(METHODS.from_sketch())
             raise InputError(f"--methods {methods}: a sketch is not enough for {name!r}; use some of {able}")
         found.update(parts)
     return tuple(part for part in ALL_PARTS if part in found)
-
-
-@cli.command(section="Many files")
-@files_argument
-@click.option("-o", "--output", type=JSON_OUTPUT, required=True, help="Where to write the merged sketch.")
-@click.option(
-    "--as-groups",
-    is_flag=True,
-    help="Each file is the sketch of a separate group, named after the file: north.sketch.json is the group north.",
-)
-def merge(inputs: Sequence[str], output: str, as_groups: bool, as_json: bool) -> None:
-    """Add sketches: the result is the sketch of all their data together.
-
-    Sketches with groups (`attemper sketch --groups`) are added group by group. With --as-groups every file is a group,
-    such as a site that shared its sketch but no rows.
-
-    \b
-    attemper merge a.sketch.json b.sketch.json -o all.sketch.json
-    attemper merge north.sketch.json south.sketch.json --as-groups -o sites.json
-    attemper fit sites.json -o map.json
-    """  # noqa: D301 (click wants the control character)
-    made = sites_of(inputs) if as_groups else merge_sketches(inputs)
-    made.save(output)
-    print_sketch(made, output, as_json)
-
-
-def sites_of(inputs: Sequence[str]) -> GroupSketches:
-    """Read sketches, each of a group that is called as its file is."""
-    found: dict[str, Sketch] = {}
-    for path in expand_paths(inputs):
-        name = path.name.split(".")[0]
-        if not name or name in found:
-            raise InputError(f"--as-groups: {path}: expected file names that differ before the first dot")
-        found[name] = Sketch.load(path)
-    return GroupSketches(found)
-
-
-def print_sketch(made: Sketch | GroupSketches, output: str, as_json: bool, **more: Any) -> None:
-    """Print what a sketch that was written holds."""
-    size = local(output).stat().st_size
-    groups = {"n_groups": len(made)} if isinstance(made, GroupSketches) else {}
-    more |= groups
-    if as_json:
-        print_json({"n_samples": made.n_samples, "n_classes": made.n_classes, **more, "bytes": size, "output": output})
-    else:
-        of_groups = f" of {groups['n_groups']} groups" if groups else ""
-        say(f"{made.n_samples} samples{of_groups}, {made.n_classes} classes: wrote {output}, {size / 1024:.0f} KiB")

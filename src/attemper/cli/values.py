@@ -1,7 +1,8 @@
-"""Values of options, read from their text."""
+"""Values of options, read from their text or from small files."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Sequence
@@ -9,18 +10,10 @@ from typing import Any
 
 from attemper._paths import as_path
 from attemper.calibrators import Calibrator
-from attemper.cli.texts import described_classes
 from attemper.errors import FileError, InputError
 from attemper.io.reading import read_lines
 
-# Parameters of methods that have an option of their own.
-OWN_OPTIONS = {
-    "labels": "--noisy",
-    "noise": "--noise",
-    "t_range": "--t-range",
-    "theta": "--theta",
-    "loss": "--loss",
-}
+NOT_PARAMS = ("labels", "noise", "half_life")  # --noisy and --noise; and what only streams have
 
 
 def check_noise(noisy: bool, noise: str | None) -> None:
@@ -31,26 +24,19 @@ def check_noise(noisy: bool, noise: str | None) -> None:
 
 def parameters(given: Sequence[str], calibrator: type[Calibrator]) -> dict[str, Any]:
     """Read NAME=VALUE, values as in JSON or as plain text."""
-    known = [name for name in calibrator.own_params() if name not in OWN_OPTIONS]  # others have an option of their own
+    known = [name for name in calibrator.own_params() if name not in NOT_PARAMS]
     found: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if name in OWN_OPTIONS and name in calibrator.own_params():
-            raise InputError(f"-p {text}: there is an option for that: {OWN_OPTIONS[name]}")
         if not equals or name not in known:
             raise InputError(
-                f"-p {text}: expected NAME=VALUE; {calibrator.method} knows {', '.join(known) or 'no parameters'}"
+                f"-p {text}: expected NAME=VALUE; {calibrator.method} has {', '.join(known) or 'no parameters'}"
             )
         try:
             found[name] = json.loads(value)
         except json.JSONDecodeError:
             found[name] = value
     return found
-
-
-def method_names(methods: str | None) -> list[str] | None:
-    """Read a list of methods; None: all of them."""
-    return None if methods is None else names_listed(methods)
 
 
 def names_listed(text: str) -> list[str]:
@@ -62,13 +48,23 @@ def names_listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
+def method_names(methods: str | None) -> list[str] | None:
+    """Read a list of methods; None: all of them."""
+    return None if methods is None else names_listed(methods)
+
+
+def column_list(given: str | None) -> list[int | str] | None:
+    """Read a list of columns: what is a whole number is an int, everything else a name."""
+    if given is None:
+        return None
+    return [int(part) if re.fullmatch("-?[0-9]{1,18}", part) else part for part in names_listed(given)]
+
+
 def class_names(given: str | None) -> list[str] | None:
     """Read names from a list or from a file."""
     if given is None:
         return None
-    if "," in given:
-        return names_listed(given)
-    return [name for name, _ in described_classes(given)]
+    return names_listed(given) if "," in given else [name for name, _ in described_classes(given)]
 
 
 def class_descriptions(given: str | None) -> dict[str, str]:
@@ -76,54 +72,59 @@ def class_descriptions(given: str | None) -> dict[str, str]:
     return {} if given is None or "," in given else {name: text for name, text in described_classes(given) if text}
 
 
-def column_list(given: str | None) -> list[int | str] | None:
-    """Read a list of columns: what is a whole number is an int, everything else a name."""
-    if given is None:
-        return None
-    parts = [part.strip() for part in given.split(",")]
-    if not all(parts):
-        raise InputError(f"--columns {given}: expected columns with commas between, such as A,B,C,D or 317,418,356")
-    return [int(part) if re.fullmatch("-?[0-9]{1,18}", part) else part for part in parts]
+def described_classes(given: str) -> list[tuple[str, str]]:
+    """Read names of classes and their descriptions, which may be empty.
+
+    A .csv file has a name and a description a line, with or without the header ``name,description``; a .json file an
+    object, or a list of names. Any other file has a name a line.
+    """
+    lines = read_lines(as_path(given))
+    extension = as_path(given).suffix.lower()
+    if extension == ".json":
+        found = _json(given, lines)
+        return [(str(name), str(found[name]) if isinstance(found, dict) else "") for name in found]
+    if extension != ".csv":
+        return [(line.strip(), "") for line in lines if line.strip()]
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if any(row)]
+    rows = rows[1:] if rows and [cell.lower() for cell in rows[0][1:]] == ["description"] else rows
+    return [(row[0], ", ".join(row[1:])) for row in rows]
 
 
-def class_shares(flag: str, given: str) -> list[float] | dict[str, float]:
-    """Read shares of the classes: numbers, NAME=SHARE with commas between, or a file.
+def model_card(given: Sequence[str]) -> dict[str, Any]:
+    """Read the entries of a model card: NAME=VALUE, or .json files; what comes later wins, also if it is empty."""
+    card: dict[str, Any] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        entries = {name: value} if equals else _json(one, read_lines(as_path(one)))
+        if not isinstance(entries, dict):
+            raise FileError(f'{one}: expected a JSON object such as {{"model": "resnet200"}}')
+        card |= entries
+    return card
 
-    >>> class_shares("--priors", "0.7,0.3"), class_shares("--priors", "cat=0.7,dog=0.3")
+
+def class_shares(given: str) -> list[float] | dict[str, float]:
+    """Read shares of the classes: numbers or NAME=SHARE with commas between, or a .json file.
+
+    >>> class_shares("0.7,0.3"), class_shares("cat=0.7,dog=0.3")
     ([0.7, 0.3], {'cat': 0.7, 'dog': 0.3})
     """
     if "," not in given:
-        try:
-            text = "\n".join(read_lines(as_path(given)))
-        except FileError as error:
-            raise FileError(f"{flag} {given}: expected shares such as 0.7,0.3 or a readable file; {error}") from None
-        if given.lower().endswith(".json"):
-            return _shares_in_json(flag, given, text)
-        lines = [line.rpartition(",") for line in text.splitlines() if line.strip()]
-        if lines and not re.match(r"\s*[-+.0-9]", lines[0][2]):
-            lines = lines[1:]  # a header
-        if all(comma for _, comma, _ in lines):
-            return {name.strip().strip('"'): _number(flag, share) for name, _, share in lines}
-        return [_number(flag, share) for _, _, share in lines]
-    parts = names_listed(given)
-    if all("=" in part for part in parts):
-        return {part.rpartition("=")[0].strip(): _number(flag, part.rpartition("=")[2]) for part in parts}
-    return [_number(flag, part) for part in parts]
-
-
-def _shares_in_json(flag: str, given: str, text: str) -> list[float] | dict[str, float]:
+        found: Any = _json(given, read_lines(as_path(given)))
+        return found  # type: ignore[no-any-return]
+    parts = [part.rpartition("=") for part in names_listed(given)]
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{flag} {given}: not valid JSON: {error}") from None
-    values = list(found.values()) if isinstance(found, dict) else found
-    if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
-        raise FileError(f"{flag} {given}: expected a list of numbers, or an object of them by class name")
-    return found  # type: ignore[no-any-return]
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        return float(text)
+        if all(equals for _, equals, _ in parts):
+            return {name.strip(): float(share) for name, _, share in parts}
+        return [float(share) for _, _, share in parts]
     except ValueError:
-        raise InputError(f"{flag}: expected a share such as 0.2, got {text.strip()!r}") from None
+        raise InputError(f"{given}: expected shares such as 0.7,0.3 or cat=0.7,dog=0.3", param="priors") from None
+
+
+def _json(given: str, lines: Sequence[str]) -> dict[str, Any] | list[Any]:
+    try:
+        found = json.loads("\n".join(lines))
+    except json.JSONDecodeError as error:
+        raise FileError(f"{given}: not valid JSON: {error}") from None
+    if not isinstance(found, dict | list):
+        raise FileError(f"{given}: expected a JSON object or list")
+    return found
