@@ -1,7 +1,6 @@
-"""Many files: lost workers, memory, how time grows, and the merge of many sketches.
+"""Many files: memory, how time grows, and the merge of many sketches.
 
     make bench-scale
-    python benchmarks/scale.py kill
     python benchmarks/scale.py memory --gigabytes 8 [--workers 2] [--folder /where/there/is/room]
     python benchmarks/scale.py slopes
     python benchmarks/scale.py merge
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,9 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attemper import BayesianTemperatureScaling, InputError, Sketch
-from attemper.errors import AttemperError
-from attemper.sharded import fit_sharded, merge_sketches
+from attemper import Sketch
+from attemper.sharded import merge_sketches
 from sets import table
 
 FAILED = []
@@ -45,87 +42,7 @@ def draw(n, n_classes, seed=0, dtype=np.float32):
     return h.astype(dtype), y
 
 
-# A worker is killed
-
-
-def kill(_):
-    """100 shards on two worker processes, one killed in the middle."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for i in range(100):
-            h, y = draw(4000, 100, seed=i)
-            np.savez(folder / f"{i:03d}.npz", logits=h, labels=y)
-        pattern = str(folder / "*.npz")
-        whole = fit_sharded(BayesianTemperatureScaling(), pattern).temperature_
-        say(f"100 shards of 4000×100, in one process: T = {whole:.15g}")
-
-        def fitted(engine, **told):
-            killed = []
-
-            def progress(done, of):
-                if done == 40 and not killed:
-                    killed.append(shoot(engine))
-
-            t = time.perf_counter()
-            found = fit_sharded(BayesianTemperatureScaling(), pattern, engine=engine, progress=progress, **told)
-            gap = abs(found.temperature_ - whole)
-            say(
-                f"{engine_name(engine)}: worker {killed[0]} killed after 40 shards; |ΔT| = {gap:.1e}, "
-                f"{time.perf_counter() - t:.1f} s",
-                gap <= 1e-12,
-            )
-
-        distributed = __import__("distributed")
-        with (
-            distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-            distributed.Client(cluster, set_as_default=False) as client,
-        ):
-            fitted(client, workers=4)
-        ray = __import__("ray")
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        ray.init(address="local", num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
-        fitted("ray")
-        ray.shutdown()
-        keep = folder / "kept"
-        try:
-            fitted("processes", workers=2, cache_dir=keep)
-            say("processes, without retries: no error", False)
-        except AttemperError as error:
-            named = ".npz" in str(error) and "retries" in str(error) and "cached in" in str(error)
-            say(f"processes, without retries: {error}", named and not isinstance(error, InputError))
-        t = time.perf_counter()
-        gap = abs(
-            fit_sharded(BayesianTemperatureScaling(), pattern, workers=2, cache_dir=keep, resume=True).temperature_
-            - whole
-        )
-        say(f"processes, resumed: |ΔT| = {gap:.1e}, {time.perf_counter() - t:.1f} s", gap <= 1e-12)
-        fitted("processes", workers=2, retries=1)
-
-
-def engine_name(engine):
-    return engine if isinstance(engine, str) else type(engine).__module__.split(".")[0]
-
-
-def shoot(engine):
-    """Kill a worker; return its process id."""
-    if not isinstance(engine, str):
-        victim = next(iter(engine.run(os.getpid).values()))
-    else:
-        mark = {"ray": b"ray::sketch_shard", "processes": b"popen_loky"}[engine]
-        deadline = time.perf_counter() + 20
-        found = []
-        while not found and time.perf_counter() < deadline:
-            found = [p for p in descendants(os.getpid()) if mark in command_line(p)]
-        victim = found[0]
-    os.kill(victim, signal.SIGKILL)
-    return victim
-
-
-def command_line(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+# Memory
 
 
 def descendants(pid):
@@ -141,9 +58,6 @@ def descendants(pid):
         new = {child for child, parent in parents.items() if parent in new} - found
         found |= new
     return sorted(found)
-
-
-# Memory
 
 
 def memory(options):
@@ -263,7 +177,7 @@ def merge(_):
     )
 
 
-PARTS = {"kill": kill, "memory": memory, "slopes": slopes, "merge": merge}
+PARTS = {"memory": memory, "slopes": slopes, "merge": merge}
 
 
 def main():

@@ -91,7 +91,7 @@ def main() -> None:
                 [val, test],
             ),
             "`fit_sharded` of two files": (
-                lambda: fit_sharded(attemper.TemperatureScaling(), parts, engine="serial"),
+                lambda: fit_sharded(attemper.TemperatureScaling(), parts),
                 parts,
             ),
         }

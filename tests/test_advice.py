@@ -170,8 +170,6 @@ MISTAKES = [
     ("fit val.npz --ignore-index 1.5", "--ignore-index", None, ""),
     ("fit val.npz --labels-are tokens", "--columns", lambda: open_scores("val.npz", labels_are="tokens"), "columns=["),
     ("fit val.npz --workers 0", "--workers 0", None, ""),
-    ("fit val.npz --workers 2 --engine serial", "--engine processes", None, ""),
-    ("fit val.npz --scheduler tcp://x:1", "--engine dask", None, ""),
     (
         "evaluate val.npz --confidence-level 95",
         "--confidence-level 95",

@@ -36,8 +36,6 @@ from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles
 from attemper.maps import ScaleMap
 from attemper.metrics import nll
-from attemper.sharded import clear_cache
-from attemper.sharded.cache import cache_dir_for
 from attemper.sketch import Sketch
 
 
@@ -97,9 +95,8 @@ def fit(
 
     INPUT is one file or several that are one data set (or a pattern in quotes): .npz, .npy with --labels, .csv, .jsonl,
     .safetensors, .parquet; or sketches (.json) that `attemper sketch` wrote. Large files are read in chunks, several at
-    a time with --workers or on a cluster; some methods (see `attemper methods`) need all logits in memory. The result
-    is the same, to the last bit, for any number of workers. If a file fails, the finished work on the others is kept:
-    fix the file and use --resume.
+    a time with --workers; some methods (see `attemper methods`) need all logits in memory. The result
+    is the same, to the last bit, for any number of workers.
 
     With --groups each group (a site, a task) also gets its own map; the fewer labels it has, the closer it is to the
     common map. `attemper apply --groups` uses these maps. If fitted from sketches by group, groups differ only in
@@ -115,9 +112,7 @@ def fit(
     attemper fit masks.npz --axis 1 --ignore-index 255
     attemper fit findings.csv --multi-label --uncertain unknown
     attemper fit 'shards/*.parquet' --labels-key target
-    attemper fit 'shards/*.parquet' --method ats --workers 4 --retries 2
-    attemper fit 'shards/*.parquet' --resume
-    attemper fit 'shards/*.parquet' --engine dask --scheduler tcp://127.0.0.1:8786
+    attemper fit 'shards/*.parquet' --method ats --workers 4
     """  # noqa: D301 (click wants the control character)
     if multi_label:
         if spec.groups_key is not None:
@@ -147,12 +142,9 @@ def fit(
     paths = expand_paths(inputs)
     source = open_first(paths, spec, spread)
     with shown_progress(f"fitting {method}", unit_of(source)) as progress:
-        data = fit_and_return_data(
-            calibrator, source, spec, cache_dir=cache_dir_for(output), progress=progress, **spread
-        )
+        data = fit_and_return_data(calibrator, source, spec, progress=progress, **spread)
     read = source.files if isinstance(source, ScoreFiles) else [*paths, *dict.fromkeys(spec.labels or ())]
     calibrator.save(output, provenance=Provenance.now(read))
-    clear_cache(cache_dir_for(output))
     report, before, by_group = calibrator.fit_report_, nll_before(data), nll_by_group(calibrator, data)
     if as_json:
         print_json(

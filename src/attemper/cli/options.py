@@ -13,7 +13,6 @@ from attemper.calibrators import METHODS
 from attemper.cli.paths import INPUT
 from attemper.cli.values import class_names, column_list
 from attemper.io import InputSpec
-from attemper.sharded import ENGINES
 from attemper.sketch import DEFAULT_T_RANGE
 
 Command = Callable[..., Any]
@@ -197,15 +196,6 @@ spreading = bundled(
     _options(
         "Many files",
         workers=("N", "Process N files at a time, each in a separate process [default: 1].", {"type": int}),
-        engine=(
-            f"[{'|'.join(ENGINES)}]",
-            "How to process the files [default: serial; processes with --workers]. dask and ray start "
-            "workers on this machine unless you pass --scheduler.",
-            {"type": click.Choice(ENGINES)},
-        ),
-        scheduler=("ADDRESS", "The cluster: tcp://host:8786 (dask), ray://host:10001 (ray)."),
-        retries=("N", "Try a file again, up to N times, if its worker was lost [default: 0].", {"type": int}),
-        resume=(None, "Continue after a failure: use the finished files in OUTPUT.shards/."),
     ),
 )
 """Options of who works on the files; the command gets ``spread``, a dict of those that were given."""

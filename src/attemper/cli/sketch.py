@@ -21,8 +21,7 @@ from attemper.errors import InputError
 from attemper.fitting import sketch_source
 from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec
-from attemper.sharded import clear_cache, merge_sketches
-from attemper.sharded.cache import cache_dir_for
+from attemper.sharded import merge_sketches
 from attemper.sketch import ALL_PARTS, MIN_SAMPLES, Part, Sketch
 
 
@@ -67,7 +66,7 @@ def sketch(
     \b
     attemper sketch a.npz -o a.sketch.json
     attemper sketch a.npz -o a.sketch.json --methods ts,bayes
-    attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4 --retries 2
+    attemper sketch 'shards/*.parquet' -o a.sketch.json --workers 4
     attemper sketch a.npz -o a.sketch.json --groups site
     attemper merge a.sketch.json b.sketch.json -o all.sketch.json
     attemper fit all.sketch.json
@@ -79,14 +78,11 @@ def sketch(
     paths, parts = expand_paths(inputs), needed(methods)
     source = open_first(paths, spec, spread)
     with shown_progress("reading", unit_of(source)) as progress:
-        made = sketch_source(
-            source, spec, t_range=t_range, parts=parts, cache_dir=cache_dir_for(output), progress=progress, **spread
-        )
+        made = sketch_source(source, spec, t_range=t_range, parts=parts, progress=progress, **spread)
     least = 1 if allow_small else min_samples or MIN_SAMPLES
     groups = made.sketches if isinstance(made, GroupSketches) else {None: made}
     group, smallest = min(groups.items(), key=lambda item: item[1].n_samples)
     if smallest.n_samples < least:
-        clear_cache(cache_dir_for(output))
         of = "a sketch" if group is None else f"a sketch of the group {group}"
         raise InputError(
             f"{output}: not written, since it would be {of} of {smallest.n_samples} samples, fewer than {least}. "
@@ -94,7 +90,6 @@ def sketch(
             "away. Sketch more data together, or use --allow-small if it stays with you."
         )
     made.save(output)
-    clear_cache(cache_dir_for(output))
     print_sketch(made, output, as_json, n_shards=len(paths))
 
 
