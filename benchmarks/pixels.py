@@ -1,7 +1,6 @@
-"""Segmentation: N×K×H×W logits in bounded memory on the CPU, at the speed of the memory on a GPU, intervals by image.
+"""Segmentation: N×K×H×W logits in bounded memory, intervals by image.
 
 PYTHONPATH=src python benchmarks/pixels.py cpu [--gigabytes 2] [--parts attended] [--nodes 64]
-PYTHONPATH=src python benchmarks/pixels.py gpu [--gigabytes 2] [--tune]
 PYTHONPATH=src python benchmarks/pixels.py coverage [--sets 400]
 PYTHONPATH=src python benchmarks/pixels.py subsample
 """
@@ -9,8 +8,6 @@ PYTHONPATH=src python benchmarks/pixels.py subsample
 from __future__ import annotations
 
 import argparse
-import cProfile
-import pstats
 import tempfile
 import threading
 import time
@@ -21,7 +18,6 @@ import numpy as np
 
 from attemper import Scores, Sketch, TemperatureScaling
 from attemper.metrics import accuracy, ece, nll
-from sets import table
 
 K, H, W, TRUE_T, IGNORE = 19, 512, 1024, 1.6, 255
 
@@ -101,151 +97,6 @@ def cpu(options):
                   flush=True)  # fmt: skip
 
 
-def make(n):
-    """Return images of logits, float16, and labels, uint8, on the GPU."""
-    import torch
-
-    g = torch.Generator("cuda").manual_seed(0)
-    x = torch.empty((n, K, H, W), dtype=torch.float16, device="cuda")
-    y = torch.empty((n, H, W), dtype=torch.uint8, device="cuda")
-    for i in range(n):
-        x[i] = 3 * torch.randn((K, H, W), generator=g, device="cuda")
-        u = torch.rand((K, H, W), generator=g, device="cuda").clamp_(1e-20)
-        y[i] = (x[i].float() / TRUE_T - torch.log(-torch.log(u))).argmax(0).to(torch.uint8)
-        y[i, :20] = IGNORE
-    return x, y
-
-
-def gpu(options):
-    """Time passes over pixels that lie on a GPU, beside a copy of their bytes."""
-    import torch
-
-    if not torch.cuda.is_available():
-        print("no GPU here: nothing was measured")
-        return
-    from attemper.torch import fused_pixels
-    from gpu import ceilings, peak_of, seconds
-
-    small = np.random.default_rng(0)
-    h, labels = correlated(small, 4, K, 32)
-    labels[:, :3] = IGNORE
-    kw = {"axis": 1, "ignore_index": IGNORE}
-    cpu_fit = TemperatureScaling(**kw).fit(h, labels)
-    gpu_fit = TemperatureScaling(**kw).fit(torch.tensor(h, device="cuda"), torch.tensor(labels, device="cuda"))
-    one, two = (Sketch.of(a, b, **kw) for a, b in ((h, labels), (torch.tensor(h).cuda(), torch.tensor(labels).cuda())))
-    off = max(np.abs(one.tables[p] - two.tables[p]).max() / np.abs(one.tables[p]).max() for p in one.tables)
-    print(f"against NumPy, double precision: T off by {gpu_fit.temperature_ / cpu_fit.temperature_ - 1:.0e}, NLL by "
-          f"{np.abs(one.nll / two.nll - 1).max():.0e}, tables by {off:.0e}", flush=True)  # fmt: skip
-
-    n = max(1, round(options.gigabytes * 1e9 / (2 * K * H * W)))
-    x, y = make(n)
-    bandwidth, exponentials = ceilings(x)
-    one_pass = (x.nbytes + y.nbytes) / bandwidth
-    print(f"{torch.cuda.get_device_name()}, {n}×{K}×{H}×{W} float16, {x.nbytes / 1e9:.2f} GB; a copy: "
-          f"{bandwidth / 1e12:.2f} TB/s, so one pass {1e3 * one_pass:.3f} ms; {exponentials / 1e12:.2f}e12 "
-          "exponentials/s", flush=True)  # fmt: skip
-    device = Scores.from_logits(x, y, **kw).device
-    betas = np.exp(-np.linspace(-3, 3, 65))  # a sketch's, and the one of the confidence
-    many_floor = x.numel() * len(betas) / exponentials
-
-    def passes():
-        """Time the kernels themselves, on the device."""
-        found = {}
-        for name, at, many in (("one", np.array([1 / TRUE_T]), False), ("many", betas, True)):
-            calls, kept = [], fused_pixels.launch
-            fused_pixels.launch = lambda *a, calls=calls, kept=kept, **k: (calls.append((a, k)), kept(*a, **k))
-            device._sums(at, many=many)
-            fused_pixels.launch = kept
-            times = []
-            for _ in range(12):
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                for a, k in calls:
-                    fused_pixels.launch(*a, **k)
-                end.record()
-                torch.cuda.synchronize()
-                times.append(start.elapsed_time(end) / 1e3)
-            found[name] = float(np.median(times[2:]))
-        return found
-
-    if options.profile:
-        profile(lambda: TemperatureScaling(**kw).fit(x, y))
-    if options.tune:
-        kept = fused_pixels.ONE, fused_pixels.MANY
-        for pixels in (128, 256, 512, 1024, 2048):
-            for warps in (2, 4, 8):
-                fused_pixels.ONE = fused_pixels.MANY = fused_pixels.Tile(pixels, warps)
-                found = passes()
-                print(pixels, warps, {k: f"{1e3 * v:.3f} ms" for k, v in found.items()}, flush=True)
-        fused_pixels.ONE, fused_pixels.MANY = kept
-    one, many = passes().values()
-    print(f"one pass for NLL, slope and curvature: {1e3 * one:.3f} ms, {one / one_pass:.2f} × a copy of its bytes; "
-          f"one pass for 65 temperatures: {1e3 * many:.2f} ms, {many / many_floor:.2f} × its exponentials "
-          f"({1e3 * many_floor:.2f} ms)", flush=True)  # fmt: skip
-
-    lines = [
-        ["one pass: NLL, slope and curvature", f"{1e3 * one:.2f} ms",
-         f"{one / one_pass:.2f} × the time of a copy of its bytes ({1e3 * one_pass:.2f} ms)"],
-        ["one pass: 65 temperatures", f"{1e3 * many:.1f} ms",
-         f"{many / many_floor:.2f} × its exponentials ({1e3 * many_floor:.1f} ms)"],
-    ]  # fmt: skip
-    launches = {"reads": 0.0, "exponentials": 0.0}
-    kept_launch = fused_pixels.launch
-
-    def counted(h, labels, mask, b, out, tile, **more):
-        launches["reads"] += h.numel() / x.numel()
-        launches["exponentials"] += h.numel() * len(b)
-        kept_launch(h, labels, mask, b, out, tile, **more)
-
-    work = {
-        "TemperatureScaling.fit": lambda: TemperatureScaling(**kw).fit(x, y),
-        "Sketch.of, for ts": lambda: Sketch.of(x, y, parts=[], **kw),
-        "Sketch.of, for ts, not addable": lambda: Sketch.of(x, y, parts=[], addable=False, **kw),
-    }
-    for name, call in work.items():
-        launches.update(reads=1.0, exponentials=0.0)  # the scan for the smallest and largest logit
-        fused_pixels.launch = counted
-        peak = peak_of(call)
-        fused_pixels.launch = kept_launch
-        took = seconds(call, 5, 1)
-        lines.append([f"`{name}`", f"{1e3 * took:.0f} ms, {peak / 1e6:.0f} MB", ""])
-        reading, computing = launches["reads"] * one_pass, launches["exponentials"] / exponentials
-        print(f"{name}: {1e3 * took:.2f} ms; {launches['reads']:.2f} passes take {1e3 * reading:.2f} ms at copy "
-              f"bandwidth, exponentials {1e3 * computing:.2f} ms: {took / max(reading, computing):.2f} × the larger; "
-              f"{peak / 1e6:.0f} MB beyond the data", flush=True)  # fmt: skip
-
-    def moved():
-        rows, labels = x.movedim(1, -1).reshape(-1, K), y.reshape(-1)
-        keep = labels != IGNORE
-        return TemperatureScaling().fit(rows[keep], labels[keep].long())
-
-    peak = peak_of(moved)
-    t, own = moved().temperature_, TemperatureScaling(**kw).fit(x, y).temperature_
-    took = seconds(moved, 3, 1)
-    print(f"moved into rows first: {1e3 * took:.1f} ms, {peak / 1e6:.0f} MB beyond the data; T differs "
-          f"by {own / t - 1:.0e}", flush=True)  # fmt: skip
-    lines[2][2] = f"{1e3 * took:.0f} ms, {peak / 1e6:.0f} MB for the same fit on rows that are moved first"
-    table(["what", "time", "beside"], lines)
-
-
-def profile(call):
-    """Print where the host and the device spend their time."""
-    import torch
-
-    call()
-    with torch.profiler.profile() as watch:
-        call()
-        torch.cuda.synchronize()
-    print(watch.key_averages().table(sort_by="self_cuda_time_total", row_limit=14, max_name_column_width=60))
-    host = cProfile.Profile()
-    host.enable()
-    for _ in range(10):
-        call()
-    torch.cuda.synchronize()
-    host.disable()
-    pstats.Stats(host).sort_stats("tottime").print_stats(25)
-
-
 def coverage(options):
     """How often intervals of 95 % hold the true value, by pixel and by image."""
     rng = np.random.default_rng(0)
@@ -301,16 +152,14 @@ def subsample(options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["cpu", "gpu", "coverage", "subsample"])
+    parser.add_argument("what", choices=["cpu", "coverage", "subsample"])
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--parts", default="", help="tables of the sketch, such as attended,uniform; the NLL always")
     parser.add_argument("--nodes", type=int, default=64, help="temperatures of the sketch; memory is the same for all")
     parser.add_argument("--folder", help="where the file of logits is written")
     parser.add_argument("--sets", type=int, default=400)
-    parser.add_argument("--tune", action="store_true", help="time other tiles of the kernel")
-    parser.add_argument("--profile", action="store_true", help="where a fit on the GPU spends its time")
     options = parser.parse_args()
-    {"cpu": cpu, "gpu": gpu, "coverage": coverage, "subsample": subsample}[options.what](options)
+    {"cpu": cpu, "coverage": coverage, "subsample": subsample}[options.what](options)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from attemper import (
     VectorScaling,
     VennAbers,
 )
-from attemper.export import fold_into_linear, map_to_onnx, to_torch
+from attemper.export import map_to_onnx, to_torch
 from attemper.priors import PredictionCounts
 
 import onnx_models as models
@@ -282,8 +282,6 @@ def test_exports(tmp_path):
             np.testing.assert_allclose(to_torch(adapted)(torch.from_numpy(h)).numpy(), expected, atol=1e-6)
             found = models.run(map_to_onnx(adapted).model, {"logits": h})[0]
             np.testing.assert_allclose(found, expected, atol=1e-6)
-    layer, x = torch.nn.Linear(3, 4), torch.randn(7, 3)
-    assert fold_into_linear(layer, TemperatureScaling().fit(*draw(300)).with_priors(NEW), check=x).difference < 1e-6
 
 
 def test_a_wrapper_changes_priors_too():

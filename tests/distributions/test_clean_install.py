@@ -22,15 +22,11 @@ COMMANDS = [
     ("report", ["report", "val.npz", "test.npz", "-o", "report.html"]),
     ("onnx", ["export", "map.json", "-o", "map.onnx"]),
     ("remote", ["evaluate", "s3://bucket/test.npz"]),
-    ("dask", ["fit", "val.npz", "--method", "ts", "--engine", "dask"]),
-    ("ray", ["fit", "val.npz", "--method", "ts", "--engine", "ray"]),
 ]
 STATEMENTS = [
     ("plots", "from attemper import plots; plots.plot_reliability([0] * 9, [[0.9, 0.1]] * 9)"),
     ("torch", "import attemper.torch.losses"),
     ("torch", "import attemper.torch.rows"),
-    ("evaluate", "import attemper.metrics.huggingface.attemper_calibration"),
-    ("torchmetrics", "from attemper.torch.metrics import CalibrationError"),
     ("torch", "from attemper.torch import DeepEnsemble; DeepEnsemble([None])"),
 ]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from attemper import FileError, InputError
 from attemper._json import Fields
-from attemper.export import fold_into_linear
 from attemper.maps import AffineMap, map_from_fields
 from attemper.maps.affine import bend
 
@@ -147,14 +146,6 @@ def test_curves_are_checked_in_python_too():
         AffineMap(np.ones(2), np.zeros(2), curve=np.array([np.nan, 0.0]))
     with pytest.raises(InputError):
         AffineMap(np.ones(2), np.zeros(2), curve=np.zeros(2), curve_scale=0)
-
-
-@each_curve
-def test_no_layer_absorbs_a_curve(name):
-    with pytest.raises(InputError):
-        CURVES[name].as_linear()
-    with pytest.raises(InputError):
-        fold_into_linear(torch.nn.Linear(3, 2), CURVES[name])
 
 
 def test_a_curve_of_zeros_is_none():

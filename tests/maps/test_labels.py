@@ -114,11 +114,3 @@ def test_shapes():
         SigmoidMap(A * np.nan, B, C)
     with pytest.raises(InputError):
         LabelMaps((OddsMap(A, B, C),))
-
-
-def test_a_layer_absorbs_lines_alone():
-    linear = SigmoidMap(A, A, C).as_linear()
-    np.testing.assert_array_equal(linear.matrix, A)
-    np.testing.assert_array_equal(linear.bias, C)
-    with pytest.raises(InputError):
-        MAPS["curves"].as_linear()

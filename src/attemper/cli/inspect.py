@@ -220,41 +220,19 @@ def of_calibrator(calibrator: Calibrator | MultiLabelCalibrator) -> Found:
 
 def of_model(path: Path) -> Found:
     """Look at an ONNX model, calibrated or not."""
-    from attemper.onnx.calibrate import provenance_of
-    from attemper.onnx.files import external_files, read_model
-    from attemper.onnx.graph import Graph, find_place, output_candidates
+    from attemper.onnx.calibrate import provenance_of, read_model
 
     model, _ = read_model(path)
-    graph, meta = Graph(model, str(path)), provenance_of(model)
-    constants = set(graph.initialisers)
-    ends = {
-        role: {i.name: graph.signature(i.name) for i in infos if i.name not in constants}
-        for role, infos in (("inputs", model.graph.input), ("outputs", model.graph.output))
-    }
-    facts: dict[str, Any] = {"opset": graph.opset, **ends, "external_files": external_files(model)}
-    lines = [f"{role}: {', '.join(f'{n} {s}' for n, s in those.items())}" for role, those in ends.items()]
-    lines.append(
-        f"opset {graph.opset}" + (f"; tensors in {', '.join(facts['external_files'])}" * bool(facts["external_files"]))
-    )
+    meta = provenance_of(model)
     if meta:
-        return {"kind": "calibrated model", **facts, "calibration": meta}, [*of_provenance(meta), *lines]
-    candidates = output_candidates(graph)
-    try:
-        place = find_place(graph, None, None, probs=False, add=False)
-        where = f"logits: {place.reads}; `attemper export` finds them"
-        facts["logits"] = place.reads
-    except InputError:
-        where = f"where the logits are is not clear: {', '.join(f'{n} ({w})' for n, w in candidates)}"
-        facts["logits"] = None
-    facts["candidates"] = dict(candidates)
-    return {"kind": "model", **facts}, ["an ONNX model; no calibration of attemper's is in it", where, *lines]
+        return {"kind": "calibrated model", "calibration": meta}, of_provenance(meta)
+    return {"kind": "model"}, ["an ONNX model; no calibration of attemper's is in it"]
 
 
 def of_provenance(meta: dict[str, str]) -> list[str]:
     """Return what a calibrated model records of itself."""
-    how = {"folded": "folded into its last layer", "inserted": "inserted as nodes"}.get(meta.get("how", ""), "alone")
     lines = [
-        f"an ONNX model, calibrated by attemper {meta.get('version', '?')}: a {meta.get('map', '?')} map, {how}",
+        f"an ONNX model, calibrated by attemper {meta.get('version', '?')}: a {meta.get('map', '?')} map",
         f"reads {meta.get('logits', '?')}; {meta.get('output', '?')} holds {meta.get('output_kind', '?')}",
     ]
     if "method" in meta:

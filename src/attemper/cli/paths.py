@@ -75,7 +75,7 @@ def check_outputs(ctx: click.Context) -> None:
     for parameter, value in given:
         if isinstance(parameter.type, OutputPath):
             option = min(parameter.opts, key=len)
-            check_writable(value, inputs, f"{option} another name" + ", or use --in-place" * ("in_place" in ctx.params))
+            check_writable(value, inputs, f"{option} another name")
             parameter.type.check(value)
             other = written.setdefault(os.path.realpath(local(value)), option)
             if other != option:

@@ -11,7 +11,6 @@ from attemper.maps.affine import AffineMap
 from attemper.maps.base import Map, OutputKind, map_from_fields
 from attemper.maps.bins import BinMap
 from attemper.maps.labels import LabelMap, LabelMaps, SigmoidMap
-from attemper.maps.linear import Linear
 from attemper.maps.odds import OddsMap
 from attemper.maps.scale import MixtureMap, ScaleMap
 from attemper.maps.tilted import TiltedMap, tilted
@@ -21,7 +20,6 @@ __all__ = [
     "BinMap",
     "LabelMap",
     "LabelMaps",
-    "Linear",
     "Map",
     "MixtureMap",
     "OddsMap",

@@ -1,8 +1,7 @@
 """How good probabilities are: proper scores, calibration errors, reliability tables, referral and risk.
 
 Every metric takes ``(labels, probs)``, in the order of scikit-learn, or a `LabelledScores`, and returns a float, or
-with ``confidence_level=0.95`` an `Estimate` of value, low and high. `scorers` has them for scikit-learn's ``scoring=``,
-`attemper.torch.metrics` for torchmetrics, `huggingface_module` for Hugging Face's evaluate.
+with ``confidence_level=0.95`` an `Estimate` of value, low and high. `scorers` has them for scikit-learn's ``scoring=``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from attemper.metrics.running import RunningMetrics
 from attemper.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
-    from attemper.metrics.huggingface import huggingface_module
     from attemper.metrics.scoring import get_scorer, scorers
 
 __all__ = [
@@ -64,7 +62,6 @@ __all__ = [
     "evaluate",
     "expected_cost",
     "get_scorer",
-    "huggingface_module",
     "label_metrics",
     "mce",
     "mmce",
@@ -79,7 +76,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for, so that `import attemper` stays light.
-LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface", "scorers": "scoring"}
+LAZY = {"get_scorer": "scoring", "scorers": "scoring"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Bins of probability: the table of sums that every calibration error in bins is a function of.
 
 For each bin a table has the sums of the weights, of the probabilities, and of the outcomes, which are 1 where the class
-is the label. Tables of parts add up. The functions of `attemper.metrics`, `RunningMetrics` and the classes of
-`attemper.torch.metrics` fill such tables, and `error_of` reads them.
+is the label. Tables of parts add up. The functions of `attemper.metrics` and `RunningMetrics` fill such tables, and
+`error_of` reads them.
 """
 
 from __future__ import annotations
