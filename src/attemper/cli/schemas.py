@@ -349,14 +349,12 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "export": record(
         output=TEXT,
-        how={"enum": ["alone", "folded", "inserted"]},
         logits=TEXT,
         tensor=TEXT,
         output_kind={"enum": ["probs", "log_probs", "logits"]},
         largest_difference=either(NUMBER),
         not_run=either(TEXT),
         notes=listed(TEXT),
-        external_files=listed(TEXT),
         optional={"sets": described(TEXT, "with --sets: the output of truth values")},
     ),
     "fit": record(
