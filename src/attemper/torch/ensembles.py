@@ -93,7 +93,7 @@ def average(members: Iterable[Any], *, input: InputKind = "logits", labels: Any 
     mean: Any = None
     count = 0
     for member in members:
-        values = as_matrix(member, f"member {count}", takes_axis=False)
+        values: Any = as_matrix(member, f"member {count}", takes_axis=False)
         values = values.detach() if array_api_compat.is_torch_array(values) else to_numpy(values)
         xp = array_api_compat.array_namespace(values)
         if not xp.isdtype(values.dtype, "real floating"):
@@ -327,7 +327,9 @@ def _predict(
 def _like(found: EnsemblePrediction, array: Any) -> EnsemblePrediction:
     """Bring tensors to NumPy if that is an array of NumPy, else to its device."""
     numpy = isinstance(array, np.ndarray)
-    changes = {n: to_numpy(getattr(found, n)) if numpy else getattr(found, n).to(array.device) for n in ARRAYS}
+    changes: dict[str, Any] = {
+        n: to_numpy(getattr(found, n)) if numpy else getattr(found, n).to(array.device) for n in ARRAYS
+    }
     if found.labels is not None and (numpy or not array_api_compat.is_torch_array(found.labels)):
         changes["labels"] = to_numpy(found.labels)
     return replace(found, **changes)
