@@ -157,7 +157,7 @@ def numbers_of_comparison(val: Rows, test: Rows) -> dict[str, Any]:
 
 def sharded_fit(variant: str, shards: Sequence[tuple[Any, Any]]) -> Any:
     """Return a calibrator that is fitted on shards, in this process."""
-    return public("fit_sharded", "attemper.sharded")(calibrator(variant), shards, engine="serial")
+    return public("fit_sharded", "attemper.sharded")(calibrator(variant), shards)
 
 
 def stream_fit(variant: str, shards: Sequence[tuple[Any, Any]]) -> Any:

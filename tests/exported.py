@@ -37,7 +37,6 @@ MAPS = {
     "tilted": TiltedMap(MixtureMap((0.5, 0.3), (0.4, 1.7), 0.2), 1.3),
     "tilted biases": TiltedMap(OddsMap(np.full(K, 0.6), np.full(K, 0.6), _B), 0.8, 0.5 * _B),
 }
-FOLDABLE = ["scale", "sharp", "vector", "matrix", "no bias", "scaled matrix"]
 CURVES = {  # for two classes
     "curve": AffineMap(np.array([0.8, 0.6]), np.array([0.2, -0.3]), curve=np.array([-0.1, 0.15]), curve_scale=0.7),
     "matrix": AffineMap(_W[:2, :2], _B[:2], "none", ScaleMap(0.7), np.array([0.1, 0.2]), 1.3),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -21,8 +19,8 @@ TYPES = {
 class Builder:
     """Nodes and weights, put together."""
 
-    def __init__(self, opset=17, dtype="float32", ir=None):
-        self.opset, self.dtype, self.ir = opset, dtype, ir
+    def __init__(self, opset=17, dtype="float32"):
+        self.opset, self.dtype = opset, dtype
         self.nodes, self.weights, self.inputs = [], [], []
         self.rng = np.random.default_rng(3)
 
@@ -48,9 +46,7 @@ class Builder:
         infos = [helper.make_tensor_value_info(name, TYPES[self.dtype], shape) for name, shape in outputs.items()]
         graph = helper.make_graph(self.nodes, "net", self.inputs, infos, self.weights, doc_string="a net")
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="tests")
-        made.ir_version = self.ir or min(made.ir_version, 8)
-        if made.ir_version < 4:
-            made.graph.input.extend(helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in self.weights)
+        made.ir_version = min(made.ir_version, 8)
         for key, value in (metadata or {"author": "me"}).items():
             made.metadata_props.add(key=key, value=value)
         onnx.checker.check_model(made)
@@ -121,22 +117,6 @@ def transformer(ending="Softmax", **settings):
     b.op("MatMul", ["active", b.weight("w_head", 8, K)], "product")
     b.op("Add", ["product", b.weight("b_head", K)], "logits")
     return b.model(end(b, "logits", ending, -1, ("batch", "tokens", K)))
-
-
-def nested(depth, calls=2):
-    """An MLP with functions, each of which calls the one before it several times."""
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    functions = [helper.make_function("f", "F0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
-    for i in range(1, depth):
-        names = ["a", *(f"t{j}" for j in range(1, calls)), "b"]
-        nodes = [helper.make_node(f"F{i - 1}", [one], [other], domain="f") for one, other in pairwise(names)]
-        functions.append(helper.make_function("f", f"F{i}", ["a"], ["b"], nodes, opsets))
-    model = mlp()
-    model.functions.extend(functions)
-    model.opset_import.append(opsets[1])
-    model.graph.node[2].input[0] = "from_functions"
-    model.graph.node.insert(2, helper.make_node(f"F{depth - 1}", ["r"], ["from_functions"], domain="f"))
-    return model
 
 
 def feed(model, batch=7, seed=0, sizes=(6, 7, 8)):

@@ -48,8 +48,3 @@ def test_subpackages_load_when_asked_for():
 def test_a_star_hides_no_other_module():
     """``from attemper import *`` after ``import io, torch`` leaves those what they are."""
     assert not {"io", "torch"} & set(attemper.__all__)
-
-
-def test_metrics_of_torch_load_when_asked_for():
-    assert "attemper.torch.metrics" in imported_by("import attemper; attemper.torch.metrics.NLL")
-    assert "torchmetrics" not in imported_by("import attemper; attemper.torch.MMCELoss")

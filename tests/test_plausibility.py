@@ -45,7 +45,7 @@ def test_probabilities_passed_as_logits():
         lambda: TemperatureScaling().fit(P, Y),
         lambda: StructuredScaling().fit(P, Y),
         lambda: TemperatureScaling().partial_fit(P, Y),
-        lambda: fit_sharded(TemperatureScaling(), shards, engine="threads", workers=2),
+        lambda: fit_sharded(TemperatureScaling(), shards),
         lambda: Scores.from_logits(P),
         lambda: Sketch.of(P, Y),
         lambda: TS.predict_proba(P),

@@ -10,7 +10,7 @@ import pytest
 
 from attemper import MultiLabelCalibrator, Scores, TemperatureScaling, compare, label_shares, metrics
 from attemper.decisions import label_policies, outcome_of, policy_for_miss
-from attemper.errors import InputError, InputTypeError, ProbabilitiesAsLogitsWarning
+from attemper.errors import InputError, ProbabilitiesAsLogitsWarning
 
 RNG = np.random.default_rng(0)
 Z = 3 * RNG.normal(size=400)
@@ -137,26 +137,6 @@ def test_policies_take_names_with_classes():
     policy = policy_for_miss(P, NAMES, 0.2, classes=["no", "yes"])
     assert policy.threshold == expected.threshold
     assert outcome_of(policy, P, NAMES).all == outcome_of(expected, P, Y).all
-
-
-def test_torchmetrics_refuse_signs_and_negative_weights():
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("torchmetrics")
-    from attemper.torch.metrics import NLL
-
-    probs, labels = torch.tensor(P), torch.tensor(Y)
-    with pytest.raises(InputError):
-        NLL().update(probs, 2 * labels - 1)
-    with pytest.raises(InputError):
-        NLL().update(probs, labels, -torch.ones(400))
-
-
-def test_the_huggingface_module_refuses_probabilities_as_references():
-    evaluate = pytest.importorskip("evaluate")
-    module = evaluate.load(metrics.huggingface_module(), "nll")
-    with pytest.raises((InputError, InputTypeError)):
-        module.compute(predictions=Y, references=P)
-    assert module.compute(predictions=P, references=Y.astype(float))["nll"] == metrics.nll(Y, P)
 
 
 def test_soft_labels_in_a_table_whose_columns_are_in_another_order():

@@ -1,4 +1,4 @@
-"""Exports: a fitted map where the model runs, as a torch module, in a linear layer, or in an ONNX graph.
+"""Exports: a fitted map where the model runs, as a torch module or in an ONNX graph.
 
 torch and onnx are imported when one of these names is first asked for, not with this package.
 """
@@ -11,21 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attemper.onnx.calibrate import Export, map_to_onnx, onnx_calibrate
     from attemper.onnx.sets import SetExport, sets_to_onnx
-    from attemper.torch.folding import Folded, fold_into_linear, unfold
     from attemper.torch.module import to_torch
     from attemper.torch.sets import sets_to_torch
 
 __all__ = [
     "Export",
-    "Folded",
     "SetExport",
-    "fold_into_linear",
     "map_to_onnx",
     "onnx_calibrate",
     "sets_to_onnx",
     "sets_to_torch",
     "to_torch",
-    "unfold",
 ]
 
 HOMES = {
@@ -36,9 +32,6 @@ HOMES = {
     "sets_to_onnx": "attemper.onnx.sets",
     "sets_to_torch": "attemper.torch.sets",
     "to_torch": "attemper.torch.module",
-    "Folded": "attemper.torch.folding",
-    "fold_into_linear": "attemper.torch.folding",
-    "unfold": "attemper.torch.folding",
 }
 
 

@@ -34,7 +34,7 @@ IN_MEMORY_BYTES = 256 << 20
 AnyCalibrator = TypeVar("AnyCalibrator", bound=Calibrator)
 Progress = Callable[[int, int | None], object]
 
-SHARDING = ("engine", "workers", "scheduler", "retries", "resume")
+SHARDING = ("workers",)
 
 
 def fit_source(
@@ -42,7 +42,6 @@ def fit_source(
     source: Any,
     spec: InputSpec | None = None,
     *,
-    cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> AnyCalibrator:
@@ -60,13 +59,10 @@ def fit_source(
         are read piece by piece where a sketch is enough for the recipe, else into memory.
     spec
         How to read files; its fields are keywords too.
-    cache_dir
-        A folder that caches what is finished of several files, for ``resume=True``.
     progress
         Called with the number of finished rows, or files, and of all; the latter may be None.
     **options
-        Fields of ``spec``; and who works on the files, as for `attemper.sharded.fit_sharded`: ``engine``, ``workers``,
-        ``scheduler``, ``retries``, ``resume``.
+        Fields of ``spec``; and ``workers``, how many processes work on several files.
 
     Examples
     --------
@@ -77,7 +73,7 @@ def fit_source(
     >>> round(fit_source(TemperatureScaling(), Sketch.of(logits, labels)).temperature_, 3)
     1.82
     """
-    fit_and_return_data(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
+    fit_and_return_data(calibrator, source, spec, progress=progress, **options)
     return calibrator
 
 
@@ -86,13 +82,12 @@ def fit_and_return_data(
     source: Any,
     spec: InputSpec | None = None,
     *,
-    cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Scores | Sketch | GroupSketches | None:
     """Fit, and return the data as they were fitted on; None for arrays."""
     source = list(source) if isinstance(source, Iterator) else source  # gone through more than once
-    data = _fit(calibrator, source, spec, cache_dir=cache_dir, progress=progress, **options)
+    data = _fit(calibrator, source, spec, progress=progress, **options)
     files = source if isinstance(source, ScoreFiles) else None
     if files is None and isinstance(data, Sketch) and not isinstance(source, Sketch):
         files = _first_file(source, _updated(spec, {k: v for k, v in options.items() if k not in SHARDING}))
@@ -120,7 +115,6 @@ def _fit(
     source: Any,
     spec: InputSpec | None,
     *,
-    cache_dir: str | os.PathLike[str] | None,
     progress: Progress | None,
     **options: Any,
 ) -> Scores | Sketch | GroupSketches | None:
@@ -171,7 +165,7 @@ def _fit(
             return by_group
     elif paths is None or ((len(paths) > 1 or sharding) and not _by_rows(spec, paths, sharding)):
         shards = source if paths is None else paths
-        fit_sharded(calibrator, shards, spec, progress=progress, cache_dir=cache_dir, **sharding)
+        fit_sharded(calibrator, shards, spec, progress=progress, **sharding)
         if paths is not None and spec.axis is not None and spec.max_pixels != 1:
             first = open_scores(paths[0], spec.updated(labels=spec.labels and spec.labels[:1]))
             _note_pixels(calibrator, first)
@@ -243,7 +237,6 @@ def sketch_source(
     *,
     t_range: tuple[float, float] | None = None,
     parts: Iterable[Part] = ALL_PARTS,
-    cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **sharding: Any,
 ) -> Sketch | GroupSketches:
@@ -275,7 +268,6 @@ def sketch_source(
         spec,
         t_range=t_range,
         parts=parts,
-        cache_dir=cache_dir,
         progress=progress,
         **sharding,
     )

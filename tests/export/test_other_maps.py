@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +11,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attemper import FileError, InputError, InputTypeError
+from attemper import FileError, InputError
 from attemper._json import Fields
-from attemper.export import fold_into_linear, map_to_onnx, onnx_calibrate, to_torch
-from attemper.maps import Linear, Map, map_from_fields
+from attemper.export import map_to_onnx, onnx_calibrate, to_torch
+from attemper.maps import Map, map_from_fields
 
 import onnx_models as models
 from exported import K, exact, extreme_logits, random_logits
-
-pytestmark = pytest.mark.usefixtures("in_this_process")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +47,6 @@ class PriorMap(Map):
         z = z - xp.max(z, axis=-1, keepdims=True)
         total = xp.sum(xp.exp(z), axis=-1, keepdims=True)
         return z - xp.log(total) if log else xp.exp(z) / total
-
-    def as_linear(self, *, of_log_probs=False):
-        return Linear(np.ones(1), self.shift)
 
     def to_dict(self):
         return {"type": self.type, "shift": self.shift.tolist()}
@@ -99,32 +93,18 @@ def test_torch_modules_compute_it(log):
     assert dict(module.named_buffers()).keys() == {"low", "shift"}
     x = torch.from_numpy(LOGITS)
     np.testing.assert_allclose(module(x), expected, atol=1e-6, rtol=1e-5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for kind in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            assert torch.equal(torch.jit.script(to_torch(MAP, log=log))(x.to(kind)), module(x.to(kind)))
 
 
-@pytest.mark.parametrize("opset", [11, 13, 18, 21])
+def test_classes_on_another_axis():
+    assert onnx_calibrate(models.segmentation(), MAP).ran.difference < 1e-6
+
+
+@pytest.mark.parametrize("opset", [17, 18, 21])
 @pytest.mark.parametrize("kind", ["probs", "log_probs", "logits"])
 def test_onnx_graphs_compute_it(opset, kind):
     found = models.run(map_to_onnx(MAP, opset=opset, output_kind=kind).model, {"logits": LOGITS})[0]
     expected = LOGITS + MAP.shift if kind == "logits" else exact(MAP, LOGITS, kind == "log_probs")
     np.testing.assert_allclose(found, expected, atol=1e-6, rtol=1e-6)
-
-
-def test_old_keywords_name_the_new_one():
-    for call in (lambda: map_to_onnx(MAP, gives="probs"), lambda: onnx_calibrate(models.mlp(), MAP, gives="probs")):
-        with pytest.raises(InputTypeError):
-            call()
-
-
-def test_layers_absorb_it():
-    net = models.segmentation()
-    assert onnx_calibrate(net, MAP).how == "folded"
-    assert onnx_calibrate(net, MAP, fold=False).ran.difference < 1e-6  # the classes are on axis 1
-    layer, x = torch.nn.Linear(3, K), torch.randn(7, 3)
-    assert fold_into_linear(layer, MAP, check=x).difference < 1e-6
 
 
 @dataclass(frozen=True)
@@ -148,17 +128,15 @@ def test_a_branch_on_values_cannot_be_traced():
 
 
 @pytest.mark.parametrize(
-    "evaluate, why",
+    "evaluate",
     [
-        (lambda h, xp: xp.sum(h, axis=0, keepdims=True), "axis=-1, with keepdims=True"),
-        (lambda h, xp: h[:, :2], r"x\[\.\.\., start:stop\]"),
-        (lambda h, xp: xp.reshape(h, (2, -1)), "reshape"),
-        (lambda h, xp: xp.sort(h, axis=-1), "sort"),
-        (lambda h, xp: h[..., ::2], r"x\[\.\.\., start:stop\]"),
-        (lambda h, xp: h // 2, "whole numbers"),
+        lambda h, xp: xp.sum(h, axis=0, keepdims=True),
+        lambda h, xp: h[:, :2],
+        lambda h, xp: xp.reshape(h, (2, -1)),
+        lambda h, xp: h // 2,
     ],
 )
-def test_what_cannot_be_traced_is_named(monkeypatch, evaluate, why):
+def test_what_cannot_be_traced_is_an_error(monkeypatch, evaluate):
     monkeypatch.setattr(BranchingMap, "evaluate", lambda self, h, arrays, xp, log: evaluate(h, xp))
     with pytest.raises(InputError):
         map_to_onnx(BranchingMap(), n_classes=3)

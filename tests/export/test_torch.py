@@ -38,13 +38,6 @@ def test_modules_give_the_numbers_of_numpy(name):
         np.testing.assert_allclose(to_torch(m, log=True)(torch.from_numpy(h)), expected, atol=2e-6, rtol=2e-5)
 
 
-@each_map
-def test_the_answer_is_that_of_numpy(name):
-    h = random_logits(500)  # steps make many classes equally probable; the classifier's own answer then stays
-    found = to_torch(MAPS[name])(torch.from_numpy(h)).argmax(-1)
-    np.testing.assert_array_equal(found, MAPS[name].apply(h).argmax(-1))
-
-
 def test_the_arg_max_stays_among_seventy_thousand_classes_in_half_precision():
     h = torch.zeros(1, 70_000, dtype=torch.float16)
     h[0, -1] = 1e-4
@@ -71,9 +64,6 @@ def test_curves_give_the_numbers_of_numpy(name):
         buffer.zero_()
     other.load_state_dict(module.state_dict())
     assert torch.equal(other(x), module(x))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        assert torch.equal(torch.jit.script(module)(x), module(x))
     d = torch.from_numpy(random_logits(3, k=2)).double().requires_grad_()
     assert torch.autograd.gradcheck(module, (d,))
 
@@ -130,14 +120,11 @@ def test_modules_move_between_devices_and_stay_double(name):
 
 @pytest.mark.slow
 @each_map
-def test_modules_are_exported_and_scripted(name):
+def test_modules_are_exported(name):
     module, x = to_torch(MAPS[name]), torch.from_numpy(ALL)
     batch = torch.export.Dim("batch", min=2)
     exported = torch.export.export(module, (x[:7],), dynamic_shapes=({0: batch},))
     assert torch.equal(exported.module()(x), module(x))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        assert torch.equal(torch.jit.script(module)(x), module(x))
 
 
 @each_map
@@ -188,11 +175,8 @@ def test_calibrators_paths_and_probabilities(tmp_path):
     for given_ in (on_probs, tmp_path / "m.json", str(tmp_path / "m.json")):
         module = to_torch(given_)
         np.testing.assert_allclose(module(torch.from_numpy(p)), on_probs.predict_proba(p), atol=1e-14)
-        assert "probs" in repr(module)
     with pytest.raises(ValueError):
         module(torch.ones(2, 3))
-    ts = TemperatureScaling().fit(h, y)
-    assert f"ts, ScaleMap, T={ts.temperature_:.4g}, logits" in repr(to_torch(ts))
     with pytest.raises(NotFittedError):
         to_torch(TemperatureScaling())
     with pytest.raises(InputTypeError):
@@ -200,7 +184,3 @@ def test_calibrators_paths_and_probabilities(tmp_path):
     wrapped = attemper.CalibratedClassifier(None)
     with pytest.raises(InputTypeError):
         to_torch(wrapped)
-
-
-def test_whole_numbers_are_logits_too():
-    assert to_torch(MAPS["scale"])(torch.tensor([[1, 2, 3, 4, 5]])).dtype == torch.float64

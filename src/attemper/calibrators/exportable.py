@@ -12,7 +12,7 @@ from attemper._paths import as_path, sha256_of
 from attemper._version import __version__
 from attemper.calibrators import CalibratedClassifier, Calibrator, MultiLabelCalibrator, load
 from attemper.errors import InputError, InputTypeError, listed
-from attemper.maps import Linear, Map
+from attemper.maps import Map
 
 __all__ = ["Exportable", "Source", "source_of"]
 
@@ -28,13 +28,6 @@ class Source:
     zeros_as: float | None = None  # with probabilities: what smaller ones are read as
     n_classes: int | None = None
     facts: dict[str, str] = field(default_factory=dict)  # the provenance, as text
-
-    def linear(self, instead: str) -> Linear:
-        """Return what a linear layer absorbs; an error names what to do ``instead`` where it cannot."""
-        try:
-            return self.map.as_linear(of_log_probs=self.takes_probs)
-        except InputError as error:
-            raise InputError(f"{error}; {instead}") from None
 
 
 def source_of(given: Exportable) -> Source:

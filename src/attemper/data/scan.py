@@ -15,7 +15,6 @@ from attemper.data.plausibility import SUMS, is_percentage, room_of_sums
 from attemper.errors import InputError
 
 if TYPE_CHECKING:
-    from attemper.torch.pixels import DevicePixels
     from attemper.torch.rows import DeviceRows
 
 __all__ = ["Limits", "scan", "scan_tensor"]
@@ -73,9 +72,7 @@ def scan(values: Any, kind: InputKind, labels: Any, zeros_as: float | None, name
     return Limits(bound, masked, bool(finite_masks))
 
 
-def scan_tensor(
-    values: Any, y: Any, w: Floats | None, name: RowName
-) -> tuple[Limits, Any, DeviceRows | DevicePixels | None]:
+def scan_tensor(values: Any, y: Any, w: Floats | None, name: RowName) -> tuple[Limits, Any, DeviceRows | None]:
     """Look at logits on a GPU; return them with −inf for finite masks, and with labels also the rows of a fit."""
     from attemper.torch.rows import DeviceRows
 
@@ -101,7 +98,7 @@ def scan_tensor(
 
 def _scan_pixels(values: PixelRows, y: Any, w: Floats | None, name: RowName) -> tuple[Limits, Any, Any]:
     """Look at pixels on a GPU; where something is not finite, or masked, NumPy does all that follows."""
-    from attemper.torch.pixels import DevicePixels
+    from attemper.torch.rows import DeviceRows
 
     if values.view is not None and values.view.shape[2] == 1:  # the classes are last: rows, as they lie there
         table, chosen = values.view[:, :, 0], values.chosen
@@ -115,7 +112,7 @@ def _scan_pixels(values: PixelRows, y: Any, w: Floats | None, name: RowName) -> 
     bound = max(-low, high)
     if not (low > MASKS_FROM and high <= LARGEST and (bound == 0 or bound >= 1 / LARGEST)):
         return scan(values, "logits", y, None, name), values, None
-    return Limits(bound, False), values, None if y is None else DevicePixels.of(values, y, w, low, high)
+    return Limits(bound, False), values, None if y is None else DeviceRows.of(values.gathered(), y.gathered(), w)
 
 
 def _has_finite_masks(values: Any) -> bool:

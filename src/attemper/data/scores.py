@@ -57,7 +57,6 @@ from attemper.kernels.clusters import cluster_sums
 from attemper.kernels.nll import row_terms
 
 if TYPE_CHECKING:
-    from attemper.torch.pixels import DevicePixels
     from attemper.torch.rows import DeviceRows
 
 __all__ = ["Chunk", "LabelledScores", "Scores", "labelled"]
@@ -390,7 +389,7 @@ class LabelledScores(Scores):
 
     # Column numbers: NumPy, a tensor where labels are on the GPU that holds the logits, or `Entries` of pixels.
     y: Any
-    device: DeviceRows | DevicePixels | None = None  # logits on a GPU
+    device: DeviceRows | None = None  # logits on a GPU
 
     @property
     def labels(self) -> Labels:

@@ -11,7 +11,6 @@ from attemper.maps.affine import AffineMap
 from attemper.maps.base import Map, OutputKind, map_from_fields
 from attemper.maps.bins import BinMap
 from attemper.maps.labels import SigmoidMap
-from attemper.maps.linear import Linear
 from attemper.maps.odds import OddsMap
 from attemper.maps.scale import MixtureMap, ScaleMap
 from attemper.maps.tilted import TiltedMap, tilted
@@ -19,7 +18,6 @@ from attemper.maps.tilted import TiltedMap, tilted
 __all__ = [
     "AffineMap",
     "BinMap",
-    "Linear",
     "Map",
     "MixtureMap",
     "OddsMap",

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.maps.base import Arrays, Map
-from attemper.maps.linear import Linear
 from attemper.maps.scale import MixtureMap, ScaleMap
 
 __all__ = ["CENTRINGS", "AffineMap", "Centring", "bend", "centred"]
@@ -140,22 +139,3 @@ class AffineMap(Map):
             margin = (x[..., 1:] - x[..., :1]) * arrays["curve_scale"]
             z = z + bend(margin, xp) * arrays["curve"]
         return xp.where(h == -xp.inf, h, z + arrays["bias"])
-
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """W and b, with the centring in W."""
-        if self.curve is not None:
-            raise InputError("an AffineMap with a curve is not linear, so no layer can absorb it")
-        beta = self.then.as_linear().matrix
-        matrix, k = self.weight, len(self.bias)
-        if self.centring == "mean":  # W (h − mean) = (W − row means) h
-            if matrix.ndim == 2:
-                matrix = matrix - matrix.mean(axis=1, keepdims=True)
-            elif np.ptp(matrix) > 0:  # else the mean, times one number, is the same for all classes
-                matrix = np.diag(matrix) - matrix[:, None] / k
-        elif self.centring == "log_probs" or of_log_probs:
-            # W (h − log Σ exp h): the same for all classes only if the rows of W have one sum.
-            sums = matrix if matrix.ndim == 1 else matrix.sum(axis=1)
-            if np.ptp(sums) > 1e-12 * np.abs(sums).max():
-                raise InputError("the affine map takes log-probabilities, which a linear layer does not give")
-        bias = self.bias * beta
-        return Linear(matrix * beta, bias if np.any(bias != 0) else None)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from attemper._json import Fields, from_fields, to_fields
 from attemper.data.arrays import keep_first, row_slices, to_numpy, widest
 from attemper.errors import FileError, InputError
-from attemper.maps.linear import Linear
 
 __all__ = ["OUTPUT_KINDS", "Arrays", "Map", "OutputKind", "map_from_fields"]
 
@@ -54,14 +53,6 @@ class Map:
     def logits(self, h: Any, arrays: Arrays, xp: Any) -> Any:
         """Calibrated logits."""
         raise NotImplementedError
-
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """Return the map as a matrix and a bias, for a linear layer to absorb; an error where it is none.
-
-        Softmax of the layer's output is calibrated; that output may differ from `logits` by a constant for each row.
-        ``of_log_probs``: the map takes log-probabilities, of which the layer gives logits.
-        """
-        raise InputError(f"{type(self).__name__} is not linear, so no layer can absorb it")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the type and the fields as plain lists and numbers."""

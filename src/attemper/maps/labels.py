@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from attemper.data.arrays import one_line
 from attemper.errors import InputError
 from attemper.maps.base import Arrays, Map
-from attemper.maps.linear import Linear
 
 __all__ = ["SigmoidMap"]
 
@@ -92,8 +91,3 @@ class SigmoidMap(Map):
             return xp.where(z < 0, z, xp.zeros_like(z)) - xp.log1p(e)
         return xp.where(z < 0, e, xp.ones_like(e)) / (1 + e)
 
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """Return slopes and biases, for the layer that gives the log-odds."""
-        if of_log_probs or self.of_probs or not np.array_equal(self.a, self.b):
-            return super().as_linear()
-        return Linear(self.a, self.c)

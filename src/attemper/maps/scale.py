@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from attemper.errors import InputError
 from attemper.maps.base import Arrays, Map
-from attemper.maps.linear import Linear
 
 __all__ = ["MixtureMap", "ScaleMap"]
 
@@ -49,10 +48,6 @@ class ScaleMap(Map):
     def logits(self, h: Any, arrays: Arrays, xp: Any) -> Any:
         """β h."""
         return h * arrays["beta"]
-
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """β times the weights."""
-        return Linear(np.array([self.beta]))
 
 
 @dataclass(frozen=True)
@@ -117,10 +112,3 @@ class MixtureMap(Map):
             lifted = e if self.uniform_mass > 0 else xp.exp(d * above[m])
             total = total + lifted * (weights[m] / normaliser)
         return xp.where(possible, d * arrays["flattest"] + xp.log(total), -xp.inf)
-
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """One temperature, if that is all there is."""
-        betas = {beta for _, beta in self.parts}
-        if self.uniform_mass > 0 or len(betas) > 1:
-            return super().as_linear()
-        return Linear(np.array([betas.pop()]))

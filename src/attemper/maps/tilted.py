@@ -13,7 +13,6 @@ from attemper.errors import InputError
 from attemper.maps.affine import AffineMap
 from attemper.maps.base import Arrays, Map
 from attemper.maps.labels import SigmoidMap
-from attemper.maps.linear import Linear
 from attemper.maps.scale import ScaleMap
 
 __all__ = ["TiltedMap", "tilted"]
@@ -90,13 +89,6 @@ class TiltedMap(Map):
         z = self.base.evaluate(h, of_base, xp, log=True) * arrays["scale"]
         return z if self.bias is None else z + arrays["bias"]
 
-    def as_linear(self, *, of_log_probs: bool = False) -> Linear:
-        """Return the base's layer, scaled and shifted: log p and its calibrated logits differ by a number a row."""
-        inner = self.base.as_linear(of_log_probs=of_log_probs)
-        bias = None if inner.bias is None else self.scale * inner.bias
-        if self.bias is not None:
-            bias = self.bias if bias is None else bias + self.bias
-        return Linear(self.scale * inner.matrix, bias)
 
 
 def tilted(base: Map, scale: float = 1.0, bias: NDArray[np.float64] | None = None) -> Map:

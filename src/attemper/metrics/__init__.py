@@ -29,7 +29,6 @@ from attemper.metrics.risk import RiskCoverage, aurc, expected_cost, risk_covera
 from attemper.metrics.smooth import smooth_ece
 
 if TYPE_CHECKING:
-    from attemper.metrics.huggingface import huggingface_module
     from attemper.metrics.scoring import get_scorer
 
 __all__ = [
@@ -61,7 +60,6 @@ __all__ = [
     "evaluate",
     "expected_cost",
     "get_scorer",
-    "huggingface_module",
     "label_metrics",
     "mce",
     "mmce",
@@ -75,7 +73,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for, so that `import attemper` stays light.
-LAZY = {"get_scorer": "scoring", "huggingface_module": "huggingface"}
+LAZY = {"get_scorer": "scoring"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Calibration inside an ONNX model: the map as nodes, or in the weights of the last layer. Needs onnx, no torch."""
+"""Calibration inside an ONNX model: the map as nodes. Needs onnx, no torch."""
 
 from __future__ import annotations
 
@@ -9,50 +9,45 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attemper._checks import one_of, same_classes
+from attemper._json import atomic
 from attemper.calibrators.exportable import Exportable, Source, source_of
-from attemper.errors import FileError, InputError, require
+from attemper.errors import FileError, InputError, InputTypeError, require
 from attemper.maps import OutputKind
 from attemper.maps.base import OUTPUT_KINDS
-from attemper.onnx.child import LIMITS, Limits
-from attemper.onnx.files import (
-    MAX_BYTES,
-    External,
-    check_target,
-    checked,
-    external_files,
-    read_model,
-    skeleton,
-    write_model,
-)
-from attemper.onnx.folding import fold as fold_map
-from attemper.onnx.folding import instead
 from attemper.onnx.graph import MIN_OPSET, Graph, Place, find_place, rename
 from attemper.onnx.trace import Trace, trace_map
-from attemper.onnx.verify import Ran, compare_with_numpy
+from attemper.onnx.verify import MAX_BYTES, Ran, compare_with_numpy
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
-__all__ = ["PREFIX", "Export", "map_to_onnx", "onnx_calibrate", "provenance_of"]
+__all__ = [
+    "PREFIX",
+    "Export",
+    "feeds_of_map",
+    "map_to_onnx",
+    "onnx_calibrate",
+    "provenance_of",
+    "read_model",
+    "write_model",
+]
 
 PREFIX = "attemper."
-HALF = (10, 16)  # float16 and bfloat16
 
 
 @dataclass(frozen=True)
 class Export:
     """A calibrated model, and what was done: what `onnx_calibrate` and `map_to_onnx` return."""
 
-    model: Any = field(repr=False)  # onnx.ModelProto; tensors in files beside the model are not loaded
+    model: Any = field(repr=False)  # onnx.ModelProto
     output: Path | None  # where it was written
-    how: Literal["inserted", "folded"]
     logits: str  # tensor that the map reads
     tensor: str  # tensor that is calibrated
     output_kind: OutputKind
     ran: Ran
     notes: tuple[str, ...] = ()
-    external_files: tuple[Path, ...] = ()  # tensors of the model, beside the output; the output needs them there
 
 
 def onnx_calibrate(
@@ -62,14 +57,9 @@ def onnx_calibrate(
     *,
     logits: str | None = None,
     axis: int | None = None,
-    fold: bool | Literal["auto"] = "auto",
     output_kind: OutputKind | Literal["same"] = "same",
     outputs: Literal["replace", "add"] = "replace",
-    external: External | None = None,
-    in_place: bool = False,
     check: bool | dict[str, NDArray[Any]] = True,
-    check_timeout: float = LIMITS.timeout,
-    check_memory: float = LIMITS.memory,
 ) -> Export:
     """Return the same model, calibrated: its names, opset, metadata and other outputs stay the same.
 
@@ -84,19 +74,15 @@ def onnx_calibrate(
     model : path or onnx.ModelProto
     calibration : fitted calibrator, map, or path of a saved map
     output : path, optional
-        Where to write; without it the model is only returned. The file that was read is never written unless
-        ``in_place``.
+        Where to write; without it the model is only returned. The tensors of a model over 2 GB are written to a file
+        beside it.
     logits : name of the tensor that the map takes (probabilities, if it was fitted on those)
     axis : of the classes, if it cannot be found in the graph
-    fold : put the map into the weights of the last layer; "auto": where it fits in without loss
     output_kind : what the calibrated tensor is to hold; "same": what it held, or log-probabilities instead of
         logits if the map cannot give logits
     outputs : "add" leaves all outputs as they are, and adds one
-    external : tensors in files beside the model are copied to its new folder, or referred to where they are
     check : run the result with onnxruntime, if that is installed, on made-up input or on this, and compare with NumPy.
         A model that fails is an error, and nothing is written. False writes the result without running it.
-    check_timeout, check_memory : limits of the process that runs the model, in seconds and in GiB. The model's own
-        weights do not count. Windows and macOS do not limit memory.
 
     Examples
     --------
@@ -106,25 +92,20 @@ def onnx_calibrate(
     >>> graph = helper.make_graph([helper.make_node("Softmax", ["h"], ["p"], axis=1)], "network", [h], [p])
     >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     >>> done = onnx_calibrate(model, ScaleMap(0.5))
-    >>> done.how, done.logits, done.tensor, done.output_kind
-    ('inserted', 'h', 'p', 'probs')
+    >>> done.logits, done.tensor, done.output_kind
+    ('h', 'p', 'probs')
     """
     source = source_of(calibration)
-    target = _target(model, output, in_place)
-    read, folder = read_model(model)
-    if target is not None:
-        check_target(read, target, folder)
-    where = str(model) if folder is not None else "the model"
-    if provenance_of(read):
-        raise InputError(f"{where}: is calibrated already, by attemper; take the model that it was made from")
     one_of("outputs", outputs, ("replace", "add"))
     one_of("output_kind", output_kind, ("same", *OUTPUT_KINDS))
-    for name, value in (("check_timeout", check_timeout), ("check_memory", check_memory)):
-        if not 0 < value < 1e6:
-            raise InputError(f"{name}={value}: expected a number above 0 and below a million")
-    original = onnx.ModelProto()
-    original.CopyFrom(read)
-    graph = Graph(read, where)
+    original, where = read_model(model)
+    if output is not None and original is not model and Path(output).resolve() == Path(model).resolve():
+        raise FileError(f"{output}: is the model itself, which would be lost; give another name")
+    if provenance_of(original):
+        raise InputError(f"{where}: is calibrated already, by attemper; take the model that it was made from")
+    calibrated = onnx.ModelProto()
+    calibrated.CopyFrom(original)
+    graph = Graph(calibrated, where)
     place = find_place(
         graph, logits, axis, probs=source.takes_probs, add=outputs == "add", labels=source.map.independent
     )
@@ -132,32 +113,13 @@ def onnx_calibrate(
         same_classes(source.n_classes, place.n_classes, of="the map", where=f"{where}: {place.reads!r}")
     notes: list[str] = []
     kind = _kind(source, place, output_kind, outputs, notes)
-    how: Literal["inserted", "folded"] = "inserted"
-    if fold is True or (fold == "auto" and place.elem_type not in HALF):
-        how = _folded(graph, place, source, folder, kind, outputs, fold is True, notes)
-    tensor = place.target if how == "folded" else _inserted(graph, place, source, kind, add=outputs == "add")
-    _record(read, source, {"how": how, "logits": place.reads, "output": tensor, "output_kind": kind})
-    checked(skeleton(read), "the calibrated model")
+    tensor = _inserted(graph, place, source, kind, add=outputs == "add")
+    _record(calibrated, source, {"logits": place.reads, "output": tensor, "output_kind": kind})
     ran = Ran(None, "check=False")
     if check is not False:
         feeds = None if check is True else check
-        ran = compare_with_numpy(
-            original,
-            read,
-            folder,
-            source,
-            place,
-            (tensor, kind),
-            feeds=feeds,
-            folded=how == "folded",
-            limits=Limits(check_timeout, check_memory),
-        )
-    if target is not None:
-        if read.ByteSize() > MAX_BYTES:
-            raise FileError(f"{target}: larger than an ONNX file can be; keep the tensors in files next to the model")
-        write_model(read, target, folder, external)
-    beside = () if target is None else tuple(target.parent / name for name in external_files(read))
-    return Export(read, target, how, place.reads, tensor, kind, ran, tuple(notes), beside)
+        ran = compare_with_numpy(original, calibrated, source, place, (tensor, kind), feeds)
+    return Export(calibrated, write_model(calibrated, output), place.reads, tensor, kind, ran, tuple(notes))
 
 
 def map_to_onnx(
@@ -203,20 +165,19 @@ def map_to_onnx(
     graph = onnx.helper.make_graph(trace.nodes, "calibration", infos[:1], infos[1:], trace.constants)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], producer_name="attemper")
     model.ir_version = min(model.ir_version, 8)  # that runtimes of 2022 read
-    _record(model, source, {"how": "alone", "logits": reads, "output": name, "output_kind": output_kind})
-    checked(model, "the model of the map")
+    _record(model, source, {"logits": reads, "output": name, "output_kind": output_kind})
     place = Place(reads, "logits", None, -1, 2, onnx.TensorProto.FLOAT, k, "probs" if source.takes_probs else "logits")
-    h = 4 * np.random.default_rng(0).normal(size=(8, k or 10))
-    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
-    feeds = {reads: np.asarray(p if source.takes_probs else h, dtype=np.float32)}
-    ran = compare_with_numpy(_echo(model, reads), model, None, source, place, (name, output_kind), feeds=feeds)
+    feeds = feeds_of_map(reads, source.takes_probs, k or 10)
+    ran = compare_with_numpy(_echo(model, reads), model, source, place, (name, output_kind), feeds)
     if positive:
         _take_one_column(model, source.takes_probs)
-        checked(model, "the model of the map")
-    target = None if output is None else _in_folder(output)
-    if target is not None:
-        write_model(model, target, None, None)
-    return Export(model, target, "inserted", reads, name, output_kind, ran)
+    return Export(model, write_model(model, output), reads, name, output_kind, ran)
+
+
+def feeds_of_map(reads: str, probs: bool, k: int) -> dict[str, NDArray[Any]]:
+    """Make up input of a map that stands alone: eight rows of logits, or of probabilities."""
+    h = 4 * np.random.default_rng(0).normal(size=(8, k))
+    return {reads: np.asarray(softmax(h, axis=1) if probs else h, dtype=np.float32)}
 
 
 def _take_one_column(model: Any, probs: bool) -> None:
@@ -246,27 +207,31 @@ def provenance_of(model: Any) -> dict[str, str]:
     return {p.key.removeprefix(PREFIX): p.value for p in model.metadata_props if p.key.startswith(PREFIX)}
 
 
-def _target(model: Any, output: str | os.PathLike[str] | None, in_place: bool) -> Path | None:
-    is_path = isinstance(model, str | os.PathLike)
-    if output is None:
-        if in_place and not is_path:
-            raise InputError(
-                "in_place: expected the path of a model, got a ModelProto. Use output=… or the result's model"
-            )
-        return Path(model) if in_place else None
-    target = _in_folder(output)
-    if is_path and not in_place and target.exists() and Path(model).exists() and target.samefile(model):
-        raise FileError(f"{target}: is the model itself, which would be lost; give another name, or use in_place=True")
-    return target
+def read_model(given: Any) -> tuple[Any, str]:
+    """Return a model, with the tensors in files beside it, and what to call it."""
+    if isinstance(given, onnx.ModelProto):
+        return given, "the model"
+    if not isinstance(given, str | os.PathLike):
+        raise InputTypeError(f"expected the path of an ONNX file or an onnx.ModelProto, got {type(given).__name__}")
+    try:
+        onnx.checker.check_model(os.fspath(given))
+        return onnx.load(os.fspath(given)), str(given)
+    except Exception as error:  # the checker's own, protobuf's, and the system's
+        raise FileError(f"{given}: cannot be read as an ONNX model: {' '.join(str(error).split())[:300]}") from None
 
 
-def _in_folder(output: str | os.PathLike[str]) -> Path:
-    target = Path(output)
-    if "\0" in str(target):
-        raise FileError(f"{str(target)!r}: cannot be the name of a file")
-    if not target.parent.is_dir():
-        raise FileError(f"{target}: there is no folder {str(target.parent)!r}; make it first")
-    return target
+def write_model(model: Any, output: str | os.PathLike[str] | None) -> Path | None:
+    """Check a model, and write it where there is an output; tensors of a large one to a file beside it."""
+    path = None if output is None else Path(output)
+    if model.ByteSize() > MAX_BYTES:
+        if path is not None:
+            onnx.save_model(model, path, save_as_external_data=True, location=f"{path.name}.data")
+        return path
+    onnx.checker.check_model(model)
+    if path is not None:
+        with atomic(path) as stream:
+            stream.write(model.SerializeToString())
+    return path
 
 
 def _kind(
@@ -286,35 +251,7 @@ def _kind(
             f"softmax is the calibrated probabilities. Use output_kind={'probs'!r} for probabilities"
         )
         return "log_probs"
-    if output_kind != place.kind and outputs == "replace":
-        words = {"probs": "probabilities", "log_probs": "log-probabilities", "logits": "logits"}
-        notes.append(f"{place.target!r} held {words[place.kind]} and now holds {words[output_kind]}, as asked")
     return output_kind
-
-
-def _folded(
-    graph: Graph,
-    place: Place,
-    source: Source,
-    folder: Path | None,
-    kind: OutputKind,
-    outputs: str,
-    must: bool,
-    notes: list[str],
-) -> Literal["inserted", "folded"]:
-    try:
-        if outputs == "add" or kind != place.kind or place.holds != "logits":
-            raise InputError(f"what the output holds would have to change; {instead()}")
-        if source.takes_probs and source.zeros_as is not None:
-            raise InputError(f"it takes probabilities, with zeros_as; {instead()}")
-        rounding = fold_map(graph, place, source, folder, asked=must)
-    except InputError as error:
-        if must:
-            raise InputError(f"{graph.where}: the map cannot be folded: {error}") from None
-        return "inserted"
-    if place.elem_type in HALF:
-        notes.append(f"the folded weights are rounded to half precision, by {rounding:.1e} of the largest at most")
-    return "folded"
 
 
 def _inserted(graph: Graph, place: Place, source: Source, kind: OutputKind, *, add: bool) -> str:
@@ -339,8 +276,6 @@ def _inserted(graph: Graph, place: Place, source: Source, kind: OutputKind, *, a
     for i, node in enumerate(trace.nodes):
         g.node.insert(at + i, node)
     g.initializer.extend(trace.constants)
-    if graph.model.ir_version < 4:  # constants were inputs then
-        g.input.extend(onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in trace.constants)
     return target
 
 

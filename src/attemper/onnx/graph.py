@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attemper.errors import FileError, InputError, require
 from attemper.maps import OutputKind
-from attemper.onnx.files import skeleton, walk
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
-__all__ = ["Graph", "Place", "find_place", "output_candidates", "rename"]
+__all__ = ["Graph", "Place", "find_place", "rename", "walk"]
 
-MIN_OPSET = 11
+MIN_OPSET = 17
 SHAPERS = {"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"}
 LINEAR = {"Gemm", "MatMul", "Conv"}
 ENDINGS: dict[str, OutputKind] = {"Softmax": "probs", "LogSoftmax": "log_probs", "Sigmoid": "probs"}
@@ -34,6 +33,7 @@ class Place:
     elem_type: int
     n_classes: int | None
     holds: OutputKind  # what ``reads`` holds
+    named: bool = False  # by the user
 
     @property
     def target(self) -> str:
@@ -60,8 +60,8 @@ class Graph:
 
     def _types(self) -> dict[str, Any]:
         try:
-            inferred = onnx.shape_inference.infer_shapes(skeleton(self.model)).graph
-        except Exception:  # shapes are then those of the file
+            inferred = onnx.shape_inference.infer_shapes(self.model).graph
+        except Exception:  # such as of a model over 2 GB: shapes are then those of the file
             inferred = self.graph
         infos = [*inferred.value_info, *inferred.input, *inferred.output]
         return {i.name: i.type.tensor_type for i in infos if i.type.HasField("tensor_type")}
@@ -72,15 +72,6 @@ class Graph:
         if t is None or not t.HasField("shape"):
             return None
         return [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in t.shape.dim]
-
-    def signature(self, name: str) -> str:
-        """Return the type and shape of a tensor, such as float32[batch, 10]."""
-        t = self.types.get(name)
-        if t is None:
-            return "?"
-        dims = ", ".join(str(d.dim_value if d.dim_value > 0 else d.dim_param or "?") for d in t.shape.dim)
-        kind = type_name(t.elem_type).lower()
-        return f"{kind}[{dims}]" if t.HasField("shape") else kind
 
     def names(self) -> set[str]:
         """Every name that is taken, in subgraphs too."""
@@ -96,38 +87,11 @@ class Graph:
             node = self.maker.get(node.input[0])
         return node
 
-    def is_transposed(self, name: str) -> bool:
-        """Return whether axes change their order between `origin` and a tensor."""
-        node: Any = self.maker.get(name)
-        while is_op(node, *SHAPERS) and node.input:
-            if node.op_type == "Transpose":
-                return True
-            node = self.maker.get(node.input[0])
-        return False
-
-    def is_constant(self, name: str) -> bool:
-        """Return whether a tensor is an initialiser, or computed of such alone: transposed, or of another type."""
-        names, seen = [name], {""}
-        while names:
-            name = names.pop()
-            if name in seen or name in self.initialisers:
-                continue
-            seen.add(name)
-            if name not in self.maker:
-                return False
-            names.extend(_reads(self.maker[name]))
-        return True
-
     def layer_of(self, node: Any) -> Any:
-        """Return the linear layer that a node is, or adds a bias to; None."""
+        """Return the linear layer that a node is, or adds a bias to; None without, or where the weight comes first."""
         if is_op(node, "Add") and any(name in self.initialisers for name in node.input):
-            parts = [self.maker.get(name) for name in node.input]
-            return next((p for p in parts if is_op(p, *LINEAR)), None)
-        return node if is_op(node, *LINEAR) else None
-
-    def is_linear(self, node: Any) -> bool:
-        """Return whether a node is a linear layer, or adds the bias of one."""
-        return self.layer_of(node) is not None
+            node = next((self.maker[name] for name in node.input if name in self.maker), None)
+        return node if is_op(node, *LINEAR) and node.input[0] not in self.initialisers else None
 
 
 def is_op(node: Any, *kinds: str) -> bool:
@@ -135,20 +99,26 @@ def is_op(node: Any, *kinds: str) -> bool:
     return node is not None and node.op_type in kinds and node.domain in ("", "ai.onnx")
 
 
-def type_name(elem_type: int) -> str:
-    """Return the name of a type, whatever its number."""
-    known = elem_type in onnx.TensorProto.DataType.values()
-    return str(onnx.TensorProto.DataType.Name(elem_type)) if known else f"type {elem_type}"
+def walk(graph: Any) -> Iterator[Any]:
+    """Every node of a graph and of its subgraphs."""
+    graphs = [graph]
+    while graphs:
+        for node in graphs.pop().node:
+            yield node
+            graphs.extend(_subgraphs(node))
+
+
+def _subgraphs(node: Any) -> list[Any]:
+    return [sub for a in node.attribute for sub in [*([a.g] if a.HasField("g") else []), *a.graphs]]
 
 
 def _reads(node: Any) -> Iterator[str]:
     """Names that a node uses, those that its subgraphs take from outside among them."""
     yield from (name for name in node.input if name)
-    for a in node.attribute:
-        for sub in [*([a.g] if a.HasField("g") else []), *a.graphs]:
-            own = {name for inner in walk(sub) for name in inner.output} | {t.name for t in sub.initializer}
-            used = [*(name for inner in walk(sub) for name in inner.input), *(o.name for o in sub.output)]
-            yield from (name for name in used if name and name not in own)
+    for sub in _subgraphs(node):
+        own = {name for inner in walk(sub) for name in inner.output} | {t.name for t in sub.initializer}
+        used = [*(name for inner in walk(sub) for name in inner.input), *(o.name for o in sub.output)]
+        yield from (name for name in used if name and name not in own)
 
 
 def rename(graph: Any, old: str, new: str) -> None:
@@ -158,10 +128,9 @@ def rename(graph: Any, old: str, new: str) -> None:
             for i, name in enumerate(names):
                 if name == old:
                     names[i] = new
-        for a in node.attribute:
-            for sub in [*([a.g] if a.HasField("g") else []), *a.graphs]:
-                for o in sub.output:
-                    o.name = new if o.name == old else o.name
+        for sub in _subgraphs(node):
+            for o in sub.output:
+                o.name = new if o.name == old else o.name
     for info in graph.value_info:
         info.name = new if info.name == old else info.name
 
@@ -180,13 +149,13 @@ def find_place(
             "onnx.version_converter.convert_version"
         )
     if given is not None:
-        return _at(graph, given, axis, endings, probs=probs, add=add)
+        return replace(_at(graph, given, axis, endings, probs=probs, add=add), named=True)
     if len(graph.outputs) != 1:
         raise _ambiguous(graph, f"{len(graph.outputs)} outputs", probs)
     node = graph.origin(graph.outputs[0])
     if is_op(node, endings[0]):
         return _place(graph, node.input[0], node, axis, holds="logits")
-    if graph.is_linear(node) and not probs:
+    if graph.layer_of(node) is not None and not probs:
         return _place(graph, graph.outputs[0], None, axis, holds="logits")
     what = "an input of the graph" if node is None else f"a {node.op_type}"
     raise _ambiguous(graph, f"the output {graph.outputs[0]!r} comes from {what}", probs)
@@ -217,7 +186,7 @@ def _at(graph: Graph, name: str, axis: int | None, kinds: tuple[str, ...], *, pr
         )
     place = _place(graph, name, None, axis, holds="probs" if probs else "logits")
     kind: OutputKind = "probs" if probs else "log_probs" if is_op(node, "LogSoftmax") else "logits"
-    return Place(**{**vars(place), "kind": kind})
+    return replace(place, kind=kind)
 
 
 def _reaches_output(graph: Graph, name: str) -> bool:
@@ -233,8 +202,7 @@ def _reaches_output(graph: Graph, name: str) -> bool:
 def _place(graph: Graph, reads: str, ending: Any, axis: int | None, *, holds: OutputKind) -> Place:
     t = graph.types.get(reads) or graph.types.get(ending.output[0] if ending is not None else "")
     if t is None or t.elem_type not in FLOATS:
-        kind = "unknown" if t is None else type_name(t.elem_type)
-        raise InputError(f"{graph.where}: {reads!r} is of type {kind}; expected floating-point logits")
+        raise InputError(f"{graph.where}: {reads!r} is not of a known floating-point type, as logits are")
     shape = graph.shape(reads) or (graph.shape(ending.output[0]) if ending is not None else None)
     rank = None if shape is None else len(shape)
     found = _axis(graph, reads, ending, axis, rank)
@@ -247,29 +215,18 @@ def _place(graph: Graph, reads: str, ending: Any, axis: int | None, *, holds: Ou
 
 def _axis(graph: Graph, reads: str, ending: Any, axis: int | None, rank: int | None) -> int:
     """Axis of the classes, from the end."""
-    if rank is not None and rank < 1:
-        raise InputError(f"{graph.where}: {reads!r} is a single number; expected one for each class")
-    if axis is None and ending is not None and ending.op_type != "Sigmoid":
-        axis = next((a.i for a in ending.attribute if a.name == "axis"), 1 if graph.opset < 13 else -1)
-        if graph.opset < 13 and rank is not None and axis % rank != rank - 1:
-            raise InputError(
-                f"{graph.where}: before opset 13 a Softmax over axis {axis} of {rank} runs over all axes after it as "
-                "well; bring the model to opset 13 with onnx.version_converter.convert_version"
-            )
+    if axis is None and is_op(ending, "Softmax", "LogSoftmax"):
+        axis = next((a.i for a in ending.attribute if a.name == "axis"), -1)
+    maker = graph.maker.get(reads)
+    layer = graph.layer_of(maker)
+    if axis is None and (layer is not None or (rank == 2 and not is_op(maker, "Transpose", *LINEAR))):
+        axis = 1 if is_op(layer, "Conv") else -1
     if axis is None:
-        node = graph.origin(reads)
-        layer = graph.layer_of(node)
-        by_weight = layer is not None and (layer.op_type == "Conv" or graph.is_constant(layer.input[1]))
-        if rank == 2 and not graph.is_transposed(reads) and (layer is None or by_weight):
-            axis = -1
-        elif rank != 2 and by_weight and graph.maker[reads] is node:
-            axis = 1 if layer.op_type == "Conv" else -1
-        else:
-            raise InputError(
-                f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; specify that of the classes: "
-                f"axis=1 or axis=-1",
-                param="axis",
-            )
+        raise InputError(
+            f"{graph.where}: {reads!r} has {rank or 'an unknown number of'} axes; specify that of the classes: "
+            "axis=1 or axis=-1",
+            param="axis",
+        )
     if axis < 0 and (rank is None or axis >= -rank):
         return axis
     if rank is None or not 0 <= axis < rank:
@@ -277,21 +234,9 @@ def _axis(graph: Graph, reads: str, ending: Any, axis: int | None, rank: int | N
     return axis - rank
 
 
-def output_candidates(graph: Graph) -> list[tuple[str, str]]:
-    """Tensors that may hold logits, or probabilities, each with what it is."""
-    found: dict[str, str] = {}
-    for name in graph.outputs:
-        node = graph.maker.get(name)
-        found[name] = f"output, from {node.op_type}" if node is not None else "output, an input unchanged"
-    for node in reversed(graph.graph.node):
-        if is_op(node, *ENDINGS) and node.input:
-            found.setdefault(node.input[0], f"input of {node.op_type}")
-            found.setdefault(node.output[0], f"output of {node.op_type} in the middle")
-    return list(found.items())[:12]
-
-
 def _listed(graph: Graph, probs: bool) -> str:
-    candidates = ", ".join(f"{name!r} ({what})" for name, what in output_candidates(graph))
+    endings = [name for n in graph.graph.node if is_op(n, *ENDINGS) for name in (*n.input, *n.output)]
+    candidates = ", ".join(map(repr, dict.fromkeys([*graph.outputs, *endings])))
     return (
         f"candidates are {candidates}. Choose the one that holds {'probabilities' if probs else 'logits'}: "
         f"logits={'NAME'!r}"

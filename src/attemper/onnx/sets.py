@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +15,10 @@ from attemper._checks import same_classes
 from attemper.calibrators.exportable import Exportable, source_of
 from attemper.errors import InputError, require
 from attemper.kernels.set_mask import SetRule
-from attemper.onnx.calibrate import PREFIX, Export, map_to_onnx, onnx_calibrate
-from attemper.onnx.child import LIMITS
-from attemper.onnx.files import check_target, checked, write_model
+from attemper.onnx.calibrate import PREFIX, Export, feeds_of_map, map_to_onnx, onnx_calibrate, write_model
 from attemper.onnx.graph import Graph
 from attemper.onnx.trace import NAMES, Trace, Traced
-from attemper.onnx.verify import Ran, feeds_for, run_models
+from attemper.onnx.verify import Ran, feeds_for, run_model
 
 onnx: Any = require("onnx", extra="onnx", why="to read and write ONNX models")
 
@@ -83,21 +80,15 @@ def sets_to_onnx(
     if model is None:
         made = map_to_onnx(calibration, n_classes=policy.n_classes)
     else:
-        made = onnx_calibrate(model, calibration, logits=logits, fold=False, output_kind="probs")
-    if made.external_files:
-        raise InputError("the model has tensors in files next to it, which sets_to_onnx does not copy")
+        made = onnx_calibrate(model, calibration, logits=logits, output_kind="probs")
     name = _add_sets(made, rule, policy.n_classes)
     for key, value in {"sets": name, "sets_coverage": repr(policy.coverage), "sets_score": rule.score}.items():
         made.model.metadata_props.add(key=PREFIX + key, value=value)
-    checked(made.model, "the model with sets")
-    ran = made.ran
-    if importlib.util.find_spec("onnxruntime") is not None and ran.difference is not None:
-        _compare(made, name, rule)
-    target = None if output is None else Path(output)
-    if target is not None:
-        check_target(made.model, target, None)
-        write_model(made.model, target, None, None)
-    return SetExport(made.model, target, made.logits, made.tensor, name, ran, made.notes)
+    if made.ran.difference is not None:
+        own = feeds_for(made.model) if model is not None else None
+        _compare(made, name, rule, own or feeds_of_map(made.logits, source.takes_probs, policy.n_classes))
+    written = write_model(made.model, output)
+    return SetExport(made.model, written, made.logits, made.tensor, name, made.ran, made.notes)
 
 
 def _add_sets(made: Export, rule: SetRule, n_classes: int) -> str:
@@ -121,11 +112,9 @@ def _add_sets(made: Export, rule: SetRule, n_classes: int) -> str:
     return name
 
 
-def _compare(made: Export, name: str, rule: SetRule) -> None:
+def _compare(made: Export, name: str, rule: SetRule, feeds: dict[str, NDArray[Any]]) -> None:
     """Run the model, and refuse sets that differ from those that NumPy finds in its own probabilities."""
-    feeds = feeds_for(made.model)
-    models = [(made.model, made.tensor), (made.model, name)]
-    p, sets = run_models(models, onnx.TensorProto.FLOAT, feeds, None, 0, LIMITS)
+    p, sets = (run_model(made.model, tensor, onnx.TensorProto.FLOAT, feeds) for tensor in (made.tensor, name))
     wrong = (sets != rule.mask(p.astype(np.float64), array_api)) & ~_near(p.astype(np.float64), rule)
     if wrong.any():
         row, column = np.argwhere(wrong)[0]

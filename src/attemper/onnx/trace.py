@@ -1,4 +1,4 @@
-"""A map as ONNX nodes: its own code, run on a tracing array. Operators are those of opset 11.
+"""A map as ONNX nodes: its own code, run on a tracing array. Operators are those of opset 17.
 
 `Trace` is the namespace of the array API that a map gets, `Traced` the array. NumPy arrays are constants: what is
 computed of them alone is computed at once. Whatever the axis of the classes is in the graph, it is the last one here.
@@ -73,7 +73,7 @@ def _function(kind: str) -> Any:
     return lambda trace, x: trace.elementwise(kind, x) if isinstance(x, Traced) else of_constant(x)
 
 
-def _reduction(kind: str, axes_are_input_from: int) -> Any:
+def _reduction(kind: str, axes_are_input_from: int = 18) -> Any:
     """Return a function over the classes, or over the axis of a constant."""
     of_constant = getattr(np, kind.removeprefix("Reduce").lower())
 
@@ -332,8 +332,8 @@ class Trace:
         return Traced(self, self.op("Transpose", moved, perm=order), x.dtype)
 
     exp, log, abs, sqrt, tanh = (_function(kind) for kind in ("Exp", "Log", "Abs", "Sqrt", "Tanh"))
-    max, min, mean = (_reduction(kind, 18) for kind in ("ReduceMax", "ReduceMin", "ReduceMean"))
-    sum, argmax = _reduction("ReduceSum", 13), _reduction("ArgMax", 99)
+    max, min, mean = (_reduction(kind) for kind in ("ReduceMax", "ReduceMin", "ReduceMean"))
+    sum, argmax = _reduction("ReduceSum", 17), _reduction("ArgMax")
 
     def sort(self, x: Any, *, axis: int = -1, descending: Any = False) -> Any:
         """Put the numbers of each row in order, from the largest on."""
@@ -376,7 +376,7 @@ class Trace:
         return self.abs(x) < np.inf
 
     def clip(self, x: Any, least: float, most: float) -> Any:
-        """Keep x between two numbers; Clip of opset 11 is not for double precision everywhere."""
+        """Keep x between two numbers."""
         x = self.where(x > least, x, self.full_like(x, least))
         return self.where(x < most, x, self.full_like(x, most))
 

@@ -1,4 +1,4 @@
-"""What runs on torch: ensembles, losses and metrics; sums on a GPU, maps as modules and folding behind the scenes.
+"""What runs on torch: ensembles and losses; sums on a GPU and maps as modules behind the scenes.
 
 `rows` and `table` are the sums of the kernels where the logits already are: `fused` reads them in one Triton kernel per
 pass, `plain` in chunks where there is no Triton. torch is imported when a name is first used, not with this package.
@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attemper.torch import metrics as metrics
     from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
     from attemper.torch.losses import MMCELoss, mmce_loss
 
@@ -18,8 +17,6 @@ __all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "MMCELoss", "avera
 
 
 def __getattr__(name: str) -> Any:
-    if name == "metrics":  # needs torchmetrics too
-        return importlib.import_module("attemper.torch.metrics")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(

@@ -99,8 +99,6 @@ class MMCELoss(torch.nn.Module):  # type: ignore[misc]
     --------
     >>> import torch
     >>> loss = MMCELoss(weighted=True)
-    >>> loss
-    MMCELoss(bandwidth=0.4, weighted=True, ignore_index=None)
     >>> round(loss(torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 0])).item(), 4)
     0.8555
     """
@@ -110,19 +108,11 @@ class MMCELoss(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         positive("bandwidth", bandwidth)
-        self.bandwidth = bandwidth
-        self.weighted = weighted
-        self.ignore_index = ignore_index
+        self.options: dict[str, Any] = {"bandwidth": bandwidth, "weighted": weighted, "ignore_index": ignore_index}
 
     def forward(self, logits: Any, labels: Any) -> Any:
         """Return the MMCE of this batch."""
-        return mmce_loss(
-            logits, labels, bandwidth=self.bandwidth, weighted=self.weighted, ignore_index=self.ignore_index
-        )
-
-    def extra_repr(self) -> str:
-        """Return the parameters, for ``repr``."""
-        return f"bandwidth={self.bandwidth}, weighted={self.weighted}, ignore_index={self.ignore_index}"
+        return mmce_loss(logits, labels, **self.options)
 
 
 class _Mmce(torch.autograd.Function):  # type: ignore[misc]
@@ -153,29 +143,18 @@ class _Mmce(torch.autograd.Function):  # type: ignore[misc]
 def _check(logits: Any, labels: Any, ignore_index: int | None) -> Any:
     """Check shapes and labels; return the labels beside the logits."""
     if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
-        got = f"dtype {logits.dtype}" if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InputTypeError(f"logits: expected a torch tensor of floating-point numbers, got {got}")
-    if logits.ndim > 2:
-        raise InputError(
-            f"logits: expected (N, K), one row per sample, got shape {tuple(logits.shape)}. If the classes are the "
-            "second dimension use logits.movedim(1, -1).flatten(0, -2) and labels.flatten()."
-        )
+        raise InputTypeError("logits: expected a torch tensor of floating-point numbers")
     n, n_classes = as_matrix(logits, "logits", takes_axis=False).shape
     y = torch.as_tensor(labels, device=logits.device)
-    if y.is_floating_point() or y.is_complex():
-        raise InputError(f"labels: expected column numbers, got dtype {y.dtype}. Use labels.long().")
+    if y.is_floating_point() or y.is_complex() or y.shape != (n,):
+        raise InputError(f"labels: expected {n} column numbers, got shape {tuple(y.shape)} and dtype {y.dtype}")
     y = y.long()
-    if y.shape != (n,):
-        hint = " They look one-hot: use labels.argmax(dim=1)." if y.shape == (n, n_classes) else ""
-        raise InputError(f"labels: expected one per row of logits, shape ({n},); got shape {tuple(y.shape)}.{hint}")
     wrong = (y < 0) | (y >= n_classes)
     if ignore_index is not None:
         wrong &= y != ignore_index
     if wrong.any():
-        row = int(wrong.nonzero()[0])
-        hint = f" To leave such samples out use ignore_index={int(y[row])}." if y[row] < 0 else ""
+        label = int(y[wrong][0])
         raise InputError(
-            f"labels: row {row} has label {int(y[row])}, but there are {n_classes} columns of logits, so labels run "
-            f"from 0 to {n_classes - 1}.{hint}"
+            f"labels: expected 0 to {n_classes - 1}, got {label}; to leave such samples out use ignore_index={label}"
         )
     return y

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +26,8 @@ def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1, posit
 
     It has no parameters to train and lets gradients through. Half precision is computed in single precision inside,
     whatever ``.half()`` or autocast set, and returned in the type of the input. A calibrator that was fitted on
-    probabilities makes a module that takes probabilities. ``torch.export``, ``torch.compile``, ``torch.jit.trace`` and
-    ``torch.jit.script`` take it.
+    probabilities makes a module that takes probabilities. ``torch.export``, ``torch.compile`` and ``torch.onnx.export``
+    take it.
 
     Parameters
     ----------
@@ -108,63 +107,9 @@ class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
                 self._buffers[name] = buffer.to(device, dtype=torch.float32 if narrow else buffer.dtype)
         return self
 
-    def __prepare_scriptable__(self) -> Any:
-        """Return what ``torch.jit.script`` takes in the place of this module."""
-        return ScriptedModule(self)
-
     def extra_repr(self) -> str:
         """Describe the map in one line."""
         return self.what
-
-
-class Rows(torch.nn.Module):  # type: ignore[misc]
-    """`CalibrationModule.rows`, to be traced."""
-
-    def __init__(self, of: CalibrationModule) -> None:
-        super().__init__()
-        self.of = of
-
-    def forward(self, h: Any) -> Any:
-        """Calibrate N×K numbers."""
-        return self.of.rows(h)
-
-
-class ScriptedModule(torch.nn.Module):  # type: ignore[misc]
-    """Four traces of a `CalibrationModule`, one for each float type; no step depends on values or devices."""
-
-    def __init__(self, of: CalibrationModule) -> None:
-        super().__init__()
-        self.dim, self.n_classes, self.positive, self.takes_probs = of.dim, of.n_classes, of.positive, of.takes_probs
-        width = 2 if of.positive else of.n_classes or 3
-        example = torch.full((3, width), 1 / width)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the tracer, and of TorchScript's age
-            for name, dtype in (
-                ("half", torch.float16),
-                ("brain", torch.bfloat16),
-                ("single", torch.float32),
-                ("wide", torch.float64),
-            ):
-                setattr(self, f"as_{name}", torch.jit.trace(Rows(of), example.to(dtype), check_trace=False))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Calibrated probabilities of logits, or their logarithms."""
-        if self.positive:
-            h = torch.stack([1 - x if self.takes_probs else torch.zeros_like(x), x], dim=-1)
-        else:
-            h = x.movedim(self.dim, -1)
-        if self.n_classes > 0 and h.shape[-1] != self.n_classes:
-            raise ValueError(f"{h.shape[-1]} classes along dim {self.dim}; the map is for {self.n_classes}")
-        rows = h.reshape(-1, h.shape[-1])
-        if rows.dtype == torch.float16:
-            value = self.as_half(rows)
-        elif rows.dtype == torch.bfloat16:
-            value = self.as_brain(rows)
-        elif rows.dtype == torch.float32:
-            value = self.as_single(rows)
-        else:
-            value = self.as_wide(rows.to(torch.float64))
-        return value[:, 1].reshape(x.shape) if self.positive else value.reshape(h.shape).movedim(-1, self.dim)
 
 
 def describe(source: Source) -> str:

@@ -5,39 +5,34 @@ torch is imported when a network is used, not with this module.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from types import SimpleNamespace
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
 from attemper._checks import whole
-from attemper.data.arrays import row_slices
+from attemper._typing import InputKind
+from attemper.data.arrays import row_slices, to_numpy
 from attemper.errors import InputError, InputTypeError, require
 
 __all__ = [
     "Stream",
     "batches",
     "call",
-    "described",
     "dropping",
     "example_of",
-    "generators_of",
+    "generators",
     "is_loader",
+    "is_module",
     "kept",
     "modes",
-    "n_batches",
     "placed",
-    "progress",
-    "seeded_only",
     "torch_module",
 ]
-
-PATIENCE = 1.0  # seconds before a progress bar is worth showing
 
 
 def torch_module() -> Any:
@@ -45,16 +40,19 @@ def torch_module() -> Any:
     return require("torch", extra="torch", why="to run networks")
 
 
+def is_module(estimator: Any) -> bool:
+    """Whether this is a ``torch.nn.Module``; torch is not imported to find out.
+
+    >>> is_module("a module")
+    False
+    """
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(estimator, torch.nn.Module)
+
+
 def is_loader(X: Any) -> bool:
     """Whether ``X`` yields batches, rather than being an array or a tensor."""
     return not hasattr(X, "__array__")
-
-
-def described(value: Any) -> str:
-    """Name the input, for an error."""
-    if isinstance(value, Mapping):
-        return f"{type(value).__name__} with the keys {', '.join(map(repr, value))}"
-    return type(value).__name__
 
 
 # Batches
@@ -76,7 +74,7 @@ def batches(
         return
     if isinstance(X, Mapping | str | bytes) or not isinstance(X, Iterable):
         raise InputTypeError(
-            f"X: expected a tensor, an array, or a loader that yields (inputs, labels), got {described(X)}"
+            f"X: expected a tensor, an array, or a loader that yields (inputs, labels), got {type(X).__name__}"
         )
     for batch in X:
         inputs, labels = batch if unpack is None else unpack(batch), None
@@ -84,22 +82,11 @@ def batches(
             inputs, labels = inputs[0], inputs[1] if len(inputs) > 1 else None
         is_dict = isinstance(inputs, Mapping)
         if example_of(inputs) is None or (is_dict and not named and unpack is None):
-            advice = (
-                "" if named else "For other batches use unpack=, such as unpack=lambda b: (b['image'], b['label']). "
-            )
             raise InputTypeError(
-                f"X: expected a batch whose input is a tensor or an array, got {described(inputs)}. {advice}A list of "
-                "numbers must be an array: np.asarray(X)."
+                f"X: expected a batch whose input is a tensor or an array, got {type(inputs).__name__}. For other "
+                "batches use unpack=, such as unpack=lambda b: (b['image'], b['label'])."
             )
         yield inputs, labels
-
-
-def n_batches(X: Any, batch_size: int | None) -> int | None:
-    """Count the batches, where that is known."""
-    try:
-        return len(X) if is_loader(X) else -(-len(X) // (batch_size or max(len(X), 1)))
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def example_of(inputs: Any) -> Any:
@@ -112,28 +99,27 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or array_api_compat.is_torch_array(value)
 
 
-def placed(inputs: Any, model: Any, device: Any = None, *, cast: bool = False) -> Any:
+def placed(inputs: Any, model: Any, *, cast: bool = False) -> Any:
     """Bring the input of a batch to where the model is.
 
     NumPy's floats come in the model's precision, as double precision is seldom meant; with ``cast`` tensors do too.
     Whole numbers, such as tokens, stay what they are.
     """
     if isinstance(inputs, Mapping):
-        return {key: placed(value, model, device, cast=cast) for key, value in inputs.items()}
+        return {key: placed(value, model, cast=cast) for key, value in inputs.items()}
     if not _is_array(inputs):
         return inputs
     weights = list(chain(model.parameters(), model.buffers()))
-    where = weights[0].device if device is None and weights else device
     if isinstance(inputs, np.ndarray):
         inputs, cast = torch_module().tensor(np.ascontiguousarray(inputs)), True
     dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
     if cast and inputs.is_floating_point() and dtype is not None:
         inputs = inputs.to(dtype)
-    return inputs if where is None else inputs.to(where)
+    return inputs.to(weights[0].device) if weights else inputs
 
 
-def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None, where: str) -> Any:
-    """Run one pass and take the scores out of what it returns; ``where`` names the pass in errors.
+def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None) -> Any:
+    """Run one pass and take the scores out of what it returns.
 
     The model gets a copy of its input, since a layer may work in place.
     """
@@ -144,10 +130,14 @@ def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None, where: st
     output = output if select is None else select(output)
     if not array_api_compat.is_torch_array(output):
         raise InputTypeError(
-            f"{where}: expected an N×K tensor, got {described(output)}. Use select= to take it out, such as "
+            f"{type(model).__name__}: expected an N×K tensor, got {type(output).__name__}. Use select=, such as "
             "select=lambda out: out['logits'] or select=lambda out: out.logits."
         )
     return output
+
+
+
+
 
 
 # What is random, and what is put back
@@ -200,35 +190,13 @@ def modes(models: Iterable[Any], active: set[Any]) -> Iterator[None]:
             module.training = flag
 
 
-@contextmanager
-def seeded_only(active: set[Any]) -> Iterator[None]:
-    """Keep recurrent layers off cuDNN, whose dropout does not heed a seed in older versions of torch."""
-    torch = torch_module()
-    before = torch.backends.cudnn.enabled
-    try:
-        if any(isinstance(module, torch.nn.RNNBase) for module in active):
-            torch.backends.cudnn.enabled = False
-        yield
-    finally:
-        torch.backends.cudnn.enabled = before
-
-
-def generators_of(models: Sequence[Any]) -> list[Any]:
+def generators() -> list[Any]:
     """Return the sources of torch's global random numbers that are in use.
 
     ``torch.manual_seed`` is no way to them: it would also seed a GPU that is first used later.
     """
     torch = torch_module()
-    found = [torch.default_generator]
-    for backend in (torch.cuda, getattr(torch, "xpu", None)):
-        if backend is not None and backend.is_initialized():
-            found.extend(backend.default_generators)
-    if any(weight.device.type == "mps" for model in set(models) for weight in model.parameters()):
-        mps = torch.mps
-        found.append(
-            SimpleNamespace(get_state=mps.get_rng_state, set_state=mps.set_rng_state, manual_seed=mps.manual_seed)
-        )
-    return found
+    return [torch.default_generator, *(torch.cuda.default_generators if torch.cuda.is_initialized() else ())]
 
 
 @contextmanager
@@ -260,29 +228,3 @@ class Stream:
                     generator.set_state(self.states[i])
             yield
             self.states = [generator.get_state() for generator in generators]
-
-
-@contextmanager
-def progress(show: bool, what: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """Show a bar on a terminal for what takes long; nothing in a pipe."""
-    begun, done, bar = time.monotonic(), 0, None
-
-    def tick() -> None:
-        nonlocal done, bar
-        done += 1
-        if bar is None and show and time.monotonic() - begun > PATIENCE:
-            from rich.console import Console  # not for those who never wait
-            from rich.progress import Progress
-
-            err = Console(stderr=True)
-            bar = Progress(console=err, transient=True, disable=not err.is_terminal)
-            bar.add_task(what, total=total)
-            bar.start()
-        if bar is not None:
-            bar.update(bar.task_ids[0], completed=done)
-
-    try:
-        yield tick
-    finally:
-        if bar is not None and not bar.disable:
-            bar.stop()

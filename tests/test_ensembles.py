@@ -1,21 +1,17 @@
 """Monte Carlo dropout and deep ensembles: naive loops, and a model that is left as it was found."""
 
-import gc
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import scipy.special
 import torch
-from rich.console import Console
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
 from attemper import BayesianTemperatureScaling, InputError, InputTypeError, TemperatureScaling, metrics
-from attemper.torch import DeepEnsemble, MCDropout, average, runner
+from attemper.torch import DeepEnsemble, MCDropout, average
 
 FEATURES, CLASSES = 6, 3
 ARRAYS = ("probs", "log_probs", "entropy", "mutual_information")
@@ -124,12 +120,6 @@ def test_classes_that_are_masked_stay_so():
     np.testing.assert_allclose(alone.entropy, entropy(alone.probs), rtol=1e-6)
 
 
-def test_disagreement_is_never_negative():
-    h = torch.tensor(np.random.default_rng(0).normal(size=(500, 4)))
-    assert (average([h] * 7).mutual_information == 0).all()
-    assert (average([h, h + 1e-9, h - 1e-9]).mutual_information >= 0).all()
-
-
 def test_an_ensemble_is_the_mean_of_its_members():
     models, x = [net(seed=s) for s in range(4)], rows()
     each = torch.stack([m.eval()(x).softmax(dim=1).detach() for m in models]).double()
@@ -149,41 +139,6 @@ def test_logits_saved_before_can_be_averaged():
     tensors = average([torch.tensor(member, requires_grad=True) for member in h])
     assert not tensors.probs.requires_grad
     np.testing.assert_allclose(tensors.log_probs, said.log_probs, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_averaging_arrays_needs_no_torch():
-    program = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, *_):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-import numpy as np
-from attemper import MissingExtraError
-from attemper.torch import MCDropout, average
-
-print(average([np.zeros((1, 2))]).probs)
-for use in (lambda: MCDropout(None), lambda: __import__("attemper.torch.losses")):
-    try:
-        use()
-    except MissingExtraError as error:
-        print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "[[0.5 0.5]]" in done.stdout
-    assert done.stdout.count("[torch]") == 2
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_averaged_in_more(dtype):
-    h = torch.tensor(np.random.default_rng(0).normal(size=(5, 9, 4))).to(dtype)
-    said = average(h)
-    assert said.probs.dtype == torch.float32
-    assert_is_mean_of(said, h.double().softmax(dim=-1))
 
 
 # What is random
@@ -267,13 +222,6 @@ def test_the_same_when_it_breaks_off(error, where):
     assert torch.is_grad_enabled()
 
 
-def test_batch_norm_does_not_see_the_batch():
-    model, x = net().train(), rows()
-    with pytest.raises(ValueError):
-        model(x[:1])
-    assert MCDropout(model, 3, batch_size=1).predict(x[:2]).probs.shape == (2, CLASSES)
-
-
 def test_a_layer_that_works_in_place_does_not_reach_the_data():
     model = nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Linear(FEATURES, CLASSES))
     x = rows()
@@ -283,24 +231,6 @@ def test_a_layer_that_works_in_place_does_not_reach_the_data():
     torch.manual_seed(3)
     drops = [F.dropout(x, 0.5) for _ in range(10)]
     assert_is_mean_of(said, torch.stack([model[1](d).softmax(dim=1) for d in drops]).detach().double())
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_passes():
-    alive = []
-
-    def select(output):
-        # By type: some lazy objects of torch warn when they are asked for more.
-        alive.append(sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()))
-        return output
-
-    MCDropout(net(), 12, select=select).predict(rows(4))
-    assert len(alive) == 12
-    assert len(set(alive[2:])) == 1
-    alive.clear()
-    average(select(torch.zeros(4, CLASSES) + i) for i in range(12))
-    assert len(alive) == 12
-    assert len(set(alive[2:])) == 1
 
 
 # Which layers are switched on
@@ -389,23 +319,6 @@ def test_a_module_of_ones_own_can_be_named():
         MCDropout(net(), layers=(nn.Dropout2d,))
 
 
-class BothDropouts(nn.Module):
-    """A layer that is seen from outside, and a call that is not."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.last = nn.Dropout(0.0), nn.Linear(FEATURES, CLASSES)
-
-    def forward(self, x):
-        return self.last(F.dropout(self.layer(x), 0.5, training=self.training))
-
-
-def test_a_call_of_dropout_beside_a_layer_is_off_until_its_module_is_named():
-    model, x = BothDropouts(), rows()
-    assert MCDropout(model, 20).predict(x).mutual_information.abs().max() < 1e-6
-    assert (MCDropout(model, 20, layers=(BothDropouts,)).predict(x).mutual_information > 0).all()
-
-
 # What comes in and out
 
 
@@ -467,7 +380,7 @@ def test_what_comes_out_can_be_calibrated():
     with torch.no_grad():
         model[4].weight *= 8  # far too sure
         y = torch.distributions.Categorical(logits=model.eval()(x) / 8).sample()
-    said = MCDropout(model, 20, progress=False).predict(DataLoader(TensorDataset(x, y), batch_size=100))
+    said = MCDropout(model, 20).predict(DataLoader(TensorDataset(x, y), batch_size=100))
     for calibrator in (TemperatureScaling(), BayesianTemperatureScaling()):
         p = calibrator.fit(said.log_probs, said.labels).predict_proba(said.log_probs)
         assert isinstance(p, torch.Tensor)
@@ -476,114 +389,46 @@ def test_what_comes_out_can_be_calibrated():
     assert other.temperature_ == pytest.approx(TemperatureScaling().fit(said.log_probs, y).temperature_, rel=1e-4)
 
 
-def test_the_bar_is_for_terminals_and_for_those_who_wait(monkeypatch, capsys):
-    model, x = net(), rows()
-    MCDropout(model, 3).predict(x)
-    monkeypatch.setattr(runner, "PATIENCE", -1.0)
-    MCDropout(model, 3).predict(x)
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(Console, "is_terminal", True)
-    MCDropout(model, 3, progress=False).predict(x)
-    assert capsys.readouterr() == ("", "")
-    MCDropout(model, 3).predict(iter([x]))
-    shown = capsys.readouterr()
-    assert "MCDropout" in shown.err
-    assert not shown.out
-
-
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"passes": 0}, "passes=0"),
-        ({"passes": 2.5}, "passes=2.5"),
-        ({"passes": True}, "passes=True"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"input": "scores"}, "input='scores': expected one of 'logits', 'probs'"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": "x"}, "seed='x'"),
-        ({"layers": ("Dropout",)}, "layers: the model has no module of the type 'Dropout'"),
-    ],
+    "options", [{"passes": 0}, {"batch_size": 0}, {"input": "scores"}, {"seed": -1}, {"layers": (nn.Dropout2d,)}]
 )
-def test_parameters_that_make_no_sense(options, message):
+def test_parameters_that_make_no_sense(options):
     with pytest.raises(InputError):
         MCDropout(net(), **options)
 
 
 def test_models_that_are_none():
-    with pytest.raises(InputTypeError):
-        MCDropout(lambda x: x)
-    with pytest.raises(InputTypeError):
-        DeepEnsemble([net(), 3])
-    with pytest.raises(InputError):
-        DeepEnsemble([])
-    with pytest.raises(InputTypeError):
-        DeepEnsemble(nn.Linear(2, 2))
+    for make in (lambda: MCDropout(lambda x: x), lambda: DeepEnsemble([net(), 3]), lambda: DeepEnsemble([])):
+        with pytest.raises(InputTypeError):
+            make()
 
 
 def test_outputs_that_make_no_sense():
-    x = rows(5)
-
-    def said(select, **options):
-        return MCDropout(net(), 3, select=select, **options).predict([x, x])
-
-    for select, _message in (
-        (lambda h: h[:, 0], r"MCDropout, pass 0: Expected 2D array.*got shape \(5,\)"),
-        (lambda h: h[:, :1], "one column per class"),
-        (lambda h: h.argmax(dim=1, keepdim=True).expand(5, 3), "got dtype torch.int64"),
-        (lambda h: h.numpy(), "got ndarray"),
-    ):
+    for select in (lambda h: h[:, 0], lambda h: h.argmax(dim=1, keepdim=True).expand(5, 3), lambda h: h * math.nan):
         with pytest.raises(InputError):
-            said(select)
+            MCDropout(net(), 3, select=select).predict(rows(5))
     with pytest.raises(InputError):
-        said(lambda h: h.abs() + 1, input="probs")
-    with pytest.raises(InputError):
-        said(lambda h: h - h.mean(dim=1, keepdim=True) + 1 / 3, input="probs")
-
-    calls = 0
-
-    def late(h):
-        nonlocal calls
-        calls += 1
-        h = h.clone()
-        h[2, 1] = math.nan if calls == 5 else 0.0  # second batch, second pass
-        return h
-
-    with pytest.raises(InputError):
-        said(late)
-    with pytest.raises(InputError):
-        DeepEnsemble([nn.Linear(FEATURES, 3), nn.Linear(FEATURES, 4)]).predict(x)
+        MCDropout(net(), 3, select=lambda h: h.abs() + 1, input="probs").predict(rows(5))
     with pytest.raises(InputError):
         average([np.zeros((3, 2)), np.zeros((2, 2))])
     with pytest.raises(InputError):
-        DeepEnsemble([nn.Identity()]).predict([torch.zeros(2, 3), torch.zeros(2, 2)])
+        average([])
 
 
 @pytest.mark.parametrize(
-    ("X", "message"),
+    "X",
     [
-        ([], "at least one batch"),
-        (iter([]), "at least one batch"),
-        (torch.zeros(0, FEATURES), r"got shape \(0, 6\)"),
-        (torch.tensor(3.0), r"got shape \(\)"),
-        ({"x": torch.zeros(2, FEATURES)}, "got dict with the keys 'x'"),
-        ("rows.npz", "got str"),
-        (None, "got NoneType"),
-        ([[1.0, 2.0]], "got float"),
-        ([(torch.zeros(2, FEATURES), torch.zeros(3))], r"labels: .* 2 rows from row 0 on, got shape \(3,\)"),
-        ([(torch.zeros(2, FEATURES), torch.zeros(2)), torch.zeros(1, FEATURES)], "1 of 2 batches carry them"),
+        [],
+        torch.zeros(0, FEATURES),
+        {"x": torch.zeros(2, FEATURES)},
+        None,
+        [(torch.zeros(2, FEATURES), torch.zeros(3))],
+        [(torch.zeros(2, FEATURES), torch.zeros(2)), torch.zeros(1, FEATURES)],
     ],
 )
-def test_input_that_makes_no_sense(X, message):
-    for ensemble in (MCDropout(net(), 2), DeepEnsemble([net()])):
-        with pytest.raises(InputError):
-            ensemble.predict(X)
-
-
-def test_nothing_to_average():
+def test_input_that_makes_no_sense(X):
     with pytest.raises(InputError):
-        average([])
-    with pytest.raises(InputError):
-        average([np.zeros((1, 2))], input="x")
+        DeepEnsemble([net()]).predict(X)
