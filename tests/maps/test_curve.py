@@ -11,9 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attemper import InputError
 from attemper._json import Fields
-from attemper.export import fold_into_linear
 from attemper.maps import AffineMap, map_from_fields
 from attemper.maps.affine import bend
 
@@ -88,14 +86,6 @@ def test_files_hold_the_curve(name):
     back = map_from_fields(Fields(content, "here"))
     assert back.to_dict() == content
     np.testing.assert_array_equal(back.apply(h), m.apply(h))
-
-
-@each_curve
-def test_no_layer_absorbs_a_curve(name):
-    with pytest.raises(InputError):
-        CURVES[name].as_linear()
-    with pytest.raises(InputError):
-        fold_into_linear(torch.nn.Linear(3, 2), CURVES[name])
 
 
 @given(slope=st.floats(0.1, 3), share=st.floats(-0.99, 0.99), scale=st.floats(0.1, 5), bias=st.floats(-3, 3))

@@ -81,11 +81,3 @@ def test_shapes():
         SigmoidMap(A, B[:2], C)
     with pytest.raises(InputError):
         SigmoidMap(A * np.nan, B, C)
-
-
-def test_a_layer_absorbs_lines_alone():
-    linear = SigmoidMap(A, A, C).as_linear()
-    np.testing.assert_array_equal(linear.matrix, A)
-    np.testing.assert_array_equal(linear.bias, C)
-    with pytest.raises(InputError):
-        MAPS["curves"].as_linear()

@@ -55,14 +55,3 @@ def test_two_corrections_are_one(first, second):
     twice = tilted(once, second[0], second[1] * BIAS)
     assert not isinstance(twice, TiltedMap) or not isinstance(twice.base, TiltedMap)
     np.testing.assert_allclose(twice.apply(h), TiltedMap(once, second[0], second[1] * BIAS).apply(h), rtol=1e-9)
-
-
-def test_a_masked_class_stays_impossible_and_a_layer_can_absorb_it():
-    h = np.array([[1.0, -np.inf, 0.5, 0.0, 2.0]])
-    made = TiltedMap(MixtureMap((0.6, 0.3), (1.0, 0.5), 0.1), 0.5, BIAS)
-    assert made.apply(h)[0, 1] == 0
-    assert made.log_apply(h)[0, 1] == -np.inf
-    linear = TiltedMap(MAPS["matrix"], 0.5, BIAS).as_linear()
-    h = random_logits().astype(np.float64)
-    z = h @ linear.matrix.T + linear.bias
-    np.testing.assert_allclose(ScaleMap(1.0).apply(z), TiltedMap(MAPS["matrix"], 0.5, BIAS).apply(h), rtol=1e-9)

@@ -26,7 +26,7 @@ def group_figures(found: GroupMetrics | None) -> dict[str, Any]:
         return {}
     none = {"value": None, "note": "no group has an interval"}
     worst = {name: found.worst(name) for name in found.metrics}
-    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w.value.to_dict() for name, w in worst.items()}
+    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w[1].to_dict() for name, w in worst.items()}
     test = found.alike
     return {**figures, "alike": {"value": test.statistic, "p_value": test.p_value, "note": test.note or None}}
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attemper._json import Fields, from_fields, to_fields
 from attemper.data.arrays import keep_first, row_slices, to_numpy, widest
-from attemper.errors import FileError, InputError
+from attemper.errors import FileError
 
 __all__ = ["OUTPUT_KINDS", "Arrays", "Map", "OutputKind", "map_from_fields"]
 

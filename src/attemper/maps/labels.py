@@ -90,4 +90,3 @@ class SigmoidMap(Map):
         if log:
             return xp.where(z < 0, z, xp.zeros_like(z)) - xp.log1p(e)
         return xp.where(z < 0, e, xp.ones_like(e)) / (1 + e)
-

@@ -90,7 +90,6 @@ class TiltedMap(Map):
         return z if self.bias is None else z + arrays["bias"]
 
 
-
 def tilted(base: Map, scale: float = 1.0, bias: NDArray[np.float64] | None = None) -> Map:
     """Return the simplest map with log p ∝ scale · log p_base + bias.
 

@@ -15,8 +15,7 @@ import array_api_compat
 import numpy as np
 
 from attemper._checks import whole
-from attemper._typing import InputKind
-from attemper.data.arrays import row_slices, to_numpy
+from attemper.data.arrays import row_slices
 from attemper.errors import InputError, InputTypeError, require
 
 __all__ = [
@@ -134,10 +133,6 @@ def call(model: Any, inputs: Any, select: Callable[[Any], Any] | None) -> Any:
             "select=lambda out: out['logits'] or select=lambda out: out.logits."
         )
     return output
-
-
-
-
 
 
 # What is random, and what is put back
