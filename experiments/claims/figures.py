@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attemper.plots.styles import styled
 from experiments.claims.cases import METHODS, kinds
 from experiments.claims.results import MARGIN, Results
 from experiments.claims.wording import label
+from experiments.reproduce.drawing import style_of
 from experiments.reproduce.figures import NESTED, legend, panels
 from experiments.reproduce.recipes import TITLES
 
@@ -75,7 +75,7 @@ def against_wrong_labels(results: Results) -> Figure:
 
 
 def _line(ax: Axes, method: str, x: Sequence[float], y: Sequence[float]) -> None:
-    ax.plot(x, y, label=TITLES[method], **styled([method])[method].line, **NESTED[method])
+    ax.plot(x, y, label=TITLES[method], **style_of(method).line, **NESTED[method])
 
 
 def _finish(figure: Figure, axes: list[list[Axes]]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attemper.errors import FileError, option
-from attemper.plots.styles import DARK, styled
 from experiments.reproduce import figures
+from experiments.reproduce.drawing import DARK, style_of
 from experiments.reproduce.recipes import TITLES
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ NUMBERS = {"none": (0.77, "before"), "ts": (0.88, "TS"), "ats": (0.99, "ATS"), "
 MARKS: dict[str, dict[str, Any]] = {
     "none": {"marker": "|", "color": DARK, "markersize": 8.0, "markeredgewidth": 1.3},
     "calibrated": {"marker": "D", "color": "white", "markeredgecolor": DARK, "markersize": 3.6},
-    "ts": {"marker": "s", "color": styled(["ts"])["ts"].color, "markersize": 5.6},
+    "ts": {"marker": "s", "color": style_of("ts").color, "markersize": 5.6},
     "ats": {
-        "marker": "^", "color": styled(["ats"])["ats"].color, "markersize": 4.6,
+        "marker": "^", "color": style_of("ats").color, "markersize": 4.6,
         "markeredgecolor": "white", "markeredgewidth": 0.3,
     },
 }  # fmt: skip

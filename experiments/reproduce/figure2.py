@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from attemper.kernels.attended import pairs
 from attemper.kernels.softmax import split
-from attemper.plots.styles import BLUE
 from experiments.reproduce import figures
+from experiments.reproduce.drawing import BLUE
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.pages import Floats, Page, table
 

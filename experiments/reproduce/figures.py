@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper.errors import require
-from attemper.plots.labels import joined, same_to_the_eye
-from attemper.plots.sheet import add_letters
-from attemper.plots.styles import styled
+from experiments.reproduce.drawing import add_letters, joined, same_to_the_eye, style_of
 from experiments.reproduce.journal import Row
 from experiments.reproduce.networks import about
 from experiments.reproduce.pages import Floats
@@ -146,7 +144,7 @@ def _referral_lines(
             thin: dict[str, Any] = {"color": "black", "linewidth": 0.7, "linestyle": dashes}
             ax.plot(*curves[together[0]].T, label=f"all thresholds, {joint}: {area}", zorder=2.2, **thin)
             continue
-        style = styled(together)[together[0]]
+        style = style_of(together[0])
         look = style.line | {"marker": style.marker or "x", "linewidth": 1.4, "markersize": 4.0, "clip_on": False}
         ax.plot(*curves[together[0]].T, label=f"21 thresholds, {joint}: {area}", zorder=2.5, **look)
 
@@ -193,7 +191,7 @@ def _line(ax: Axes, method: str, x: Sequence[float], values: Sequence[Floats]) -
     """Draw means with bars of one standard deviation, and mark what leaves the panel, which has its limits already."""
     mean, low, high = _bars(values)
     bottom, top = ax.get_ylim()
-    style = {**styled([method])[method].line, **EDGES, **NESTED.get(method, {})}
+    style = {**style_of(method).line, **EDGES, **NESTED.get(method, {})}
     if method == "none":  # nothing is fitted: the bars would be of the divisions alone
         ax.plot(x, mean, label=TITLES[method], **style)
     else:

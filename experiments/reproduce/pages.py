@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attemper._json import atomic
 from attemper.io.csv import text_cell
-from attemper.plots.sheet import FILES
+from experiments.reproduce.drawing import FILES
 from experiments.reproduce.journal import Row
 
 if TYPE_CHECKING:

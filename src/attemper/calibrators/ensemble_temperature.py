@@ -62,7 +62,7 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
     method = "ets"
     needs_few_labels = True
     title = "ensemble temperature scaling"
-    style = Style(SKY, (0, (4, 2)), "v", "----")
+    style = Style(SKY, (0, (4, 2)), "v")
 
     def summary(self) -> dict[str, Any]:
         """Return the fitted values as plain numbers."""

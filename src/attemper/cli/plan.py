@@ -21,7 +21,7 @@ from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.verbosity import say
 from attemper.data.scores import Scores
-from attemper.errors import FileError, InputError, require, unsupported_extension
+from attemper.errors import FileError, InputError, unsupported_extension
 from attemper.io import InputSpec
 from attemper.planning import (
     ChosenSamples,
@@ -121,7 +121,6 @@ class Ratio(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
 )
 @confidence_level_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of simulations and draws.")
-@click.option("--plot", type=OUTPUT, metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).")
 @click.option(
     "--choose",
     type=int,
@@ -142,7 +141,6 @@ def plan(
     map_file: str | None,
     confidence_level: float,
     seed: int,
-    plot: str | None,
     choose: int | None,
     output: str | None,
     spec: InputSpec,
@@ -165,14 +163,12 @@ def plan(
     attemper plan val.npz --temperature-width 1.2x
     attemper plan --accuracy 0.93 --n-classes 10 --temperature-width 1.2x
     attemper plan val.npz --ece-width 0.04 --accuracy-width 0.04
-    attemper plan val.npz --max-miss 0.1 --decided-share 0.5 --plot curve.png
+    attemper plan val.npz --max-miss 0.1 --decided-share 0.5
     attemper plan --coverage 0.95 --within 0.02
     attemper plan test.npz --no-labels --choose 200 -o rows.csv
     """  # noqa: D301 (click wants the control character)
     asked = {name: options[f"{name}_width"] for name in WIDTHS if options[f"{name}_width"] is not None}
     _check(click.get_current_context().params, asked)
-    if plot is not None:
-        require("matplotlib", extra="plots", why="to draw")
     no_labels = no_labels or not (asked or max_miss is not None)  # --choose needs none
     pilot, more = _pilot(inputs, spec, map_file, no_labels, accuracy, n_classes)
     settings: dict[str, Any] = {"confidence_level": confidence_level}
@@ -194,28 +190,23 @@ def plan(
         assert output is not None
         chosen = choose_samples(pilot, choose, calibrator=more["calibrator"], seed=seed)
         _write(output, chosen)
-    if plot is not None:
-        _draw(plot, plans)
     figures: dict[str, dict[str, int]] = {p.question: {"n_samples": p.n_samples} for p in plans}
     gated = gate.check(figures, default=plans[0].question if plans else "")
     if as_json:
         listed = None if chosen is None else {"n_samples": len(chosen.row), "output": output}
-        print_json(
-            {**clusters_json(pilot), "plans": [p.to_dict() for p in plans], "chosen": listed, "plot": plot, **gated}
-        )
+        print_json({**clusters_json(pilot), "plans": [p.to_dict() for p in plans], "chosen": listed, **gated})
     else:
         say_clusters(pilot)
         for p in plans:
             _print(p)
-        for path, what in ((output if chosen else None, f"{choose} rows to label, with weights"), (plot, "the curve")):
-            if path is not None:
-                say(f"wrote {path}: {what}")
+        if chosen:
+            say(f"wrote {output}: {choose} rows to label, with weights")
     return gate.end(",".join(inputs) or "no pilot")
 
 
 def _check(given: dict[str, Any], asked: dict[str, float]) -> None:
     """Refuse options that do not belong together."""
-    inputs, max_miss, plot, output = (given[name] for name in ("inputs", "max_miss", "plot", "output"))
+    inputs, max_miss, output = (given[name] for name in ("inputs", "max_miss", "output"))
     coverage, accuracy, choose = (given[name] for name in ("coverage", "accuracy", "choose"))
     planned = len(asked) + (max_miss is not None) + (coverage is not None)
     if not planned and choose is None:
@@ -236,8 +227,6 @@ def _check(given: dict[str, Any], asked: dict[str, float]) -> None:
         raise InputError(
             "expected a pilot, such as val.npz. Use --accuracy and --n-classes of the network if there is none."
         )
-    if plot is not None and not planned:
-        raise InputError(f"--plot draws the curve of a plan. Use one of {ASK.replace(' or --choose', '')}.")
     for flag, value, belongs in (
         ("--decided-share", given["decided_share"], max_miss is not None),
         ("--temperature", given["temperature"], "temperature" in asked),
@@ -296,15 +285,6 @@ def _write(path: str, chosen: ChosenSamples) -> None:
         stream.write(b"row,weight\n")
         for row, weight in zip(chosen.row.tolist(), chosen.weight.tolist(), strict=True):
             stream.write(f"{row},{weight!r}\n".encode())
-
-
-def _draw(path: str, plans: Sequence[Plan]) -> None:
-    from attemper import plots
-
-    axes = plots.new_axes(len(plans), width=3.5 * len(plans))
-    for ax, found in zip(axes, plans, strict=True):
-        plots.plot_plan(found, ax=ax)
-    plots.save(path, axes[0])
 
 
 def _print(found: Plan) -> None:

@@ -392,7 +392,6 @@ SCHEMAS: dict[str, Schema] = {
             )
         ),
         chosen=described(either(record(n_samples=COUNT, output=TEXT)), "the samples of --choose"),
-        plot=either(TEXT),
         optional={"fail_if": FAIL_IF},
     ),
     "refer": record(
