@@ -22,7 +22,7 @@ from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.reading import listed, read_lines
+from attemper.io.reading import listed
 
 DATA = (".csv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors")
 
@@ -148,16 +148,3 @@ def record_columns(files: ScoreFiles) -> None:
         meta.setdefault(COLUMNS, {})[path] = list(files.columns)
         if files.spec.probs:
             meta.setdefault(PROBS, set()).add(path)
-
-
-def ids_of(files: ScoreFiles, flag: str, given: str) -> Sequence[Any]:
-    """Read a name for each row: an array of the file, or a text file with one name a line."""
-    found = files.names(given)
-    if found is not None:
-        return found
-    try:
-        return read_lines(as_path(given))
-    except FileError as error:
-        raise FileError(
-            f"{flag} {given}: expected an array of {files.readers[0].path} or a readable text file; {error}"
-        ) from None

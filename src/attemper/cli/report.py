@@ -16,7 +16,7 @@ from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.dividing import applied
 from attemper.cli.groups import of_val
-from attemper.cli.inputs import Fitted, Pair, ids_of, load_pair
+from attemper.cli.inputs import Fitted, Pair, load_pair
 from attemper.cli.options import (
     METHOD_LIST,
     confidence_level_option,
@@ -39,13 +39,12 @@ from attemper.cli.verbosity import say
 from attemper.comparison import CrossValidated
 from attemper.decisions import SetOutcome, SetPolicy, set_outcome
 from attemper.errors import InputError
-from attemper.io import InputSpec, ScoreFiles
+from attemper.io import InputSpec
 
-IMAGE_IDS = "image_id"
 # What --json prints of the data of the page, in addition to the rows.
 PRINTED = (
     *("title", "n_val", "n_test", "n_classes", "confidence_level", "recommended", "reason", "n_folds"),
-    *("confidence_set", "sentences", "provenance"),
+    *("confidence_set", "verdict", "provenance"),
 )
 
 
@@ -54,14 +53,6 @@ PRINTED = (
 @test_argument
 @click.option(
     "-o", "--output", type=PAGE_OUTPUT, default="report.html", show_default=True, help="Where to write the page."
-)
-@click.option("--images", type=INPUT, metavar="FOLDER", help="Images of the test samples, for the examples.")
-@click.option(
-    "--image-ids",
-    type=INPUT,
-    metavar="NAME|FILE",
-    help="Image of each test sample: an array of TEST (.npz), or a text file with one name per line. "
-    f"[default: {IMAGE_IDS}, if there is one; else the sorted files, if there is one for each sample]",
 )
 @click.option("--title", help="Title of the page. [default: the name of TEST]")
 @click.option(
@@ -94,7 +85,7 @@ PRINTED = (
     type=float,
     default=0.8,
     show_default=True,
-    help="Share of the validation errors that the initial threshold of the page refers.",
+    help="Share of the validation errors that the suggested threshold refers.",
 )
 @selecting
 @noisy_option
@@ -107,8 +98,6 @@ def report(
     val: str,
     test: str,
     output: str,
-    images: str | None,
-    image_ids: str | None,
     title: str | None,
     cards: tuple[str, ...],
     focus: str | None,
@@ -129,14 +118,13 @@ def report(
 
     The report is a single, self-contained HTML file to read offline, print or share. It begins with a verdict: how far
     the confidence is off, what calibration changes, how many samples of a class the network finds, and how many cases
-    to refer. Then it shows the classes, sliders for the referral threshold and the temperature, the comparison of
-    methods, examples, and the provenance. With --groups it has a section by group: gaps with intervals that hold for
+    to refer. Then it shows the classes, what is referred at some thresholds, the comparison of methods, and the
+    provenance. With --groups it has a section by group: gaps with intervals that hold for
     all groups together, and a test of whether all are alike.
 
     \b
     attemper report val.npz test.npz --classes names.csv -o report.html
     attemper report val.npz test.npz --card card.txt --card version=2
-    attemper report val.npz test.npz --images folder/ --image-ids image_id
     attemper report val.csv test.csv --groups site
     attemper report val.npz test.npz --sets sets.json --sets-map map.json
     """  # noqa: D301 (click wants the control character)
@@ -161,8 +149,6 @@ def report(
             methods=chosen,
             sets=sets,
             card=card,
-            images=images,
-            ids=image_names(pair.test_files, image_ids),
             title=title or f"Calibration report: {Path(test).name}",
             files=[*origin("validation", pair.val_files.files), *origin("test", pair.test_files.files)],
             catch=catch,
@@ -180,8 +166,8 @@ def report(
         print_json({"output": output, "bytes": size, **clusters_json(pair.test), **found, "rows": rows_of(summary)})
         return
     say_clusters(pair.test, "TEST: ")
-    for sentence in summary["sentences"]["verdict"]:
-        say(sentence)
+    for lead, text in summary["verdict"]:
+        say(f"{lead} {text}")
     say(f"Report: {output}")
 
 
@@ -198,11 +184,6 @@ def sets_and_outcome(
         policy = replace(policy, classes=tuple(pair.names))
     settings: dict[str, Any] = {"confidence_level": confidence_level, "seed": seed}
     return policy, set_outcome(policy, applied(fitted.calibrator, test), test.labels, **about, **settings)
-
-
-def image_names(test: ScoreFiles, given: str | None) -> Sequence[Any] | None:
-    """Read which image each test sample is."""
-    return test.names(IMAGE_IDS) if given is None else ids_of(test, "--image-ids", given)
 
 
 def rows_of(summary: dict[str, Any]) -> list[dict[str, Any]]:

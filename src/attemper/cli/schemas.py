@@ -422,7 +422,7 @@ SCHEMAS: dict[str, Schema] = {
         n_folds=COUNT,
         confidence_set=either(listed(METHOD)),
         rows=listed({**ROW, "required": [name for name in ROW["required"] if name != "seconds"]}),
-        sentences=mapped(listed(TEXT)),
+        verdict=listed(listed(TEXT, 2)),
         provenance=record(files=FILES, versions=mapped(TEXT), more=True),
         optional=METRICS_BY_GROUP,
     ),
