@@ -65,7 +65,7 @@ results: .venv/demo.stamp  ## every table and figure of the paper, into docs/res
 
 test-oldest: .venv-oldest/stamp  ## the tests with the oldest versions that pyproject.toml allows, in an environment of its own
 	.venv-oldest/bin/python -m pytest --numprocesses=2 -m "slow or not slow" tests $(OLD_WARNINGS) \
-	  --ignore=tests/distributions/test_pins.py --ignore=tests/report/test_browser.py --ignore=tests/test_repository.py
+	  --ignore=tests/distributions/test_pins.py --ignore=tests/test_repository.py
 
 lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the tests: delete a pin, `make clean lock`
 	(grep '^#' constraints.txt; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sed 's/+cpu$$//') > .venv/lock.txt

@@ -1,8 +1,6 @@
 """Time, memory and size of a report for made-up data of any size.
 
-    python benchmarks/report.py [--test 1000000] [--val 1000000] [--classes 7] [--methods ts,ats,bayes] [-o report.html]
-
-How long the page takes to open is told by a browser: see tests/report/test_browser.py.
+python benchmarks/report.py [--test 1000000] [--val 1000000] [--classes 7] [--methods ts,ats,bayes] [-o report.html]
 """
 
 from __future__ import annotations
