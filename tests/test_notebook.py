@@ -151,11 +151,6 @@ def test_a_result_survives_a_process_and_its_frame_a_file(name, results, tmp_pat
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "frame.parquet"), frame)
 
 
-def test_an_evaluation_is_a_dict():
-    found = metrics.evaluate([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    assert json.loads(json.dumps(found)) == dict(found) == found
-
-
 def test_a_reliability_table_has_its_bins():
     table = metrics.reliability([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], n_bins=2)
     frame = table.to_pandas()
@@ -215,5 +210,5 @@ def test_a_report_is_shown_in_a_frame_without_access_to_the_notebook(monkeypatch
     assert "sandbox" in attributes
     assert "allow-" not in attributes
     assert shown.count("<") == 2  # the page is an attribute of the frame: no other tag
-    monkeypatch.setattr("attemper.report.inline.find_spec", lambda name: None)
+    monkeypatch.setattr("attemper.report.summary.find_spec", lambda name: None)
     assert report._repr_html_() is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import namedtuple
 
 import matplotlib as mpl
@@ -56,7 +55,6 @@ def fitted():
 DRAWN = {
     "reliability": lambda f, **how: plots.plot_reliability(f["table"], ece=0.1, **how),
     "corp": lambda f, **how: plots.plot_reliability(f["corp"], **how),
-    "confidence": lambda f, **how: plots.plot_confidence(f["y"], f["p"], **how),
     "referral": lambda f, **how: plots.plot_referral({"ts": f["curve"]}, chosen=0.5, **how),
     "risk": lambda f, **how: plots.plot_risk_coverage(f["y"], {"ts": f["p"]}, chosen=0.5, **how),
     "temperature": lambda f, **how: plots.plot_temperature(f["h"], f["y"], chosen={"ts": 2}, **how),
@@ -120,14 +118,6 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         plots.new_axes()
 
 
-def test_new_axes_are_of_the_size_asked_for():
-    axes = plots.new_axes(3, 2, width=7.2, height=2)
-    assert len(axes) == 6
-    assert axes[0].figure.get_size_inches().tolist() == [7.2, 4]
-    with pytest.raises(InputError):
-        plots.new_axes(0)
-
-
 # Reliability
 
 
@@ -189,20 +179,6 @@ def test_before_and_after(fitted):
         plots.plot_before_after(y, p, after, axes=own[:1])
 
 
-def test_the_histogram_counts_right_and_wrong_predictions(fitted):
-    p, y = fitted["p"], fitted["y"]
-    ax = plots.plot_confidence(y, p, n_bins=10)
-    confidence, right = p.max(axis=1), p.argmax(axis=1) == y
-    for of, label in ((right, "right predictions"), (~right, "wrong predictions")):
-        counts = np.histogram(confidence[of], np.arange(11) / 10)[0]
-        found = {round(10 * bar.get_x()): bar.get_height() for bar in bars_of(ax, label)}
-        np.testing.assert_allclose([found.get(i, 0.0) for i in range(10)], 100 * counts / len(y), atol=1e-9)
-    assert [line.get_xdata()[0] for line in ax.lines] == pytest.approx([confidence.mean(), right.mean()])
-    rows = np.repeat(np.arange(300), 1 + np.arange(300) % 3)
-    weighted = plots.plot_confidence(y, p, sample_weight=1 + np.arange(300) % 3)
-    same(weighted, plots.plot_confidence(y[rows], p[rows]))
-
-
 # Curves
 
 
@@ -244,15 +220,6 @@ def test_curves_are_drawn_as_they_are(fitted):
     paper = metrics.referral_curve(fitted["y"], fitted["p"], thresholds="paper")
     marked = line_of(one, "mine").get_markevery()
     np.testing.assert_allclose(np.unique(curve.errors_referred[marked]), np.unique(paper.errors_referred))
-
-
-def test_the_first_samples_decided_do_not_set_the_scale():
-    coverage = np.linspace(0.001, 1, 1000)
-    risk = np.where(coverage < 0.04, 1.0, 0.1 * coverage)
-    ax = plots.plot_risk_coverage(RiskCoverage(1 - coverage, coverage, risk))
-    assert 10 < ax.get_ylim()[1] < 12
-    shown = ax.lines[0].get_xydata()
-    assert shown[np.isfinite(shown[:, 1]), 0].min() == pytest.approx(2)  # 20 of 1000 samples
 
 
 # Temperatures
@@ -325,13 +292,6 @@ def test_methods_stand_one_below_the_other():
     plots.plot_comparison([Row("ts", failure="no")]).figure.canvas.draw()
 
 
-def test_one_method_far_away_does_not_set_the_scale():
-    rows = [Row(name, metrics={"nll": 0.5 + i / 100}) for i, name in enumerate(("none", "ts", "ats", "bayes"))]
-    far = Row("matrix", metrics={"nll": 33.0})
-    assert plots.plot_comparison([*rows, far]).get_xlim()[1] < 0.6
-    assert plots.plot_comparison([rows[0], far]).get_xlim()[1] > 33  # with two rows nobody knows which one is odd
-
-
 def grouped(n_groups, n=30, seed=0):
     rng = np.random.default_rng(seed)
     c = rng.uniform(0.5, 1, n_groups * n)
@@ -357,16 +317,6 @@ def test_groups_have_their_gaps_and_those_beyond_chance_are_filled():
         plots.plot_groups(found, metric="f1")
 
 
-def test_a_group_of_few_samples_does_not_set_the_scale():
-    rng = np.random.default_rng(0)
-    c = rng.uniform(0.9, 1, 9005)
-    groups = np.where(np.arange(len(c)) < 5, "few", rng.integers(0, 4, len(c)))
-    found = metrics.by_group(rng.random(len(c)) < c, c, groups=groups)
-    low, high = plots.plot_groups(found).get_xlim()
-    assert found["few"].gap.high > 2 * high
-    assert all(low < row.gap.value < high for row in found.by_group)
-
-
 # Any data, any array
 
 
@@ -376,7 +326,6 @@ def test_one_sample_can_be_drawn(label):
     scores = Scores.from_logits([[2.0, 0.5]], [label])
     for ax in (
         plots.plot_reliability(scores),
-        plots.plot_confidence(scores),
         plots.plot_risk_coverage(scores),
         plots.plot_temperature(scores),
         plots.plot_posterior(BayesianTemperatureScaling().fit(scores)),
@@ -387,19 +336,5 @@ def test_one_sample_can_be_drawn(label):
 def test_torch_tensors_are_drawn_as_arrays_are(fitted):
     h, y = torch.tensor(fitted["h"], requires_grad=True), torch.tensor(fitted["y"])
     same(plots.plot_temperature(fitted["h"], fitted["y"]), plots.plot_temperature(h, y))
-    for draw_it in (plots.plot_reliability, plots.plot_confidence, plots.plot_referral, plots.plot_risk_coverage):
+    for draw_it in (plots.plot_reliability, plots.plot_referral, plots.plot_risk_coverage):
         same(draw_it(fitted["y"], fitted["p"]), draw_it(y, torch.softmax(h, 1)))
-
-
-@pytest.mark.slow
-def test_a_notebook_shows_what_is_drawn(tmp_path):
-    import nbclient
-    import nbformat
-
-    cell = "import numpy as np\nfrom attemper import plots\nplots.plot_reliability([0, 1], np.eye(2));"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Jupyter's own packages
-        nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}}).execute()
-    kinds = [set(output.get("data", ())) for output in notebook.cells[0].outputs]
-    assert sum("image/png" in kind for kind in kinds) == 1

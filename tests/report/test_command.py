@@ -76,19 +76,6 @@ def test_what_goes_wrong_is_one_message(cli, folder, line):
     assert not (folder / "report.html").exists()
 
 
-def test_names_can_be_explained_and_the_model_described(cli, folder):
-    (folder / "names.csv").write_text('benign,no cancer\n<malignant>,"cancer, <b>any</b>"\nunclear,\n')
-    (folder / "card.json").write_text('{"Version": 1, "ward": "3b", "model": "net <2>"}')
-    code, _, err = cli("report val.npz test.npz --methods ts --classes names.csv --card card.json --card version=2")
-    assert (code, err) == (0, "")
-    text = (folder / "report.html").read_text()
-    assert "cancer, &lt;b&gt;any&lt;/b&gt;" in text
-    section = text[text.index('<section id="card"') : text.index('<section id="classes"')]
-    assert [section.index(part) for part in ("net &lt;2&gt;", ">2<", ">3b<")] == sorted(
-        section.index(part) for part in ("net &lt;2&gt;", ">2<", ">3b<")
-    )
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_prediction_sets_and_cases_have_sections(cli, folder):
     code, out, _ = cli("sets val.npz test.npz -o sets.json --save-map map.json --coverage 0.8 --json")

@@ -17,7 +17,7 @@ from attemper.maps import ScaleMap
 from attemper.metrics import ece
 from attemper.metrics.bins import Bins
 from attemper.plots.curves import plot_referral, plot_risk_coverage
-from attemper.plots.diagram import plot_before_after, plot_confidence, plot_reliability
+from attemper.plots.diagram import plot_before_after, plot_reliability
 from attemper.plots.forest import plot_comparison, plot_groups
 from attemper.plots.sheet import new_axes
 from attemper.plots.temperatures import plot_posterior, plot_temperature
@@ -26,7 +26,6 @@ __all__ = [
     "new_axes",
     "plot_before_after",
     "plot_comparison",
-    "plot_confidence",
     "plot_groups",
     "plot_posterior",
     "plot_referral",

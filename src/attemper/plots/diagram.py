@@ -1,4 +1,4 @@
-"""Reliability diagrams and confidence histograms: how often the classifier was right against how confident it was."""
+"""Reliability diagrams: how often the classifier was right against how confident it was."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from attemper.plots.sheet import KEY, SMALL, axes_for, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["plot_before_after", "plot_confidence", "plot_reliability"]
+__all__ = ["plot_before_after", "plot_reliability"]
 
 PER_CLASS = ("binary", "full")  # kinds that look at the probabilities of classes, not at the prediction
 MARKED = 40  # points of a curve, at most, that are marked
 HISTOGRAM_BINS, FOOT = 40, 0.12  # below the diagram are the numbers of samples, or their histogram
 COUNTED = 25  # bins, at most, that have their number of samples below them
-PLAIN: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.4}
 ACCURACY: dict[str, Any] = {"align": "edge", "facecolor": "#73B1D5", "edgecolor": BLUE, "linewidth": 0.6}
 GAP: dict[str, Any] = {"align": "edge", "color": VERMILION, "alpha": 0.3, "linewidth": 0}
 
@@ -144,7 +143,7 @@ def _draw_curve(ax: Axes, table: CorpReliability, histogram: bool) -> None:
     )
     if histogram:
         share, edges = np.histogram(table.confidence, HISTOGRAM_BINS, (0.0, 1.0), weights=table.weight)
-        ax.bar(edges[:-1], 0.9 * FOOT * share / share.max(), np.diff(edges), bottom=-FOOT, **PLAIN, color=GREY)
+        ax.bar(edges[:-1], 0.9 * FOOT * share / share.max(), np.diff(edges), bottom=-FOOT, align="edge", color=GREY)
 
 
 def _draw_bins(ax: Axes, table: Reliability, names: tuple[str, str], level: str, counts: bool) -> None:
@@ -160,53 +159,6 @@ def _draw_bins(ax: Axes, table: Reliability, names: tuple[str, str], level: str,
     if counts and len(table.weight) <= COUNTED:
         for x, weight in zip(middle, table.weight[filled]):
             ax.text(x, -0.01, _short(weight), ha="center", va="top", rotation=90, fontsize=SMALL)
-
-
-def plot_confidence(
-    labels: ArrayLike | Any,
-    probs: ArrayLike | Any = None,
-    *,
-    n_bins: Bins = 15,
-    ax: Axes | None = None,
-    title: str = "",
-    **options: Any,
-) -> Axes:
-    """Draw how the confidence of right and of wrong predictions is spread.
-
-    Bars are shares of all samples, wrong predictions, darker, on top of right ones. Two lines mark the mean confidence
-    and the accuracy: they fall together if the classifier is calibrated on the whole.
-
-    Parameters
-    ----------
-    labels, probs, **options
-        As in `attemper.metrics.reliability`.
-    n_bins : int or "auto"
-        Bins of equal width, those of `attemper.metrics.reliability`.
-    ax, title
-        As in `plot_reliability`.
-
-    Examples
-    --------
-    >>> from attemper import plots
-    >>> ax = plots.plot_confidence([0, 0], [[0.9, 0.1], [0.2, 0.8]])
-    >>> ax.get_xlabel()
-    'confidence'
-    """
-    table = reliability(labels, probs, n_bins=n_bins, **options)
-    filled = table.weight > 0
-    left, width = table.edges[:-1][filled], np.diff(table.edges)[filled]
-    share = 100 * table.weight[filled] / table.weight.sum()
-    right = share * table.accuracy[filled]
-    ax = axes_for(ax, title)
-    ax.bar(left, right, width, **PLAIN, color="#C6DDED", label="right predictions")
-    ax.bar(left, share - right, width, bottom=right, **PLAIN, color="#E8935A", label="wrong predictions")
-    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="samples, %")
-    ax.set_ylim(bottom=0)
-    means = {"mean confidence": (share @ table.confidence[filled], "--"), "accuracy": (right.sum(), "-")}
-    for what, (value, dashes) in means.items():
-        ax.axvline(value / 100, color=DARK, linestyle=dashes, linewidth=1.1, label=f"{what} {value:.1f} %")
-    ax.legend(loc="upper left", **KEY)
-    return ax
 
 
 def plot_before_after(

@@ -13,8 +13,9 @@ from attemper.errors import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["KEY", "SMALL", "axes_for", "new_axes", "plain", "styled", "titled"]
+__all__ = ["KEY", "SMALL", "axes_for", "new_axes", "plain", "small_axes", "styled", "titled"]
 
 SMALL = 7  # points
 KEY: dict[str, Any] = {"fontsize": SMALL, "handlelength": 1.6, "framealpha": 0.85, "edgecolor": "none"}
@@ -49,6 +50,11 @@ def new_axes(columns: int = 1, rows: int = 1, *, width: float = 3.5, height: flo
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(width, rows * height), layout="constrained")
+    return small_axes(figure, columns, rows)
+
+
+def small_axes(figure: Figure, columns: int = 1, rows: int = 1) -> list[Axes]:
+    """Return fresh Axes of a Figure, row by row, with small labels."""
     axes: list[Axes] = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for ax in axes:
         ax.tick_params(labelsize=SMALL)

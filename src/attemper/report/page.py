@@ -21,14 +21,15 @@ from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
 from attemper.errors import require
 from attemper.metrics import Reliability
-from attemper.plots import new_axes, plot_groups, plot_referral, plot_reliability
-from attemper.report.inline import Report
+from attemper.plots import plot_groups, plot_referral, plot_reliability
+from attemper.plots.sheet import small_axes
 from attemper.report.numbers import count, fixed, p_value, percent, share, signed
-from attemper.report.summary import EDGES, summarise
+from attemper.report.summary import EDGES, Report, summarise
 from attemper.report.svg import inline_svg
 
 if TYPE_CHECKING:
     from markupsafe import Markup
+    from matplotlib.axes import Axes
 
 __all__ = ["render", "write_report"]
 
@@ -108,13 +109,13 @@ def _plots(summary: Report) -> dict[str, Any]:
     diagrams: dict[str, Markup] = {}
     for method, found in summary["reliability"].items():
         cells = np.array([cell if len(cell) > 1 else [0.0, *[np.nan] * 4] for cell in found["bins"]])
-        [ax] = new_axes(width=4.2, height=3.9)
+        ax = _axes(3.9)
         plot_reliability(Reliability(EDGES, *cells.T), confidence_level=level, ax=ax)
         label = f"Reliability diagram, {method_title(method)}: accuracy by confidence, as in the table of its bins."
         diagrams[method] = inline_svg(ax, f"reliability{len(diagrams)}", label)
     gaps: list[tuple[str, Markup]] = []
     for method, metrics in getattr(summary, "grouped", {}).items():
-        [ax] = new_axes(width=4.2, height=0.9 + 0.2 * min(len(metrics.by_group) + 1, 41))
+        ax = _axes(0.9 + 0.2 * min(len(metrics.by_group) + 1, 41))
         label = f"Gap of each group, {method_title(method)}, as in the table."
         gaps.append((method, inline_svg(plot_groups(metrics, ax=ax), f"groups{len(gaps)}", label)))
     return {"diagrams": diagrams, "gaps": gaps, "referral_curve": _referral(summary)}
@@ -130,10 +131,18 @@ def _referral(summary: Report) -> Markup | None:
     curve = SimpleNamespace(
         threshold=thresholds, correct_decided=1 - right / right[-1], errors_referred=wrong / wrong[-1]
     )
-    [ax] = new_axes(width=4.2, height=3.9)
+    ax = _axes(3.9)
     chosen = None if start is None else float(thresholds[start])
     plot_referral({summary["recommended"]: curve}, chosen=chosen, ax=ax)
     return inline_svg(ax, "referral-curve", "Referral curve: errors caught against right predictions decided.")
+
+
+def _axes(height: float) -> Axes:
+    """Return Axes that pyplot, and so a notebook, does not know."""
+    from matplotlib.figure import Figure
+
+    [ax] = small_axes(Figure(figsize=(4.2, height), layout="constrained"))
+    return ax
 
 
 def _kept_together(value: Any) -> Any:

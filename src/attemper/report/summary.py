@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -17,16 +19,14 @@ from attemper.data.scores import LabelledScores, labelled
 from attemper.decisions import SetOutcome, SetPolicy
 from attemper.errors import InputError
 from attemper.maps import Map
-from attemper.metrics import Estimate, Reliability
+from attemper.metrics import Estimate, GroupMetrics, Reliability
 from attemper.metrics.bins import bin_sums
 from attemper.metrics.clusters import size_of
 from attemper.metrics.groups import overall
 from attemper.metrics.predictions import Predictions
 from attemper.report.card import card_of
-from attemper.report.classes import group_classes, names_of, table
-from attemper.report.confusion import confusion, taken_for
+from attemper.report.classes import confusion, group_classes, names_of, table, taken_for
 from attemper.report.groups import by_group, groups_of
-from attemper.report.inline import Report
 from attemper.report.methods import compare_within_budget, estimates, is_large, resamples
 from attemper.report.numbers import triple
 from attemper.report.provenance import versions
@@ -34,9 +34,32 @@ from attemper.report.referrals import referral_of
 from attemper.report.sets import sets_of
 from attemper.report.verdict import focus_of, verdict
 
-__all__ = ["EDGES", "summarise"]
+__all__ = ["EDGES", "Report", "summarise"]
 
 EDGES = np.arange(16) / 15  # of the reliability diagram
+HEIGHT = "48em"
+
+
+class Report(dict[str, Any]):
+    """What `summarise` computes and `write_report` returns: a dict that a notebook shows as the page.
+
+    The page is in a frame of its own, without access to the notebook.
+    """
+
+    grouped: dict[str, GroupMetrics]  # by method; none without groups
+
+    def __repr__(self) -> str:
+        facts = (f"{name}={self[name]!r}" for name in ("title", "n_val", "n_test", "recommended") if name in self)
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    def _repr_html_(self) -> str | None:
+        if find_spec("jinja2") is None or find_spec("matplotlib") is None:  # the short text is shown instead
+            return None
+        from attemper.report.page import render
+
+        page, title = html.escape(render(self)), html.escape(self["title"])
+        style = f"width: 100%; height: {HEIGHT}; border: 1px solid #8884; background: Canvas"
+        return f'<iframe srcdoc="{page}" sandbox title="{title}" style="{style}"></iframe>'
 
 
 def summarise(
@@ -173,7 +196,6 @@ def summarise(
                 "seed": seed,
                 "noisy": noisy,
                 "noise": noise,
-                "catch": catch,
             },
         }
     )
@@ -188,7 +210,6 @@ def _reliability(p: Predictions, confidence_level: float, design_effect: float) 
     table = Reliability.of_sums(EDGES, sums, confidence_level, design_effect)
     columns = np.stack([table.weight, table.confidence, table.accuracy, table.low, table.high], axis=-1)
     return {
-        "ece": table.mean(np.abs(table.accuracy - table.confidence)),
         "accuracy": table.mean(table.accuracy),
         "confidence": table.mean(table.confidence),
         "bins": [cell.tolist() if cell[0] > 0 else [0.0] for cell in columns],
@@ -218,24 +239,21 @@ def _clusters(p: Predictions) -> dict[str, Any] | None:
 def _descriptions(given: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
     known = {str(name): str(text) for name, text in (given or {}).items()}
     for name in known:
-        if name not in names:
-            raise InputError(
-                f"descriptions: expected names of classes ({', '.join(names[:10])}{', …' if len(names) > 10 else ''}), "
-                f"got {name!r}"
-            )
+        _check_name("descriptions", name, names)
     return {name: text for name, text in known.items() if text}
+
+
+def _check_name(param: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        known = f"{', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
+        raise InputError(f"{param}: expected names of classes ({known}), got {name!r}", param=param)
 
 
 def _place(focus: Any, names: Sequence[str], of_class: Any) -> int | None:
     """Return the row of the class that the verdict is about, where one is given."""
     if focus is None:
         return None
-    if str(focus) not in names:
-        raise InputError(
-            f"focus {focus}: expected the name of a class, one of {', '.join(names[:10])}"
-            f"{', …' if len(names) > 10 else ''}",
-            param="focus",
-        )
+    _check_name("focus", str(focus), names)
     return int(of_class[list(names).index(str(focus))])
 
 

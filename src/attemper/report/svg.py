@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["inline_svg"]
 
-LEFT_OUT = ("metadata", "style")
-
 
 def inline_svg(ax: Axes, name: str, label: str) -> Markup:
     """Return the Figure of some Axes as an element of a page; ``name`` makes its ids unique, ``label`` describes it."""
@@ -28,7 +26,7 @@ def inline_svg(ax: Axes, name: str, label: str) -> Markup:
         ax.figure.figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(stream.getvalue())
     for parent in list(root.iter()):
-        for child in [child for child in parent if _local(child.tag) in LEFT_OUT]:
+        for child in [child for child in parent if _local(child.tag) in ("metadata", "style")]:
             parent.remove(child)
     for element in root.iter():
         element.tag = _local(element.tag)
@@ -38,7 +36,8 @@ def inline_svg(ax: Axes, name: str, label: str) -> Markup:
             found.pop("id", None)
         element.attrib.clear()
         for key, value in found.items():
-            element.set(key, f"{name}-{value}" if key == "id" else value.replace("#", f"#{name}-", _refers(key, value)))
+            refers = key == "href" or value.startswith("url(")  # colours have a # too
+            element.set(key, f"{name}-{value}" if key == "id" else value.replace("#", f"#{name}-", int(refers)))
     box = root.get("viewBox", "")
     root.attrib.clear()
     for key, value in {"class": "plot", "viewBox": box, "role": "img", "aria-label": label}.items():
@@ -49,11 +48,6 @@ def inline_svg(ax: Axes, name: str, label: str) -> Markup:
 def _local(name: str) -> str:
     """Return a name without its namespace."""
     return name.rpartition("}")[2]
-
-
-def _refers(key: str, value: str) -> int:
-    """Return how many other elements an attribute refers to: colours have a # too."""
-    return int(key == "href" or value.startswith("url("))
 
 
 def _properties(style: str) -> list[tuple[str, str]]:

@@ -89,9 +89,8 @@ def _confidence(summary: dict[str, Any]) -> Finding:
     mean, share_right = (f"{percent(v, digits)} %" for v in (overall["confidence"], overall["accuracy"][0]))
     level = f"{percent(summary['confidence_level'], 0)} % interval "
     limits = _limits(overall["accuracy"], level, digits)
-    text = (
-        f"its mean confidence is {mean}, and of {count(summary['n_test'])} predictions {share_right} are right{limits}."
-    )
+    n = count(summary["n_test"])
+    text = f"its mean confidence is {mean}, and of {n} predictions {share_right} are right{limits}."
     if place is not None:
         confidence, right = _group(summary["reliability"]["none"]["bins"][place])
         text += f" It is furthest off where it is {confidence} confident: there it is right {right}."
@@ -110,9 +109,11 @@ def _calibration(summary: dict[str, Any]) -> Finding:
         return "No calibration is recommended,", "so the confidence stays as it is."
     row = next(row for row in summary["rows"] if row["method"] == method)
     on = f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"
-    sentences = [f"{on} {_on_average(summary)}."]
-    before, after = (abs(summary["overall"][m]["gap"][0]) for m in ("none", method))
-    if after > before + SMALL:
+    before, after = (summary["overall"][m]["gap"] for m in ("none", method))
+    was, now, *limits = (signed(100 * gap, 1) for gap in (before[0], *after))
+    now += f" points ({' to '.join(limits)})" if limits else " points"
+    sentences = [f"{on} the mean confidence minus the accuracy is {now}, instead of {was}."]
+    if abs(after[0]) > abs(before[0]) + SMALL:
         sentences.append("On these samples that is worse than without calibration.")
     _, place = about(summary)
     cell = summary["reliability"][method]["bins"][place or 0]
@@ -121,25 +122,6 @@ def _calibration(summary: dict[str, Any]) -> Finding:
     if row["changed"]:
         sentences.append(f"This changes {percent(row['changed'])} % of the predictions.")
     return "After calibration", " ".join(sentences)
-
-
-def _on_average(summary: dict[str, Any]) -> str:
-    """Describe the mean gap after calibration, beside the one before."""
-    before, after = (summary["overall"][method]["gap"] for method in ("none", summary["recommended"]))
-    if len(after) == 1 or after[1] > 0 or after[2] < 0:
-        found = [abs(v) for v in after]
-        limits = f" ({' to '.join(_points(v) for v in sorted(found[1:]))})" if len(after) > 1 else ""
-        was = _points(before[0]) + (f" too {_side(before)}" if _side(before) != _side(after) else "")
-        return f"the mean confidence is {_points(found[0])} points too {_side(after)}{limits}, instead of {was}"
-    was, gap, low, high = (signed(100 * v, 1) for v in (before[0], *after))
-    return (
-        f"no error of the mean confidence is detectable: confidence minus accuracy is {gap} points ({low} to {high}), "
-        f"instead of {was}"
-    )
-
-
-def _side(gap: list[float]) -> str:
-    return "high" if gap[0] > 0 else "low"
 
 
 def _classes(summary: dict[str, Any]) -> list[Finding]:
@@ -229,7 +211,3 @@ def _limits(values: list[float], before: str = "", digits: int = 0) -> str:
     if len(values) == 1:
         return ""
     return f" ({before}{' to '.join(percent(v, digits) for v in values[1:])})"
-
-
-def _points(gap: float) -> str:
-    return percent(abs(gap))
