@@ -1,6 +1,5 @@
 """In a notebook: results are tables, data frames on request, and nothing in them is taken for HTML."""
 
-import html
 import json
 import pickle
 import re
@@ -17,7 +16,7 @@ import attemper
 from attemper import MissingExtraError, Scores, metrics
 from attemper._table import SHOWN_ROWS, Table, as_table
 from attemper.comparison import Comparison, Row, compare
-from attemper.decisions import Policy, outcome_of, policy_for_cost, policy_for_miss
+from attemper.decisions import Policy, outcome_of, policy_for_miss
 from attemper.metrics import Estimate, Evaluation
 from attemper.report import summarise
 
@@ -117,7 +116,6 @@ def test_text_is_one_line_and_html_is_a_table_without_scripts(name, results):
     shown = Cells(result._repr_html_())
     assert set(shown.tags) <= {"div", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "p"}
     assert len(shown.rows) <= SHOWN_ROWS + 1
-    assert "color" not in result._repr_html_()  # those of the page, light or dark
 
 
 def test_intervals_have_columns_of_their_own():
@@ -152,12 +150,6 @@ def test_a_result_survives_a_process_and_its_frame_a_file(name, results, tmp_pat
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "frame.parquet"), frame)
 
 
-def test_an_evaluation_is_a_dict():
-    found = metrics.evaluate([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    assert json.loads(json.dumps(found)) == dict(found) == found
-    assert repr(found).startswith("Evaluation(accuracy=0.6667, nll=")
-
-
 def test_a_reliability_table_has_its_bins():
     table = metrics.reliability([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], n_bins=2)
     frame = table.to_pandas()
@@ -190,7 +182,6 @@ def test_any_cell_is_shown_as_text(values):
 def test_long_tables_show_both_ends():
     shown = Cells(as_table({"i": range(1000)}))
     assert [row[0] for row in shown.rows] == ["i", "0", "1", "2", "3", "4", "…", *map(str, range(995, 1000))]
-    assert "<p>1000 rows</p>" in as_table({"i": range(1000)})
 
 
 def test_names_are_escaped_everywhere(results):
@@ -206,19 +197,6 @@ def test_names_are_escaped_everywhere(results):
         assert HOSTILE not in shown
 
 
-def test_a_policy_shows_its_rule_and_its_promise():
-    policy = policy_for_cost([[0.9, 0.1], [0.6, 0.4]], cost_refer=1, cost_miss=[2, 10])
-    for sentence in (policy.rule(), policy.promise()):
-        assert html.escape(sentence[1:]) in policy._repr_html_()
-    assert policy.to_pandas()["cost_miss"].tolist() == [2, 10]
-    assert "Policy('decide when" in repr(policy)
-
-
-def test_an_estimate_shows_what_chance_would_show():
-    assert Estimate(0.123456, 0.1, 0.2)._repr_html_() == "<b>0.1235</b> (0.1 to 0.2)"
-    assert "would show 0.018 by chance; p = 0.28" in Estimate(0.02, 0, 0.03, chance=0.018, p_value=0.28)._repr_html_()
-
-
 def test_a_report_is_shown_in_a_frame_without_access_to_the_notebook(monkeypatch):
     h, y = draw(300, 3)
     report = summarise(
@@ -228,8 +206,8 @@ def test_a_report_is_shown_in_a_frame_without_access_to_the_notebook(monkeypatch
     assert json.loads(json.dumps(report)) == report
     shown = report._repr_html_()
     [attributes] = re.findall(r"<iframe srcdoc=\"[^\"]*\"([^>]*)>", shown)
-    assert 'sandbox="allow-scripts"' in attributes
-    assert "allow-same-origin" not in shown
+    assert "sandbox" in attributes
+    assert "allow-" not in attributes
     assert shown.count("<") == 2  # the page is an attribute of the frame: no other tag
-    monkeypatch.setattr("attemper.report.inline.find_spec", lambda name: None)
+    monkeypatch.setattr("attemper.report.summary.find_spec", lambda name: None)
     assert report._repr_html_() is None

@@ -1,7 +1,7 @@
 """A network for skin lesions, from its logits to a report: calibrate it, choose whom to refer, tell a doctor.
 
 python examples/skin_lesions/run.py
-python examples/skin_lesions/run.py --images folder/ --output somewhere/
+python examples/skin_lesions/run.py --output somewhere/
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ MAX_MISS, FITTED = 0.1, 160
 CATCH = 0.8  # of the errors that are seen on the validation set
 
 
-def main(output: Path, images: str | None = None) -> Path:
+def main(output: Path) -> Path:
     """Go all the way; return where the report is."""
     # 1. The split: as in the paper, a fifth of the test images serves for validation. The test part judges.
     data = attemper.datasets.load("resnet200-skin-lesionsplit-s0", seed=0)
     n = len(data.val_labels)
-    ids = data.extra["image_id"]
     print(f"{n} images to fit on, {len(data.test_labels)} others to judge by, {len(NAMES)} classes\n")
 
     # 2. Temperature scaling, attended temperature scaling, Bayesian temperature scaling.
@@ -96,22 +95,17 @@ def main(output: Path, images: str | None = None) -> Path:
 
     # 5. The report, from files that `attemper report val.npz test.npz --classes names.csv --card card.txt` takes too.
     output.mkdir(parents=True, exist_ok=True)
-    parts = {
-        "val": (data.val_logits, data.val_labels, ids[:n]),
-        "test": (data.test_logits, data.test_labels, ids[n:]),
-    }
-    for name, (logits, labels, image_id) in parts.items():
-        np.savez_compressed(output / f"{name}.npz", logits=logits, labels=labels, image_id=image_id)
+    parts = {"val": (data.val_logits, data.val_labels), "test": (data.test_logits, data.test_labels)}
+    for name, (logits, labels) in parts.items():
+        np.savez_compressed(output / f"{name}.npz", logits=logits, labels=labels)
     write_report(
         output / "report.html",
-        attemper.Scores.from_logits(*parts["val"][:2]),
-        attemper.Scores.from_logits(*parts["test"][:2]),
+        attemper.Scores.from_logits(*parts["val"]),
+        attemper.Scores.from_logits(*parts["test"]),
         classes=NAMES,
         descriptions=DESCRIPTIONS,
         card=CARD,
         methods=COMPARED,
-        ids=ids[n:],
-        images=images,
         catch=CATCH,
         title="Skin lesions: how far can this network be trusted?",
         files=[*origin("validation", output / "val.npz"), *origin("test", output / "test.npz")],
@@ -123,6 +117,4 @@ def main(output: Path, images: str | None = None) -> Path:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("demo-output/skin_lesions"), help="folder for the files")
-    parser.add_argument("--images", help="folder with images named as in HAM10000 (ISIC_0024306.jpg, …)")
-    told = parser.parse_args()
-    main(told.output, told.images)
+    main(parser.parse_args().output)

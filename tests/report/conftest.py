@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import attemper
-from attemper.data.scores import Scores
+from attemper import Scores
 from attemper.report import render, summarise
+
+GROUPS = np.array(["north", "<script>alert(1)</script>", "south & east", "مرحبا"])
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +27,22 @@ def summary(skin):
 
 
 @pytest.fixture(scope="session")
-def page(summary, tmp_path_factory):
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    path.write_text(render(summary), encoding="utf-8")
-    return path
+def page(summary):
+    return render(summary)
+
+
+def grouped(n, seed, names=GROUPS, per_cluster=None):
+    rng = np.random.default_rng(seed)
+    group = rng.integers(len(names), size=n)
+    z = 2 * rng.normal(size=(n, 3))
+    t = np.where(group == 0, 6.0, 1.5)
+    y = (z / t[:, None] + rng.gumbel(size=z.shape)).argmax(axis=1)
+    clusters = None if per_cluster is None else np.arange(n) // per_cluster
+    return Scores.from_logits(z, y, groups=names[group], clusters=clusters)
+
+
+@pytest.fixture(scope="session")
+def by_site():
+    """Return the summary of a report with groups, and the scores that it is of."""
+    val, test = grouped(400, 0), grouped(800, 1)
+    return summarise(val, test, methods=["ts"]), test

@@ -195,7 +195,7 @@ class VectorScaling(AffineCalibrator):
 
     method = "vector"
     title = "vector scaling"
-    style = Style(PURPLE, (0, (3, 1)), "<", "||||")
+    style = Style(PURPLE, (0, (3, 1)), "<")
     diagonal = True
 
     centring: Centring = "mean"
@@ -247,7 +247,7 @@ class MatrixScaling(AffineCalibrator):
 
     method = "matrix"
     title = "matrix scaling"
-    style = Style(PURPLE, (0, (6, 1.5)), ">", "++++")
+    style = Style(PURPLE, (0, (6, 1.5)), ">")
     max_classes = MOST_CLASSES
 
     centring: Centring = "mean"
@@ -296,7 +296,7 @@ class DirichletCalibration(AffineCalibrator):
 
     method = "dirichlet"
     title = "Dirichlet calibration"
-    style = Style(PURPLE, (0, (6, 1.5, 1, 1.5)), "P", "oooo")
+    style = Style(PURPLE, (0, (6, 1.5, 1, 1.5)), "P")
     max_classes = MOST_CLASSES
 
     off_diagonal: float = 10.0

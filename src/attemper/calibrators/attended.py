@@ -107,7 +107,7 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     minimises_nll = False
     needs_few_labels = True
     title = "attended temperature scaling"
-    style = Style(ORANGE, "-.", "^", "\\\\\\\\")
+    style = Style(ORANGE, "-.", "^")
     sketch_tables = ("attended",)
 
     stored = (*StreamingCalibrator.stored, "theta_", "path_")

@@ -136,7 +136,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     method = "bayes"
     needs_few_labels = True
     title = "Bayesian temperature scaling"
-    style = Style(BLUE, "-", "o", "....")
+    style = Style(BLUE, "-", "o")
     sketch_tables = ("uniform",)
     knows_noise = True
 

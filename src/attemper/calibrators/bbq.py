@@ -73,7 +73,7 @@ class BBQ(BinCalibrator):
 
     method = "bbq"
     title = "Bayesian binning"
-    style = Style(SKY, (0, (8, 2)), "d", "--")
+    style = Style(SKY, (0, (8, 2)), "d")
 
     def _message(self, count: str) -> str:
         return f"an average over histograms: {count} steps for each class"

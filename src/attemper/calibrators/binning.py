@@ -94,7 +94,7 @@ class HistogramBinning(BinCalibrator):
 
     method = "histogram"
     title = "histogram binning"
-    style = Style(SKY, (0, (1, 1)), "*", "..")
+    style = Style(SKY, (0, (1, 1)), "*")
 
     strategy: Literal["quantile", "uniform"] = "quantile"
     n_bins: int = 15
@@ -165,7 +165,7 @@ class IsotonicCalibration(BinCalibrator):
 
     method = "isotonic"
     title = "isotonic regression"
-    style = Style(SKY, (0, (5, 1, 1, 1)), "h", "xx")
+    style = Style(SKY, (0, (5, 1, 1, 1)), "h")
 
     linear = True
 

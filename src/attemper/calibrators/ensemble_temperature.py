@@ -60,7 +60,7 @@ class EnsembleTemperatureScaling(TemperatureCalibrator):
     method = "ets"
     needs_few_labels = True
     title = "ensemble temperature scaling"
-    style = Style(SKY, (0, (4, 2)), "v", "----")
+    style = Style(SKY, (0, (4, 2)), "v")
     stored = (*TemperatureCalibrator.stored, "weights_")
 
     weights_: Floats = fitted()

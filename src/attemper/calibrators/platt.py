@@ -127,7 +127,7 @@ class PlattScaling(OddsCalibrator):
 
     method = "platt"
     title = "Platt scaling"
-    style = Style(DARK, (0, (2, 1)), "X", "//")
+    style = Style(DARK, (0, (2, 1)), "X")
     slopes = 1
 
     targets: Targets = "platt"
@@ -183,7 +183,7 @@ class BetaCalibration(OddsCalibrator):
 
     method = "beta"
     title = "beta calibration"
-    style = Style(DARK, (0, (5, 1)), "p", "\\\\")
+    style = Style(DARK, (0, (5, 1)), "p")
     slopes = 2
 
     targets: Targets = "labels"

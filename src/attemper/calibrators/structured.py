@@ -130,7 +130,7 @@ class StructuredScaling(Calibrator):
     method = "structured"
     needs_few_labels = True
     title = "structured scaling"
-    style = Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx")
+    style = Style(GREEN, (0, (5, 1, 1, 1, 1, 1)), "D")
     knows_noise = True
 
     labels: Literal["clean", "noisy"] = "clean"

@@ -1,4 +1,4 @@
-"""How a method is drawn: colour, dashes, marker and hatch, which differ in black and white too.
+"""How a method is drawn: colour, dashes and marker, which differ in black and white too.
 
 These are plain values; matplotlib is not needed here.
 """
@@ -19,12 +19,11 @@ Dashes = str | tuple[float, tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, dashes and marker of a line; hatch of an area."""
+    """Colour, dashes and marker of a line."""
 
     color: str
     linestyle: Dashes
     marker: str
-    hatch: str = ""
 
     @property
     def line(self) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class TemperatureScaling(StreamingCalibrator):
     method = "ts"
     needs_few_labels = True
     title = "temperature scaling"
-    style = Style(VERMILION, "--", "s", "////")
+    style = Style(VERMILION, "--", "s")
 
     t_range: tuple[float, float] | None = None
 

@@ -80,7 +80,7 @@ class VennAbers(BinCalibrator):
 
     method = "venn_abers"
     title = "Venn–Abers"
-    style = Style(GREEN, (0, (2, 2, 6, 2)), "H", "OO")
+    style = Style(GREEN, (0, (2, 2, 6, 2)), "H")
     stored = ("lower_", "upper_")
 
     lower_: Floats = fitted()

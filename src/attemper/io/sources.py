@@ -205,10 +205,6 @@ class ScoreFiles:
             **labels,
         )
 
-    def names(self, key: str) -> list[Any] | None:
-        """Read a list of names or whole numbers from a file of arrays; None where there is none, or several files."""
-        return self.readers[0].names(key) if len(self.readers) == 1 else None
-
     def with_classes(self, classes: Iterable[Any]) -> ScoreFiles:
         """Check the names of the classes, and find the columns of a table that have them."""
         spec = self.spec.updated(classes=classes)

@@ -7,35 +7,35 @@ returns the Axes. A notebook shows them.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+from attemper._json import atomic
 from attemper.calibrators.base import Calibrator
 from attemper.data.scores import Scores, labelled
-from attemper.errors import require
+from attemper.errors import require, unsupported_extension
 from attemper.maps import ScaleMap
 from attemper.metrics import ece
 from attemper.metrics.bins import Bins
 from attemper.plots.curves import plot_referral, plot_risk_coverage
-from attemper.plots.diagram import plot_before_after, plot_confidence, plot_reliability
+from attemper.plots.diagram import plot_before_after, plot_reliability
 from attemper.plots.forest import plot_comparison, plot_groups
-from attemper.plots.joint import plot_posterior
-from attemper.plots.sheet import check_format, new_axes, save
-from attemper.plots.temperatures import plot_temperature, plot_theta
+from attemper.plots.sheet import new_axes
+from attemper.plots.temperatures import plot_posterior, plot_temperature
 
 __all__ = [
     "new_axes",
     "plot_before_after",
     "plot_comparison",
-    "plot_confidence",
     "plot_groups",
     "plot_posterior",
     "plot_referral",
     "plot_reliability",
     "plot_risk_coverage",
     "plot_temperature",
-    "plot_theta",
-    "save",
     "save_before_and_after",
 ]
+
+FORMATS = (".png", ".svg", ".pdf")
 
 
 def save_before_and_after(
@@ -58,7 +58,9 @@ def save_before_and_after(
     ...     save_before_and_after(f"{folder}/reliability.svg", test, ts)
     """
     require("matplotlib", extra="plots", why="to draw")
-    check_format(path)
+    extension = Path(path).suffix.lower()
+    if extension not in FORMATS:
+        raise unsupported_extension(path, extension, FORMATS)
     known = labelled(scores)
     before, after = ScaleMap(1.0).apply(known.logits), calibrator.predict_proba(known)
     errors = [ece(known.labels, probs, sample_weight=known.weights) for probs in (before, after)]
@@ -67,6 +69,7 @@ def save_before_and_after(
         n_bins=n_bins,
         ece=(errors[0], errors[1]),
         sample_weight=known.weights,
-        axes=new_axes(2, width=7.2, height=4.5),
+        axes=new_axes(2, width=7.2, height=3.7),
     )
-    save(path, axes[0])
+    with atomic(path) as stream:
+        axes[0].figure.figure.savefig(stream, format=extension.lstrip("."), dpi=200)

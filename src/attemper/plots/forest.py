@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attemper._checks import one_of
+from attemper.calibrators.style import BLUE, DARK, GREY, VERMILION
 from attemper.errors import InputError, InputTypeError
 from attemper.metrics import Estimate, GroupMetrics
-from attemper.plots.sheet import check_order, drawn_on
-from attemper.plots.styles import BLUE, DARK, GREY, SMALL, VERMILION, plain, titled
+from attemper.plots.sheet import SMALL, axes_for, plain, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,6 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
     >>> ax.get_xlabel()
     'ECE'
     """
-    check_order(rows)
     possible = getattr(rows, "confidence_set", None) if metric == "nll" else None
     recommended = getattr(rows, "recommended", None)
     rows = list(getattr(rows, "rows", rows))
@@ -65,8 +64,8 @@ def plot_comparison(rows: Any, *, metric: str = "nll", ax: Axes | None = None, t
     known = list(dict.fromkeys(key for row in rows for key in row.metrics or ()))
     if known:
         one_of("metric", metric, known)
-    with drawn_on(ax, title, height=0.7 + 0.25 * len(rows), grid="x") as ax:
-        _draw(ax, rows, metric, possible, recommended)
+    ax = axes_for(ax, title, height=0.7 + 0.25 * len(rows), grid="x")
+    _draw(ax, rows, metric, possible, recommended)
     return ax
 
 
@@ -117,7 +116,7 @@ def _cut(
     ``values`` are shown in any case. A row is cut if that makes the scale ``finer`` by this factor.
     """
     ax.locator_params(axis="x", nbins=6)
-    kept = _without_outliers([tuple(np.nan_to_num(ends, nan=value)) for _, value, *ends in found], found, finer)
+    kept = _without_outliers(found, finer)
     ends = [*values, *(end for i in kept for end in found[i][1:] if np.isfinite(end))]
     low, high = min(ends), max(ends)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
@@ -132,10 +131,10 @@ def _cut(
             _write_at_the_edge(ax, y, f"{value:.3g}")
 
 
-def _without_outliers(spans: Sequence[Any], found: Sequence[tuple[float, ...]], finer: float) -> list[int]:
+def _without_outliers(found: Sequence[tuple[float, ...]], finer: float) -> list[int]:
     """Return which rows set the scale: all, or those left when rows that take most of it are left out."""
-    lows = np.array([min(span[0], row[1]) for span, row in zip(spans, found)])
-    highs = np.array([max(span[1], row[1]) for span, row in zip(spans, found)])
+    lows = np.array([np.nanmin(row[1:]) for row in found])
+    highs = np.array([np.nanmax(row[1:]) for row in found])
     kept = list(range(len(found)))
 
     def width(rows: list[int]) -> float:
@@ -178,7 +177,6 @@ def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = N
     >>> ax.get_xlabel()
     'mean confidence − accuracy'
     """
-    check_order(found)
     if not isinstance(found, GroupMetrics):
         raise InputTypeError(
             f"found: expected what attemper.metrics.by_group returns, got {type(found).__name__}. Use "
@@ -186,8 +184,8 @@ def plot_groups(found: GroupMetrics, *, metric: str = "gap", ax: Axes | None = N
         )
     one_of("metric", metric, found.metrics)
     rows = _farthest(found, metric)
-    with drawn_on(ax, title, height=0.9 + 0.2 * (len(rows) + 1), grid="x") as ax:
-        _draw_groups(ax, rows, found, metric)
+    ax = axes_for(ax, title, height=0.9 + 0.2 * (len(rows) + 1), grid="x")
+    _draw_groups(ax, rows, found, metric)
     return ax
 
 

@@ -4,9 +4,8 @@ Three steps: `summarise` computes plain numbers, `render` writes them as one pag
 `write_report` does both and puts the page into a file.
 """
 
-from attemper.report.inline import Report
 from attemper.report.page import render, write_report
 from attemper.report.provenance import origin
-from attemper.report.summary import summarise
+from attemper.report.summary import Report, summarise
 
 __all__ = ["Report", "origin", "render", "summarise", "write_report"]

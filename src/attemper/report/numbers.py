@@ -1,32 +1,26 @@
-"""Numbers as the page shows them; ``report.js`` has the same functions, digit for digit."""
+"""Numbers as the page shows them."""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_HALF_UP, Decimal
 
 from attemper.metrics import Estimate
 from attemper.metrics.intervals import around_share
 
-__all__ = ["bare", "count", "fixed", "percent", "percent_interval", "share", "signed", "triple"]
+__all__ = ["count", "fixed", "p_value", "percent", "percent_interval", "share", "signed", "triple"]
 
-NONE = "–"
-GAP = "\u202f"  # narrow, and no line breaks there
+NARROW = "\u202f"  # a narrow space without a line break
 
 
 def fixed(value: float | None, digits: int) -> str:
-    """Write a number with this many decimals; a tie goes away from zero, as in JavaScript's toFixed.
+    """Write a number with this many decimals.
 
-    >>> fixed(0.125, 2), f"{0.125:.2f}", fixed(None, 2)
-    ('0.13', '0.12', '–')
+    >>> fixed(0.126, 2), fixed(None, 2), fixed(float("inf"), 2)
+    ('0.13', '–', '∞')
     """
     if value is None or math.isnan(value):
-        return NONE
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if abs(value) >= 1e21:  # where toFixed changes its way of writing
-        return f"{value:.3e}"
-    return format(Decimal(float(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP), "f")
+        return "–"
+    return "∞" if value == math.inf else f"{value:.{digits}f}"
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -54,29 +48,26 @@ def count(value: float) -> str:
     >>> count(1234567), count(12.0), count(2.5)
     ('1\u202f234\u202f567', '12', '2.5')
     """
-    text = fixed(value, 0 if float(value).is_integer() else 1)
-    whole, _, rest = text.partition(".")
-    groups = [whole[max(0, end - 3) : end] for end in range(len(whole), 0, -3)]
-    return GAP.join(reversed(groups)) + (f".{rest}" if rest else "")
-
-
-def bare(temperature: float) -> str:
-    """Write a temperature: three decimals, or three digits where those would show little.
-
-    >>> bare(2.1553), bare(0.00123456), bare(23456.0)
-    ('2.155', '0.00123', '2.35e+04')
-    """
-    return fixed(temperature, 3) if 0.05 <= temperature < 1000 else f"{temperature:.3g}"
+    return f"{value:,.{0 if float(value).is_integer() else 1}f}".replace(",", NARROW)
 
 
 def signed(value: float, digits: int) -> str:
     """Write a difference with its sign; none where it rounds to 0.
 
-    >>> signed(-1.25, 1), signed(0.5, 1), signed(-0.04, 1)
+    >>> signed(-1.26, 1), signed(0.5, 1), signed(-0.04, 1)
     ('−1.3', '+0.5', '0.0')
     """
     text = fixed(abs(value), digits)
     return ("" if float(text) == 0 else "−" if value < 0 else "+") + text
+
+
+def p_value(p: float, resamples: int) -> str:
+    """Write a p-value from resamples, which cannot be below 1 / (resamples + 1).
+
+    >>> p_value(0.034, 1000), p_value(1 / 1001, 1000)
+    ('p = 0.034', 'p ≤ 0.001')
+    """
+    return f"p {'≤' if p * (resamples + 1) <= 1 + 1e-6 else '='} {p:.2g}"
 
 
 def triple(value: float | Estimate) -> list[float]:
@@ -86,7 +77,7 @@ def triple(value: float | Estimate) -> list[float]:
     return list(value) if value.has_interval else [value.value]
 
 
-def share(part: float, total: float, interval: float, scale: float = 1.0) -> list[float] | None:
+def share(part: float, total: float, confidence_level: float, scale: float = 1.0) -> list[float] | None:
     """Share ``part / total`` with its Wilson interval; None where the total is 0.
 
     ``scale`` is how many samples a unit of weight is worth.
@@ -96,4 +87,4 @@ def share(part: float, total: float, interval: float, scale: float = 1.0) -> lis
     """
     if not total > 0:
         return None
-    return list(around_share(part / total, total * scale, interval))
+    return list(around_share(part / total, total * scale, confidence_level))

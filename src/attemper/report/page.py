@@ -1,61 +1,50 @@
-"""One page of HTML that needs nothing else: styles, script, numbers and pictures are in it.
+"""One page of HTML that needs nothing else: styles, numbers and plots are in it.
 
-All text goes through a template that escapes it. A content security policy allows the page's own script and style
-sheet, by their hashes, and nothing else: the page cannot ask the network for anything.
+All text goes through a template that escapes it. A content security policy allows the page's own style sheet, by its
+hash, and nothing else: the page runs no script and cannot ask the network for anything.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from attemper._json import atomic
 from attemper.calibrators import method_title
 from attemper.data.scores import LabelledScores
 from attemper.errors import require
-from attemper.metrics.intervals import quantile
-from attemper.report.charts import (
-    FEW,
-    SAME,
-    SHARES,
-    bar,
-    coinciding,
-    curve,
-    forest,
-    line,
-    panels,
-    reliability_frame,
-    signed,
-)
-from attemper.report.inline import Report
-from attemper.report.notes import notes_of_fits, p_value, without_interval
-from attemper.report.numbers import bare, count, fixed, percent, percent_interval, share
-from attemper.report.summary import summarise
-from attemper.report.verdict import state_of
+from attemper.metrics import Reliability
+from attemper.plots import plot_groups, plot_referral, plot_reliability
+from attemper.plots.sheet import small_axes
+from attemper.report.numbers import count, fixed, p_value, percent, share, signed
+from attemper.report.summary import EDGES, Report, summarise
+from attemper.report.svg import inline_svg
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from matplotlib.axes import Axes
 
 __all__ = ["render", "write_report"]
 
-HERE = Path(__file__).parent
-COLOURS = 5  # of lines, in the style sheet
-LONG_WORD = 24  # letters; a longer word of a name may be broken anywhere
+TEMPLATES = Path(__file__).parent / "templates"
 LONGEST_TITLE = 90  # letters, in the margin of a printed page
-# A script ends at the first "</script"; U+2028 and U+2029 are ends of lines to older browsers.
-UNSAFE = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def render(summary: dict[str, Any]) -> str:
+def render(summary: Report) -> str:
     """Render the result of `summarise` as a page, as `write_report` does; the same numbers give the same text."""
-    require("jinja2", extra="report", why="to write a report")
+    _require()
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -63,35 +52,24 @@ def render(summary: dict[str, Any]) -> str:
         finalize=_kept_together,
     )
     environment.filters |= {
-        "bare": bare,
         "count": count,
         "fixed": fixed,
         "percent": percent,
-        "percent_interval": percent_interval,
         "full_name": method_title,
-        "has_long_word": lambda text: any(len(word) > LONG_WORD for word in str(text).split()),
         "p_value": p_value,
         "signed": signed,
     }
-    environment.globals |= {"share_of": share, "bar": bar, "shares": SHARES, "same": SAME, "few": FEW}
-    style, script = (_static(name) for name in ("report.css", "report.js"))
+    environment.globals |= {"share_of": share}
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8").rstrip("\n")
     style += f"\n@page {{ @bottom-left {{ content: {_css_text(summary['title'])}; }} }}"
-    policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    drawn = _drawings(summary)
-    # Our own files, and JSON that is escaped for where it stands; everything else is escaped by the template.
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    # The style sheet is our own; everything else is escaped by the template.
     return environment.get_template("report.html").render(
         summary,
-        **drawn,
+        **_plots(summary),
         level=f"{percent(summary['confidence_level'], 0)} %",
-        without_interval=without_interval(summary["rows"]),
-        notes_of_fits=notes_of_fits(summary["rows"]),
-        policy=policy,
+        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
         style=Markup(style),
-        script=Markup(script),
-        data=Markup(embedded(_moving_parts(summary, drawn))),
     )
 
 
@@ -109,10 +87,10 @@ def write_report(path: str | os.PathLike[str], val: LabelledScores, test: Labell
     >>> test = Scores.from_logits(data.test_logits, data.test_labels)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     numbers = write_report(f"{folder}/report.html", val, test, methods=["ts"])
-    >>> len(numbers["sentences"]["confidence"]) > 0
-    True
+    >>> numbers["recommended"]
+    'ts'
     """
-    require("jinja2", extra="report", why="to write a report")  # checked before the work, not after it
+    _require()  # checked before the work, not after it
     summary = summarise(val, test, **settings)
     page = render(summary).encode("utf-8", "replace")  # a file's name may hold what is no text
     with atomic(path) as stream:
@@ -120,18 +98,55 @@ def write_report(path: str | os.PathLike[str], val: LabelledScores, test: Labell
     return summary
 
 
-def embedded(content: Any) -> str:
-    r"""Return JSON that stays JSON inside a script element, whatever text it holds.
+def _require() -> None:
+    for package in ("jinja2", "matplotlib"):
+        require(package, extra="report", why="to write a report")
 
-    >>> print(embedded(["</script>"]))
-    ["\u003c/script\u003e"]
-    """
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(UNSAFE)
+
+def _plots(summary: Report) -> dict[str, Any]:
+    """Return what the page draws, as SVG."""
+    level = summary["confidence_level"]
+    diagrams: dict[str, Markup] = {}
+    for method, found in summary["reliability"].items():
+        cells = np.array([cell if len(cell) > 1 else [0.0, *[np.nan] * 4] for cell in found["bins"]])
+        ax = _axes(3.9)
+        plot_reliability(Reliability(EDGES, *cells.T), confidence_level=level, ax=ax)
+        label = f"Reliability diagram, {method_title(method)}: accuracy by confidence, as in the table of its bins."
+        diagrams[method] = inline_svg(ax, f"reliability{len(diagrams)}", label)
+    gaps: list[tuple[str, Markup]] = []
+    for method, metrics in getattr(summary, "grouped", {}).items():
+        ax = _axes(0.9 + 0.2 * min(len(metrics.by_group) + 1, 41))
+        label = f"Gap of each group, {method_title(method)}, as in the table."
+        gaps.append((method, inline_svg(plot_groups(metrics, ax=ax), f"groups{len(gaps)}", label)))
+    return {"diagrams": diagrams, "gaps": gaps, "referral_curve": _referral(summary)}
+
+
+def _referral(summary: Report) -> Markup | None:
+    """Draw the referral curve of the recommended method; None where there are no errors, or only errors."""
+    referral = summary["referral"]
+    right, wrong = (np.array(referral[name][0]) for name in ("right", "wrong"))
+    if not (right[-1] > 0 and wrong[-1] > 0):
+        return None
+    thresholds, start = np.array(referral["thresholds"]), referral["start"]
+    curve = SimpleNamespace(
+        threshold=thresholds, correct_decided=1 - right / right[-1], errors_referred=wrong / wrong[-1]
+    )
+    ax = _axes(3.9)
+    chosen = None if start is None else float(thresholds[start])
+    plot_referral({summary["recommended"]: curve}, chosen=chosen, ax=ax)
+    return inline_svg(ax, "referral-curve", "Referral curve: errors caught against right predictions decided.")
+
+
+def _axes(height: float) -> Axes:
+    """Return Axes that pyplot, and so a notebook, does not know."""
+    from matplotlib.figure import Figure
+
+    [ax] = small_axes(Figure(figsize=(4.2, height), layout="constrained"))
+    return ax
 
 
 def _kept_together(value: Any) -> Any:
-    """Let no line end between a number and its percent sign. Our own files and parts of pages stay as they are."""
+    """Let no line end between a number and its percent sign. Parts of pages stay as they are."""
     return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
 
 
@@ -144,54 +159,3 @@ def _css_text(text: str) -> str:
     words = " ".join(text.split())
     words = words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1]}…"
     return '"' + "".join(sign if sign.isalnum() or sign == " " else f"\\{ord(sign):x} " for sign in words) + '"'
-
-
-def _drawings(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return what the charts draw."""
-    temperature, referral = summary["temperature"], summary["referral"]
-    found = [[(x, y) for x, y in counts["curve"]] for counts in referral["counts"]]
-    x, y = curve(referral["counts"][referral["first_method"]])[referral["start"]]
-    return {
-        "bins_frame": reliability_frame(summary["n_classes"]),
-        "gaps": None if summary["groups"] is None else forest(summary["groups"]),
-        "states": {method: state_of(temperature, method) for method in ("none", summary["recommended"])},
-        "panels": panels(temperature),
-        "dot": (SHARES.at_x(x), SHARES.at_y(y)),
-        "curves": [
-            {
-                "first": same[0] % COLOURS,
-                "methods": same,
-                "names": [method_title(referral["methods"][i]) for i in same],
-                "points": line(found[same[0]], SHARES),
-                "chosen": referral["first_method"] in same,
-            }
-            for same in coinciding(found)
-        ],
-    }
-
-
-def _moving_parts(summary: dict[str, Any], drawn: dict[str, Any]) -> dict[str, Any]:
-    """Return what the sliders need. Names are in the page already."""
-    referral = summary["referral"]
-    return {
-        "frame": [SHARES.left, SHARES.top, SHARES.width, SHARES.height],
-        "lowest": drawn["bins_frame"].x[0],
-        "few": FEW,
-        "temperature": summary["temperature"] | {"places": [panel["places"] for panel in drawn["panels"]]},
-        "referral": {
-            "method": referral["first_method"],
-            "start": referral["start"],
-            "labels": referral["labels"],
-            "z": quantile(summary["confidence_level"]),
-            "scale": referral["scale"],
-            "counts": [{key: counts[key] for key in ("right", "wrong")} for counts in referral["counts"]],
-        },
-    }
-
-
-def _static(name: str) -> str:
-    return (HERE / "static" / name).read_text(encoding="utf-8").rstrip("\n")
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -23,9 +23,7 @@ def sets_of(given: tuple[SetPolicy, SetOutcome] | None) -> dict[str, Any] | None
         "size of the set": outcome.by_size,
     }
     return {
-        "tables": [
-            [f"Prediction sets by {name}", [_row(r) for r in rows[:MOST]]] for name, rows in parts.items() if rows
-        ],
+        "tables": [[name, [_row(r) for r in rows[:MOST]]] for name, rows in parts.items() if rows],
         "sentences": _sentences(policy, outcome.all),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,28 +18,48 @@ from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, labelled
 from attemper.decisions import SetOutcome, SetPolicy
 from attemper.errors import InputError
-from attemper.maps import Map, ScaleMap
-from attemper.metrics import Estimate
+from attemper.maps import Map
+from attemper.metrics import Estimate, GroupMetrics, Reliability
+from attemper.metrics.bins import bin_sums
 from attemper.metrics.clusters import size_of
 from attemper.metrics.groups import overall
 from attemper.metrics.predictions import Predictions
 from attemper.report.card import card_of
-from attemper.report.classes import group_classes, names_of, table
-from attemper.report.confusion import confusion, taken_for
-from attemper.report.gallery import gallery
+from attemper.report.classes import confusion, group_classes, names_of, table, taken_for
 from attemper.report.groups import by_group, groups_of
-from attemper.report.images import ImageFolder, ids_by_order
-from attemper.report.inline import Report
-from attemper.report.methods import MOST_RESAMPLED, compare_within_budget, estimates, is_large, resamples, shown
-from attemper.report.numbers import percent, triple
+from attemper.report.methods import compare_within_budget, estimates, is_large, resamples
+from attemper.report.numbers import triple
 from attemper.report.provenance import versions
-from attemper.report.referrals import DIGITS, THRESHOLDS, counts, first_threshold, n_errors, scale_of
-from attemper.report.sentences import in_sentences
+from attemper.report.referrals import referral_of
 from attemper.report.sets import sets_of
-from attemper.report.temperatures import table_of, tables
 from attemper.report.verdict import focus_of, verdict
 
-__all__ = ["summarise"]
+__all__ = ["EDGES", "Report", "summarise"]
+
+EDGES = np.arange(16) / 15  # of the reliability diagram
+HEIGHT = "48em"
+
+
+class Report(dict[str, Any]):
+    """What `summarise` computes and `write_report` returns: a dict that a notebook shows as the page.
+
+    The page is in a frame of its own, without access to the notebook.
+    """
+
+    grouped: dict[str, GroupMetrics]  # by method; none without groups
+
+    def __repr__(self) -> str:
+        facts = (f"{name}={self[name]!r}" for name in ("title", "n_val", "n_test", "recommended") if name in self)
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    def _repr_html_(self) -> str | None:
+        if find_spec("jinja2") is None or find_spec("matplotlib") is None:  # the short text is shown instead
+            return None
+        from attemper.report.page import render
+
+        page, title = html.escape(render(self)), html.escape(self["title"])
+        style = f"width: 100%; height: {HEIGHT}; border: 1px solid #8884; background: Canvas"
+        return f'<iframe srcdoc="{page}" sandbox title="{title}" style="{style}"></iframe>'
 
 
 def summarise(
@@ -49,8 +71,6 @@ def summarise(
     focus: Any = None,
     methods: Sequence[str] | None = None,
     comparison: Comparison | None = None,
-    images: str | ImageFolder | None = None,
-    ids: Sequence[Any] | None = None,
     sets: tuple[SetPolicy, SetOutcome] | None = None,
     title: str = "Calibration report",
     card: Mapping[str, Any] | None = None,
@@ -79,16 +99,13 @@ def summarise(
     methods, noisy, noise, cv, val_clusters, test_clusters, confidence_level, seed, tick
         As in `attemper.comparison.compare`.
     comparison : what `compare` returned for these data, if that is at hand
-    images, ids
-        A folder of images, and for each test sample the name of its own. Without names the files of the
-        folder in sorted order are the test samples.
     sets : (SetPolicy, SetOutcome), optional
         Prediction sets and how they fare on ``test``, from `attemper.decisions.set_outcome`; they get a section.
     title, card, files
         For the page: its title; a model card, such as ``{"model": "resnet200", "version": "1", "date": "2026-05",
         "population": "adults", "intended use": "triage"}``; where the data came from.
     catch : float
-        The threshold slider starts where this share of the validation errors is referred.
+        The suggested threshold refers this share of the validation errors.
 
     Returns
     -------
@@ -122,37 +139,27 @@ def summarise(
             "others for the test."
         )
     names = names_of(classes, test.n_classes)
-    folder = ImageFolder(images) if isinstance(images, str) else images
-    known = _ids(ids, folder, len(test))
     left_out = comparison is None and methods is None and is_large(val)
     if comparison is None:
         settings: dict[str, Any] = {"noisy": noisy, "noise": noise, "confidence_level": level, "seed": seed}
         settings |= {"cv": cv, "val_clusters": val_clusters, "test_clusters": test_clusters}
         comparison = compare_within_budget(val, test, methods, **settings, tick=tick)
-    looked_at, recommended = shown(comparison), comparison.recommended
+    recommended = comparison.recommended
+    shown = dict.fromkeys(["none", recommended])
     found = {row.method: row for row in comparison.rows}
-    maps = {method: found[method].map for method in looked_at}
-    predictions = {m: p for m in looked_at if (p := found[m].predictions) is not None}
+    predictions = {m: p for m in shown if (p := found[m].predictions) is not None}
     weighted = {method: p.weighted(test.weights) for method, p in predictions.items()}
     w = np.ones(len(test)) if test.weights is None else test.weights
     groups = group_classes(names, predictions["none"], w, focus)
-    known_as = _descriptions(descriptions, names)
-    effect = _design_effect(weighted.get(recommended))
+    effect = 1.0 if weighted[recommended].clusters is None else size_of(weighted[recommended]).design_effect
     worth = float(w.sum() / (w @ w)) / effect  # independent samples that a unit of weight is worth (Kish)
     by_class = table(groups, predictions["none"], predictions[recommended], level, w, worth)
     for found_of, other in zip(by_class, taken_for(groups, names, predictions["none"], w)):
         found_of["taken_for"] = other
     rows = [_row(row, weighted.get(row.method), level, seed) for row in comparison.rows]
-    single = {m: 1 / fitted.beta for m, fitted in maps.items() if isinstance(fitted, ScaleMap) and m != "none"}
-    # The validation set alone decides what the slider offers and where it starts.
-    before, on_val = (_on_validation(maps[method], val) for method in ("none", recommended))
-    thresholds = scale_of(on_val.confidence, before.confidence)
-    start = first_threshold(on_val, np.ones(len(val)) if val.weights is None else val.weights, catch, thresholds)
-    means = {
-        row["method"]: _overall(weighted[row["method"]], row, level)
-        for row in rows
-        if row["method"] in ("none", recommended)
-    }
+    before, on_val = (_on_validation(found[method].map, val) for method in ("none", recommended))
+    of_row = groups.of_class[test.labels]
+    means = {row["method"]: _overall(weighted[row["method"]], row, level) for row in rows if row["method"] in shown}
     grouped = by_group(predictions, test, recommended, level, seed)
     summary = Report(
         {
@@ -162,32 +169,19 @@ def summarise(
             "n_classes": test.n_classes,
             "weighted": test.weights is not None,
             "confidence_level": level,
-            "resamples": resamples(min(len(test), MOST_RESAMPLED)),
-            "resampled": min(len(test), MOST_RESAMPLED),
+            "resamples": resamples(len(test)),
             "left_out": left_out,
             "recommended": recommended,
             "reason": comparison.reason,
             "n_folds": comparison.n_folds,
             "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
             "rows": rows,
-            "temperature": tables(test, single, level, effect),
-            "referral": {
-                "methods": looked_at,
-                "first_method": looked_at.index(recommended),
-                "catch": catch,
-                "thresholds": thresholds.tolist(),
-                "labels": [f"{percent(t, 0 if t in THRESHOLDS else DIGITS - 2)} %" for t in thresholds],
-                "start": int(np.searchsorted(thresholds, 0.5)) if start is None else start,
-                "chosen": start is not None,
-                "n_val_errors": n_errors(on_val),
-                "scale": worth,
-                "counts": [
-                    counts(p, w, groups.of_class[test.labels], len(groups), thresholds) for p in predictions.values()
-                ],
-            },
+            "reliability": {method: _reliability(p, level, effect) for method, p in weighted.items()},
+            "referral": referral_of(on_val, before, predictions[recommended], w, of_row, len(groups), catch),
+            "scale": worth,
             "classes": by_class,
             "other_classes": groups.others,
-            "descriptions": known_as,
+            "descriptions": _descriptions(descriptions, names),
             "focus": focus_of(by_class, groups.others, _place(focus, names, groups.of_class)),
             "confusion": confusion(names, predictions["none"], w),
             "overall": means,
@@ -196,27 +190,30 @@ def summarise(
             "sets": sets_of(sets),
             "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],
             "groups": groups_of(grouped, means[recommended]["accuracy"]),
-            "gallery": gallery(names, predictions, recommended, known, folder, seed),
             "provenance": {
                 "files": list(files),
                 "versions": versions(),
                 "seed": seed,
                 "noisy": noisy,
                 "noise": noise,
-                "catch": catch,
             },
         }
     )
-    marked = summary["temperature"]["marks"]
-    summary["temperature"]["start"] = marked.get(recommended, marked.get("ts", marked["none"]))
-    # What is no single temperature has tables of its own.
-    summary["temperature"]["methods"] = {m: table_of(weighted[m], level, effect) for m in looked_at if m not in marked}
-    # What the page opens on is what it recommends.
-    others = summary["temperature"]["methods"]
-    summary["temperature"]["chosen"] = recommended if recommended in others else None
+    summary.grouped = grouped
     summary["verdict"] = [list(finding) for finding in verdict(summary)]
-    summary["sentences"] = in_sentences(summary)
     return summary
+
+
+def _reliability(p: Predictions, confidence_level: float, design_effect: float) -> dict[str, Any]:
+    """Return the bins of the reliability diagram, and its means; an empty bin is [0]."""
+    sums = bin_sums(*p.top, EDGES, np.stack([p.weights, p.weights**2], axis=1))
+    table = Reliability.of_sums(EDGES, sums, confidence_level, design_effect)
+    columns = np.stack([table.weight, table.confidence, table.accuracy, table.low, table.high], axis=-1)
+    return {
+        "accuracy": table.mean(table.accuracy),
+        "confidence": table.mean(table.confidence),
+        "bins": [cell.tolist() if cell[0] > 0 else [0.0] for cell in columns],
+    }
 
 
 def _overall(p: Predictions, row: dict[str, Any], confidence_level: float) -> dict[str, Any]:
@@ -242,36 +239,28 @@ def _clusters(p: Predictions) -> dict[str, Any] | None:
 def _descriptions(given: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
     known = {str(name): str(text) for name, text in (given or {}).items()}
     for name in known:
-        if name not in names:
-            raise InputError(
-                f"descriptions: expected names of classes ({', '.join(names[:10])}{', …' if len(names) > 10 else ''}), "
-                f"got {name!r}"
-            )
+        _check_name("descriptions", name, names)
     return {name: text for name, text in known.items() if text}
+
+
+def _check_name(param: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        known = f"{', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
+        raise InputError(f"{param}: expected names of classes ({known}), got {name!r}", param=param)
 
 
 def _place(focus: Any, names: Sequence[str], of_class: Any) -> int | None:
     """Return the row of the class that the verdict is about, where one is given."""
     if focus is None:
         return None
-    if str(focus) not in names:
-        raise InputError(
-            f"focus {focus}: expected the name of a class, one of {', '.join(names[:10])}"
-            f"{', …' if len(names) > 10 else ''}",
-            param="focus",
-        )
+    _check_name("focus", str(focus), names)
     return int(of_class[list(names).index(str(focus))])
 
 
 def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:
     assert found is not None
     log_p = found.log_apply(to_numpy(val.logits).astype(np.float64))
-    return Predictions.of(val.labels, log_p, input="log_probs").without_probs()
-
-
-def _design_effect(p: Predictions | None) -> float:
-    """Return how many samples of clusters are worth one that is independent, by the correlation of their errors."""
-    return 1.0 if p is None or p.clusters is None else size_of(p).design_effect
+    return Predictions.of(val.labels, log_p, val.weights, input="log_probs").without_probs()
 
 
 def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) -> dict[str, Any]:
@@ -292,11 +281,3 @@ def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) ->
         "notes": list(row.notes),
         "failure": row.failure,
     }
-
-
-def _ids(ids: Sequence[Any] | None, images: ImageFolder | None, n: int) -> Sequence[str] | None:
-    if ids is None:
-        return None if images is None else ids_by_order(images, n)
-    if len(ids) != n:
-        raise InputError(f"{len(ids)} image names for {n} test samples; pass one for each, in their order")
-    return [str(name) for name in np.asarray(ids).tolist()]

@@ -9,7 +9,7 @@ from attemper.calibrators import method_title
 from attemper.report.numbers import count, percent, share, signed
 from attemper.report.referrals import LEAST_ERRORS
 
-__all__ = ["about", "focus_of", "state_of", "too_few_errors", "verdict"]
+__all__ = ["about", "focus_of", "verdict"]
 
 Finding = tuple[str, str]
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
@@ -24,13 +24,6 @@ def verdict(summary: dict[str, Any]) -> list[Finding]:
     findings = [_confidence(summary), _calibration(summary), *_classes(summary), _referral(summary)]
     groups = summary["groups"]
     return [*findings, *([] if groups is None else [_groups(groups)])]
-
-
-def state_of(temperature: dict[str, Any], method: str) -> dict[str, Any]:
-    """Return the reliability table of a method: that of its temperature, or its own."""
-    place = temperature["marks"].get(method)
-    found: dict[str, Any] = temperature["methods"][method] if place is None else temperature["states"][place]
-    return found
 
 
 def focus_of(classes: list[dict[str, Any]], others: int, given: int | None = None) -> int | None:
@@ -68,8 +61,8 @@ def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float =
 def about(summary: dict[str, Any]) -> tuple[str, int | None]:
     """Return a key of `LEADS`, and the group of predictions that shows it best."""
     gap = summary["overall"]["none"]["gap"]
-    bins = state_of(summary["temperature"], "none")["bins"]
-    settings = summary["confidence_level"], summary["referral"]["scale"]
+    bins = summary["reliability"]["none"]["bins"]
+    settings = summary["confidence_level"], summary["scale"]
     if len(gap) == 1:
         return "unknown", None
     is_off = gap[1] > 0 or gap[2] < 0
@@ -96,11 +89,10 @@ def _confidence(summary: dict[str, Any]) -> Finding:
     mean, share_right = (f"{percent(v, digits)} %" for v in (overall["confidence"], overall["accuracy"][0]))
     level = f"{percent(summary['confidence_level'], 0)} % interval "
     limits = _limits(overall["accuracy"], level, digits)
-    text = (
-        f"its mean confidence is {mean}, and of {count(summary['n_test'])} predictions {share_right} are right{limits}."
-    )
+    n = count(summary["n_test"])
+    text = f"its mean confidence is {mean}, and of {n} predictions {share_right} are right{limits}."
     if place is not None:
-        confidence, right = _group(state_of(summary["temperature"], "none")["bins"][place])
+        confidence, right = _group(summary["reliability"]["none"]["bins"][place])
         text += f" It is furthest off where it is {confidence} confident: there it is right {right}."
     return LEADS[kind], text
 
@@ -117,12 +109,14 @@ def _calibration(summary: dict[str, Any]) -> Finding:
         return "No calibration is recommended,", "so the confidence stays as it is."
     row = next(row for row in summary["rows"] if row["method"] == method)
     on = f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"
-    sentences = [f"{on} {_on_average(summary)}."]
-    before, after = (abs(summary["overall"][m]["gap"][0]) for m in ("none", method))
-    if after > before + SMALL:
+    before, after = (summary["overall"][m]["gap"] for m in ("none", method))
+    was, now, *limits = (signed(100 * gap, 1) for gap in (before[0], *after))
+    now += f" points ({' to '.join(limits)})" if limits else " points"
+    sentences = [f"{on} the mean confidence minus the accuracy is {now}, instead of {was}."]
+    if abs(after[0]) > abs(before[0]) + SMALL:
         sentences.append("On these samples that is worse than without calibration.")
     _, place = about(summary)
-    cell = state_of(summary["temperature"], method)["bins"][place or 0]
+    cell = summary["reliability"][method]["bins"][place or 0]
     if place is not None and cell[0] >= LEAST:
         sentences.append("Where it is {} confident, it is right {}.".format(*_group(cell)))
     if row["changed"]:
@@ -130,31 +124,11 @@ def _calibration(summary: dict[str, Any]) -> Finding:
     return "After calibration", " ".join(sentences)
 
 
-def _on_average(summary: dict[str, Any]) -> str:
-    """Describe the mean gap after calibration, beside the one before."""
-    before, after = (summary["overall"][method]["gap"] for method in ("none", summary["recommended"]))
-    if len(after) == 1 or after[1] > 0 or after[2] < 0:
-        found = [abs(v) for v in after]
-        limits = f" ({' to '.join(_points(v) for v in sorted(found[1:]))})" if len(after) > 1 else ""
-        was = _points(before[0]) + (f" too {_side(before)}" if _side(before) != _side(after) else "")
-        return f"the mean confidence is {_points(found[0])} points too {_side(after)}{limits}, instead of {was}"
-    was, gap, low, high = (signed(100 * v, 1) for v in (before[0], *after))
-    return (
-        f"no error of the mean confidence is detectable: confidence minus accuracy is {gap} points ({low} to {high}), "
-        f"instead of {was}"
-    )
-
-
-def _side(gap: list[float]) -> str:
-    return "high" if gap[0] > 0 else "low"
-
-
 def _classes(summary: dict[str, Any]) -> list[Finding]:
     place = summary["focus"]
     if place is None:
         return []
-    n_wrong = summary["referral"]["counts"][0]["wrong"][0][-1]
-    if n_wrong == 0:
+    if all(row["found"] is None or row["found"][0] == 1 for row in summary["classes"]):
         return [(f"All {count(summary['n_test'])} predictions are right:", "there is no error to learn from.")]
     focus = summary["classes"][place]
     if focus["found"] is None:
@@ -166,8 +140,7 @@ def _classes(summary: dict[str, Any]) -> list[Finding]:
         other, n = focus["taken_for"]
         text += f"; {count(n)} are taken for {_named(summary, other)}"
     sentences = [f"{text}."]
-    after = summary["referral"]["counts"][summary["referral"]["first_method"]]
-    now = after["right"][1 + place][-1] / focus["n"]
+    now = summary["referral"]["right"][1 + place][-1] / focus["n"]
     if _whole(now) != _whole(focus["found"][0]):
         sentences.append(f"After calibration it finds {_whole(now)}.")
     if summary["n_classes"] == 2 and (other := summary["classes"][1 - place])["found"] is not None:
@@ -182,17 +155,19 @@ def _found(row: dict[str, Any]) -> str:
 
 def _referral(summary: dict[str, Any]) -> Finding:
     referral = summary["referral"]
-    counts, start = referral["counts"][referral["first_method"]], referral["start"]
-    right, wrong = counts["right"], counts["wrong"]
+    right, wrong, start = referral["right"], referral["wrong"], referral["start"]
     total, errors = right[0][-1] + wrong[0][-1], wrong[0][-1]
     if errors == 0:
         return "No referral is needed on these samples:", "no prediction on the test set is wrong."
-    if not referral["chosen"]:
-        return "There is no suggested threshold for referral:", f"{too_few_errors(referral)}."
+    if start is None:
+        n = referral["n_val_errors"]
+        some = "no validation prediction is" if n == 0 else f"only {n} validation predictions are"
+        why = f"{some} wrong, and at least {LEAST_ERRORS} are needed to choose one."
+        return "There is no suggested threshold for referral:", why
     referred, missed = right[0][start] + wrong[0][start], errors - wrong[0][start]
 
     def shown(part: float, of: float) -> tuple[str, str]:
-        found = share(part, of, summary["confidence_level"], referral["scale"])
+        found = share(part, of, summary["confidence_level"], summary["scale"])
         assert found is not None
         return _whole(found[0]), _limits(found)
 
@@ -209,13 +184,6 @@ def _referral(summary: dict[str, Any]) -> Finding:
         name = _named(summary, summary["classes"][place]["name"])
         text += f"; {count(still)} of {count(n)} samples of {name} are still missed"
     return lead, f"{text}. This is no guarantee: see “Which cases to refer”."
-
-
-def too_few_errors(referral: dict[str, Any]) -> str:
-    """Return why no threshold is suggested."""
-    n = referral["n_val_errors"]
-    wrong = "no prediction on the validation set is" if n == 0 else f"only {n} validation predictions are"
-    return f"{wrong} wrong, and at least {LEAST_ERRORS} are needed to choose one"
 
 
 def _groups(groups: dict[str, Any]) -> Finding:
@@ -243,7 +211,3 @@ def _limits(values: list[float], before: str = "", digits: int = 0) -> str:
     if len(values) == 1:
         return ""
     return f" ({before}{' to '.join(percent(v, digits) for v in values[1:])})"
-
-
-def _points(gap: float) -> str:
-    return percent(abs(gap))
