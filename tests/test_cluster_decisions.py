@@ -200,15 +200,6 @@ def test_one_of_each_is_a_draw_of_one_of_each():
     assert alike.threshold == policy_for_miss(p[first], y[first], 0.1).threshold
 
 
-def test_classes_have_their_own_thresholds():
-    p, y, cluster = draw(2000, rate=0.2)
-    policy = policy_for_miss(p, y, 0.2, clusters=cluster, per_class=True)
-    assert policy.reached
-    assert len(policy.threshold) == 3
-    one = policy_for_miss(p, y, [0.2, 1, 1], clusters=cluster, per_class="true", miss_rate_of="all")
-    assert one.reached
-
-
 # Outcomes
 
 
@@ -244,14 +235,6 @@ def test_outcome_intervals_go_by_cluster(seed, most):
     )
     assert found.referred_share == pytest.approx(korn_graubard(~decided, np.ones(len(p)), cluster, 0.95), abs=1e-9)
     assert (found.all.n, found.all.missed, found.n_clusters) == (len(p), (wrong & decided).sum(), 150)
-
-
-def test_costs_are_resampled_by_cluster():
-    p, y, cluster = draw(300, correlation=1.0)
-    policy = policy_for_cost(p, y, cost_refer=1, cost_miss=[2.0, 5.0, 9.0])
-    by_case, by_sample = (outcome_of(policy, p, y, clusters=c).cost for c in (cluster, None))
-    assert by_case.value == by_sample.value
-    assert by_case.high - by_case.low > 1.2 * (by_sample.high - by_sample.low)
 
 
 @pytest.mark.slow

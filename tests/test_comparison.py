@@ -70,15 +70,6 @@ def test_test_labels_have_no_part_in_the_selection():
     assert [row.cv for row in one.rows] == [row.cv for row in two.rows]
 
 
-def test_a_map_that_the_test_set_refutes_is_reported():
-    h, _ = draw(2000, 4)
-    val = Scores.from_logits(h, np.random.default_rng(0).integers(0, 4, 2000))
-    result = compare(val, scores(2000, t=1.0, seed=3), ["ts"])
-    assert result.recommended == "ts"
-    assert result.confidence_set == ("none",)
-    assert result.rows[1].above_best.low == 0 < result.rows[1].above_best.high
-
-
 def test_cross_validation_is_that_of_fits_without_each_fold():
     val, test = scores(200, seed=1), scores(200, seed=2)
     result = compare(val, test, ["ts", "vector"], cv=4, seed=3, confidence_level=None)
@@ -137,19 +128,6 @@ def test_few_errors_of_the_test_set_cannot_tell_methods_apart(n, errors):
     result = compare(scores(1000, t=2.0, seed=1), Scores.from_logits(h, y), ["ts"])
     assert (errors < 20) == (result.confidence_set is None)
     assert all((row.above_best is None) == (errors < 20) for row in result.rows)
-
-
-def test_the_ranking_of_errors_is_shown():
-    val, test = scores(seed=1), scores(seed=2)
-    result = compare(val, test, ["ts", "vector"])
-    for row in result.rows[1:]:
-        probs = METHODS[row.method]().fit(val).predict_proba(test.values)
-        expected = metrics.referral_area(test.labels, probs, confidence_level=0.95)
-        assert row.referral_area == pytest.approx(expected, rel=1e-9)
-    plain = compare(val, test, ["ts"], confidence_level=None)
-    assert isinstance(plain.rows[1].referral_area, float)
-    right = Scores.from_logits(test.values, test.values.argmax(axis=1))
-    assert compare(val, right, ["ts"]).rows[1].referral_area is None
 
 
 def test_a_calibrator_keeps_its_own_kind_of_input():

@@ -144,13 +144,3 @@ def test_an_infinite_loss_leaves_the_others_as_they_are():
     w = np.ones(300)
     w[7] = 0
     assert compare_with_best({"e": e, **columns}, w).members == ("e",)
-
-
-def test_infinite_losses_of_all_but_one_or_of_all():
-    found = compare_with_best({"a": [1.0, 2.0, 1.5], "b": [0.0, np.inf, 0.0], "c": [np.inf] * 3})
-    assert found.members == ("a",)
-    assert found.above == {"a": (-np.inf, -np.inf, 0), "b": (np.inf, 0, np.inf), "c": (np.inf, 0, np.inf)}
-    found = compare_with_best({"a": [1.0, np.inf], "b": [np.inf, 0.0]})
-    assert found.members == ("a", "b")
-    assert not found.above["a"].has_interval
-    assert "infinite" in found.above["b"].note

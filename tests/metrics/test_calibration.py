@@ -1,5 +1,4 @@
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from sklearn.calibration import calibration_curve
 
 from attemper.errors import InputError
 from attemper.metrics import classwise_ece, ece, evaluate, mce, mmce, reliability
-from attemper.metrics.bins import bin_sums
 
 KINDS = ["top", "classwise", "full", "top_label"]  # "binary" is for two classes alone
 STRATEGIES = ["uniform", "quantile"]
@@ -162,26 +160,6 @@ def test_properties(n, k, seed):
         )
 
 
-def test_equal_mass_bins_do_not_depend_on_the_order():
-    # Sums of these weights round, and the middle of 0.6 lies on an edge: added in another order, 0.6
-    # would change its bin.
-    confidence, w = np.array([0.6, 0.8, 0.5, 0.8]), np.array([0.1, 0.3, 0.3, 0.7])
-    p = np.column_stack([confidence, 1 - confidence])
-    tables = [
-        reliability(np.zeros(4), p[order], strategy="quantile", n_bins=4, sample_weight=w[order])
-        for order in map(list, permutations(range(4)))
-    ]
-    assert len({tuple(table.edges) for table in tables}) == 1
-
-
-def test_confidence_exactly_one_is_in_the_last_bin():
-    # A bin of its own for 1.0 would give 0.525 (torchmetrics does).
-    p = np.array([[1.0, 0.0], [0.95, 0.05]])
-    assert ece([1, 0], p, n_bins=10) == pytest.approx(0.475)
-    assert reliability([1, 0], p, n_bins=10).weight.tolist() == [0] * 9 + [2]
-    assert ece([1, 0], p.astype(np.float16) * np.float16(1.0005), n_bins=10) == pytest.approx(0.475, abs=1e-3)
-
-
 def test_an_edge_belongs_to_the_bin_below():
     for n_bins in range(2, 60):  # np.linspace misses some of these edges by a rounding
         confidences = np.arange(1, n_bins + 1) / n_bins
@@ -220,29 +198,6 @@ def test_reliability_has_wilson_intervals():
     z, n = 1.6448536, w.sum() ** 2 / (w @ w)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
     assert weighted.high[0] - weighted.low[0] == pytest.approx(2 * half)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_debiased_ece_of_calibrated_predictions_is_small(kind):
-    p, y, _ = draw(4000, 4)
-    plain = ece(y, p, kind=kind, norm=2, strategy="quantile")
-    assert ece(y, p, kind=kind, norm=2, strategy="quantile", debiased=True) < 0.7 * plain
-    squares = [ece(*draw(300, 4, s)[1::-1], norm=2, strategy="quantile", debiased=True) ** 2 for s in range(30)]
-    plain = [ece(*draw(300, 4, s)[1::-1], norm=2, strategy="quantile") ** 2 for s in range(30)]
-    assert np.mean(squares) < 0.3 * np.mean(plain)
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 15, 41, 300]), st.sampled_from([1, 3, 16]))
-def test_sums_of_bins_are_those_of_a_loop(seed, n_bins, digits):
-    rng = np.random.default_rng(seed)
-    confidence, right = np.append(rng.random(30).round(digits), [0.0, 1.0]), rng.integers(0, 2, 32) * 1.0
-    edges, w = np.arange(n_bins + 1) / n_bins, rng.random((32, 2))
-    expected = np.zeros((3, n_bins, 2))
-    for c, r, weight in zip(confidence, right, w):
-        place = next(b for b in range(n_bins) if c <= edges[b + 1])
-        expected[:, place] += np.outer([1, c, r], weight)
-    np.testing.assert_allclose(bin_sums(confidence, right, edges, w), expected, rtol=1e-13)
-    np.testing.assert_allclose(bin_sums(confidence, right, edges, w[:, :1]), expected[..., :1], rtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import softmax
 
-from attemper import InputError, Scores, metrics
+from attemper import InputError, metrics
 from attemper.metrics import bootstrap
 from attemper.metrics.bootstrap import LEAST_CLUSTERS
 
@@ -72,13 +72,6 @@ def test_clusters_may_be_of_pixels_of_images_or_names():
         metrics.nll(LABELS, ROWS, clusters=[1, 2])
 
 
-def test_each_sample_its_own_cluster_is_the_plain_bootstrap():
-    few = slice(0, 400)
-    one = metrics.mmce(LABELS[few], ROWS[few], clusters=np.arange(400), confidence_level=0.9, n_resamples=100)
-    two = metrics.mmce(LABELS[few], ROWS[few], confidence_level=0.9, n_resamples=100)
-    np.testing.assert_allclose(one, two, atol=0.02)
-
-
 def test_few_clusters_have_no_interval():
     few = IMAGES < LEAST_CLUSTERS - 1
     found = metrics.accuracy(LABELS[few], ROWS[few], clusters=IMAGES[few], confidence_level=0.9)
@@ -129,23 +122,6 @@ def test_the_effective_sample_size_slowly():
     order = rng.permutation(120)
     again = metrics.effective_sample_size(v[order], case[order], 5 * w[order])
     assert again.effective == pytest.approx(found.effective)
-
-
-def test_the_effective_sample_size_of_scores_is_that_of_their_errors():
-    scores = Scores.from_probs(ROWS, LABELS, clusters=IMAGES)
-    wrong = ROWS.argmax(axis=1) != LABELS
-    assert metrics.effective_sample_size(scores) == metrics.effective_sample_size(wrong, IMAGES)
-    assert metrics.effective_sample_size(Scores.from_probs(P, Y, axis=1, ignore_index=IGNORE)).n_clusters == 60
-    single = metrics.effective_sample_size(wrong, np.arange(len(wrong)))
-    assert single.effective == pytest.approx(len(wrong))
-    assert np.isnan(single.correlation)
-
-
-def test_what_does_not_differ_counts_clusters():
-    found = metrics.effective_sample_size(np.zeros(6), ["a", "a", "b", "b", "c", "c"])
-    assert (found.effective, found.design_effect) == (3, 2)
-    assert np.isnan(found.correlation)
-    assert metrics.effective_sample_size([0, 1, 1], ["a"] * 3).effective == 1
 
 
 @given(st.integers(0, 10_000), st.integers(2, 12))

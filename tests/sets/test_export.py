@@ -114,16 +114,3 @@ def test_groups_are_exported_one_by_one():
         sets_to_onnx(policy, ScaleMap(0.5))
     with pytest.raises(InputError):
         sets_to_onnx(policy, ScaleMap(0.5), group="east")
-
-
-def test_what_cannot_be_exported_is_named():
-    h, y = draw(400, 4)
-    p = ScaleMap(0.5).apply(h)
-    with pytest.raises(InputError):
-        sets_to_torch(prediction_sets(p, y, 0.9, score="aps", randomized=True), ScaleMap(0.5))
-    with pytest.raises(InputError):
-        sets_to_onnx(prediction_sets(p, y, 0.9, score="aps", by="class"), ScaleMap(0.5))
-    with pytest.raises(InputError):
-        sets_to_torch(SetPolicy("lac", 0.9, (0.5,), (99,), 3, 99), TemperatureScaling().fit(h, y))
-    with pytest.raises(ValueError):
-        sets_to_torch(SetPolicy("lac", 0.9, (0.5,), (99,), 3, 99), ScaleMap(0.5))(torch.tensor(h))

@@ -95,14 +95,6 @@ def test_weights_are_counts(samples):
         prediction_sets(p, y, 0.9, sample_weight=w + 0.5)
 
 
-def test_clusters_of_one_sample_change_nothing(samples):
-    p, y = samples
-    plain = prediction_sets(p, y, 0.9, by="class")
-    clustered = prediction_sets(p, y, 0.9, by="class", clusters=np.arange(600))
-    assert clustered.thresholds == plain.thresholds
-    assert (clustered.unit, plain.unit) == ("cluster", "sample")
-
-
 def test_a_cluster_counts_once(samples):
     p, y = samples
     clusters = np.arange(600) // 4
@@ -145,16 +137,6 @@ def test_too_few_samples_put_every_class_into_the_set(samples):
         prediction_sets(p[:58], y[:58], 0.95, confidence_level=0.95)
 
 
-def test_a_class_with_too_few_samples_is_in_every_set_and_named(samples):
-    p, y = samples
-    rare = np.flatnonzero((y != 3) | (np.cumsum(y == 3) <= 4))
-    with pytest.warns(AttemperWarning):
-        policy = prediction_sets(p[rare], y[rare], 0.9, by="class", classes=list("abcde"))
-    mask = policy.sets(p).mask
-    assert mask[:, 3].all()
-    assert not mask[:, 0].all()
-
-
 def test_sets_are_decided_listed_or_referred():
     mask = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], dtype=bool)
     p = np.array([[0.7, 0.1, 0.1, 0.1], [0.3, 0.6, 0.1, 0.0], [0.25] * 4, [0.4, 0.3, 0.2, 0.1]])
@@ -168,14 +150,6 @@ def test_sets_are_decided_listed_or_referred():
     assert "\n" not in repr(sets)
 
 
-def test_only_when_asked_a_set_is_empty(samples):
-    p, y = samples
-    for options in ({}, {"score": "aps", "randomized": True}):
-        assert prediction_sets(p, y, 0.3, **options).sets(p).sizes.min() == 1
-        allowed = prediction_sets(p, y, 0.3, allow_empty=True, **options).sets(p)
-        assert allowed.sizes.min() == 0
-
-
 def test_random_shares_depend_on_the_seed_and_continue(samples):
     p, y = samples
     policy = prediction_sets(p, y, 0.9, score="aps", randomized=True)
@@ -186,16 +160,6 @@ def test_random_shares_depend_on_the_seed_and_continue(samples):
     rng = np.random.default_rng([0, 2])
     parts = [policy.sets(part, seed=rng).mask for part in (p[:250], p[250:])]
     np.testing.assert_array_equal(np.concatenate(parts), first)
-
-
-def test_a_penalty_is_chosen_on_other_samples(samples):
-    p, y = samples
-    policy = prediction_sets(p, y, 0.9, score="raps")
-    assert policy.n_units == (480,)
-    clustered = prediction_sets(p, y, 0.9, score="raps", clusters=np.arange(600) // 3)
-    assert clustered.n_units == (160,)
-    with pytest.raises(InputError):
-        prediction_sets(p[:2], y[:2], 0.5, score="raps")
 
 
 def test_outcomes_are_shares_with_clopper_pearson_intervals(samples, groups):

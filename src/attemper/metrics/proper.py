@@ -35,7 +35,7 @@ def nll(p: Predictions) -> Statistic:
     classes : sequence, optional
         Names of the classes in column order, if labels are names.
     sample_weight : array of shape (N,), optional
-        Weight 2 counts as the sample twice.
+        The value is that of a sample of weight 2 twice; intervals use the effective number of samples (Kish).
     axis, ignore_index : int, optional
         Where the classes are in an array of three dimensions or more, 1 for (N, K, H, W), with labels of shape
         (N, H, W); and the label of samples that do not count.
@@ -45,7 +45,7 @@ def nll(p: Predictions) -> Statistic:
     confidence_level : float, optional
         Such as 0.95: return an `Estimate` with an interval of that level. It allows for the
         skewness of the losses (Hall 1992) and needs 20 errors: with fewer, its ``note`` has the reason
-        and low and high are NaN. Samples with weights count as their effective number (Kish).
+        and low and high are NaN.
     n_resamples, seed : int
         For calibration errors: how many resamples make the interval, and their random seed.
 
