@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attemper import InputError
-from attemper._json import Fields
 from attemper.export import fold_into_linear
-from attemper.maps import AffineMap, map_from_fields
+from attemper.maps import AffineMap
 from attemper.maps.affine import bend
 
 from exported import CURVES, extreme_pairs, random_logits
@@ -73,21 +72,6 @@ def test_array_libraries_give_the_same(name):
         assert p.dtype == array.dtype or array.dtype == ">f8"
         numbers = np.asarray(p, dtype=np.float64)
         np.testing.assert_allclose(numbers, m.apply(h[: len(numbers)]), atol=tolerance)
-
-
-@each_curve
-def test_rows_do_not_depend_on_each_other(name):
-    m, h = CURVES[name], random_logits(33, k=2).astype(np.float64)
-    np.testing.assert_array_equal(m.apply(h)[7:12], m.apply(h[7:12]))
-
-
-@each_curve
-def test_files_hold_the_curve(name):
-    m, h = CURVES[name], random_logits(k=2)
-    content = m.to_dict()
-    back = map_from_fields(Fields(content, "here"))
-    assert back.to_dict() == content
-    np.testing.assert_array_equal(back.apply(h), m.apply(h))
 
 
 @each_curve
