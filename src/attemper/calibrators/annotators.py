@@ -75,7 +75,6 @@ class Confusions(_Confusions, Table):
             if wrong[i] > 0.02
         ]
 
-
     @staticmethod
     def of(mean: Floats, square: Floats, credible_level: float) -> Confusions:
         """Take the moments of each entry for those of a beta distribution."""

@@ -249,7 +249,8 @@ class MultiLabelCalibrator(Classifier):
             given: Any = content.fields("params").content
             if set(given) - set(METHODS[method].own_params()):
                 raise FileError(f"{content.where}: params: expected {METHODS[method].own_params()}, got {list(given)}")
-            method = METHODS[method](**{name: tuple(v) if isinstance(v, list) else v for name, v in given.items()})
+            params: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+            method = METHODS[method](**params)
         names = list(content.read("label_names", tuple[str, ...]))
         made = cls(
             method=method,
