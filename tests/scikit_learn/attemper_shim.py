@@ -62,9 +62,7 @@ class CalibratedClassifierCV(CalibratedClassifier):
         if isinstance(calibrator, TemperatureScaling):  # a number in attemper, an array in scikit-learn
             dtype = self._X.dtype if hasattr(self._X, "dtype") else None
             calibrator.beta_ = xp.asarray(1 / calibrator.temperature_, dtype=dtype, device=device)
-        return [
-            SimpleNamespace(estimator=self.estimator_, calibrators=[calibrator], predict_proba=self.predict_proba)
-        ]
+        return [SimpleNamespace(estimator=self.estimator_, calibrators=[calibrator], predict_proba=self.predict_proba)]
 
 
 class _SigmoidCalibration(ClassifierMixin, BaseEstimator):
