@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from attemper import FileError, InputError
+from attemper import FileError
 from attemper._json import Fields
 from attemper.maps import MixtureMap, ScaleMap, map_from_fields
 
@@ -117,20 +117,3 @@ def test_the_arg_max_stays_among_the_smallest_numbers(m, dtype):
     for p in (m.apply(h), m.log_apply(h)):
         assert p.dtype == dtype
         assert (p.astype(np.float32).argmax(axis=1) == h.astype(np.float32).argmax(axis=1)).all()
-
-
-def test_no_beta_makes_nan():
-    with pytest.raises(InputError):
-        ScaleMap(1e40)
-    assert np.isfinite(ScaleMap(1e30).apply(np.array([[1.0, 2.0]], dtype=np.float32))).all()
-
-
-def test_a_component_of_weight_zero_is_none():
-    h = np.array([[0.0, -30.0], [0.0, -3000.0], [0.0, -np.inf]])
-    sharp = MixtureMap((1.0, 0.0), (5.0, 1.0), 0.0)
-    for x in (h, h.astype(np.float32)):
-        np.testing.assert_array_equal(sharp.log_apply(x), ScaleMap(5.0).log_apply(x))
-        np.testing.assert_array_equal(sharp.apply(x), ScaleMap(5.0).apply(x))
-    nearly_all = MixtureMap((0.0,), (1.0,), 0.9999999)
-    np.testing.assert_allclose(np.exp(nearly_all.log_apply(h)), nearly_all.apply(h), rtol=1e-9)
-    np.testing.assert_allclose(nearly_all.apply(h), [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]], atol=1e-6)

@@ -65,14 +65,6 @@ def test_every_column_is_its_loop():
     np.testing.assert_allclose(sketch.confidence, confidence, rtol=1e-12)
 
 
-def test_masked_classes_get_nothing_of_the_floor():
-    h, y = draw(20, 3)
-    masked = Sketch.of(np.column_stack([h, np.full(20, -np.inf)]), y)
-    plain = Sketch.of(h, y)
-    for name in ARRAYS:
-        np.testing.assert_allclose(blocks(masked)[name], blocks(plain)[name], rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("parts", [1, 7, pytest.param(1000, marks=pytest.mark.slow)])
 def test_merging_random_parts_gives_the_whole(parts):
     h, y = draw(3000, 5)
@@ -101,16 +93,6 @@ def test_permutation_weights_and_constants(case, seed):
     # Powers of two, so that adding them to float32 values loses nothing.
     shifted = Sketch.of(h + 64.0, y, **settings)
     np.testing.assert_allclose(shifted.nll, plain.nll, rtol=1e-9, atol=1e-9)
-
-
-def test_weight_zero_is_absence():
-    h, y = draw(20, 3)
-    w = np.r_[np.ones(15), np.zeros(5)]
-    assert_same(
-        Sketch.of(h[:15], y[:15]).__class__(**{**vars(Sketch.of(h[:15], y[:15])), "n_samples": 20}),
-        Sketch.of(h, y, sample_weight=w),
-        1e-12,
-    )
 
 
 def test_threads_do_not_change_a_bit(monkeypatch):

@@ -21,8 +21,6 @@ from attemper.sketch import ALL_PARTS, Part, Sketch
 
 __all__ = ["GroupSketches", "load_sketch"]
 
-MAX_GROUPS = 100_000
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSketches(Table):
@@ -142,8 +140,8 @@ class GroupSketches(Table):
     def from_fields(cls, content: Fields) -> GroupSketches:
         """Read back what `to_dict` gave; everything is checked."""
         items = content.items("groups")
-        if not 1 <= len(items) <= MAX_GROUPS or not all(isinstance(item, dict) for item in items):
-            raise FileError(f"{content.where}: groups: expected 1 to {MAX_GROUPS} groups")
+        if not items or not all(isinstance(item, dict) for item in items):
+            raise FileError(f"{content.where}: groups: expected sketches by group")
         found = {}
         for i, item in enumerate(items):
             own = Fields(item, f"{content.where}: groups {i}")

@@ -4,18 +4,14 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.base import clone
 
-import attemper
 from attemper import (
     DirichletCalibration,
     EdgeWarning,
-    InputError,
     MatrixScaling,
     TemperatureScaling,
     VectorScaling,
     testing,
 )
-
-from data import draw
 
 # scikit-learn's checks fit three classes in ten and more columns, where there is no finite optimum without a penalty,
 # and ask for the same answer to nine digits from other data of the same meaning.
@@ -127,32 +123,6 @@ def test_dirichlet_calibration_is_the_same_for_logits_and_probabilities():
     np.testing.assert_array_equal(same.weight_, expected.weight_)
 
 
-@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, DirichletCalibration])
-def test_masked_classes_take_no_part(kind):
-    h, y, _, _ = truth(600)
-    y = np.where(np.arange(600) % 2, y % 3, y)
-    h[1::2, 3] = -np.inf  # in every second row the last class is ruled out
-    found = kind(l2=1e-3).fit(h, y)
-    p = found.predict_proba(h)
-    assert (p[1::2, 3] == 0).all()
-    assert (p[::2, 3] > 0).all()
-    assert found.fit_report_.gradient_norm < 1e-6
-
-    def nll(weight, bias):
-        masked = attemper.AffineMap(weight, bias, found.map_.centring).log_apply(h)
-        away = weight - (np.ones(4) if weight.ndim == 1 else np.eye(4))
-        penalty = 1e-3 * ((away**2).sum() + (bias**2).sum())
-        if kind is DirichletCalibration:
-            penalty += 10 * (weight[~np.eye(4, dtype=bool)] ** 2).mean() + 0.1 * (bias**2).mean()
-        return -masked[np.arange(600), y].mean() + penalty
-
-    best = nll(found.weight_, found.bias_)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        step = 1e-3 * rng.normal(size=found.weight_.shape), 1e-3 * rng.normal(size=4)
-        assert nll(found.weight_ + step[0], found.bias_ + step[1]) > best
-
-
 @pytest.mark.parametrize(
     "calibrator",
     [
@@ -194,41 +164,3 @@ def test_labels_that_can_be_separated(kind):
     assert found.fit_report_.nll < 1e-6
     assert np.isfinite(found.weight_).all()
     kind(l2=1e-3).fit(h, h.argmax(axis=1))  # without a warning
-
-
-def test_two_classes():
-    h, y, _, _ = truth(1000, 2)
-    vector, matrix = VectorScaling().fit(h, y), MatrixScaling().fit(h, y)
-    # With the mean taken away there is one number for each sample: both are Platt scaling.
-    np.testing.assert_allclose(vector.predict_proba(h), matrix.predict_proba(h), atol=1e-8)
-    dirichlet = DirichletCalibration(off_diagonal=0, bias_penalty=0).fit(h, y)  # beta calibration: two numbers
-    assert dirichlet.fit_report_.nll < matrix.fit_report_.nll
-
-
-@pytest.mark.parametrize(
-    ("parameters", "why"),
-    [
-        ({"l2": -1}, "l2=-1: expected a number from 0"),
-        ({"bias_penalty": np.nan}, "bias_penalty=nan"),
-        ({"l2": "much"}, "l2='much'"),
-        ({"prior_mean": "nothing"}, "prior_mean='nothing'"),
-        ({"centring": "median"}, "centring='median'"),
-    ],
-)
-def test_parameters_that_make_no_sense(parameters, why):
-    h, y, _, _ = truth(100)
-    with pytest.raises(InputError):
-        VectorScaling(**parameters).fit(h, y)
-    if "l2" in parameters:
-        with pytest.raises(InputError):
-            DirichletCalibration(**parameters).fit(h, y)
-    with pytest.raises(InputError):
-        MatrixScaling(off_diagonal=-2).fit(h, y)
-
-
-def test_single_precision_is_enough_for_the_data():
-    h, y = draw(2000, 6)
-    exact = MatrixScaling().fit(h, y)
-    rough = MatrixScaling().fit(h.astype(np.float32), y)
-    assert rough.fit_report_.gradient_norm < 1e-6
-    np.testing.assert_allclose(rough.weight_, exact.weight_, atol=1e-5)

@@ -67,26 +67,6 @@ def test_theta_given():
         AttendedTemperatureScaling(theta=0.0205).fit_sketch(Sketch.of(h, y))
 
 
-def test_what_a_sketch_cannot_give_is_refused():
-    sketch = Sketch.of(*draw(200, 4))
-    with pytest.raises(InputError):
-        AttendedTemperatureScaling(theta_grid=[0.5, 0.9]).fit_sketch(sketch)
-    with pytest.raises(InputError):
-        AttendedTemperatureScaling(t_range=(3, 4)).fit_sketch(sketch)
-    with pytest.raises(InputError):
-        AttendedTemperatureScaling(theta=[0.01, 0.02]).fit(*draw(200, 4))
-
-
-def test_a_sample_that_misleads_does_not_mislead_the_fit():
-    h, y = draw(4000, 5, t=1.2)
-    looked_at = slice(None, None, 11)  # the rows of Scores.sample(512), which call for a far higher T
-    assert len(Scores.from_logits(h, y).sample(512)) == len(y[looked_at])
-    y[looked_at] = draw(4000, 5, t=30.0, seed=0)[1][looked_at]
-    direct = AttendedTemperatureScaling().fit(h, y)
-    table = AttendedTemperatureScaling().fit_sketch(Sketch.of(h, y, n_nodes=128))
-    np.testing.assert_allclose(direct.path_.temperature, table.path_.temperature, rtol=1e-6)
-
-
 def calibrated(n, seed=0):
     """Probabilities of four classes, and labels drawn from them."""
     rng = np.random.default_rng(seed)

@@ -3,12 +3,9 @@ import pytest
 from scipy import integrate, stats
 from scipy.special import expit, logit
 
-import attemper
 from attemper import (
     BayesianTemperatureScaling,
     EdgeWarning,
-    InputError,
-    Scores,
     Sketch,
     TemperatureScaling,
 )
@@ -94,15 +91,6 @@ def test_the_closed_form_of_the_two_floors_is_the_convolution():
         assert parts == pytest.approx(1)
 
 
-def test_many_labels_give_temperature_scaling():
-    h, y = draw(20_000, 5)
-    found = BayesianTemperatureScaling().fit(h, y)
-    assert found.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=0.01)
-    low, high = found.temperature_interval_
-    assert high / low < 1.1
-    assert found.fit_report_.converged
-
-
 def test_noise_is_found_and_does_not_move_t():
     h, y = draw(2000, 6)
     rng = np.random.default_rng(1)
@@ -143,14 +131,6 @@ def test_intervals_cover():
     assert 48 <= inside <= 60
 
 
-def test_weights_and_sketches_move_the_posterior_together():
-    h, y = draw(300, 4)
-    a = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit(np.r_[h, h], np.r_[y, y])
-    b = BayesianTemperatureScaling(labels="noisy", noise="uniform").fit_sketch(Sketch.of(h, y) + Sketch.of(h, y))
-    for (name, x), y_ in zip(a.summary().items(), b.summary().values()):
-        assert x == y_ or np.allclose(x, y_, rtol=1e-6), name
-
-
 def test_from_a_sketch_any_noise_is_uniform_noise():
     h, y = draw(300, 4)
     sketch = Sketch.of(h, y)
@@ -159,35 +139,6 @@ def test_from_a_sketch_any_noise_is_uniform_noise():
     )
     assert auto.summary() == uniform.summary()
     assert auto.confusions_ is None
-
-
-def test_what_is_loaded_says_what_was_saved(tmp_path):
-    found = BayesianTemperatureScaling(credible_level=0.5, labels="noisy", prior_df=7.0).fit(*draw())
-    found.save(tmp_path / "b.json")
-    back = attemper.load(tmp_path / "b.json")
-    assert back.describe() == found.describe()
-    assert "50%" in back.describe()[0]
-
-
-@pytest.mark.parametrize(
-    "parameters, why",
-    [
-        ({"labels": "dirty"}, "expected one of 'clean', 'noisy'"),
-        ({"noise": "pairs"}, "expected one of 'auto', 'uniform', 'classwise'"),
-        ({"prior_scale": 0}, "positive"),
-        ({"prior_df": -1}, "positive"),
-        ({"prior_centre": np.nan}, "finite"),
-        ({"floor_probability": 1.5}, "probability"),
-        ({"similar_probability": -0.1}, "probability"),
-        ({"floor_shape": (1, 1)}, "b > 1"),
-        ({"floor_shape": 3}, "two numbers"),
-        ({"credible_level": 1.0}, "between 0 and 1"),
-        ({"t_range": (1, 0.5)}, "low < high"),
-    ],
-)
-def test_parameters_are_checked(parameters, why):
-    with pytest.raises(InputError):
-        BayesianTemperatureScaling(**parameters).fit(*draw(50, 3))
 
 
 def test_likelihood_oracles_are_what_the_module_says():
@@ -255,13 +206,3 @@ def test_the_report_has_the_nll_of_the_map(labels, n):
     found = BayesianTemperatureScaling(labels=labels).fit(h, y)
     p = found.predict_proba(h)
     assert found.fit_report_.nll == pytest.approx(-np.log(p[np.arange(n), y]).mean(), rel=1e-9)
-
-
-def test_the_nll_of_a_sketch_has_the_uniform_guess():
-    rng = np.random.default_rng(0)
-    h = 8 * rng.normal(size=(4000, 5))
-    y = np.where(rng.random(4000) < 0.05, rng.integers(5, size=4000), (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1))
-    found = BayesianTemperatureScaling().fit_sketch(Sketch.of(Scores.from_logits(h, y)))
-    assert found.uniform_mass_ > 0.01
-    p = found.predict_proba(h)
-    assert found.fit_report_.nll == pytest.approx(-np.log(p[np.arange(4000), y]).mean(), abs=2e-4)

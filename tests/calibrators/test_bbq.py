@@ -7,13 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import softmax
 
 from attemper import BBQ
 
-from data import cases, draw
+from data import draw
 
 
 def histograms(p):
@@ -70,19 +68,3 @@ def test_the_average_of_the_paper(n, n_classes):
         expected = q / q.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.predict_proba(at), expected, atol=1e-11)
     assert "an average over histograms" in fitted.fit_report_.message
-
-
-@given(case=cases(max_rows=20), seed=st.integers(0, 1000))
-def test_weights_are_repeats(case, seed):
-    h, y = case
-    h = h.round(6)
-    w = np.random.default_rng(seed).integers(0, 4, len(y))
-    w[0] = 1
-    by_weight = BBQ().fit(h, y, w)
-    by_repeats = BBQ().fit(h.repeat(w, axis=0), y.repeat(w))
-    np.testing.assert_allclose(by_weight.predict_proba(h), by_repeats.predict_proba(h), atol=1e-9)
-    p, report = by_repeats.predict_proba(h.repeat(w, axis=0)), by_repeats.fit_report_
-    assert report.nll == pytest.approx(-np.log(p[np.arange(len(p)), y.repeat(w)]).mean(), rel=1e-10)
-    assert by_weight.fit_report_.nll == pytest.approx(report.nll, rel=1e-9)
-    assert by_weight.fit_report_.changed == pytest.approx(report.changed)
-    assert (p > 0).all()

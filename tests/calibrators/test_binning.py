@@ -105,16 +105,6 @@ def test_histograms_of_equal_width_are_counted():
     assert "10 bins of equal width" in fitted.fit_report_.message
 
 
-def test_ties_are_never_parted():
-    h = np.repeat([[0.0, 0.0], [0.0, 2.0], [3.0, 0.0]], [10, 50, 3], axis=0)
-    y = np.arange(63) % 2
-    fitted = HistogramBinning(n_bins=15).fit(h, y)
-    assert len(fitted.map_.knots) == 3
-    shuffled = np.random.default_rng(0).permutation(63)
-    other = HistogramBinning(n_bins=15).fit(h[shuffled] + 0.1, y[shuffled])
-    np.testing.assert_allclose(other.map_.knots, fitted.map_.knots, rtol=1e-12)
-
-
 def test_rounding_makes_no_difference_between_equal_samples():
     """The same probabilities in another order sum to something slightly else; a border must not fall between them."""
     rng = np.random.default_rng(0)
@@ -123,20 +113,6 @@ def test_rounding_makes_no_difference_between_equal_samples():
     assert len(set(softmax(h, axis=1)[:, 4])) > 1
     fitted = HistogramBinning(n_bins=10).fit(h, np.arange(40) % 5)
     assert fitted.map_.sizes[4] == 1
-
-
-@pytest.mark.filterwarnings("ignore::attemper.ProbabilitiesAsLogitsWarning")
-@pytest.mark.parametrize("method", METHODS, ids=str)
-@given(case=cases())
-def test_the_report_is_right(method, case):
-    h, y = case
-    h = h.round(6)
-    fitted = method.fit(h, y)
-    p, report = fitted.predict_proba(h), fitted.fit_report_
-    assert (report.converged, report.objective_gap, report.gradient_norm) == (True, 0, None)
-    assert report.nll == pytest.approx(-np.log(p[np.arange(len(y)), y]).mean(), rel=1e-10, abs=1e-15)
-    assert report.changed == pytest.approx((p.argmax(axis=1) != h.argmax(axis=1)).mean())
-    assert fitted.describe() == [f"changes the prediction in {report.changed:.2%} of the validation samples"]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

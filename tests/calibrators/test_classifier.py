@@ -23,7 +23,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClas
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
-    KFold,
     RepeatedStratifiedKFold,
     StratifiedKFold,
     TimeSeriesSplit,
@@ -389,14 +388,6 @@ def test_a_failed_fit_leaves_the_earlier_one_alone():
     np.testing.assert_array_equal(clf.predict_proba(NEW), p)
     with pytest.raises(InputError):
         CalibratedClassifier(LogisticRegression().fit(X, NAMES[Y]), cv="prefit").fit(X[:3], ["mel", "bcc", "nv"])
-
-
-@pytest.mark.parametrize("cv", [None, 3, GroupKFold(3)])
-def test_clusters_are_kept_together(cv):
-    clf = CalibratedClassifier(LogisticRegression(), "ts", cv=cv).fit(X, Y, clusters=GROUPS)
-    assert clf.calibrator_.fit_report_.n_samples == 240
-    with pytest.raises(InputError):
-        CalibratedClassifier(LogisticRegression(), "ts", cv=KFold(7)).fit(X, Y, clusters=GROUPS)
 
 
 def test_torch_is_not_imported_for_scikit_learn():

@@ -15,7 +15,6 @@ from attemper import (
     Scores,
     StructuredScaling,
     TemperatureScaling,
-    fit_source,
 )
 from attemper.calibrators import METHODS
 from attemper.calibrators.clustering import fit_effect, tempered
@@ -128,41 +127,6 @@ def test_folds_of_structured_keep_clusters_together():
     for c in np.unique(CASE):
         assert len(set(folds[c == CASE])) == 1
     assert len(set(folds)) == 5
-
-
-def test_clusters_of_soft_labels_and_images_replace_their_own():
-    soft = np.eye(K)[Y]
-    soft[::3] = 0.5 * soft[::3] + 0.5 / K
-    one = TemperatureScaling().fit(H, soft)
-    two = TemperatureScaling().fit(H, soft, clusters=CASE)
-    assert np.subtract(*two.temperature_interval_[::-1]) > np.subtract(*one.temperature_interval_[::-1])
-    images, labels = H.reshape(60, 6, K).transpose(0, 2, 1), Y.reshape(60, 6)
-    by_image = TemperatureScaling(axis=1).fit(images, labels)
-    same = TemperatureScaling(axis=1).fit(images, labels, clusters=np.arange(60))
-    np.testing.assert_allclose(same.temperature_interval_, by_image.temperature_interval_, rtol=1e-6)
-    pairs = TemperatureScaling(axis=1).fit(images, labels, clusters=np.arange(60) // 2)
-    assert "30 clusters" in pairs.fit_report_.message
-
-
-def test_files_bring_clusters_and_a_sketch_reports_that_it_has_none(tmp_path, monkeypatch):
-    np.savez(tmp_path / "val.npz", logits=H, labels=Y, patient=NAMES)
-    half = len(Y) // 2
-    for name, part in (("a", slice(0, half)), ("b", slice(half, None))):
-        np.savez(tmp_path / f"{name}.npz", logits=H[part], labels=Y[part], patient=NAMES[part])
-    expected = TemperatureScaling().fit(H, Y, clusters=CASE).temperature_interval_
-    for source in (tmp_path / "val.npz", [tmp_path / "a.npz", tmp_path / "b.npz"]):
-        found = fit_source(TemperatureScaling(), source, clusters_key="patient")
-        np.testing.assert_allclose(found.temperature_interval_, expected, rtol=1e-6)
-    for settings in ({"workers": 1}, {}):
-        if not settings:
-            monkeypatch.setattr("attemper.fitting.IN_MEMORY_BYTES", 100)
-        split = fit_source(
-            TemperatureScaling(), [tmp_path / "a.npz", tmp_path / "b.npz"], clusters_key="patient", **settings
-        )
-        assert "does not know which samples are of one cluster" in split.fit_report_.message
-        np.testing.assert_allclose(split.temperature_interval_, PLAIN.temperature_interval_, rtol=1e-3)
-    single = fit_source(BayesianTemperatureScaling(), tmp_path / "val.npz", clusters_key="patient")
-    assert "does not know which samples" in single.fit_report_.message
 
 
 @pytest.mark.parametrize("cv", [None, 3, GroupKFold(3)])

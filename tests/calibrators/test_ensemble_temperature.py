@@ -86,13 +86,3 @@ def test_the_certificate_holds(seed, n, spread, m):
         near = 0.999 * np.array(found.at) + 0.001 * omega
         assert nll(near) >= found.value - found.error - 1e-13
         assert nll(omega) >= found.value - found.error - 1e-13
-
-
-def test_masked_classes_get_nothing_of_the_floor():
-    h, y = noisy(1000)
-    rows = np.arange(1000)
-    h[rows, (y + 1) % 5] = -np.inf
-    found = EnsembleTemperatureScaling().fit(h, y)
-    p = found.predict_proba(h)
-    assert (p[rows, (y + 1) % 5] == 0).all()
-    np.testing.assert_allclose(found.fit_report_.nll, -np.log(p[rows, y]).mean(), rtol=1e-12)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from attemper import BayesianTemperatureScaling, Sketch
-from attemper.errors import EdgeWarning
 
 from data import draw
 
@@ -26,11 +25,3 @@ def test_many_samples_give_the_posterior_of_a_sketch_of_all_temperatures(labels,
     np.testing.assert_allclose(quick.noise_interval_, whole.noise_interval_, atol=1e-4)
     assert quick.fit_report_.nll == pytest.approx(whole.fit_report_.nll, rel=2e-3)  # of the map; of its median T
     assert quick.fit_report_.edge is None
-
-
-def test_the_edge_is_that_of_the_whole_range():
-    h, y = draw(9000, 5, 4.0)
-    with pytest.warns(EdgeWarning):
-        fitted = BayesianTemperatureScaling(t_range=(0.1, 0.3)).fit(h, y)
-    assert fitted.fit_report_.edge == "high"
-    assert "0.3" in fitted.fit_report_.message

@@ -84,21 +84,6 @@ def test_temperatures_of_large_groups_are_their_own_and_few_labels_change_little
     assert ts.groups_.ratio_low[2] < 1 < ts.groups_.ratio_high[2]
 
 
-def test_identical_groups_share_one_map_nearly():
-    h, y, _ = draw(2000, temperatures={"a": 2.0})
-    g = np.arange(2000) % 5
-    fitted = TemperatureScaling().fit(h, y, groups=g)
-    assert np.abs(np.log(fitted.groups_.temperature_ratio)).max() < 0.05
-    assert fitted.groups_.spread < 0.1
-
-
-def test_one_group_alone_has_the_common_map():
-    h, y, _ = draw()
-    for calibrator in (TemperatureScaling(), StructuredScaling()):
-        fitted = calibrator.fit(h, y, groups=["only"] * len(y))
-        np.testing.assert_array_equal(fitted.predict_proba(h, ["only"] * len(y)), fitted.predict_proba(h, "common"))
-
-
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000), order=st.permutations(range(60)))
 def test_neither_order_nor_names_matter_and_a_weight_counts_repeats(seed, order):

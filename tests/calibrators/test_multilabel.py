@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from sklearn.base import clone
 
 import attemper
@@ -13,13 +12,10 @@ from attemper import (
     BetaCalibration,
     FileError,
     InputError,
-    InputTypeError,
     MultiLabelCalibrator,
-    NotFittedError,
     PlattScaling,
     SigmoidMap,
     TemperatureScaling,
-    label_matrix,
     load,
 )
 
@@ -157,15 +153,6 @@ def test_uncertain_entries():
     np.testing.assert_allclose(soft.predict_proba(s[:, :1]), repeated.predict_proba(s[:, :1]), rtol=1e-9)
 
 
-def test_tensors():
-    s, y, _ = draw()
-    x = torch.from_numpy(s).float().to("cuda" if torch.cuda.is_available() else "cpu")
-    found = MultiLabelCalibrator().fit(x, torch.from_numpy(y).to(x.device))
-    p = found.predict_proba(x)
-    assert (p.dtype, p.device) == (torch.float32, x.device)
-    np.testing.assert_allclose(p.cpu().numpy(), found.predict_proba(s), atol=1e-6)
-
-
 def test_thresholds_decide():
     s, y, _ = draw()
     found = MultiLabelCalibrator().fit(s, y)
@@ -208,42 +195,3 @@ def test_files(tmp_path, method, kind):
         (tmp_path / "bad.json").write_text(json.dumps(content | change))
         with pytest.raises(FileError):
             load(tmp_path / "bad.json")
-
-
-def test_what_is_refused():
-    s, y, _ = draw(50)
-    fit = MultiLabelCalibrator(label_names=NAMES).fit
-    bad = s.copy()
-    bad[4, 2] = np.inf
-    with pytest.raises(InputError):
-        fit(bad, y)
-    with pytest.raises(InputError):
-        fit(s, y[:-1])
-    with pytest.raises(InputError):
-        fit(s[:, 0], y)
-    with pytest.raises(InputError):
-        fit(s, y[:, 0])
-    with pytest.raises(InputError):
-        fit(s, y + 2)
-    with pytest.raises(InputError):
-        fit(s, 0.4 + 0 * y)
-    with pytest.raises(InputError):
-        fit(s, np.nan * y)
-    with pytest.raises(InputError):
-        MultiLabelCalibrator(label_names=["a", "a", "b"]).fit(s, y)
-    with pytest.raises(InputError):
-        fit(s, y, mask=y[:, :2])
-    with pytest.raises(InputError):
-        MultiLabelCalibrator(method="magic").fit(s, y)
-    with pytest.raises(InputError):
-        MultiLabelCalibrator(zeros_as=1e-8).fit(s, y)
-    with pytest.raises(InputError):
-        MultiLabelCalibrator(input="probs").fit(s, y)
-    with pytest.raises(InputTypeError):
-        fit(s, [["a", "b", "c"]] * 50)
-    with pytest.raises(NotFittedError):
-        MultiLabelCalibrator().predict_proba(s)
-    with pytest.raises(InputError):
-        fit(s, y).predict_proba(s[:, :2])
-    with pytest.raises(InputError):
-        label_matrix(y, uncertain="maybe")

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
 
 import attemper
@@ -15,7 +14,6 @@ from attemper import (
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     InputError,
-    Scores,
     Sketch,
     TemperatureScaling,
 )
@@ -92,27 +90,6 @@ def test_after_a_fit_a_new_stream_begins_and_says_so(tmp_path):
         assert not hasattr(calibrator.fit(h, y), "sketch_")
 
 
-def test_names_probabilities_scores_and_tensors():
-    h, y = draw(300, 3)
-    whole = TemperatureScaling().fit(h, y).temperature_
-    names = np.array(["a", "b", "c"])
-    named = TemperatureScaling(classes=list(names))
-    for part in cut(300, [0.4]):
-        named.partial_fit(h[part], names[y[part]], classes=names[::-1])
-    assert named.temperature_ == pytest.approx(whole, rel=1e-9)
-    assert named.classes_.tolist() == names.tolist()
-    with pytest.warns(AttemperWarning):
-        TemperatureScaling(classes=["c", "b", "a"]).partial_fit(h, names[::-1][y])
-    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
-    probs = stream(TemperatureScaling(input="probs"), p, y, cut(300, [0.4]))
-    assert probs.temperature_ == pytest.approx(whole, rel=1e-9)
-    mixed = TemperatureScaling()
-    mixed.partial_fit(torch.tensor(h[:100]), torch.tensor(y[:100]))
-    mixed.partial_fit(Scores.from_logits(h[100:200], y[100:200]))
-    mixed.partial_fit(h[200:].tolist(), y[200:].tolist())
-    assert mixed.temperature_ == pytest.approx(whole, rel=1e-9)
-
-
 @pytest.mark.parametrize("calibrator", STREAMING[1:3], ids=str)
 def test_a_bad_batch_changes_nothing(calibrator):
     h, y = draw(300, 3)
@@ -141,10 +118,3 @@ def test_a_bad_batch_changes_nothing(calibrator):
         with pytest.raises(InputError):
             calibrator.partial_fit(h, y)
         assert calibrator.sketch_ is sketch
-
-
-def test_classwise_noise_needs_everything_at_once():
-    calibrator = BayesianTemperatureScaling(labels="noisy", noise="classwise")
-    assert not hasattr(calibrator, "partial_fit")
-    with pytest.raises(AttributeError):
-        calibrator.partial_fit(*draw(20, 3))

@@ -124,16 +124,6 @@ def test_the_floor_of_the_network_is_found_beneath_strong_biases():
 # What does no harm
 
 
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-@pytest.mark.parametrize("seed", range(3))
-def test_where_a_temperature_is_all_there_is_next_to_nothing_is_lost(seed, labels):
-    h, y = draw(1000, 5, seed=seed)
-    found = StructuredScaling(labels=labels).fit(h, y)
-    new = draw(4000, 5, seed=99)
-    assert nll(found, *new) - nll(TemperatureScaling().fit(h, y), *new) < 0.006
-    assert found.heldout_gain_ < 0.005
-
-
 def test_a_calibrated_classifier_is_left_alone_where_structure_does_not_help():
     h, y = draw(2000, 10, scale=2.0, t=1.0, seed=11)
     found = StructuredScaling().fit(h, y)
@@ -251,19 +241,6 @@ def test_the_law_of_a_rate_is_the_conjugate_one():
 # Data of every kind
 
 
-def test_masked_classes_stay_masked_and_do_not_matter():
-    h, y = structure(1500)
-    hidden = np.random.default_rng(1).random(h.shape) < 0.2
-    hidden[np.arange(len(y)), y] = False
-    h = np.where(hidden, -np.inf, h)
-    found = StructuredScaling().fit(h, y)
-    p = found.predict_proba(h)
-    assert (p[hidden] == 0).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1)
-    assert found.fit_report_.converged
-    assert found.heldout_gain_ > 0.05
-
-
 @pytest.mark.parametrize("factor", [1e-3, 1e3, 1e6])
 @pytest.mark.parametrize(
     "calibrator",
@@ -287,18 +264,6 @@ def attemper_clone(calibrator):
     return type(calibrator)(**calibrator.get_params())
 
 
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-def test_a_weight_counts_repeats(labels):
-    h, y = structure(250)
-    w = np.random.default_rng(0).integers(0, 4, len(y))
-    weighted = StructuredScaling(labels=labels).fit(h, y, w.astype(float))
-    repeated = StructuredScaling(labels=labels).fit(np.repeat(h, w, axis=0), np.repeat(y, w))
-    np.testing.assert_allclose(weighted.predict_proba(h), repeated.predict_proba(h), atol=1e-6)
-    assert weighted.temperature_interval_ == pytest.approx(repeated.temperature_interval_, rel=1e-6)
-    assert weighted.noise_interval_ == pytest.approx(repeated.noise_interval_, abs=1e-6)
-    assert weighted.heldout_gain_ == pytest.approx(repeated.heldout_gain_, abs=1e-6)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", ["clean", "noisy"])
 def test_of_many_rows_some_tell_what_all_would(labels, monkeypatch):
@@ -316,22 +281,6 @@ def test_of_many_rows_some_tell_what_all_would(labels, monkeypatch):
 
 
 # Files
-
-
-@pytest.mark.parametrize("labels", ["clean", "noisy"])
-@pytest.mark.parametrize("k", [2, 5])
-def test_what_is_loaded_is_what_was_saved(tmp_path, labels, k):
-    h, y = structure(600, bias=np.linspace(-1, 1, k))
-    found = StructuredScaling(labels=labels).fit(h, y)
-    found.save(tmp_path / "s.json")
-    back = attemper.load(tmp_path / "s.json")
-    np.testing.assert_array_equal(back.predict_proba(h), found.predict_proba(h))
-    assert back.describe() == found.describe()
-    assert back.prior_std_ == found.prior_std_
-    assert (back.confusions_ is None) == (found.confusions_ is None)
-    if found.confusions_ is not None:
-        np.testing.assert_array_equal(back.confusions_.matrix, found.confusions_.matrix)
-    np.testing.assert_array_equal(back.weight_, found.weight_)
 
 
 @pytest.fixture(scope="module")

@@ -69,16 +69,6 @@ def test_it_is_calibrated_and_never_certain():
     assert wide.mean() > 5 * (high - low).mean()
 
 
-def test_a_weight_counts_as_repeats():
-    h, y = draw(80, 3)
-    w = np.random.default_rng(0).integers(0, 4, 80)
-    rows = np.repeat(np.arange(80), w)
-    for a, b in zip(
-        VennAbers().fit(h, y, w).predict_interval(h), VennAbers().fit(h[rows], y[rows]).predict_interval(h)
-    ):
-        np.testing.assert_allclose(a, b, rtol=1e-12)
-
-
 def test_saved_with_its_interval(tmp_path):
     h, y = draw(50, 3)
     fitted = VennAbers().fit(h, y)

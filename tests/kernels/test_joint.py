@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logsumexp
@@ -245,23 +244,6 @@ def test_the_whole_hessian_is_that_of_products(layout, masked):
     np.testing.assert_allclose(rows.hessian(p, r), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("scales", [20.0, shrinkage.FIXED])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_curvatures_solve_with_likelihood_and_prior(layout, whole, scales, monkeypatch):
-    monkeypatch.setattr(joint, "DENSE", 1000 if whole else 0)
-    rows = make_rows(layout)
-    theta = make_theta(rows)
-    penalty = shrinkage.Penalty.of(theta.shape, make_precisions(len(theta))._replace(scales=scales), LOG_T, PRIOR)
-    _, p, _, info = Channel(0.2).apply(rows.logits(theta), rows.y)
-    r = rows.w * info
-    hessian = dense(lambda v: rows.curvature(p, r)(v) + penalty.product(theta, v), theta.shape)
-    g = make_theta(rows, 7)
-    found = joint._curvature(rows, p, r, theta, penalty)(g)
-    exact = np.linalg.solve(hessian, g.ravel()).reshape(g.shape)
-    np.testing.assert_allclose(found, exact, atol=(1e-6 if whole else 0.05) * np.abs(exact).max())
-
-
 def naive_blocks(rows, p, r):
     """Curvature of each class alone; the classes share one degree of freedom."""
     k, size = shape_of(rows)
@@ -271,20 +253,6 @@ def naive_blocks(rows, p, r):
             f = [rows.x[i, c], 1.0] if rows.features is None else [*rows.features[i], 1.0]
             blocks[c] += r[i] * p[i, c] * (1 - p[i, c]) * k / (k - 1) * np.outer(f, f)
     return blocks
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_newton_steps_are_those_of_the_dense_hessian(layout):
-    rows = make_rows(layout)
-    theta = make_theta(rows)
-    penalty = shrinkage.Penalty.of(theta.shape, make_precisions(len(theta)), LOG_T, PRIOR)
-    _, p, _, info = Channel(0.2).apply(rows.logits(theta), rows.y)
-    r = rows.w * info
-    inverse, *_ = joint._inverse(rows.blocks(p, r), penalty.array)
-    hessian = dense(lambda v: rows.curvature(p, r)(v) + penalty.product(theta, v), theta.shape)
-    g = make_theta(rows, 7)
-    found = joint._solve(rows.curvature(p, r), theta, penalty, inverse, g, 1e-12)
-    np.testing.assert_allclose(found.ravel(), np.linalg.solve(hessian, g.ravel()), rtol=1e-6, atol=1e-9)
 
 
 # Fits
@@ -378,20 +346,6 @@ def test_the_evidence_for_biases_is_that_of_a_grid(k, n, kind):
     assert none.evidence == pytest.approx(rows.w @ fit.channel.log_likelihood(rows.x, rows.y), abs=1e-3)
 
 
-def test_the_data_determine_as_many_parameters_as_they_can():
-    k = 4
-    rows, clear = make_rows(n=2000, k=k), Expected(*(Group(v, FIRM) for v in (1e4, 1e4, 1.0, 1.0)), tail=FIRM)
-    counts = []
-    for expected, groups in (
-        (clear, {"biases"}),
-        (clear, {"biases", "scales"}),
-        (fixed((1e-7, 1e-7, 1.0, 1.0)), {"biases", "scales"}),
-    ):
-        fit = maximise_evidence(rows, expected, PRIOR, groups=frozenset(groups), start=start_at(rows, expected))
-        counts.append(fit.effective)
-    np.testing.assert_allclose(counts, [k - 1, 2 * (k - 1), 0], atol=0.01)
-
-
 @pytest.mark.parametrize("kind", ["clean", "uniform"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_spread_of_the_temperature_is_that_of_the_dense_hessian(layout, kind):
@@ -433,46 +387,7 @@ def test_precisions_are_those_of_determined_parameters_over_squares():
         assert getattr(fit.precisions, name) == pytest.approx(explained, rel=0.01)
 
 
-def test_one_bias_far_off_does_not_loosen_the_others():
-    k = 10
-    bias = np.r_[4.0, np.zeros(k - 1)]
-    rows = make_rows(n=3000, k=k, theta=np.column_stack([np.zeros(k), bias]))
-    precisions = []
-    for tail in (2.0, FIRM):
-        expected = flexible(tail=tail)
-        fit = maximise_evidence(rows, expected, PRIOR, groups=frozenset({"biases"}), start=start_at(rows, expected))
-        assert fit.theta[0, -1] - fit.theta[1:, -1].mean() == pytest.approx(4.0, abs=0.4)
-        precisions.append(fit.precisions)
-    heavy, normal = precisions
-    assert heavy.local[0] < 0.1
-    assert (heavy.local[1:] > 0.8).all()
-    assert heavy.biases > 3 * normal.biases
-    np.testing.assert_allclose(normal.local, 1, rtol=1e-6)
-
-
 # Properties
 
 
-def both_fits(layout, rows, *others):
-    expected = flexible(tail=3.0)
-    for r in (rows, *others):
-        k = r.x.shape[1]
-        start = start_at(r, expected, make_channel("uniform", k))
-        rough = maximise_evidence(r, expected, PRIOR, groups=frozenset(ALL[layout]), start=start, rounds=10)
-        yield rough, polish(r, rough, PRIOR)
-
-
 layouts, seeds = st.sampled_from(LAYOUTS), st.integers(0, 2**32 - 1)
-
-
-@given(layout=layouts, seed=seeds)
-def test_a_repeated_row_is_a_weight(layout, seed):
-    rows = make_rows(layout, seed=seed)
-    count = np.random.default_rng(seed).integers(1, 4, len(rows.y))
-    weighted = replace(rows, w=count.astype(float))
-    again = np.repeat(np.arange(len(count)), count)
-    repeated = replace(rows.only(again), w=np.ones(len(again)))
-    (rough, fit), (other_rough, other) = both_fits(layout, weighted, repeated)
-    np.testing.assert_allclose(other_rough.theta, rough.theta, atol=1e-9)
-    np.testing.assert_allclose(other.theta, fit.theta, atol=1e-9)
-    assert other_rough.evidence == pytest.approx(rough.evidence, rel=1e-9)

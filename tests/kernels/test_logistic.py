@@ -69,14 +69,3 @@ def test_the_minimum_is_one(bounded, seed):
 
         other = minimize(objective, np.zeros(3), jac=True, bounds=bounds, method="L-BFGS-B")
         assert found.value[c] <= other.fun + 1e-12
-
-
-def test_samples_of_weight_zero_do_not_count():
-    x, t, w = problem(features=1)
-    w[:, :10] = 0
-    w /= w.sum(axis=1, keepdims=True)
-    found = logistic.minimise(x, t, w)
-    fewer = logistic.minimise(x[..., 10:], t[:, 10:], w[:, 10:])
-    x[..., :10] = 1e9
-    np.testing.assert_allclose(logistic.minimise(x, t, w).at, found.at, rtol=1e-10)
-    np.testing.assert_allclose(fewer.at, found.at, rtol=1e-10)

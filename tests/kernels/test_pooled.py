@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from attemper.kernels import pooled
@@ -99,37 +97,6 @@ def test_the_law_maximises_the_evidence():
     # What is unknown of the common mean is counted in, so that Σ is a little larger than the best for a fixed one.
     for factor in (0.4, 2.5):
         assert log_evidence((mean, factor * covariance), data, found.at) < best
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 1000))
-def test_a_weight_is_a_repeat_and_zero_is_absence(seed):
-    data = draw(seed, n=120)
-    repeats = np.random.default_rng(seed).integers(0, 3, size=120)
-    if not (repeats * data.w).any():
-        return
-    found = pooled.fit(data._replace(w=data.w * repeats), EXPECTED)
-    other = pooled.fit(Problems(*(np.repeat(a, repeats, axis=1) for a in data)), EXPECTED)
-    np.testing.assert_allclose(other.at, found.at, atol=1e-6)
-
-
-def test_few_samples_stay_near_the_others_and_many_do_not():
-    rng = np.random.default_rng(0)
-    n = 4000
-    x = 2 * rng.normal(size=(6, n))
-    bias = np.array([[0.0], [0.5], [-0.5], [0.4], [-0.4], [3.0]])
-    t = (rng.random((6, n)) < 1 / (1 + np.exp(-x - bias))).astype(float)
-    w = np.ones((6, n))
-    many = pooled.fit(Problems(x, t, w), EXPECTED)
-    assert many.at[5, 1] == pytest.approx(3, abs=0.3)
-    assert many.own_share[5] > 0.8
-    w[5, 10:] = 0
-    few = pooled.fit(Problems(x, t, w), EXPECTED)
-    assert few.own_share[5] < 0.6 < few.own_share[0]
-    w[5] = 0
-    none = pooled.fit(Problems(x, t, w), EXPECTED)
-    np.testing.assert_allclose(none.at[5], none.law.mean, atol=1e-12)
-    assert none.own_share[5] == 0
 
 
 def test_the_common_covariance_maximises_the_marginal_likelihood():

@@ -67,17 +67,6 @@ def test_the_gap_bounds_the_loss_of_any_priors(seed, k, n):
     assert (found.priors >= 0).all()
 
 
-@given(st.integers(0, 10_000))
-def test_a_weight_of_two_is_the_row_twice_and_rows_have_no_scale(seed):
-    likelihoods, _ = drawn(40, 3, seed)
-    rng = np.random.default_rng(seed)
-    times = rng.integers(1, 4, 40)
-    twice = most_likely_priors(np.repeat(likelihoods, times, axis=0)).priors
-    assert most_likely_priors(likelihoods, times.astype(float)).priors == pytest.approx(twice, abs=1e-6)
-    scaled = likelihoods * np.exp(5 * rng.normal(size=(40, 1)))
-    assert most_likely_priors(scaled, times.astype(float)).priors == pytest.approx(twice, abs=1e-6)
-
-
 def test_the_evidence_is_the_integral():
     likelihoods, _ = drawn(40, 2, 3)
     scaled = likelihoods / likelihoods.max(axis=1, keepdims=True)

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from attemper.kernels import multinomial
 from attemper.kernels.regression import Params, Problem, minimise
 
 from data import cases, draw
@@ -176,46 +174,6 @@ def test_separable_labels_have_no_minimum_and_that_is_told(diagonal):
 
 
 @both
-def test_a_class_without_labels_fades_and_leaves_the_others_alone(diagonal):
-    x, y = draw(300, 4)
-    y = y % 3
-    prior = Params(np.ones(4) if diagonal else np.eye(4), np.zeros(4))
-    found = minimise(x, y, None, prior)
-    assert found.converged
-    assert not found.attained
-    assert found.gradient_norm < 1e-6
-    z = (x * found.at.weight if diagonal else x @ found.at.weight.T) + found.at.bias
-    assert np.exp(log_softmax(z, axis=1))[:, 3].max() < 1e-4
-    three = minimise(x[:, :3], y, None, Params(prior.weight[:3] if diagonal else np.eye(3), np.zeros(3)))
-    assert found.nll < three.nll + 1e-6
-
-
-@pytest.mark.parametrize("size", [0.01, 0.3, 30.0])
-def test_the_diagonal_as_preconditioner_ends_at_the_same_minimum(monkeypatch, size):
-    x, y = draw(400, 5)
-    prior, penalty = Params(np.eye(5), np.zeros(5)), Params(size, size)
-    found = minimise(x, y, None, prior, penalty)
-    monkeypatch.setattr(multinomial, "RULED", 2.0)
-    blocks = minimise(x, y, None, prior, penalty)
-    monkeypatch.setattr(multinomial, "RULED", -1.0)
-    diagonal = minimise(x, y, None, prior, penalty)
-    for other in (blocks, diagonal):
-        assert other.converged
-        np.testing.assert_allclose(other.at.weight, found.at.weight, atol=1e-8)
-    # It is chosen where it is as good.
-    assert found.products <= 1.5 * blocks.products
-
-
-def test_one_preconditioner_for_all_classes_ends_at_the_same_minimum(monkeypatch):
-    x, y = draw(400, 5)
-    prior = Params(np.eye(5), np.zeros(5))
-    blocks = minimise(x, y, None, prior)
-    monkeypatch.setattr(multinomial, "MAX_BLOCKS", 0)
-    shared = minimise(x, y, None, prior)
-    np.testing.assert_allclose(shared.at.weight, blocks.at.weight, atol=1e-8)
-
-
-@both
 @pytest.mark.parametrize("penalty", [Params(0.0, 0.0), Params(0.01, 0.01), Params(0.0, 0.01)], ids=str)
 def test_what_no_sample_has_a_use_for_stays_at_the_prior(diagonal, penalty):
     x, y = draw(300, 5)
@@ -236,28 +194,3 @@ def test_what_no_sample_has_a_use_for_stays_at_the_prior(diagonal, penalty):
     assert found.at.bias[4] == prior.bias[4]
     if not diagonal:
         np.testing.assert_array_equal(found.at.weight[:, 4], prior.weight[:, 4])
-
-
-@both
-@pytest.mark.parametrize("bias", [0.0, 0.1])
-def test_groups_of_classes_that_never_meet_are_fits_apart(diagonal, bias):
-    x, y = draw(400, 5)
-    possible = np.zeros(x.shape, dtype=bool)
-    possible[:200, :2] = possible[200:, 2:] = True
-    y = np.where(np.arange(400) < 200, y % 2, 2 + y % 3)
-    x = np.where(possible, x, 0.0)
-    x -= np.where(possible, x.sum(axis=1, keepdims=True) / possible.sum(axis=1, keepdims=True), 0.0)
-    found = minimise(
-        x, y, None, Params(np.ones(5) if diagonal else np.eye(5), np.zeros(5)), Params(0.0, bias), possible=possible
-    )
-    assert found.converged
-    assert found.gradient_norm < 1e-8
-    assert np.abs(found.at.weight).max() < 10
-    if bias == 0:
-        parts = [
-            minimise(
-                x[rows, some], y[rows] - some.start, None, Params(np.ones(k) if diagonal else np.eye(k), np.zeros(k))
-            )
-            for rows, some, k in [(slice(200), slice(0, 2), 2), (slice(200, 400), slice(2, 5), 3)]
-        ]
-        np.testing.assert_allclose(found.nll, (parts[0].nll + parts[1].nll) / 2, atol=1e-12)

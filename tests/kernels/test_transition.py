@@ -105,14 +105,6 @@ def test_steps_and_their_evidence_are_those_of_plain_loops(steps, weighted):
     assert got.rate == pytest.approx(rate, rel=1e-12)
 
 
-def test_the_evidence_never_falls():
-    h, y = confused(300, 4)
-    for b in (1.0, 25.0):
-        values = [run(h, y, b=b, steps=n, tolerance=-np.inf)[1].evidence for n in range(1, 30)]
-        assert np.diff(values).min() > -1e-8
-        assert values[-1] - values[0] > 1
-
-
 def test_the_evidence_is_below_the_true_one():
     # Two samples of two classes: all true labels, rates on a grid, D has no freedom.
     h, y = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 0])
@@ -154,17 +146,6 @@ def test_held_out_is_a_loop_that_leaves_one_out(weighted):
                 likelihood += s[i, c] * wrong / (right + wrong) * where
         expected += w[i] * math.log(likelihood)
     assert found.held_out == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_weight_counts_repeats():
-    h, y = confused(120, 3)
-    w = 1.0 + np.arange(120) % 3
-    times = w.astype(int)
-    _, a = run(h, y, w)
-    _, b = run(np.repeat(h, times, axis=0), np.repeat(y, times))
-    assert a.evidence == pytest.approx(b.evidence)
-    assert a.held_out == pytest.approx(b.held_out)
-    np.testing.assert_allclose(a.wrong, b.wrong)
 
 
 def test_rates_and_destinations_are_found():

@@ -15,7 +15,6 @@ KNOTS = np.array([0.0, 0.2, 0.55, 0.0, 0.0, 0.1, 0.3, 0.9])
 VALUES = np.array([0.0, 0.2, 0.7, 0.3, 0.05, 0.1, 0.6, 1.0])
 MAPS = [BinMap(SIZES, KNOTS, VALUES, linear) for linear in (False, True)]
 TWO = [BinMap(np.array([3]), np.array([0.0, 0.3, 0.7]), np.array([0.1, 0.4, 0.8]), linear) for linear in (False, True)]
-ZERO = BinMap(np.array([1, 1, 1]), np.zeros(3), np.zeros(3), False)
 
 
 def function(m, k, p):
@@ -52,16 +51,6 @@ def test_a_knot_belongs_to_the_right():
     np.testing.assert_array_equal(m.apply(h)[:, 1], [0.6, 0.1, 0.6])
     p = m.apply(array_api_strict.asarray(h))  # by bisection
     np.testing.assert_array_equal(np.asarray(p)[:, 1], [0.6, 0.1, 0.6])
-
-
-@pytest.mark.parametrize("m", [*MAPS, ZERO], ids=str)
-def test_masked_classes_get_nothing(m):
-    h = np.array([[1.0, -np.inf, 0.5], [-np.inf, -np.inf, -3.0], [-np.inf, 1.0, -900.0]])
-    p = m.apply(h)
-    assert (p[np.isneginf(h)] == 0).all()
-    np.testing.assert_allclose(p.sum(axis=1), 1)
-    assert p[1, 2] == 1
-    assert (np.isneginf(m.log_apply(h)) == (p == 0)).all()
 
 
 def test_a_tie_is_left_to_the_classifier_in_any_precision():

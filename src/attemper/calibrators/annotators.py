@@ -75,18 +75,6 @@ class Confusions(_Confusions, Table):
             if wrong[i] > 0.02
         ]
 
-    def fits(self, n_classes: int) -> bool:
-        """Return whether these can be rows of a transition matrix of so many classes."""
-        columns, total = self.columns, self.mean.sum(axis=-1)
-        return bool(
-            {v.shape for v in self} == {(n_classes, columns.shape[-1])}
-            and columns.size
-            and ((columns >= 0) & (columns < n_classes)).all()
-            and (np.diff(columns, axis=1) > 0).all()
-            and all(v.min() >= 0 for v in self)
-            and 0 < total.min() <= total.max() <= 1 + 1e-6
-        )
-
     @staticmethod
     def of(mean: Floats, square: Floats, credible_level: float) -> Confusions:
         """Take the moments of each entry for those of a beta distribution."""

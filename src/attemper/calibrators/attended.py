@@ -129,7 +129,6 @@ class AttendedTemperatureScaling(StreamingCalibrator):
         return [*super().describe(), f"θ = {self.theta_:g}"]
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
         one_of("loss", self.loss, ("paper", "reference"))
         if self.theta is not None and len(check_thetas(self.theta)) != 1:
             raise InputError(

@@ -44,34 +44,7 @@ Explained = tuple[Explanation, float, float, float]  # and what `Model.given_tru
 
 
 @recipe
-class LabelModelCalibrator(StreamingCalibrator):
-    """A recipe with the priors of `Model` as parameters. docs/bayesian.md has the sets that chose the defaults."""
-
-    labels: Literal["clean", "noisy"] = "clean"
-    noise: Literal["auto", "uniform", "classwise"] = "auto"
-    prior_centre: float = 0.15
-    prior_slope: float = 0.125
-    prior_scale: float = 0.4
-    prior_df: float = 4.0
-    floor_probability: float = 0.1
-    floor_shape: tuple[float, float] = (0.25, 20.0)
-    similar_probability: float = 0.1
-    similar_shape: float = 4.0
-
-    def model(self) -> Model:
-        """Return the priors, from which a sketch gives the joint posterior again."""
-        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        one_of("noise", self.noise, ("auto", "uniform", "classwise"))
-        one_of("labels", self.labels, ("clean", "noisy"))
-        check_noise_is_wanted(self.labels, self.noise)
-        self.model().check()
-
-
-@recipe
-class BayesianTemperatureScaling(LabelModelCalibrator):
+class BayesianTemperatureScaling(StreamingCalibrator):
     """Average over temperatures (and rates of wrong labels), weighted by their posterior probability.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.
@@ -140,7 +113,17 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     sketch_tables = ("uniform",)
     knows_noise = True
 
+    labels: Literal["clean", "noisy"] = "clean"
+    noise: Literal["auto", "uniform", "classwise"] = "auto"
     t_range: tuple[float, float] | None = None
+    prior_centre: float = 0.15  # docs/bayesian.md has the sets that chose these
+    prior_slope: float = 0.125
+    prior_scale: float = 0.4
+    prior_df: float = 4.0
+    floor_probability: float = 0.1
+    floor_shape: tuple[float, float] = (0.25, 20.0)
+    similar_probability: float = 0.1
+    similar_shape: float = 4.0
     credible_level: float = 0.95
 
     stored = (
@@ -156,6 +139,10 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
     classwise_: float = fitted()
     confusions_: Confusions | None = fitted()
     posterior_: Posterior = fitted()
+
+    def model(self) -> Model:
+        """Return the priors, from which a sketch gives the joint posterior again."""
+        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
 
     def sketch_parts(self) -> tuple[Part, ...] | None:
         """Return the tables of a sketch that this fit needs; None for ``noise="classwise"``, which needs the rows."""
@@ -178,7 +165,10 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         return label_errors(self, similar=self.similar_)
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        one_of("noise", self.noise, ("auto", "uniform", "classwise"))
+        one_of("labels", self.labels, ("clean", "noisy"))
+        check_noise_is_wanted(self.labels, self.noise)
+        self.model().check()
         if self.t_range is not None:
             log_range(self.t_range)
         fraction("credible_level", self.credible_level)
@@ -235,7 +225,7 @@ class BayesianTemperatureScaling(LabelModelCalibrator):
         noise = LabelNoise()
         if self.labels == "noisy":
             noise = label_noise(model, e, parts, self.credible_level)
-        rates = e, np.sum([p.weight.sum(axis=0) for p in parts[:2] if p.has_rate_axis], axis=0)
+        rates = e, np.sum([p.weight.sum(axis=0) for p in parts if p.has_rate_axis], axis=0)
         nodes, weights = quadrature.gauss(u, kept, N_COMPONENTS)
         error = model.interpolation_error(sketch, u, v, parts)
         if explained is not None:

@@ -98,15 +98,13 @@ def noise_lines(fit: FittedNoise) -> list[str]:
                 for k, j, mean, low, high in fit.confusions_.worst()
             ]
     if fit.uniform_mass_ > 0.0005:
-        mass = f"{fit.uniform_mass_:.1%}"
-        article = "an" if mass.startswith(("8", "11.", "18.")) else "a"
-        lines.append(f"adds {article} {mass} chance of a uniform guess to every prediction")
+        lines.append(f"probability of a uniform guess in every prediction: {fit.uniform_mass_:.1%}")
     return lines
 
 
 def label_noise(model: Model, e: Floats, parts: list[NoiseHypothesis], credible_level: float) -> LabelNoise:
     """Summarise the posterior ``parts`` over (log T, e) as a rate and its interval."""
-    anywhere, similar = (part.weight.sum(axis=0) for part in parts[:2])
+    anywhere, similar = (part.weight.sum(axis=0) for part in parts)
     floor = parts[0].floor
     rate = float(anywhere @ ((e - floor) / (1 - floor)) + similar @ e)
     return LabelNoise(rate, _interval(model, e, anywhere, similar, credible_level), float(similar.sum()))

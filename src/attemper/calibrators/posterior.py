@@ -60,7 +60,7 @@ class NoiseHypothesis(NamedTuple):
     """One explanation of the labels: its posterior over (log T, logit e), and the floor it keeps.
 
     Labels that are clean have one with a floor of the network's own, and one without. Noisy ones have errors anywhere,
-    errors among the similar and, if asked for, one for each spread of class-dependent errors.
+    and errors among the similar.
     """
 
     weight: Floats

@@ -82,7 +82,6 @@ class TemperatureScaling(StreamingCalibrator):
     t_range: tuple[float, float] | None = None
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
         if self.t_range is not None:
             log_range(self.t_range)
 

@@ -1,7 +1,6 @@
 """One thread of BLAS while a calibrator is fitted.
 
-The matrices of a fit are small. More threads wait for each other for longer than they compute, and the waiting takes
-CPU time from other processes (`python benchmarks/affine.py --speed`).
+The matrices of a fit are small: more threads wait for each other for longer than they compute.
 """
 
 from __future__ import annotations
