@@ -47,7 +47,7 @@ def by_grid(results: Results) -> str:
     return (
         f"{table(head, lines)}\n\nOf these grids, {best} is lower than the Bayesian fit most often: on more than half "
         f"of the networks for {listed([f'*{kind}*' for kind in better])} labels. θ is the least of that grid in "
-        f"{at_least} fits, so `attemper fit val.npz --method ats --theta {least:g}` is nearly the same."
+        f"{at_least} fits, so `attemper fit val.npz --method ats -p theta={least:g}` is nearly the same."
     )
 
 

@@ -68,7 +68,7 @@ class MultiLabelCalibrator(ShownEstimator):
     ----------
     method : str or Calibrator
         "pooled"; or a method for two classes that is fitted to each label by itself: "platt", "beta", "isotonic",
-        "ts" or any other of `attemper methods`, or a calibrator with parameters of its own.
+        "ts" or the name of any other method, or a calibrator with parameters of its own.
     input : "logits" or "probs"
         What X holds: the log-odds of each label (what a sigmoid takes), or its probability. It is never guessed.
     zeros_as : float, optional
