@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 import click
 
 from attemper.cli.commands import cli
-from attemper.cli.inputs import Fitted, read_files
+from attemper.cli.inputs import Fitted, image_layout, read_files
 from attemper.cli.multilabel import apply_labels, label_map
 from attemper.cli.options import files_argument, map_argument, no_groups_option, reading
 from attemper.cli.output import print_json, say
 from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.sets import apply_sets
-from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
 from attemper.errors import InputError
 from attemper.io import InputSpec, ProbRows, write_probs
@@ -101,9 +100,10 @@ def apply(
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None
             rows = ProbRows(probs, labels, probs.argmax(axis=1), ids=piece.cluster_ids)
-            if ids is not None and isinstance(piece.values, PixelRows):
+            layout = image_layout(piece)
+            if ids is not None and layout is not None:
                 raise InputError("--ids: expected one row of logits for each sample, got images")
-            yield rows.as_images(piece.values) if isinstance(piece.values, PixelRows) else rows
+            yield rows if layout is None else rows.as_images(layout)
 
     with shown_progress("applying") as progress:
         id_name = "id" if is_id_file(ids) else ids

@@ -18,7 +18,7 @@ from attemper.cli.inputs import read_files
 from attemper.cli.options import SPEC_OPTIONS, files_argument, reading
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.progress import shown_progress
-from attemper.data.plausibility import constant_share, is_confident, warn_of_chance
+from attemper.data.plausibility import warn_of_chance
 from attemper.errors import AttemperError, collected_warnings
 from attemper.io import InputSpec, ScoreFiles
 from attemper.io.survey import Survey
@@ -189,7 +189,7 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         yield Finding("note" if allowed else "error", "impossible_labels", text, () if allowed else None)
     inside = int(s.counts.sum())
     if inside and not off_by_one:
-        yield from of_agreement(s, files, inside, names)
+        yield from of_agreement(s, files, inside)
     missing = np.flatnonzero(s.counts == 0)
     if inside and len(missing):
         which = ", ".join(repr(names[k]) if names else str(k) for k in missing[:MOST_LISTED].tolist())
@@ -198,26 +198,20 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         yield Finding("note", "classes_without_samples", f"{how_many} no samples: {which}")
 
 
-def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str] | None) -> Iterator[Finding]:
+def of_agreement(s: Survey, files: ScoreFiles, inside: int) -> Iterator[Finding]:
     """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
     correct = s.agreeing[0] / inside
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
     if s.one_column and s.kind == "probabilities" and not files.spec.probs:
         return  # predictions mean nothing: all log-odds are those of the second class
-    share = None if s.n_classes == 2 else constant_share(counts, predicted, inside)
-    if share is not None and is_confident(s.confidence / s.labelled, share):
-        k = int(s.predicted.argmax())
-        text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
-        text += "is each column a class? Use --columns to select those that are"
-        yield Finding("warning", "constant_predictions", text, None)
-    elif correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
+    if correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
         text = f"accuracy {correct:.1%} is below the share of the most frequent label, {counts.max() / inside:.1%}"
         yield Finding("note", "below_most_frequent", f"{text}; check the columns, unless classes were weighted")
     if s.agreeing[0] == s.labelled and s.labelled >= FEW:
         text = "every label is the arg max of its row: are the labels the predictions, or these the training samples?"
         yield Finding("warning", "all_correct", text)
     with collected_warnings() as found:
-        warn_of_chance(correct, counts, predicted, inside, constant=False)
+        warn_of_chance(correct, counts, predicted, inside)
     if s.confusion is not None:
         labels, columns = linear_sum_assignment(s.confusion, maximize=True)
         best = float(s.confusion[labels, columns].sum() / inside)

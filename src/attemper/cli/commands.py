@@ -10,7 +10,7 @@ import attemper
 from attemper.cli.options import GROUPS, Option
 from attemper.cli.output import COLUMNS, PROBS, QUIET, note
 from attemper.cli.paths import OutputPath, check_outputs
-from attemper.io.reading import listed
+from attemper.errors import listed
 
 __all__ = ["cli"]
 

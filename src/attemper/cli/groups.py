@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from attemper.cli.output import compact, for_readers, out, share
+from attemper.cli.output import compact, for_readers, number, out, share
 from attemper.decisions import ClassOutcome
-from attemper.metrics import Estimate, GroupMetrics, GroupRow, WorstGroup
+from attemper.metrics import Estimate, GroupMetrics, GroupRow
 from attemper.metrics.group_table import and_others
 
 SHOWN = 25  # groups in a table; --json has all
@@ -25,8 +25,7 @@ def group_figures(found: GroupMetrics | None) -> dict[str, Any]:
     if found is None:
         return {}
     none = {"value": None, "note": "no group has an interval"}
-    worst = {name: found.worst(name) for name in found.metrics}
-    figures: dict[str, Any] = {f"worst_{name}": none if w is None else w[1].to_dict() for name, w in worst.items()}
+    figures: dict[str, Any] = {f"worst_{name}": w or none for name, w in found.to_dict()["worst"].items()}
     test = found.alike
     return {**figures, "alike": {"value": test.statistic, "p_value": test.p_value, "note": test.note or None}}
 
@@ -90,24 +89,21 @@ def points(value: Estimate) -> str:
     return f"{100 * value.value:+.1f}{ends}"
 
 
-def _plain(value: Estimate) -> str:
-    ends = f" ({value.low:.3f}–{value.high:.3f})" if value.has_interval else ""
-    return "–" if value.value != value.value else f"{value.value:.3f}{ends}"
-
-
 def print_worst(found: Mapping[str, GroupMetrics]) -> None:
     """Print the worst group of each method, and the p-value of "all groups alike"."""
     out.print()
     table = compact("method", "largest gap, %", "of", "highest NLL", "of", "alike, p", title="Worst groups")
     for method, metrics in found.items():
-        gap, nll = metrics.worst("gap"), metrics.worst("nll")
-        p = metrics.alike.p_value
-        table.add_row(for_readers(method), *_worst(gap, share), *_worst(nll, _plain), "–" if p is None else f"{p:.2g}")
+        worst, p = metrics.to_dict()["worst"], metrics.alike.p_value
+        cells: list[Any] = [*_worst(worst["gap"], share), *_worst(worst["nll"], number)]
+        table.add_row(for_readers(method), *cells, "–" if p is None else f"{p:.2g}")
     out.print(table)
 
 
-def _worst(found: WorstGroup | None, write: Any) -> tuple[str, Text]:
-    return ("–", Text("")) if found is None else (write(found.value), Text(str(found.group)))
+def _worst(found: dict[str, Any] | None, write: Callable[[Estimate], str]) -> tuple[str, Text]:
+    if found is None or found["low"] is None:
+        return "–", Text("")
+    return write(Estimate(found["value"], found["low"], found["high"])), Text(str(found["group"]))
 
 
 def print_group_outcomes(rows: Sequence[ClassOutcome], miss_rate_of: str, bound: Any = None) -> None:

@@ -15,13 +15,11 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
 from attemper.cli.output import COLUMNS, PROBS
-from attemper.data.columns import column_order
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
-from attemper.errors import AttemperError, FileError, InputError, warn
+from attemper.errors import AttemperError, FileError, InputError, listed, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.reading import listed
 from attemper.io.spec import is_id_file
 
 DATA = (".csv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors")
@@ -103,13 +101,12 @@ def load_pair(val: str, test: str, spec: InputSpec, fitted: Fitted | None = None
         same = [files.spec.class_names is None or sorted(files.spec.class_names) == sorted(names) for files in pair]
         pair = [files.with_classes(names) if alike else files for files, alike in zip(pair, same)]
     same_classes(pair[0].n_classes, pair[1].n_classes, of=f"VAL ({val})", where=f"TEST ({test})")
-    if pair[0].columns is not None and pair[1].columns is not None:
-        order = column_order(pair[1].columns, pair[0].columns)
-        if order is not None and order != sorted(order):
-            raise InputError(
-                f"{test}: the columns are {listed(pair[1].columns)}, in {val} {listed(pair[0].columns)}; expected the "
-                "same order, or use --classes with the names of the columns"
-            )
+    columns = [list(files.columns or ()) for files in pair]
+    if columns[0] != columns[1] and sorted(columns[0]) == sorted(columns[1]):
+        raise InputError(
+            f"{test}: the columns are {listed(columns[1])}, in {val} {listed(columns[0])}; expected the same order, or "
+            "use --classes with the names of the columns"
+        )
     scores, test_scores = (labelled(files.load()) for files in pair)
     if same_samples(scores, test_scores):
         raise _same("nearly all rows of TEST are rows of VAL too, in the same or another order")
@@ -142,6 +139,13 @@ def in_double(scores: Scores) -> LabelledScores:
     h = np.asarray(scores.logits, dtype=np.float64)
     settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.images}
     return replace(labelled(scores), values=h, **settings)
+
+
+def image_layout(piece: Scores) -> Any:
+    """Return how the rows are pixels of images; None where they are none."""
+    if hasattr(piece, "layout"):
+        return piece.layout
+    return None if isinstance(piece.values, np.ndarray) else piece.values
 
 
 def record_columns(files: ScoreFiles) -> None:
