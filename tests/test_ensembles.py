@@ -110,16 +110,6 @@ def test_the_log_does_not_underflow():
     np.testing.assert_allclose(both.probs, [[0.5, 0.5, 0.0]])
 
 
-def test_classes_that_are_masked_stay_so():
-    h = torch.tensor([[0.0, -math.inf, 1.0], [0.0, 0.0, 0.0]])
-    both = average([h, h.flip(0)])
-    assert torch.isfinite(both.log_probs).all()
-    alone = average([h, h])
-    assert alone.log_probs[0, 1] == -math.inf
-    assert alone.probs[0, 1] == 0
-    np.testing.assert_allclose(alone.entropy, entropy(alone.probs), rtol=1e-6)
-
-
 def test_an_ensemble_is_the_mean_of_its_members():
     models, x = [net(seed=s) for s in range(4)], rows()
     each = torch.stack([m.eval()(x).softmax(dim=1).detach() for m in models]).double()
@@ -222,17 +212,6 @@ def test_the_same_when_it_breaks_off(error, where):
     assert torch.is_grad_enabled()
 
 
-def test_a_layer_that_works_in_place_does_not_reach_the_data():
-    model = nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Linear(FEATURES, CLASSES))
-    x = rows()
-    given = x.clone()
-    said = MCDropout(model, 10, seed=3).predict(x)
-    assert torch.equal(x, given)
-    torch.manual_seed(3)
-    drops = [F.dropout(x, 0.5) for _ in range(10)]
-    assert_is_mean_of(said, torch.stack([model[1](d).softmax(dim=1) for d in drops]).detach().double())
-
-
 # Which layers are switched on
 
 
@@ -290,14 +269,6 @@ def test_dropout_inside_of_layers_drops(name):
         assert_is_mean_of(said, torch.stack([model(x).softmax(dim=1) for _ in range(20)]).double())
 
 
-@pytest.mark.parametrize("name", INSIDE)
-def test_inside_of_layers_too_a_rate_of_zero_is_the_plain_model(name):
-    model = nn.Sequential(Attending(0.0, INSIDE[name]), nn.Dropout(0.0)).eval()
-    x = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.equal(MCDropout(model, 3).predict_proba(x), model(x).softmax(dim=1))
-
-
 class OwnDropout(nn.Module):
     def __init__(self):
         super().__init__()
@@ -320,17 +291,6 @@ def test_a_module_of_ones_own_can_be_named():
 
 
 # What comes in and out
-
-
-def test_arrays_of_numpy():
-    model, x = net(), rows()
-    said = MCDropout(model, 5).predict(x.double().numpy())
-    for name in ARRAYS:
-        assert isinstance(getattr(said, name), np.ndarray)
-        np.testing.assert_array_equal(getattr(said, name), getattr(MCDropout(model, 5).predict(x), name))
-    frozen = x.numpy()[::-1].copy()[::-1]
-    frozen.flags.writeable = False
-    np.testing.assert_array_equal(MCDropout(model, 5).predict_proba(frozen), said.probs)
 
 
 def test_loaders_carry_labels():

@@ -18,7 +18,7 @@ from attemper._paths import expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
 from attemper.data.scores import Scores
-from attemper.errors import AttemperError, AttemperWarning, InputError, InputTypeError, collected_warnings, warn
+from attemper.errors import AttemperWarning, InputError, InputTypeError, collected_warnings, warn
 from attemper.group_sketches import GroupSketches, load_sketch
 from attemper.io import InputSpec, check_alike, open_scores, paired
 from attemper.sketch import ALL_PARTS, Part, Sketch
@@ -45,8 +45,7 @@ def fit_sharded(
     Parameters
     ----------
     calibrator
-        One that a sketch is enough for: temperature scaling, attended, Bayesian. Its own parameters specify whether the
-        numbers are logits or probabilities, what stands for zeros, and the names of classes.
+        One that a sketch is enough for: temperature scaling, attended, Bayesian.
     shards
         Files or patterns, as for `attemper.io.open_scores`, one file a shard; or a list of `Scores` or
         of tuples (logits, labels) or (logits, labels, weights).
@@ -201,36 +200,29 @@ def _tasks(given: Any, spec: InputSpec, *, apart: bool) -> list[tuple[str, Any, 
             return os.path.abspath(path) if apart and "://" not in str(path) else str(path)  # noqa: PTH100
 
         return [(named(path), None, spec.updated(labels=y and named(y))) for path, y in paired(items, spec)]
-    if not all(isinstance(item, Scores) or (isinstance(item, tuple) and len(item) in (2, 3)) for item in items):
-        raise InputTypeError("shards: expected paths, or a list of Scores or of tuples (logits, labels[, weights])")
-    return [(f"shard {number}", item, spec) for number, item in enumerate(items)]
+    return [(f"shard {number}", _scores(item, spec), spec) for number, item in enumerate(items)]
 
 
-def _sketch_shard(path: str, item: Any, spec: InputSpec, settings: dict[str, Any]) -> _Made | None:
+def _scores(item: Any, spec: InputSpec) -> Scores:
+    if isinstance(item, Scores) and item.input == spec.input:
+        return item
+    if not (isinstance(item, tuple) and len(item) in (2, 3)):
+        raise InputTypeError(f"shards: expected paths, Scores of {spec.input}, or tuples (logits, labels[, weights])")
+    logits, labels, *weights = item
+    names = ("classes", "pos_label", "axis", "ignore_index", "max_pixels")
+    options = {name: getattr(spec, name) for name in names} | {"seed": spec.pixel_seed}
+    return spec.scores(logits, labels, sample_weight=weights[0] if weights else None, **options)
+
+
+def _sketch_shard(path: str, scores: Scores | None, spec: InputSpec, settings: dict[str, Any]) -> _Made | None:
     """Sketch one shard in bounded memory; None if it has no rows and that is allowed."""
     names = None
     with collected_warnings() as warnings:
-        if item is None:
+        if scores is None:
             files = open_scores(path, spec)
             sketch = sketch_pieces(files.pieces(), **settings)
             # Those of a table, or of an array by its own class_names.
             names = files.columns or (files.spec.class_names if spec.classes is None else None)
         else:
-            sketch = _sketch_item(path, item, spec, settings)
+            sketch = Sketch.of(scores, **settings)
     return None if sketch is None else _Made(path, sketch.n_classes, names, sketch, tuple(warnings))
-
-
-def _sketch_item(path: str, item: Any, spec: InputSpec, settings: dict[str, Any]) -> Sketch | None:
-    try:
-        if isinstance(item, Scores):
-            if item.input != spec.input:
-                raise InputError(f"expected {spec.input}, got {item.input}")
-            return Sketch.of(item, **settings)
-        logits, labels, *weights = item
-        if len(logits) == 0 and spec.skip_empty:
-            return None
-        options = {name: getattr(spec, name) for name in ("classes", "pos_label", "axis", "ignore_index", "max_pixels")}
-        weight = weights[0] if weights else None
-        return Sketch.of(spec.scores(logits, labels, sample_weight=weight, seed=spec.pixel_seed, **options), **settings)
-    except AttemperError as error:
-        raise type(error)(f"{path}: {error}") from None

@@ -24,7 +24,7 @@ from attemper.decisions import Policy
 from attemper.maps import ScaleMap
 
 from data import draw
-from exported import MAPS, random_logits
+from exported import MAPS
 
 pytestmark = pytest.mark.slow
 
@@ -155,14 +155,6 @@ def test_the_service_does_not_start_with_files_that_do_not_fit(files, tmp_path):
         made.create_app(str(files / "calibrated.onnx"), str(tmp_path / "policy.json"))
 
 
-@pytest.mark.parametrize("output_kind", ["logits", "log_probs"])
-def test_the_service_reads_other_outputs_too(files, expected, tmp_path, output_kind):
-    attemper.export.onnx_calibrate(files / "network.onnx", ScaleMap(0.5), tmp_path / "c.onnx", output_kind=output_kind)
-    found = load("fastapi_service/service.py").CalibratedModel(str(tmp_path / "c.onnx")).probabilities(expected[0])
-    with np.load(files / "test.npz") as data:
-        np.testing.assert_allclose(found, ScaleMap(0.5).apply(data["logits"]), atol=1e-6)
-
-
 # Language models
 
 TOKENS = [17, 3, 21, 9, 11]
@@ -183,13 +175,6 @@ def test_options_get_calibrated_probabilities_and_nothing_else_is_allowed(name):
     np.testing.assert_allclose(probs[:, TOKENS], MAPS[name].apply(h[:, TOKENS].astype(float)), atol=1e-6)
     assert (np.delete(probs, TOKENS, axis=1) == 0).all()
     assert (scores.numpy() == h).all()  # transformers may look at them again
-
-
-def test_options_in_half_precision_keep_the_greedy_answer():
-    h = torch.from_numpy(random_logits(500, 30)).bfloat16()
-    out = load("language_model/options.py").CalibratedOptions(MAPS["scale"], TOKENS)(None, h)
-    assert out.dtype == torch.bfloat16
-    assert (out[:, TOKENS].amax(-1) == out.gather(1, torch.tensor(TOKENS)[h[:, TOKENS].argmax(-1, True)])[:, 0]).all()
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path):

@@ -10,7 +10,6 @@ from attemper import (
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     EdgeWarning,
-    FileError,
     InputError,
     Scores,
     Sketch,
@@ -84,27 +83,6 @@ def test_many_rows_and_pairs_are_worked_on_in_parts(device, monkeypatch):
     assert_alike(Sketch.of(torch.tensor(h), y, n_nodes=8), in_numpy(Sketch.of, h, y, n_nodes=8))
 
 
-def test_single_precision_says_what_it_leaves_open(device, monkeypatch, tmp_path):
-    h, y = draw(60, 20)
-    exact = in_numpy(Sketch.of, h, y, parts=[])
-    assert Sketch.of(torch.tensor(h, dtype=torch.float32), y, parts=[]).rounding == 0
-    monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
-    assert Sketch.of(torch.tensor(h), y, parts=[]).rounding == 0  # double precision stays that
-    single = Sketch.of(torch.tensor(h, dtype=torch.float32), y, parts=[])
-    assert 0 < single.rounding < 1e-7 * single.nll.max()
-    assert (single + single).rounding == 2 * single.rounding
-    single.save(tmp_path / "a.json")
-    assert Sketch.load(tmp_path / "a.json").rounding == single.rounding
-    report = TemperatureScaling().fit_sketch(single).fit_report_
-    assert report.converged
-    t = TemperatureScaling().fit_sketch(exact).temperature_
-    assert abs(np.log(TemperatureScaling().fit_sketch(single).temperature_ / t)) < report.log_t_error < 1e-3
-    assert report.log_t_error > TemperatureScaling().fit_sketch(exact).fit_report_.log_t_error
-    (tmp_path / "b.json").write_text((tmp_path / "a.json").read_text().replace('"rounding":', '"rounding":-'))
-    with pytest.raises(FileError):
-        Sketch.load(tmp_path / "b.json")
-
-
 @pytest.mark.parametrize(
     "method",
     [
@@ -121,58 +99,11 @@ def test_fits_are_those_of_numpy(device, method):
     assert_the_same_fit(method, h, y)
 
 
-@pytest.mark.parametrize("method", [TemperatureScaling(), AttendedTemperatureScaling()])
-def test_a_sample_shows_where_to_look(monkeypatch, method):
-    monkeypatch.setattr(arrays, "GPUS", ("cpu",))
-    monkeypatch.setattr(rows, "_has_triton", lambda device: False)  # the interpreter is slow
-    h, y = draw(2500, 40)
-    assert_the_same_fit(method, h, y)
-
-
 def assert_the_same_fit(method, h, y):
     expected = in_numpy(method.fit, h, y).predict_proba(h)
     method.fit(torch.tensor(h, requires_grad=True), torch.from_numpy(y))
     assert method.fit_report_.converged
     np.testing.assert_allclose(method.predict_proba(h), expected, rtol=1e-7)
-
-
-def test_a_method_that_copies_from_the_gpu_reports_it(device):
-    h, y = draw(60, 6)
-    for method, copies in (
-        (TemperatureScaling(), False),
-        (BayesianTemperatureScaling(), False),
-        (VectorScaling(), True),
-    ):
-        message = method.fit(torch.tensor(h), torch.from_numpy(y)).fit_report_.message
-        assert ("copied from the GPU" in message) == copies
-
-
-def test_labels_stay_where_they_are(device):
-    h, y = draw(60, 6)
-    labels = torch.from_numpy(y).to(torch.int32)
-    scores = Scores.from_logits(torch.tensor(h), labels)
-    assert isinstance(scores.y, torch.Tensor)
-    assert scores.device.y is scores.y
-    assert isinstance(scores.labels, np.ndarray)
-    for wrong, _words in (
-        (labels + 1, "has label 6"),
-        (labels[:5], "5 labels for 60 rows"),
-        (labels + 0.5, "continuous"),
-    ):
-        with pytest.raises(InputError):
-            Scores.from_logits(torch.tensor(h), wrong)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_predictions_look_at_the_limits_alone(device, dtype, monkeypatch):
-    h, y = draw(60, 6)
-    t, ts = torch.tensor(h).to(dtype), TemperatureScaling().fit(h, y)
-    monkeypatch.setattr(rows.DeviceRows, "of", None)
-    found = Scores.from_logits(t)
-    assert (found.bound, found.masked) == (float(t.abs().max()), False)
-    np.testing.assert_allclose(
-        ts.predict_proba(t).float(), ts.predict_proba(t.numpy() if dtype == torch.float64 else h), atol=0.01
-    )
 
 
 def test_single_precision_finds_the_same_temperature(device, monkeypatch):
@@ -241,29 +172,6 @@ def test_streams_stay_on_the_device(device):
     assert stream.temperature_ == pytest.approx(whole.temperature_, rel=1e-10)
 
 
-def test_whole_numbers_and_probabilities(device):
-    h, y = draw(60, 5)
-    whole = np.round(h).astype(np.int64)
-    expected = in_numpy(TemperatureScaling().fit, whole, y).temperature_
-    assert TemperatureScaling().fit(torch.tensor(whole), y).temperature_ == pytest.approx(expected, rel=1e-10)
-    p = np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
-    scores = Scores.from_probs(torch.tensor(p), y)
-    assert scores.device is None  # their logarithms are taken chunk by chunk
-    assert TemperatureScaling(input="probs").fit(scores).temperature_ == pytest.approx(
-        in_numpy(TemperatureScaling(input="probs").fit, p, y).temperature_, rel=1e-10
-    )
-
-
-def test_a_stream(device):
-    h, y = draw(120, 5)
-    found, expected = TemperatureScaling(), TemperatureScaling()
-    for part in (slice(0, 50), slice(50, 120)):
-        found.partial_fit(torch.tensor(h[part]), torch.tensor(y[part]))
-        in_numpy(expected.partial_fit, h[part], y[part])
-    np.testing.assert_allclose(found.sketch_.nll, expected.sketch_.nll, rtol=1e-12)
-    assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-10)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("offset", [1e5, -1e7])
 def test_a_constant_in_all_logits_loses_no_pair(device, dtype, offset):
@@ -282,3 +190,18 @@ def test_the_error_of_single_precision_is_no_smaller_than_it_is(monkeypatch):
         exact = in_numpy(TemperatureScaling().fit, t, y).temperature_
         found = TemperatureScaling().fit(t, y)
         assert abs(found.temperature_ / exact - 1) < found.fit_report_.log_t_error < 1e-6
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_images_are_moved_into_rows(device, axis):
+    rng = np.random.default_rng(0)
+    h = 3 * rng.normal(size=(3, 4, 5, 6))
+    y = (np.moveaxis(h, axis, -1) / 1.6 + rng.gumbel(size=np.moveaxis(h, axis, -1).shape)).argmax(axis=-1)
+    y[rng.random(y.shape) < 0.2] = 255
+    settings = {"axis": axis, "ignore_index": 255}
+    scores = Scores.from_logits(torch.tensor(h), torch.tensor(y), **settings)
+    assert isinstance(scores.device, rows.DeviceRows)
+    expected = in_numpy(Scores.from_logits, h, y, **settings)
+    found = TemperatureScaling().fit(scores)
+    assert found.temperature_ == pytest.approx(in_numpy(TemperatureScaling().fit, expected).temperature_, rel=1e-9)
+    assert_alike(Sketch.of(scores, n_nodes=8), in_numpy(Sketch.of, expected, n_nodes=8))

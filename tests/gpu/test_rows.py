@@ -103,15 +103,6 @@ def test_in_single_precision_they_are_close(sums, monkeypatch, masked, beta):
     np.testing.assert_allclose(found.nll(beta), expected, rtol=3e-7)
 
 
-def test_beta_need_not_be_a_number_of_single_precision(sums, monkeypatch):
-    monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
-    h, y = draw(60, 20, masked=False)
-    found = DeviceRows.of(torch.tensor(h).to(torch.float16), y)
-    for beta in 10 * (1 + 2e-8 * np.arange(4)):
-        expected = nll.sums(found.h.double().numpy(), y, None, beta)
-        np.testing.assert_allclose(found.nll(beta)[0], expected[0], rtol=3e-9)
-
-
 def test_derivatives_lead_from_a_rounded_beta_to_the_one_asked_for(monkeypatch):
     monkeypatch.setattr(rows, "_has_triton", lambda device: False)
     h, y = draw(40, 9)
@@ -179,17 +170,6 @@ def test_where_triton_cannot_compile_plain_torch_is_used():
     assert not rows._has_triton.__wrapped__("cpu")
     with pytest.warns(AttemperWarning):  # there is no GPU here
         assert not rows._has_triton.__wrapped__("cuda")
-
-
-def test_plain_torch_goes_chunk_by_chunk(monkeypatch):
-    monkeypatch.setattr(rows, "_has_triton", lambda device: False)
-    h, y = draw(53, 11)
-    whole = DeviceRows.of(torch.tensor(h), y)
-    monkeypatch.setattr(plain, "CHUNK_ELEMENTS", 11 * 8)
-    parts = DeviceRows.of(torch.tensor(h), y)
-    assert torch.equal(whole.found.values, parts.found.values)
-    np.testing.assert_allclose(whole.nll(0.6), parts.nll(0.6), rtol=1e-13)
-    assert torch.equal(whole.rests(np.array([0.3, 2.0])), parts.rests(np.array([0.3, 2.0])))
 
 
 @settings(deadline=None, max_examples=40)
