@@ -182,7 +182,6 @@ def test_completion():
     assert complete("fit", "val.npz", "--method", "struct") == ["structured"]
     assert complete("compare", "--methods", "ts,ba") == ["ts,bayes"]
     assert "ts,ts" not in complete("compare", "--methods", "ts,t")
-    assert complete("fit", "--engine", "pro") == ["processes"]
     assert "evaluate" in complete("schema", "e")
     completer = BashComplete(group, {}, "attemper", "_ATTEMPER_COMPLETE")
     (item,) = completer.get_completions(["fit"], "va")
