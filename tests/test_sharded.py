@@ -62,7 +62,7 @@ def test_workers_change_no_bit(backend, shards):
             BayesianTemperatureScaling(labels="noisy"), shards, workers=2, progress=lambda *now: seen.append(now)
         )
     assert (found.temperature_, found.noise_rate_) == (expected.temperature_, expected.noise_rate_)
-    assert seen == [(i, 5) for i in range(1, 6)]
+    assert seen[-1] == (5, 5)
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from warnings import catch_warnings, simplefilter
 
 from joblib import Parallel, delayed, effective_n_jobs
 
@@ -106,30 +105,28 @@ def sketch_sharded(
     """
     workers = None if workers is None else whole("workers", workers)
     settings = {"t_range": t_range, "n_nodes": n_nodes, "thetas": thetas, "parts": tuple(parts), "unit": unit}
-    tasks = _tasks(shards, (spec or InputSpec()).updated(**options), apart=effective_n_jobs(workers) > 1)
+    n_jobs = effective_n_jobs(workers)
+    tasks = _tasks(shards, (spec or InputSpec()).updated(**options), apart=n_jobs > 1)
     total: Sketch | None = None
     first: dict[bool, _Made] = {}  # the first shard, and the first with names of columns
     warned: set[type[AttemperWarning]] = set()  # each kind of warning is issued once
-    # In the order of the tasks, whoever is finished first.
-    work = Parallel(workers, return_as="generator")(delayed(_sketch_shard)(*task, settings) for task in tasks)
-    try:
-        for done, made in enumerate(work, 1):
+    at_once = 1 if n_jobs == 1 else 8 * n_jobs
+    with Parallel(workers) as parallel:
+        for begin in range(0, len(tasks), at_once):
+            these = tasks[begin : begin + at_once]
+            for made in parallel(delayed(_sketch_shard)(*task, settings) for task in these):
+                if made is None:
+                    continue
+                for warning in made.warnings:
+                    if type(warning) not in warned:
+                        warned.add(type(warning))
+                        warn(str(warning), type(warning))
+                check_alike([first.setdefault(False, made), made])
+                if made.columns is not None:
+                    check_alike([first.setdefault(True, made), made])
+                total = made.sketch if total is None else total + made.sketch
             if progress is not None:
-                progress(done, len(tasks))
-            if made is None:
-                continue
-            for warning in made.warnings:
-                if type(warning) not in warned:
-                    warned.add(type(warning))
-                    warn(str(warning), type(warning))
-            check_alike([first.setdefault(False, made), made])
-            if made.columns is not None:
-                check_alike([first.setdefault(True, made), made])
-            total = made.sketch if total is None else total + made.sketch
-    finally:
-        with catch_warnings():
-            simplefilter("ignore")  # of work that an error made useless
-            work.close()
+                progress(begin + len(these), len(tasks))
     if total is None:
         raise InputError(f"{tasks[0][0]}: no rows, nor in any other shard; there is nothing to fit")
     if not total.weight:
