@@ -19,8 +19,9 @@ import onnxruntime as ort
 import torch
 from torch import nn
 
-from attemper.export import fold_into_linear, onnx_calibrate, to_torch
 from attemper.maps import AffineMap, Map, MixtureMap, OddsMap, ScaleMap
+from attemper.onnx import onnx_calibrate
+from attemper.torch import fold_into_linear, to_torch
 from sets import table
 
 K = 100

@@ -19,7 +19,8 @@ from attemper import AttemperWarning, InputError, Scores, TemperatureScaling, co
 from attemper.calibrators import METHODS
 from attemper.data.binary import as_columns, binary_names
 from attemper.drift import DriftTest
-from attemper.export import map_to_onnx, to_torch
+from attemper.onnx import map_to_onnx
+from attemper.torch import to_torch
 
 METRICS = ["accuracy", "aurc", "brier", "classwise_ece", "ece", "mce", "mmce", "nll", "smooth_ece"]
 

@@ -19,7 +19,7 @@ from attemper.data.boundaries import boundary_mask
 from attemper.data.pixels import BLOCK, Chosen, PixelRows
 from attemper.decisions import policy_for_miss
 from attemper.drift import DriftTest
-from attemper.export import to_torch
+from attemper.torch import to_torch
 
 K, IGNORE = 4, 255
 

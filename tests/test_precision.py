@@ -12,8 +12,9 @@ import torch
 
 from attemper import HistogramBinning, InputError, IsotonicCalibration, Scores, TemperatureScaling
 from attemper.data.arrays import log_probs
-from attemper.export import map_to_onnx, to_torch
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap
+from attemper.onnx import map_to_onnx
+from attemper.torch import to_torch
 
 import onnx_models as models
 from data import draw

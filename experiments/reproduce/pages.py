@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._json import atomic
-from attemper.io.csv import text_cell
 from attemper.plots.sheet import FILES
 from experiments.reproduce.journal import Row
 
@@ -127,7 +126,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) ->
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(text_cell(value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

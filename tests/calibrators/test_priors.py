@@ -27,8 +27,9 @@ from attemper import (
     VectorScaling,
     VennAbers,
 )
-from attemper.export import fold_into_linear, map_to_onnx, to_torch
+from attemper.onnx import map_to_onnx
 from attemper.priors import PredictionCounts
+from attemper.torch import fold_into_linear, to_torch
 
 import onnx_models as models
 

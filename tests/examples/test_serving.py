@@ -183,7 +183,7 @@ def test_the_service_does_not_start_with_files_that_do_not_fit(files, tmp_path):
 
 @pytest.mark.parametrize("output_kind", ["logits", "log_probs"])
 def test_the_service_reads_other_outputs_too(files, expected, tmp_path, output_kind):
-    attemper.export.onnx_calibrate(files / "network.onnx", ScaleMap(0.5), tmp_path / "c.onnx", output_kind=output_kind)
+    attemper.onnx.onnx_calibrate(files / "network.onnx", ScaleMap(0.5), tmp_path / "c.onnx", output_kind=output_kind)
     found = load("fastapi_service/service.py").CalibratedModel(str(tmp_path / "c.onnx")).probabilities(expected[0])
     with np.load(files / "test.npz") as data:
         np.testing.assert_allclose(found, ScaleMap(0.5).apply(data["logits"]), atol=1e-6)

@@ -14,7 +14,8 @@ import onnx
 import pytest
 
 import attemper
-import attemper.export
+import attemper.onnx
+import attemper.torch
 from attemper import Sketch, TemperatureScaling
 from attemper.calibrators import METHODS
 from attemper.cli import main
@@ -262,14 +263,13 @@ def test_without_onnx_one_line_says_how_to_get_it(good, bad, monkeypatch):
 
 @pytest.mark.slow
 def test_the_package_imports_neither_torch_nor_onnx():
-    program = (
-        "import sys, attemper.export; print(dir(attemper.export), {'torch', 'onnx', 'onnxruntime'} & {*sys.modules})"
-    )
+    program = "import sys, attemper.onnx, attemper.torch; print({'torch', 'onnx', 'onnxruntime'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("set()")
-    assert "to_torch" in done.stdout
+    assert "to_torch" in dir(attemper.torch)
+    assert "map_to_onnx" in dir(attemper.onnx)
     with pytest.raises(AttributeError):
-        _ = attemper.export.nothing
+        _ = attemper.onnx.nothing
 
 
 def test_inspect_states_of_streams(good, tmp_path):

@@ -7,8 +7,9 @@ import torch
 from onnx import helper, numpy_helper
 
 from attemper import InputError, MultiLabelCalibrator
-from attemper.export import fold_into_linear, map_to_onnx, onnx_calibrate, to_torch
+from attemper.onnx import map_to_onnx, onnx_calibrate
 from attemper.onnx.calibrate import provenance_of
+from attemper.torch import fold_into_linear, to_torch
 
 
 def fitted(kind="logits", method="pooled", **options):

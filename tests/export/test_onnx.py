@@ -18,7 +18,7 @@ from torch import nn
 
 import attemper
 from attemper import FileError, InputError, TemperatureScaling
-from attemper.export import map_to_onnx, onnx_calibrate
+from attemper.onnx import map_to_onnx, onnx_calibrate
 from attemper.onnx.calibrate import provenance_of
 
 import onnx_models as models

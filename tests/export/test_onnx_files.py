@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from attemper import AttemperError, FileError, InputError, InputTypeError
 from attemper.cli.inspect import of_model
-from attemper.export import map_to_onnx, onnx_calibrate
+from attemper.onnx import map_to_onnx, onnx_calibrate
 
 import onnx_models as models
 from exported import MAPS, exact

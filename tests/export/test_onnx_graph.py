@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from attemper import InputError, ScaleMap
-from attemper.export import onnx_calibrate
+from attemper.onnx import onnx_calibrate
 
 import onnx_models as models
 from exported import MAPS, K, exact

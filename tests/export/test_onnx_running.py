@@ -16,7 +16,7 @@ import attemper.onnx.calibrate as calibrate
 import attemper.onnx.verify as running
 from attemper import InputError, ScaleMap
 from attemper.calibrators.exportable import Source
-from attemper.export import onnx_calibrate
+from attemper.onnx import onnx_calibrate
 
 import onnx_models as models
 from exported import MAPS

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from attemper import FileError, InputError, InputTypeError
 from attemper._json import Fields
-from attemper.export import fold_into_linear, map_to_onnx, onnx_calibrate, to_torch
 from attemper.maps import Linear, Map, map_from_fields
+from attemper.onnx import map_to_onnx, onnx_calibrate
+from attemper.torch import fold_into_linear, to_torch
 
 import onnx_models as models
 from exported import K, exact, extreme_logits, random_logits

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from attemper import AttemperWarning, InputError, InputTypeError, TemperatureScaling
-from attemper.export import fold_into_linear, to_torch, unfold
 from attemper.maps import AffineMap, Linear, MixtureMap, ScaleMap
+from attemper.torch import fold_into_linear, to_torch, unfold
 
 from exported import FOLDABLE, MAPS, K, exact
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from attemper import FileError, InputError
 from attemper._json import Fields
-from attemper.export import fold_into_linear
 from attemper.maps import AffineMap, map_from_fields
 from attemper.maps.affine import bend
+from attemper.torch import fold_into_linear
 
 from exported import CURVES, exact, extreme_pairs, random_logits
 from oracles import softmax

@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from attemper.export import map_to_onnx
+from attemper.onnx import map_to_onnx
 
 MAX_BATCH = 64
 TYPES = {"FLOAT": "TYPE_FP32", "FLOAT16": "TYPE_FP16", "DOUBLE": "TYPE_FP64", "INT64": "TYPE_INT64"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from attemper.errors import FileError, listed
+from attemper.io.reading import parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 from experiments.zoo.data.pickles import read_pickled_dict
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attemper.errors import FileError, InputError
-from attemper.io.reading import listed, parsing
+from attemper.errors import FileError, InputError, listed
+from attemper.io.reading import parsing
 from experiments.zoo.data import pictures
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 

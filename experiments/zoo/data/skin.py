@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._paths import opened
-from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from attemper.errors import FileError, listed
+from attemper.io.reading import parsing
 from experiments.zoo.data.images import SPLIT_SEED, Dataset, ImageSet
 from experiments.zoo.data.pictures import decode
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from attemper._paths import checked_file
-from attemper.errors import FileError
-from attemper.io.reading import listed, parsing
+from attemper.errors import FileError, listed
+from attemper.io.reading import parsing
 from experiments.zoo.data.images import Dataset, ImageSet, hold_out
 
 

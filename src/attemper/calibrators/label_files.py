@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from attemper._json import Fields, from_fields, to_fields
-from attemper._limits import MAX_CLASSES
 from attemper.calibrators.base import Calibrator
 from attemper.calibrators.fit_report import FitReport
 from attemper.calibrators.provenance import Provenance
@@ -56,7 +55,7 @@ def document_of(
 def contents_of(content: Fields) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """Return names of the labels, parameters and fitted attributes of a calibrator."""
     names = list(content.read("label_names", tuple[str, ...]))
-    if not 1 <= len(names) <= MAX_CLASSES or len(set(names)) != len(names):
+    if not names or len(set(names)) != len(names):
         raise FileError(f"{content.where}: the field 'label_names' must hold names, each once")
     kind: Any = content.read("input", Literal["logits", "probs"])
     zeros_as = content.read("zeros_as", float | None)

@@ -16,7 +16,6 @@ from attemper.cli.paths import INPUT, OUTPUT
 from attemper.cli.progress import shown_progress
 from attemper.cli.sets import apply_sets
 from attemper.cli.verbosity import say
-from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
 from attemper.errors import AttemperError, InputError
 from attemper.io import InputSpec, ProbRows, write_probs
@@ -105,9 +104,9 @@ def apply(
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None
             rows = ProbRows(probs, labels, probs.argmax(axis=1), ids=piece.cluster_ids)
-            if ids is not None and isinstance(piece.values, PixelRows):
+            if ids is not None and piece.layout is not None:
                 raise InputError("--ids: expected one row of logits for each sample, got images")
-            yield rows.as_images(piece.values) if isinstance(piece.values, PixelRows) else rows
+            yield rows.as_images(piece.layout) if piece.layout is not None else rows
 
     with shown_progress("applying") as progress:
         id_name = "id" if is_id_file(ids) else ids

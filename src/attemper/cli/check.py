@@ -17,15 +17,11 @@ from attemper.cli.inputs import read_files
 from attemper.cli.options import SPEC_OPTIONS, files_argument, reading
 from attemper.cli.output import compact, out, print_json
 from attemper.cli.progress import shown_progress
-from attemper.data.columns import may_be_labels, selection
 from attemper.data.labels import MOST_COUNTED, counted
 from attemper.data.named_labels import as_text
-from attemper.data.plausibility import constant_share, is_confident, warn_of_chance
-from attemper.data.suspects import about_extra_probs, about_suspects, remaining
+from attemper.data.plausibility import warn_of_chance
 from attemper.errors import AttemperError, collected_warnings
 from attemper.io import InputSpec, ScoreFiles
-from attemper.io.arrays import ArrayReader
-from attemper.io.reading import Reader
 from attemper.io.survey import Survey
 
 CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
@@ -55,7 +51,7 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     """Check files of logits or probabilities: what they hold, and whether anything is wrong.
 
     The command reports shape and type, whether the numbers look like logits or probabilities, accuracy, class counts,
-    repeated rows, constant columns, columns that are hardly classes, NaN, masks and zeros, and labels that are off by
+    repeated rows, constant columns, NaN, masks and zeros, and labels that are off by
     one or agree no more often than by chance. It reads files in pieces and writes nothing. For maps, sketches, policies
     and models use `attemper inspect`.
 
@@ -88,31 +84,16 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
 
 
 def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
-    """Open the files; without labels where there are none, no option names them and no column seems to hold them."""
+    """Open the files; without labels where there are none and no option names them."""
     try:
         return read_files(inputs, spec)
     except AttemperError as error:
         if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
             raise
         try:
-            files = read_files(inputs, spec.updated(need_labels=False))
+            return read_files(inputs, spec.updated(need_labels=False))
         except AttemperError:
             raise error from None
-        if labels_elsewhere(files.readers[0]):
-            raise error from None
-        return files
-
-
-def labels_elsewhere(reader: Reader) -> bool:
-    """Whether an array or column without decimals has a name that labels have."""
-    if isinstance(reader, ArrayReader):
-        return any(map(may_be_labels, reader.source.names))
-    columns = [k for k, name in enumerate(reader.columns or ()) if may_be_labels(name)]
-    block = next(reader.blocks(), None) if columns else None
-    if block is None:
-        return False
-    found = block.values[:, columns]
-    return bool((found == np.floor(found)).all(axis=0).any())
 
 
 def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
@@ -120,7 +101,6 @@ def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> It
     if s.n == 0:
         yield Finding("error", "no_rows", "no row counts; there is nothing to fit", None)
         return
-    yield from of_columns(s, files)
     yield from of_numbers(s, files)
     if s.label_problem:
         positive = second_class(files)
@@ -132,24 +112,9 @@ def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> It
         yield Finding("note", "no_labels", "there are no labels: a map can be applied, but not fitted or evaluated")
 
 
-def of_columns(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
-    """Report columns of a table that are hardly classes."""
-    if s.suspects:
-        columns = files.columns or ()
-        text = about_suspects(columns, s.suspects, files.spec.column_query)
-        fix = selecting(remaining(columns, s.suspects), list(s.suspects))
-        yield Finding("warning", "suspicious_columns", text, fix)
-
-
-def selecting(columns: Sequence[str], without: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the option that selects these columns but not the others."""
-    found = selection(columns, without)
-    return None if found is None else ("--" + found[0].replace("_", "-"), quoted(found[1]))
-
-
 def second_class(files: ScoreFiles) -> tuple[str, tuple[str, ...]] | None:
     """Find which of two labels goes with the higher scores in one column; None for other files."""
-    if not files.one_column or files.spec.pos_label is not None:
+    if not files.one_column or files.spec.classes is not None:
         return None
     sums: dict[str, list[float]] = {}
     for reader in files.readers:
@@ -164,7 +129,7 @@ def second_class(files: ScoreFiles) -> tuple[str, tuple[str, ...]] | None:
     if len(sums) != 2:
         return None
     name = max(sums, key=lambda label: sums[label][1] / sums[label][0])
-    fix = ("--pos-label", quoted(name))
+    fix = ("--classes", quoted(",".join(sorted(sums, key=lambda label: label == name))))
     return f"The label {name!r} has the higher mean score, so it seems to be the second class: {' '.join(fix)}", fix
 
 
@@ -177,7 +142,7 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
     if s.n_empty:
         yield Finding("error", "empty_rows", f"{s.n_empty} rows have nothing but masks (-inf)", None)
     if spec.probs and s.kind != "probabilities":
-        yield not_probabilities(s, files)
+        yield not_probabilities(s)
     if not spec.probs and s.kind == "probabilities":
         text = "the numbers look like probabilities (each row sums to 1), but are read as logits; use --probs"
         if s.one_column:
@@ -187,14 +152,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         if files.columns is None and spec.logits_key is None and files.readers[0].path.suffix != ".npy":
             fix += ("--logits-key", spec.values_key)  # the array keeps its name
         yield Finding("warning", "looks_like_probabilities", text, fix)
-    if not spec.probs and s.kind == "shares" and not s.suspects:
+    if not spec.probs and s.kind == "shares":
         text = "all numbers are from 0 to 1, but rows do not sum to 1: scores of independent labels (--multi-label)?"
         if s.one_column:
             text = "all numbers are 0 or 1: predictions of a class are neither logits nor probabilities"
         yield Finding("warning", "looks_like_shares", text, None)
-    if not spec.probs and s.kind in SUMMING:
-        text = f"no number is negative, and each row sums to {s.highest_sum:.4g}: {SUMMING[s.kind]} and use --probs"
-        yield Finding("warning", f"looks_like_{s.kind}", text, None)
     if spec.probs and s.n_zero:
         level = "note" if spec.zeros_as is not None else "warning"
         text = f"{s.n_zero} probabilities are exactly 0; use --zeros-as, such as 1e-8, unless they are impossible"
@@ -216,24 +178,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding("note", "few_samples", f"{s.n} samples are few: intervals will be wide")
 
 
-SUMMING = {"percentages": "percentages? Divide by 100", "counts": "counts? Divide each row by its sum"}
-
-
-def not_probabilities(s: Survey, files: ScoreFiles) -> Finding:
+def not_probabilities(s: Survey) -> Finding:
     """Report numbers that are read as probabilities but are none, and what they may be."""
     what = f"read as probabilities, but rows sum to {s.lowest_sum:.4g} to {s.highest_sum:.4g}, and numbers are "
     what += f"{s.low:.4g} to {s.high:.4g}"
-    if s.probs_columns is not None:
-        columns = files.columns or ()
-        others = [name for name in columns if name not in s.probs_columns]
-        text = about_extra_probs(columns, s.probs_columns, files.spec.column_query)
-        return Finding("error", "not_probabilities", f"{what}: {text}", selecting(s.probs_columns, others))
-    advice = {
-        "shares": "divide counts by the sum of their row",
-        "percentages": "if these are percentages, divide by 100",
-        "counts": "if these are counts, divide each row by its sum",
-    }
-    fix = advice.get(s.kind, "if these are logits, leave out --probs")
+    fix = "divide counts by the sum of their row" if s.kind == "shares" else "if these are logits, leave out --probs"
     return Finding("error", "not_probabilities", f"{what}; {fix}", None)
 
 
@@ -250,7 +199,7 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         text = f"labels seem to be off by one: {ranges}; {at}"
         fix = None
         if one_based:
-            fix = ("--pos-label", "2") if s.one_column else ("--classes", counted(s.n_classes))
+            fix = ("--classes", counted(s.n_classes))
             text += f". Use {' '.join(fix)}."
             fix = fix if s.n_classes <= MOST_COUNTED else None
         yield Finding("error" if s.n_outside else "warning", "off_by_one", text, fix)
@@ -268,7 +217,7 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         yield Finding("note" if allowed else "error", "impossible_labels", text, () if allowed else None)
     inside = int(s.counts.sum())
     if inside and not off_by_one:
-        yield from of_agreement(s, files, inside, names)
+        yield from of_agreement(s, files, inside)
     missing = np.flatnonzero(s.counts == 0)
     if inside and len(missing):
         which = ", ".join(repr(names[k]) if names else str(k) for k in missing[:MOST_LISTED].tolist())
@@ -277,26 +226,20 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
         yield Finding("note", "classes_without_samples", f"{how_many} no samples: {which}")
 
 
-def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str] | None) -> Iterator[Finding]:
+def of_agreement(s: Survey, files: ScoreFiles, inside: int) -> Iterator[Finding]:
     """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
     correct = s.agreeing[0] / inside
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
-    if s.suspects or s.probs_columns or (s.one_column and s.kind == "probabilities" and not files.spec.probs):
-        return  # predictions mean nothing: a column is too many, or all log-odds are those of the second class
-    share = None if s.ranked or s.n_classes == 2 else constant_share(counts, predicted, inside)
-    if share is not None and is_confident(s.confidence / s.labelled, share):
-        k = int(s.predicted.argmax())
-        text = f"every prediction is class {repr(names[k]) if names else k}, which {share:.1%} of the labels have; "
-        text += "is each column a class? Use --columns to select those that are"
-        yield Finding("warning", "constant_predictions", text, None)
-    elif correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
+    if s.one_column and s.kind == "probabilities" and not files.spec.probs:
+        return  # predictions mean nothing: all log-odds are those of the second class
+    if correct + 2 * math.sqrt(correct * (1 - correct) / inside) < counts.max() / inside:
         text = f"accuracy {correct:.1%} is below the share of the most frequent label, {counts.max() / inside:.1%}"
         yield Finding("note", "below_most_frequent", f"{text}; check the columns, unless classes were weighted")
     if s.agreeing[0] == s.labelled and s.labelled >= FEW:
         text = "every label is the arg max of its row: are the labels the predictions, or these the training samples?"
         yield Finding("warning", "all_correct", text)
     with collected_warnings() as found:
-        warn_of_chance(correct, counts, predicted, inside, constant=False)
+        warn_of_chance(correct, counts, predicted, inside)
     if s.confusion is not None:
         labels, columns = linear_sum_assignment(s.confusion, maximize=True)
         best = float(s.confusion[labels, columns].sum() / inside)
@@ -309,10 +252,7 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int, names: Sequence[str]
 
 
 def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) -> str | None:
-    """Recommend what to run next, with the options of reading that were given; None where no option is a remedy.
-
-    Columns that are hardly classes are left out first, and what remains is to be checked again.
-    """
+    """Recommend what to run next, with the options of reading that were given; None where no option is a remedy."""
     context = click.get_current_context()
     given = []
     for parameter in context.command.params:
@@ -323,9 +263,6 @@ def next_command(inputs: Sequence[str], s: Survey, findings: Sequence[Finding]) 
             values = value if isinstance(value, tuple) else (value,)
             given += [flag] if value is True else [part for each in values for part in (flag, quoted(str(each)))]
     paths = " ".join(map(quoted, inputs))
-    columns = next((f.fix for f in findings if f.code in ("suspicious_columns", "not_probabilities") and f.fix), None)
-    if columns:
-        return " ".join(["attemper check", paths, *given, *columns])
     fixes = [found.fix for found in findings]
     if None in fixes:
         return None

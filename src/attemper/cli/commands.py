@@ -13,7 +13,7 @@ from attemper.cli.options import GROUPS, Option
 from attemper.cli.output import COLUMNS, PROBS
 from attemper.cli.paths import OutputFolder, OutputPath, check_outputs
 from attemper.cli.verbosity import detail, note, verbosity_options
-from attemper.io.reading import listed
+from attemper.errors import listed
 
 __all__ = ["cli"]
 

@@ -120,7 +120,7 @@ def export(
     if output is not None and Path(output).suffix.lower() != ".onnx":
         raise InputError(
             f"-o {output}: expected a file that ends in .onnx, as ONNX is what is written. Use -o "
-            f"{Path(output).with_suffix('.onnx')}. For a torch module use attemper.export.to_torch in Python."
+            f"{Path(output).with_suffix('.onnx')}. For a torch module use attemper.torch.to_torch in Python."
         )
     output, model = (None if path is None else str(local(path)) for path in (output, model))
     if output is not None and in_place:

@@ -16,13 +16,13 @@ from attemper._paths import PathOrURL, as_path, expand_paths
 from attemper.calibrators import Calibrator, MultiLabelCalibrator, load
 from attemper.cli.output import COLUMNS, PROBS
 from attemper.cli.verbosity import detail
-from attemper.data.columns import column_order
+from attemper.data.columns import check_order
 from attemper.data.overlap import same_samples
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import AttemperError, FileError, InputError, warn
 from attemper.fitting import open_for
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.reading import listed, read_lines
+from attemper.io.reading import read_lines
 
 DATA = (".csv", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".safetensors")
 
@@ -100,28 +100,18 @@ def load_pair(val: str, test: str, val_spec: InputSpec, spec: InputSpec, fitted:
         raise _same(f"both are {test}")
     pair = [read_files(path, of, fitted) for path, of in ((val, val_spec), (test, spec))]
     names: Sequence[str] | None = pair[1].spec.class_names or pair[0].spec.class_names
-    if names is not None:
-        # One file names the classes for both; headers that do may stand in another order.
-        same = [files.spec.class_names is None or sorted(files.spec.class_names) == sorted(names) for files in pair]
-        pair = [files.with_classes(names) if alike else files for files, alike in zip(pair, same)]
+    if names is not None and fitted is None:  # one file names the classes for both, in its order
+        given = ((val, val_spec), (test, spec))
+        pair = [
+            files if files.spec.class_names == names else read_files(path, of.updated(classes=names))
+            for files, (path, of) in zip(pair, given)
+        ]
     same_classes(pair[0].n_classes, pair[1].n_classes, of=f"VAL ({val})", where=f"TEST ({test})")
     if pair[0].columns is not None and pair[1].columns is not None:
-        order = column_order(pair[1].columns, pair[0].columns)
-        if order is not None and order != sorted(order):
-            raise InputError(
-                f"{test}: the columns are {listed(pair[1].columns)}, in {val} {listed(pair[0].columns)}; expected the "
-                "same order, or use --classes with the names of the columns"
-            )
+        check_order(test, pair[1].columns, pair[0].columns)
     scores, test_scores = (labelled(files.load()) for files in pair)
     if same_samples(scores, test_scores):
         raise _same("nearly all rows of TEST are rows of VAL too, in the same or another order")
-    if names is None and test_scores.classes is not None:  # of two classes, by --pos-label
-        if scores.classes not in (None, test_scores.classes):
-            raise InputError(
-                f"{test}: its labels are {listed(map(str, test_scores.classes))}, but in {val} they are "
-                f"{listed(map(str, scores.classes or ()))}"
-            )
-        names = list(map(str, test_scores.classes))
     return Pair(scores, test_scores, names, *pair)
 
 
@@ -136,7 +126,7 @@ def _same(how: str) -> InputError:
 def in_double(scores: Scores) -> LabelledScores:
     """Return the same in double precision, for metrics that must not depend on how a file stores its numbers."""
     h = np.asarray(scores.logits, dtype=np.float64)
-    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.images}
+    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.image}
     return replace(labelled(scores), values=h, **settings)
 
 

@@ -98,11 +98,11 @@ SPEC_OPTIONS = _options(
     "Reading",
     logits_key=(
         "NAME",
-        "Array or column of logits [default: logits, or probs with --probs; in a table every column except the label]. "
-        "In a table with one column per class: the common prefix of their names.",
+        "Array or column of logits [default: logits, or probs with --probs]. "
+        "In a table with one column per class: the common prefix of their names [default: logit_, or prob_].",
     ),
     labels=("FILE.npy", "Labels of logits in .npy; once for each input file.", {"type": INPUT, "multiple": True}),
-    labels_key=("NAME", "Array or column of labels [default: labels; label].", {"also": "--labels-column"}),
+    labels_key=("NAME", "Array or column of labels [default: labels; label]."),
     weights_key=("NAME", "Array or column of sample weights [default: none]."),
     probs=(None, "Treat the input as probabilities (never auto-detected)."),
     zeros_as=("P", "With --probs: value that replaces probabilities of exactly 0, such as 1e-8.", {"type": float}),
@@ -113,8 +113,6 @@ SPEC_OPTIONS = _options(
         "number.",
         {"type": INPUT},
     ),
-    pos_label=("NAME", "With two classes: the label of the second class, if the labels are two names."),
-    mask_key=("NAME", "Tokens: array of 0 and 1 that marks the positions to use [default: all]."),
     ignore_index=("N", "Ignore rows or pixels with this label, such as -100 or 255.", {"type": int}),
     axis=(
         "N",
@@ -123,24 +121,13 @@ SPEC_OPTIONS = _options(
         {"type": int},
     ),
     max_pixels=("N", "With --axis: draw at most N pixels of each image.", {"type": int}),
-    pixel_seed=("N", "Seed of --max-pixels [default: 0].", {"type": int, "default": 0}),
-    next_token=(None, "Tokens: --labels-key names the input ids, and the label of each position is the next one."),
     columns=(
         "A,B,…",
         "Use only these columns of logits, in this order: names in a table, numbers in an array, such as "
         "the tokens of answer options. Labels are positions among them, or their names.",
     ),
-    labels_are=(
-        "[names|numbers|options|tokens]",
-        "Labels are names of classes, or column numbers. With --columns: labels are 0, 1, … among them, or token "
-        "ids [default: options].",
-        {"type": click.Choice(["names", "numbers", "options", "tokens"])},
-    ),
-    skip_empty=(None, "Skip files without rows; by default they raise an error."),
 )
-UNLABELLED = _options(
-    "Reading", labels_key=("NAME", "Array or column of labels [default: none are read].", {"also": "--labels-column"})
-)
+UNLABELLED = _options("Reading", labels_key=("NAME", "Array or column of labels [default: none are read]."))
 
 
 no_groups_option = click.option(
@@ -177,9 +164,7 @@ def reading(
     """
     options = (SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED) | _ids(groups, clusters)
     left_out = set() if weights else {"weights_key", "classes"}
-    left_out |= (
-        set() if labels else {"mask_key", "ignore_index", "next_token", "max_pixels", "pixel_seed"}
-    )  # every row counts, and is written
+    left_out |= set() if labels else {"ignore_index", "max_pixels"}  # every row counts, and is written
 
     def spec(given: dict[str, Any]) -> InputSpec:
         given["input"] = "probs" if given.pop("probs") else "logits"

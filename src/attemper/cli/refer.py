@@ -211,7 +211,7 @@ def refer(
     scores = scores if fitted else replace(scores, groups=None)  # one map for all groups
     for file, part in ((val, scores), (test, test_scores)):
         if part.cluster_ids is None or part.repeated is not None:
-            check_independent(file, None, part.images, soft=part.repeated is not None)
+            check_independent(file, None, part.image, soft=part.repeated is not None)
     warn_of_shared_rows(scores, test_scores)
     fitting, choosing = (scores, scores) if fitted or max_miss is None else divided(scores, share, seed)
     if fitted is not None:

@@ -35,7 +35,6 @@ from attemper.cli.refer import count, share
 from attemper.cli.verbosity import say
 from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
-from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores
 from attemper.decisions import PredictionSets, SetOutcome, SetPolicy, SetShare, prediction_sets, set_outcome
 from attemper.errors import InputError, warn
@@ -160,7 +159,7 @@ def sets(
         fitted.warn_of(test)
     pair = load_pair(val, test, val_spec if by == "group" else of_val(val_spec, spec), spec, fitted)
     for path, scores in ((val, pair.val), (test, pair.test)):
-        check_independent(path, None, scores.images, soft=scores.repeated is not None)
+        check_independent(path, None, scores.image, soft=scores.repeated is not None)
     warn_of_shared_rows(pair.val, pair.test)
     fitting, rest = (pair.val, pair.val) if fitted else divided(pair.val, portion, seed)
     if fitted is not None:
@@ -262,7 +261,7 @@ def apply_sets(fitted: Fitted, files: ScoreFiles, sets_file: str, output: str, a
     rng, parts, labels = np.random.default_rng([0, 2]), [], []
     with shown_progress("applying") as progress:
         for piece in files.watched(progress):
-            if isinstance(piece.values, PixelRows) or piece.repeated is not None:
+            if piece.layout is not None or piece.repeated is not None:
                 raise InputError("--sets: expected one row of logits for each case, got images or soft labels")
             parts.append(policy.sets(applied(fitted.calibrator, piece), groups=piece.groups, seed=rng))
             labels.append(piece.labels if isinstance(piece, LabelledScores) else None)

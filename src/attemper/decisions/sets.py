@@ -363,7 +363,7 @@ def checked_samples(
     """Check probabilities, with labels or without, and ids of groups and clusters, which a `Scores` may bring."""
     scores = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
     if scores is not None or getattr(probs, "ndim", 2) > 2:
-        check_independent("probabilities", probs, None if scores is None else scores.images)
+        check_independent("probabilities", probs, None if scores is None else scores.image)
     if labels is None:
         n = len(probs) if isinstance(probs, Scores) else as_columns(probs, "probabilities")[0].shape[0]
         labels = np.zeros(n, dtype=np.int64)  # any: nobody reads them

@@ -37,7 +37,7 @@ class Plan(Table):
         How many clusters that is, where the pilot has some.
     curve : dict of arrays
         ``n_samples``, what is expected of so many, and its standard error (``_error``) where it was simulated.
-        `to_pandas` and `to_polars` return it as a data frame.
+        `to_pandas` returns it as a data frame.
     target : float
         What the second column of the curve has to reach.
     confidence_level : float

@@ -130,19 +130,15 @@ def _sketch_item(shard: Shard) -> Sketched | None:
         else:
             logits, labels, *weights = shard.item
             if len(logits) == 0:
-                if spec.skip_empty:
-                    return None
-                raise InputError("no rows; leave it out, or pass over empty ones with skip_empty=True")
+                raise InputError("no rows; leave it out")
             scores = spec.scores(
                 logits,
                 labels,
                 sample_weight=weights[0] if weights else None,
                 classes=spec.classes,
-                pos_label=spec.pos_label,
                 axis=spec.axis,
                 ignore_index=spec.ignore_index,
                 max_pixels=spec.max_pixels,
-                seed=spec.pixel_seed,
             )
         return Sketched(shard.path, None, Sketch.of(scores, **shard.settings))
     except AttemperError as error:

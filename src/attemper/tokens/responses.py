@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper._jsonl import json_lines
+from attemper._json import json_lines
 from attemper._paths import as_path, checked_file, opened
 from attemper.errors import InputError, InputTypeError
 

@@ -12,9 +12,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attemper.torch import metrics as metrics
     from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
+    from attemper.torch.folding import Folded, fold_into_linear, unfold
     from attemper.torch.losses import MMCELoss, mmce_loss
+    from attemper.torch.module import to_torch
+    from attemper.torch.sets import sets_to_torch
 
-__all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "MMCELoss", "average", "mmce_loss"]
+__all__ = [
+    "DeepEnsemble",
+    "EnsemblePrediction",
+    "Folded",
+    "MCDropout",
+    "MMCELoss",
+    "average",
+    "fold_into_linear",
+    "mmce_loss",
+    "sets_to_torch",
+    "to_torch",
+    "unfold",
+]
+
+HOMES = {
+    "Folded": "folding",
+    "MMCELoss": "losses",
+    "fold_into_linear": "folding",
+    "mmce_loss": "losses",
+    "sets_to_torch": "sets",
+    "to_torch": "module",
+    "unfold": "folding",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -22,9 +47,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("attemper.torch.metrics")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(
-        importlib.import_module(f"attemper.torch.{'losses' if 'mmce' in name.lower() else 'ensembles'}"), name
-    )
+    return getattr(importlib.import_module(f"attemper.torch.{HOMES.get(name, 'ensembles')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ torch: Any = require("torch", extra="torch", why="to fold a map into a layer")
 __all__ = ["Folded", "fold_into_linear", "unfold"]
 
 KEPT = "_attemper_unfolded"
-INSTEAD = "use nn.Sequential(model, attemper.export.to_torch(…)) instead"
+INSTEAD = "use nn.Sequential(model, attemper.torch.to_torch(…)) instead"
 # What single operations may differ by, relative to the size of the logits, before a check fails; but
 # no probability by more than LARGEST.
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5, "float16": 1e-2, "bfloat16": 1e-1}

@@ -29,7 +29,7 @@ def make_calibrator(method: Any, kind: InputKind, zeros_as: float | None) -> Cal
     """
     if isinstance(method, Calibrator):
         calibrator: Calibrator = clone(method)
-        for name in ("classes", "pos_label", "axis", "ignore_index"):
+        for name in ("classes", "axis", "ignore_index"):
             if getattr(calibrator, name) is not None:
                 raise InputError(
                     f"method: leave {name} out of the calibrator, which is fitted to one row for each sample and "

@@ -23,7 +23,7 @@ Args:
     predictions: a row of probabilities for each sample, or the probability of the second of two classes.
     references: labels, as column numbers, or names with classes=[…] in column order.
     **options: those of attemper.metrics.evaluate, or of the metric that was loaded, such as n_bins, input, kind, norm,
-        sample_weight, pos_label, confidence_level.
+        sample_weight, confidence_level.
 Returns:
     A dict of floats; with confidence_level also the ends of the intervals, as ece_low and ece_high.
 """
