@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import numpy as np
@@ -17,10 +16,7 @@ from attemper import (
     Scores,
     Sketch,
     TemperatureScaling,
-    load,
 )
-from attemper.calibrators.registry import METHODS
-from attemper.cli import main
 from attemper.data import arrays
 from attemper.data.scale import NORMAL, LogitScale, logit_scale, nearest_unit
 from attemper.sharded import fit_sharded, merge_sketches
@@ -102,30 +98,6 @@ def test_shards_and_streams(recipe, scale):
         found[factor] = fit_sharded(clone(recipe), halves), stream
     for scaled, expected in zip(found[scale], found[1.0]):
         assert_scaled(scaled, expected, h, scale)
-
-
-@pytest.mark.parametrize("method", ["ts", "ats", "bayes"])
-@scales
-def test_files_on_the_command_line(method, scale, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    h, y = draw(900, 4)
-    np.savez("all.npz", logits=scale * h, labels=y)
-    np.savez("a.npz", logits=scale * h[:400], labels=y[:400])
-    np.savez("b.npz", logits=scale * h[400:], labels=y[400:])
-    expected = METHODS[method]().fit(h, y)
-    rtol = 1e-4 if method == "bayes" else 1e-7  # of a table over a range, and of one over the posterior
-    for command in (
-        "fit all.npz",
-        "fit a.npz b.npz",
-        "sketch a.npz -o a.sketch.json|sketch b.npz -o b.sketch.json|fit a.sketch.json b.sketch.json",
-    ):
-        for one in command.split("|"):
-            more = ["--method", method, "-o", "map.json"] if one.startswith("fit") else []
-            monkeypatch.setattr(sys, "argv", ["attemper", *one.split(), *more])
-            with pytest.raises(SystemExit) as end:
-                main()
-            assert end.value.code == 0
-        assert_scaled(load("map.json"), expected, h, scale, rtol)
 
 
 @recipes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array_api_strict
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -61,13 +60,6 @@ def test_bad_logits_are_told_by_row_and_column(small_chunks, row, column, value,
             Scores.from_logits(spoil(h, row, column, value), labels, first_row=first_row)
 
 
-def test_the_first_bad_row_is_the_one_told(small_chunks):
-    h, y = draw(10, 4)
-    h[4, 1] = h[8, 0] = h[4, 3] = np.nan
-    with pytest.raises(InputError):
-        Scores.from_logits(h, y)
-
-
 def test_a_masked_class_may_not_be_the_label(small_chunks):
     h, y = draw(10, 4)
     fine = Scores.from_logits(spoil(h, 6, (y[6] + 1) % 4, -np.inf), y)
@@ -83,16 +75,6 @@ def test_the_largest_logit_that_is_one():
     assert Scores.from_logits(spoil(h, 3, 0, 1e30), y).bound == 1e30
     top = h == h.max(axis=1, keepdims=True)
     assert Scores.from_logits(np.where(top, h, -np.inf), h.argmax(axis=1)).bound == np.abs(h[top]).max()
-
-
-def test_first_row_is_that_of_labels_and_weights_too():
-    h, y = draw(5, 3)
-    with pytest.raises(InputError):
-        Scores.from_logits(h, [0, 1, 3, 0, 1], first_row=50)
-    with pytest.raises(InputError):
-        Scores.from_logits(h, y, sample_weight=[1, 1, 1, -1, 1], first_row=50)
-    with pytest.raises(InputError):
-        Scores.from_logits(h, ["x"] * 5, classes=["a", "b", "c"], first_row=50)
 
 
 # Probabilities
@@ -208,13 +190,6 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     assert all((s == sums[0]).all() for s in sums)
 
 
-@pytest.mark.parametrize("threads", ["²", "0", "-1", "1.5", "many", " 2", "٣", "9" * 5000])
-def test_a_number_of_threads_that_is_none_is_an_error(monkeypatch, threads):
-    monkeypatch.setenv("ATTEMPER_THREADS", threads)
-    with pytest.raises(InputError):
-        Scores.from_logits(*draw(20, 4)).total(whole)
-
-
 def test_an_error_in_a_thread_comes_out(monkeypatch):
     monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", 64)
     monkeypatch.setenv("ATTEMPER_THREADS", "2")
@@ -250,32 +225,7 @@ def test_a_sample_is_spread_over_all_rows(n, rows):
     assert (part.bound, part.masked, part.input) == (scores.bound, scores.masked, scores.input)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_samples_stay_in_their_library(library):
-    h, y = draw(20, 3)
-    part = Scores.from_logits(LIBRARIES[library](h), y).sample(5)
-    assert type(part.values) is type(LIBRARIES[library](h))
-    np.testing.assert_allclose(
-        np.asarray(part.values), np.asarray(Scores.from_logits(h, y).sample(5).values), rtol=1e-6
-    )
-    assert part.weights is None
-
-
 # Tables
-
-
-def test_the_names_of_a_data_frame_are_remembered():
-    h, y = draw(60, 3)
-    frame = pd.DataFrame(h, columns=["akiec", "bcc", "mel"])
-    fitted = TemperatureScaling().fit(frame, pd.Series(y))
-    assert fitted.feature_names_in_.tolist() == ["akiec", "bcc", "mel"]
-    assert fitted.temperature_ == TemperatureScaling().fit(h, y).temperature_
-    np.testing.assert_array_equal(fitted.predict_proba(frame), TemperatureScaling().fit(h, y).predict_proba(h))
-    with pytest.raises(InputError):
-        fitted.predict_proba(frame[["mel", "bcc", "akiec"]])
-    with pytest.raises(InputError):
-        TemperatureScaling().fit(pd.DataFrame(h, columns=["a", "b", 2]), y)
-    assert not hasattr(TemperatureScaling().fit(h, y), "feature_names_in_")
 
 
 def test_a_sample_meets_every_class_where_labels_go_round():

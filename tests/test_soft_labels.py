@@ -215,39 +215,3 @@ def test_what_counts_cases_refuses_soft_labels():
     ):
         with pytest.raises(InputError):
             function()
-
-
-def test_commands(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savez("val.npz", logits=H[:120], labels=SHARES[:120])
-    np.savez("test.npz", logits=H[120:], labels=SHARES[120:])
-
-    def run(*words):
-        monkeypatch.setattr("sys.argv", ["attemper", *words])
-        with pytest.raises(SystemExit) as end:
-            attemper.cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out + err
-
-    assert run("fit", "val.npz", "--method", "ts", "-o", "map.json")[0] == 0
-    fitted = attemper.load("map.json")
-    assert fitted.temperature_ == TemperatureScaling().fit(H[:120], SHARES[:120]).temperature_
-    code, text = run("evaluate", "test.npz", "--map", "map.json")
-    assert code == 0
-    assert "120 samples" in text
-    for words in (
-        ("drift", "map.json", "test.npz"),
-        ("apply", "map.json", "test.npz", "-o", "p.npz", "--labels-key", "labels"),
-    ):
-        code, text = run(*words)
-        assert code == 2
-        assert "soft" in text
-    assert run("apply", "map.json", "test.npz", "-o", "p.npz")[0] == 0
-    np.testing.assert_array_equal(np.load("p.npz")["probs"], fitted.predict_proba(H[120:]))
-
-
-def test_running_metrics():
-    running = metrics.RunningMetrics().partial_fit(SHARES[:100], PROBS[:100]).partial_fit(SHARES[100:], PROBS[100:])
-    assert running.n_samples == N
-    assert running.result()["nll"].value == pytest.approx(metrics.nll(SHARES, PROBS))
-    assert running.result()["ece"].value == pytest.approx(metrics.ece(SHARES, PROBS))

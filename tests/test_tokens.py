@@ -80,13 +80,6 @@ def test_the_rows_that_count_are_those_of_a_slow_loop(batch, shifted):
     np.testing.assert_array_equal(scores.labels, y)
 
 
-def test_padding_on_either_side():
-    logits, ids = draw(2, 4)
-    scores = token_scores(logits, input_ids=ids, mask=[[1, 1, 1, 0], [0, 1, 1, 1]])
-    np.testing.assert_array_equal(scores.labels, [ids[0, 1], ids[0, 2], ids[1, 2], ids[1, 3]])
-    np.testing.assert_array_equal(to_numpy(scores.values), logits[[0, 0, 1, 1], [0, 1, 1, 2]])
-
-
 ARRAYS = {
     "numpy": lambda a: a,
     "torch": torch.tensor,
@@ -130,87 +123,6 @@ def test_every_method_takes_selected_rows(method):
         warnings.simplefilter("ignore")
         one, other = METHODS[method]().fit(scores), METHODS[method]().fit(plain)
     np.testing.assert_array_equal(one.predict_proba(scores), other.predict_proba(plain))
-
-
-def test_the_same_type_comes_out():
-    scores, plain = masked_batch(ARRAYS["torch-bfloat16"])
-    p = TemperatureScaling().fit(scores).predict_proba(scores)
-    assert (p.dtype, tuple(p.shape)) == (torch.bfloat16, (len(plain), V))
-
-
-def test_many_rows_are_sampled_without_a_copy():
-    logits, labels = draw(64, 64, 40)
-    mask = np.random.default_rng(0).random((64, 64)) < 0.5
-    scores = token_scores(logits, labels, mask=mask)
-    few = scores.sample(100)
-    assert isinstance(few.values, SelectedRows)
-    assert few.values.base is scores.values.base
-    plain = Scores.from_logits(logits[mask], labels[mask])
-    assert TemperatureScaling().fit(scores).temperature_ == TemperatureScaling().fit(plain).temperature_
-
-
-VIEWS = {
-    "whole": lambda a: a,
-    "all but the last position": lambda a: a[:, :-1],
-    "from the second": lambda a: a[:, 1:],
-    "every other sequence": lambda a: a[::2],
-    "every other position": lambda a: a[:, 1::3],
-    "some columns": lambda a: a[:, :, 2:7],
-    "positions first": lambda a: a.swapaxes(0, 1),
-    "columns first": lambda a: a.swapaxes(1, 2),
-    "one sequence": lambda a: a[2:3, 1:],
-    "one position": lambda a: a[:, 4:5],
-}
-
-
-@pytest.mark.parametrize("make", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_are_read_where_they_lie(view, make):
-    whole = make(draw()[0])
-    part = VIEWS[view](whole)
-    shape = tuple(part.shape)[:2]
-    labels = np.random.default_rng(0).integers(0, part.shape[2], shape)
-    labels[0, 0] = -100
-    scores = token_scores(part, labels)
-    rows, y = slow(np.asarray(part), labels=labels)
-    np.testing.assert_array_equal(to_numpy(scores.values), rows)
-    np.testing.assert_array_equal(scores.labels, y)
-    base = scores.values.base if isinstance(scores.values, SelectedRows) else scores.values
-    assert np.shares_memory(np.asarray(base), np.asarray(whole))
-
-
-def test_where_everything_counts_there_is_a_plain_view():
-    logits, labels = draw()
-    scores = token_scores(logits, labels)
-    assert isinstance(scores.values, np.ndarray)
-    assert np.shares_memory(scores.values, logits)
-    mask = np.zeros((B, L))
-    mask[2:4] = 1
-    assert isinstance(token_scores(logits, labels, mask=mask).values, np.ndarray)
-
-
-class Counting:
-    """An array that notes how many of its rows are taken at once."""
-
-    def __init__(self, rows):
-        self.rows, self.shape, self.dtype, self.most, self.all = rows, rows.shape, rows.dtype, 0, 0
-
-    def __getitem__(self, part):
-        taken = self.rows[part]
-        self.most, self.all = max(self.most, len(taken)), self.all + len(taken)
-        return taken
-
-
-def test_only_chunks_of_the_rows_that_count_are_read():
-    logits, labels = draw(8, 500, 512)
-    counts = np.random.default_rng(0).random((8, 500)) < 0.5
-    scores = token_scores(logits, labels, mask=counts)
-    base = Counting(scores.values.base)
-    watched = Scores.from_logits(SelectedRows(base, scores.values.index), scores.labels)
-    assert counts.sum() <= base.all <= counts.sum() + 4096 + 64  # the first ones again, for the look at accuracy
-    TemperatureScaling().fit(watched)
-    Sketch.of(watched, parts=())
-    assert base.most <= 2 * (1 << 17) // 512 < counts.sum() / 2
 
 
 def test_two_dimensions_and_weights():
@@ -262,7 +174,6 @@ LABELS = draw()[1]
         ({"logits": spoilt((3, 7), 2, np.nan)}, r"logits: sequence 3, position 7 \(row 34\), column 2 is NaN"),
         ({"logits": draw()[0][None]}, r"got \(1, 6, 9, 11\)"),
         ({"logits": draw()[0][:, :, :1]}, r"got shape \(6, 9, 1\)"),
-        ({"logits": draw()[0][::-1]}, "reversed view"),
         ({"logits": "none"}, "logits"),
     ],
 )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -12,9 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attemper import AttemperError, AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
-from attemper.errors import FileError
-from attemper.tokens import read_topk, token_scores, topk_of, topk_option_scores, topk_scores
+from attemper import AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
+from attemper.tokens import read_topk, token_scores, topk_option_scores, topk_scores
 from attemper.tokens.topk import log_of_rest
 
 V = 30
@@ -55,18 +53,6 @@ def text(j):
     return f" t{j}"
 
 
-def vllm(h, k, sampled=None):
-    """What vLLM returns: Logprob objects with ranks, and the token that was sampled though it is far behind."""
-    found = []
-    for i, row in enumerate(log_softmax(h)):
-        order = np.argsort(-row).tolist()
-        ids = dict.fromkeys(order[:k] + ([] if sampled is None else [int(sampled[i])]))
-        found.append(
-            {j: SimpleNamespace(logprob=float(row[j]), rank=order.index(j) + 1, decoded_token=text(j)) for j in ids}
-        )
-    return found
-
-
 def chat(position):
     top = [{"token": token, "logprob": p, "bytes": list(token.encode())} for token, p in position.items()]
     return {"choices": [{"index": 0, "logprobs": {"content": [{**top[0], "top_logprobs": top}], "refusal": None}}]}
@@ -89,16 +75,11 @@ def test_every_form_gives_the_oracle(tmp_path, k):
     named = dicts(h, k, text)
     forms = {
         "dicts": (dicts(h, k), ids),
-        "vllm": (vllm(h, k), ids),
-        "vllm with the sampled token": (vllm(h, k, sampled=np.argmin(h, axis=1)), ids),
-        "vllm outputs": ([SimpleNamespace(outputs=[SimpleNamespace(logprobs=[p])]) for p in vllm(h, k)], ids),
-        "vllm in JSON": (json.loads(json.dumps(dicts(h, k))), ids),
         "chat": ([chat(position) for position in named], texts),
         "entries": (
             [chat(position)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] for position in named],
             texts,
         ),
-        "objects": ([SimpleNamespace(model_dump=lambda p=p: chat(p)) for p in named], texts),
         "completion": (completion(named), texts),
         "completions": ([completion([position]) for position in named], texts),
     }
@@ -247,23 +228,6 @@ def test_labels_of_another_kind():
             topk_scores(logits_and_tokens()[0], logits_and_tokens()[1], **({"k": 3} | wrong))
 
 
-def test_files_are_read_without_trust(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"choices": [\n')
-    with pytest.raises(FileError):
-        read_topk(path)
-    path.write_text(json.dumps(chat({"a": -0.5})) + "\n" + json.dumps({"error": "busy"}) + "\n")
-    with pytest.raises(InputError):
-        read_topk(path)
-    path.write_text(json.dumps(chat({"a": -0.5, "b": -0.6})) + "\n")
-    with pytest.raises(InputError):
-        topk_scores(read_topk(path), ["a"])
-    path.write_text(json.dumps(completion([{"a": -0.5}, {"b": -0.6}])) + "\n")
-    assert [p.tokens for p in read_topk(path, position=-1).positions] == [("b",)]
-    with pytest.raises(InputError):
-        read_topk(path, position=2)
-
-
 # Answer options
 
 
@@ -321,70 +285,6 @@ def test_the_bound_is_a_bound(k, seed):
     scores = topk_option_scores(dicts(h, k), options, missing="bound")
     true = log_softmax(h)[:, options]
     assert (scores.values >= true - 1e-9).all()
-
-
-def test_positions_of_responses():
-    response = completion([{"a": -0.5, "b": -1.5}, {"b": -0.6, "c": -1.0}])
-    assert topk_of(response).positions[1].tokens == ("b", "c")
-    assert len(topk_of([response, response])) == 4
-    assert [p.name for p in topk_of([response, response], position=0).positions] == [
-        "response 0, position 0",
-        "response 1, position 0",
-    ]
-    assert topk_of(topk_of(response)).k == 2
-
-
-KEYS = [
-    "choices",
-    "logprobs",
-    "content",
-    "top_logprobs",
-    "token",
-    "logprob",
-    "rank",
-    "response",
-    "body",
-    "id",
-    "a",
-    "7",
-]
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.sampled_from(["a", "b", "7", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-    max_leaves=12,
-)
-ENTRY = st.fixed_dictionaries({"token": ANY_JSON, "logprob": st.floats(-9, 0) | ANY_JSON}, optional={"rank": ANY_JSON})
-POSITION = st.none() | st.dictionaries(st.sampled_from(["a", "b", "c"]), st.floats(-9, 0) | ANY_JSON, max_size=3)
-RESPONSE = st.fixed_dictionaries(
-    {
-        "choices": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "logprobs": st.fixed_dictionaries({"top_logprobs": st.lists(POSITION, max_size=3) | ANY_JSON})
-                    | st.fixed_dictionaries(
-                        {"content": st.lists(st.fixed_dictionaries({"top_logprobs": st.lists(ENTRY, max_size=3)}))}
-                    )
-                    | ANY_JSON
-                }
-            )
-            | ANY_JSON,
-            max_size=2,
-        )
-    }
-)
-
-
-@given(ANY_JSON | RESPONSE | st.lists(RESPONSE | POSITION, max_size=3), st.sampled_from([None, 0, -1]))
-@settings(max_examples=300, deadline=None)
-@pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
-def test_no_response_makes_anything_else_escape(response, position):
-    try:
-        topk = topk_of(response, position=position)
-        topk_scores(topk, zeros_as=1e-6)
-        topk_option_scores(topk, ["a", "b"], missing="bound")
-        topk_scores(topk, ["a"] * len(topk), zeros_as=1e-6)
-    except AttemperError as error:
-        assert str(error)
 
 
 def test_a_small_tail_has_all_its_digits():

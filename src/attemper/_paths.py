@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
@@ -157,7 +157,7 @@ def checked_file(path: PathOrURL, *, one: bool = False) -> int:
 def opened(path: PathOrURL) -> Iterator[BufferedIOBase]:
     """Open for reading; what the operating system or a server refuses, now or later, is a `FileError`."""
     try:
-        with path.open("rb") as stream:
+        with reaching(path) if isinstance(path, Remote) else nullcontext(), path.open("rb") as stream:
             yield cast(BufferedIOBase, stream)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None

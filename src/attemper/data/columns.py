@@ -72,7 +72,9 @@ def choose_columns(where: object, names: Sequence[str], query: ColumnQuery) -> t
     prefix = PREFIXES[query.input] if query.prefix is None else query.prefix
     found = tuple(name for name in names if name.startswith(prefix) and name not in (*query.beside, PREDICTION))
     if query.classes is not None:
-        for head in (prefix, ""):
+        first = query.classes[0]
+        heads = sorted((name.removesuffix(first) for name in names if name.endswith(first)), key=len)
+        for head in (prefix, *heads) if query.prefix is None else (prefix,):
             named = tuple(head + name for name in query.classes)
             if set(named) <= set(names) - {*query.beside}:
                 return named

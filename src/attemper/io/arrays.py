@@ -110,6 +110,8 @@ class SafetensorsSource(ArraySource):
         return tuple(found.get_shape()), BYTES.get(found.get_dtype(), 1)
 
     def load(self, key: str) -> NDArray[Any]:
+        if self._open.get_slice(key).get_dtype() == "BF16":
+            require("ml_dtypes", why="to read bfloat16")  # NumPy knows it then
         with parsing(self.file.path, "a safetensors file"):
             return cast("NDArray[Any]", self._open.get_tensor(key))
 
