@@ -209,7 +209,7 @@ def test_options_are_columns(kind):
     positions = np.arange(B)
     scores = option_scores(logits, options=OPTIONS, labels=labels, positions=positions)
     np.testing.assert_array_equal(to_numpy(scores.values), plain[np.arange(B), positions][:, OPTIONS])
-    scores = option_scores(logits[:, 3, :], options=OPTIONS, labels=np.array(OPTIONS)[labels], labels_are="tokens")
+    scores = option_scores(logits[:, 3, :], options=OPTIONS, labels=labels)
     np.testing.assert_array_equal(to_numpy(scores.values), plain[:, 3][:, OPTIONS])
     np.testing.assert_array_equal(scores.labels, labels)
 
@@ -231,8 +231,6 @@ def test_options_at_the_last_real_position():
         ({"options": ["A", "B"]}, "two or more token ids"),
         ({"labels": [0, 1, 2, 3, 0, 0]}, "labels: sequence 3 has label 3, but there are 3 options"),
         ({"labels": [0, 1, 2, 10, 0, 0]}, "sequence 3 has label 10.*labels_are='tokens'"),
-        ({"labels": [7, 2, 10, 3, 7, 7], "labels_are": "tokens"}, "sequence 3 has token 3, which is none"),
-        ({"labels_are": "letters"}, "labels_are='letters'"),
         ({"labels": [0, 1]}, r"labels: .*got \(2,\)"),
         ({"positions": [0, 1, 2, 9, 0, 0]}, "that of sequence 3 is 9, but positions run from 0 to 8"),
         ({"positions": np.zeros(B), "mask": np.ones((B, L))}, "got both"),
