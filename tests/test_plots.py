@@ -681,8 +681,9 @@ def test_plots_take_what_metrics_take():
     y = np.where(rng.random(200) < p, "yes", "no")
     two, numbers = np.column_stack([1 - p, p]), (y == "yes").astype(int)
     for draw_it in (plots.plot_reliability, plots.plot_confidence, plots.plot_referral, plots.plot_risk_coverage):
-        same(draw_it(y, p, pos_label="yes"), draw_it(numbers, two))
-    same(plots.plot_temperature(np.log(p / (1 - p)), y, pos_label="yes"), plots.plot_temperature(np.log(two), numbers))
+        same(draw_it(y, p, classes=["no", "yes"]), draw_it(numbers, two))
+    one = plots.plot_temperature(np.log(p / (1 - p)), y, classes=["no", "yes"])
+    same(one, plots.plot_temperature(np.log(two), numbers))
     images = rng.dirichlet(np.ones(3), (4, 5, 6))
     truth = rng.integers(0, 3, (4, 5, 6))
     truth[:, 0] = 255

@@ -556,7 +556,6 @@ FITTED = LogisticRegression().fit(X, Y)
         ({"estimator": LR(), "method": "magic"}, "method='magic': expected one of 'ts'"),
         ({"estimator": LR(), "method": TemperatureScaling}, "or a calibrator such as"),
         ({"estimator": LR(), "method": TemperatureScaling(classes=["a"])}, "leave classes out"),
-        ({"estimator": LR(), "method": TemperatureScaling(pos_label="a")}, "leave pos_label out"),
         ({"estimator": LR(), "method": TemperatureScaling(input="probs")}, "calibrator has input='probs'"),
         (
             {"estimator": LR(), "zeros_as": 0.1},

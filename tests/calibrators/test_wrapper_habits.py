@@ -558,7 +558,7 @@ def test_class_names_that_no_file_can_hold(tmp_path):
         clf.save(tmp_path / "net.json")
 
 
-@pytest.mark.parametrize("name, value", [("pos_label", 1), ("axis", 1), ("ignore_index", 0)])
+@pytest.mark.parametrize("name, value", [("axis", 1), ("ignore_index", 0)])
 def test_calibrators_with_parameters_of_other_inputs(name, value):
     with pytest.raises(InputError):
         CalibratedClassifier(LogisticRegression(), TemperatureScaling(**{name: value})).fit(X, Y)

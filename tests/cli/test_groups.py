@@ -34,7 +34,7 @@ def files(tmp_path):
         (tmp_path / f"{name}_sites.txt").write_text("\n".join(site) + "\n", encoding="utf-8")
         with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
             table = csv.writer(stream)
-            table.writerow(["site", "a", "b", "c", "d", "label"])
+            table.writerow(["site", "logit_a", "logit_b", "logit_c", "logit_d", "label"])
             table.writerows([[s, *map(repr, row.tolist()), label] for s, row, label in zip(site, z, y)])
     TemperatureScaling().fit(*found["val"][:2]).save(tmp_path / "m.json")
     return found
@@ -72,7 +72,7 @@ def test_evaluate_agrees_with_python(by_site, files):
 def test_groups_of_a_column_of_a_file_and_with_clusters(by_site):
     one, _ = by_site("evaluate", "test.npz", "--groups", "site")
     two, _ = by_site("evaluate", "test.npz", "--groups", "test_sites.txt")
-    table = ("--classes", "a,b,c,d", "--labels-are", "numbers")
+    table = ("--classes", "a,b,c,d")
     three, _ = by_site("evaluate", "test.csv", "--groups", "site", *table)
     assert one == two == three
     cases, _ = by_site("evaluate", "test.npz", "--groups", "site", "--clusters", "patient")

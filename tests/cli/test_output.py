@@ -82,7 +82,7 @@ def test_warnings_stay_unless_q_is_there_twice(cli, val, fitted, tmp_path):
 
 def test_notes_are_left_out_with_quiet(cli, tmp_path, val):
     h, y = val
-    header = ",".join([f"c{k}" for k in range(4)] + ["label"])
+    header = ",".join([f"logit_{k}" for k in range(4)] + ["label"])
     np.savetxt(tmp_path / "a.csv", np.column_stack([h, y]), delimiter=",", header=header, comments="")
     assert "logits are the columns" in cli("evaluate", "a.csv").err
     assert cli("evaluate", "a.csv", "-q").err == ""

@@ -132,13 +132,6 @@ def test_errors_name_flags(bad, files):
     assert "unsupported extension '.npy'" in bad("sets", *files, "--sets-out", "s.npy")
 
 
-def test_names_that_spreadsheets_would_run_are_quoted(good, files):
-    good("sets", *files, "--classes", "=1+1,b,c,d", "--sets-out", "s.csv", "--labels-are", "numbers")
-    with Path("s.csv").open() as stream:
-        cells = [cell for row in csv.reader(stream) for cell in row]
-    assert not any(cell.startswith("=") for cell in cells)
-
-
 def test_sets_of_a_map_with_groups_are_exported_for_one(good, bad, tmp_path):
     rng = np.random.default_rng(0)
     for name in ("fit", "val", "test"):

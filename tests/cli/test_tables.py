@@ -31,7 +31,7 @@ def answers(tmp_path):
 
 
 def test_columns_and_labels_by_name(cli, good, bad, answers):
-    told = ("--columns", "A,B,C,D", "--labels-column", "answer")
+    told = ("--columns", "A,B,C,D", "--labels-key", "answer")
     found = []
     for name in ("val.csv", "val.jsonl", "turned.csv", "turned.jsonl"):
         printed = json.loads(good("fit", name, *told, "--method", "ts", "-o", f"{name}.json", "--json"))
@@ -41,13 +41,13 @@ def test_columns_and_labels_by_name(cli, good, bad, answers):
         assert f"{name}: logits are the columns 'A', 'B', 'C', 'D'" in done.err
     assert len(set(found)) == 1
     assert json.loads(good("evaluate", "val.csv", *told, "--json")) is not None
-    assert "there is no column 'anwser'" in bad("fit", "val.csv", "--columns", "A,B,C,D", "--labels-column", "anwser")
-    assert "Did you mean 'answer'?" in bad("fit", "val.csv", "--columns", "A,B", "--labels-column", "anwser")
+    assert "there is no column 'anwser'" in bad("fit", "val.csv", "--columns", "A,B,C,D", "--labels-key", "anwser")
+    assert "Did you mean 'answer'?" in bad("fit", "val.csv", "--columns", "A,B", "--labels-key", "anwser")
     assert "--columns A,,B: expected columns with commas" in bad("fit", "val.csv", "--columns", "A,,B")
 
 
 def test_a_map_knows_the_names(good, answers, tmp_path):
-    good("fit", "val.csv", "--columns", "A,B,C,D", "--labels-column", "answer", "--method", "vector", "-o", "m.json")
+    good("fit", "val.csv", "--columns", "A,B,C,D", "--labels-key", "answer", "--method", "vector", "-o", "m.json")
     for name in ("val", "turned"):  # names win over position
         good("apply", "m.json", f"{name}.jsonl", "-o", f"{name}.out.jsonl")
     one, other = ((tmp_path / f"{name}.out.jsonl").read_text() for name in ("val", "turned"))
@@ -56,7 +56,7 @@ def test_a_map_knows_the_names(good, answers, tmp_path):
 
 
 def test_several_files_are_named_alike(good, answers, tmp_path):
-    told = ("--columns", "A,B,C,D", "--labels-column", "answer")
+    told = ("--columns", "A,B,C,D", "--labels-key", "answer")
     good("fit", "val.csv", "val.jsonl", *told, "--method", "ts", "-o", "m.json")
     assert json.loads((tmp_path / "m.json").read_text())["classes"] == NAMES
 
@@ -68,38 +68,10 @@ def test_val_and_test_may_have_another_order(good, tmp_path):
             h = 2 * rng.normal(size=(150, 4))
             y = (h + rng.gumbel(size=h.shape)).argmax(axis=1)
         rows = [",".join([*(str(h[i, NAMES.index(name)]) for name in order), NAMES[y[i]]]) for i in range(150)]
-        (tmp_path / f"{stem}.csv").write_text("\n".join([",".join([*order, "answer"]), *rows]) + "\n")
-    told = ("--labels-column", "answer", "--methods", "ts,vector", "--cv", "0", "--json")
+        (tmp_path / f"{stem}.csv").write_text(
+            "\n".join([",".join([*(f"logit_{name}" for name in order), "answer"]), *rows]) + "\n"
+        )
+    told = ("--labels-key", "answer", "--methods", "ts,vector", "--cv", "0", "--json")
     one, other = (json.loads(good("compare", "val.csv", name, *told)) for name in ("test.csv", "turned.csv"))
     for first, second in zip(one["rows"], other["rows"]):
         assert first["metrics"]["nll"]["value"] == pytest.approx(second["metrics"]["nll"]["value"])
-
-
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_ids_are_no_class_where_headers_name_the_classes(bad, answers, tmp_path, form):
-    """That headers are the names of labels does not show that each header is one."""
-    lines = (tmp_path / f"val.{form}").read_text()
-    text = [line for line in lines.splitlines() if line]
-    if form == "csv":
-        rows = [line.split(",") for line in text]
-        drop = lambda row: ",".join([row[0], *row[-5:]])  # noqa: E731 (the text of a question has a comma)
-        (tmp_path / "a.csv").write_text("\n".join(map(drop, rows)) + "\n")
-    else:
-        rows = [{k: v for k, v in json.loads(line).items() if k != "question"} for line in text]
-        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for command in ("fit", "check", "evaluate"):
-        found = bad(command, f"a.{form}", "--labels-column", "answer")
-        assert "column 'id' holds whole numbers that only ascend" in found
-        assert "--columns A,B,C,D" in found
-
-
-def test_labels_that_pandas_wrote_as_decimals(good, tmp_path):
-    """Headers 1, 2, 3 are names; 2.0 is the second of them."""
-    rng = np.random.default_rng(0)
-    h = rng.normal(size=(60, 3))
-    y = (h + rng.gumbel(size=h.shape)).argmax(axis=1) + 1
-    for stem, form in (("whole", "{}"), ("decimal", "{}.0")):
-        rows = [",".join([form.format(k), *map(str, row)]) for k, row in zip(y, h)]
-        (tmp_path / f"{stem}.csv").write_text("\n".join(["label,1,2,3", *rows]) + "\n")
-    one, other = (good("evaluate", f"{stem}.csv", "--json") for stem in ("whole", "decimal"))
-    assert json.loads(one)["rows"] == json.loads(other)["rows"]

@@ -76,18 +76,6 @@ def test_retries_make_a_lost_worker_good(run, deadly, deadly_shards):
     assert attemper.load("attemper.json").fit_report_.n_samples == 300
 
 
-def test_empty_files_are_passed_over_where_told(run):
-    h, y = draw(60, 4)
-    np.savez("s2.npz", logits=h[:0], labels=y[:0])
-    for command in ("fit s*.npz", "evaluate s*.npz", "sketch s*.npz -o s.json"):
-        code, _, err = run(command)
-        assert code == 2
-        assert "s2.npz: no rows" in err
-        assert "--skip-empty" in err
-        assert run(f"{command} --skip-empty")[0] == 0
-    assert Sketch.load("s.json").n_samples == 240
-
-
 def test_small_sketches_are_not_written_unless_told(run):
     code, _, err = run("sketch s0.npz -o small.json")
     assert code == 2

@@ -118,7 +118,7 @@ def test_a_shard_without_weight_is_no_error_but_all_are(tmp_path):
 BROKEN = [
     ("corrupt", FileError, r"s3\.npz: cannot be read as"),
     ("no bytes", FileError, r"s3\.npz: the file is empty \(0 bytes\)"),
-    ("no rows", InputError, r"s3\.npz: no rows.*skip_empty"),
+    ("no rows", InputError, r"s3\.npz: no rows"),
     ("classes", InputError, r"s3\.npz: expected 4 classes, as .*s\d\.npz has, got 8"),
     ("vocabulary", InputError, r"s3\.npz: labels: row 7 has label 4"),
     ("absent", FileError, r"s3\.npz: there is no such file"),
@@ -162,21 +162,6 @@ def test_other_columns_are_told_by_name(tmp_path):
     for given_ in ("[abc].csv", "*"):
         with pytest.raises(InputError):
             sketch_sharded(str(tmp_path / given_))
-
-
-@pytest.mark.parametrize("engine", PLAIN)
-def test_empty_shards_can_be_passed_over(engine, shards):
-    expected = sketch_sharded([*shards[:3], shards[4]])
-    break_shard("no rows", shards[3])
-    found = sketch_sharded(shards, engine=engine, skip_empty=True)
-    assert found.n_samples == expected.n_samples
-    np.testing.assert_allclose(found.nll, expected.nll, rtol=1e-14)
-    with pytest.raises(InputError):
-        sketch_sharded([shards[3]], engine=engine, skip_empty=True)
-    h, y = draw(30, 3)
-    assert sketch_sharded([(h, y), (h[:0], y[:0])], skip_empty=True).n_samples == 30
-    with pytest.raises(InputError):
-        sketch_sharded([(h, y), (h[:0], y[:0])])
 
 
 @pytest.mark.parametrize(
@@ -274,14 +259,3 @@ def test_methods_that_need_all_logits_say_so(shards):
         fit_sharded(MatrixScaling(), shards)
     with pytest.raises(InputError):
         fit_sharded(TemperatureScaling(), shards, input="probs")
-
-
-def test_tokens_in_shards(tmp_path):
-    rng = np.random.default_rng(0)
-    for i in range(3):
-        h, ids = 3 * rng.normal(size=(4, 6, 7)), rng.integers(0, 7, size=(4, 6))
-        mask = np.ones((4, 6), dtype=int) if i else np.zeros((4, 6), dtype=int)  # in the first nothing counts
-        np.savez(tmp_path / f"{i}.npz", logits=h, input_ids=ids, mask=mask)
-    told = {"next_token": True, "labels_key": "input_ids", "mask_key": "mask"}
-    fitted = fit_sharded(TemperatureScaling(), tmp_path / "*.npz", **told)
-    assert fitted.fit_report_.n_samples == 2 * 4 * 5

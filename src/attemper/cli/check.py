@@ -149,8 +149,8 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
             text = "all numbers are from 0 to 1: they look like probabilities of the second class, but are read as "
             text += "logits; use --probs"
         fix: tuple[str, ...] = ("--probs",)
-        if files.columns is None and spec.logits_key is None and files.readers[0].path.suffix != ".npy":
-            fix += ("--logits-key", spec.values_key)  # the array keeps its name
+        if spec.logits_key is None and spec.columns is None and files.readers[0].path.suffix != ".npy":
+            fix += ("--logits-key", spec.values_key if files.columns is None else "logit_")  # they keep their names
         yield Finding("warning", "looks_like_probabilities", text, fix)
     if not spec.probs and s.kind == "shares":
         text = "all numbers are from 0 to 1, but rows do not sum to 1: scores of independent labels (--multi-label)?"
