@@ -88,22 +88,6 @@ def test_any_vector(z, seed):
         np.testing.assert_array_equal(one.predict_positive(z), two.predict_positive(z))
 
 
-def test_swapped_arguments():
-    for first, second in [(P, Y), (P, Y[:, None]), (np.column_stack([1 - P, P]), Y), (np.eye(3), [0.2, 0.5, 0.9])]:
-        with pytest.raises(TypeError):
-            metrics.ece(first, second)
-    assert metrics.accuracy([0, 1, 1], [0.0, 1.0, 0.0]) == pytest.approx(2 / 3)  # both could be labels
-
-
-def test_a_table_of_one_column():
-    frame = pd.DataFrame({"log_odds": Z})
-    fitted = TemperatureScaling().fit(frame, Y)
-    assert fitted.n_features_in_ == 2
-    np.testing.assert_array_equal(fitted.predict_positive(frame), fitted.predict_positive(Z))
-    with pytest.raises(InputError):
-        fitted.predict_positive(frame.rename(columns={"log_odds": "other"}))
-
-
 def test_names_stay_in_files(tmp_path):
     for fitted in (TemperatureScaling(classes=["no", "yes"]).fit(Z, NAMES), TemperatureScaling().fit(Z, 2 * Y - 1)):
         fitted.save(tmp_path / "map.json")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import attemper
 from attemper import (
     BayesianTemperatureScaling,
     InputError,
@@ -19,7 +18,7 @@ from attemper import (
     VectorScaling,
     fit_source,
 )
-from attemper.calibrators import METHODS, Provenance
+from attemper.calibrators import METHODS
 from attemper.cli import cli
 from attemper.io import InputSpec, open_scores
 from attemper.sharded import fit_sharded
@@ -81,16 +80,6 @@ def test_every_kind_of_source(val, data, tmp_path):
         fit_source(VectorScaling(), parts)
 
 
-def test_patterns_of_logits_and_of_their_labels(val, data):
-    exact = TemperatureScaling().fit(*data).temperature_
-    for i, some in enumerate((slice(0, 100), slice(100, None))):
-        np.save(f"{i}.npy", data[0][some])
-        np.save(f"{i}_labels.npy", data[1][some])
-    for labels in ("?_labels.npy", ["0_labels.npy", "1_labels.npy"]):
-        fitted = fit_source(TemperatureScaling(), "?.npy", labels=labels)
-        assert fitted.temperature_ == pytest.approx(exact, rel=1e-6)
-
-
 def test_a_large_file_is_read_piece_by_piece(val, data, monkeypatch):
     monkeypatch.setattr("attemper.fitting.IN_MEMORY_BYTES", 1000)
     seen = []
@@ -135,14 +124,6 @@ def test_the_spec_travels():
     assert InputSpec().to_dict() == {}
     with pytest.raises(InputError):
         InputSpec.from_dict({"probs": True})
-
-
-def test_saving_leaves_the_calibrator_as_it_is(val, data):
-    ts = TemperatureScaling().fit(*data)
-    before = dict(vars(ts))
-    ts.save("map.json", provenance=Provenance.now(val))
-    assert vars(ts) == before
-    assert attemper.load("map.json").provenance_.files[0].name == "val.npz"
 
 
 def test_fields_of_the_spec_are_keywords(tmp_path, data):

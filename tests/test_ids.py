@@ -69,16 +69,6 @@ def test_images_have_one_id_each_or_one_for_each_pixel():
         Scores.from_logits(images, labels, clusters=["x", "y"], **settings)
 
 
-def test_predictions_take_ids_of_scores():
-    scores = Scores.from_logits(LOGITS, LABELS, groups=SITES, clusters=PATIENTS)
-    p = Predictions.of(scores)
-    assert p.groups.tolist() == SITES
-    assert p.clusters.tolist() == np.unique(PATIENTS, return_inverse=True)[1].tolist()
-    assert Predictions.of(scores, clusters=SITES).clusters.tolist() == np.unique(SITES, return_inverse=True)[1].tolist()
-    kept = p.rows(np.array(SITES) == "a")
-    assert kept.groups.tolist() == ["a"] * 3
-
-
 ids = st.one_of(
     st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=9),
     st.lists(st.text(min_size=1).filter(str.strip), min_size=1, max_size=9),
@@ -97,20 +87,6 @@ junk = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.binary(max_size=2),
     st.complex_numbers(),     st.lists(st.integers(), max_size=2), st.dates(), st.just(np.datetime64("NaT")),
 )  # fmt: skip
-
-
-@given(st.lists(junk, min_size=1, max_size=4))
-def test_odd_ids_are_an_error_that_names_the_row(entries):
-    array = np.empty(len(entries), dtype=object)
-    array[:] = entries
-    try:
-        found = as_ids(array, len(entries), "groups")
-    except InputError as error:
-        assert "row" in str(error)
-        assert "groups" in str(error)
-    else:
-        assert found.dtype.kind in "iU"
-        assert len(found) == len(entries)
 
 
 @pytest.mark.parametrize(

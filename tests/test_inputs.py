@@ -89,15 +89,6 @@ def test_a_map_of_probabilities_takes_probabilities(good, bad, sets, command):
     assert "m.json was fitted on probabilities" in bad(command, "test.npz")  # which holds no array of that name
 
 
-@pytest.mark.parametrize("command", ["evaluate --map m.json", "apply m.json -o out.npz", "drift m.json"])
-def test_options_do_not_contradict_the_map(good, bad, sets, command):
-    good("fit val.npz --method ts -o m.json")
-    assert "m.json was fitted on logits" in bad(command, "test-probs.npz --probs")
-    assert "m.json was fitted on logits" in bad(command, "test.npz --zeros-as 1e-8")
-    good("fit val-probs.npz --probs --zeros-as 1e-8 --method ts -o m.json")
-    assert "m.json was fitted with 1e-08" in bad(command, "test-probs.npz --zeros-as 1e-6")
-
-
 @pytest.mark.parametrize("prefix", ["", "logit_", "Score of "])
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_columns_go_by_name(good, sets, tmp_path, prefix, form):
@@ -120,14 +111,6 @@ def test_columns_go_by_name(good, sets, tmp_path, prefix, form):
     with np.load(tmp_path / "a.npz") as one, np.load(tmp_path / "b.npz") as other:
         np.testing.assert_allclose(one["probs"], other["probs"], rtol=1e-12)
         np.testing.assert_array_equal(one["labels"], other["labels"])
-
-
-def test_names_that_a_file_brings_along_in_another_order(good, bad, sets, tmp_path):
-    _, (h, y) = sets
-    good("fit val.npz --method ts -o m.json --classes", ",".join(NAMES))
-    np.savez(tmp_path / "new.npz", logits=h, labels=y, class_names=np.array(NAMES[::-1]))
-    assert "its class_names are 'fox'" in bad("evaluate new.npz --map m.json")
-    assert "its class_names are 'fox'" in bad("compare --methods ts val.npz new.npz --classes", ",".join(NAMES))
 
 
 def test_tables_whose_columns_stand_in_another_order(good, bad, sets, tmp_path):
@@ -191,27 +174,6 @@ def test_rows_in_another_precision(precision):
     p = softmax(8 * h).astype("float32" if precision == "bfloat16" else precision)  # some are subnormal
     best = h.argmax(axis=1)
     assert same_samples(Scores.from_probs(softmax(8 * h), best), Scores.from_probs(p, best))
-
-
-@pytest.mark.parametrize("change", ["float32", "permuted", "nearly"])
-def test_a_copy_of_the_validation_set_is_refused(bad, cli, sets, tmp_path, change):
-    (h, y), (h2, y2) = sets
-    if change == "float32":
-        h = h.astype(np.float32)
-    else:
-        order = np.random.default_rng(0).permutation(len(y))
-        h, y = h[order], y[order]
-    if change == "nearly":
-        h[0], y[0] = h2[0], y2[0]
-    np.savez(tmp_path / "copy.npz", logits=h, labels=y)
-    for command in ("compare --methods ts", "report --methods ts", "refer --budget 0.2"):
-        assert "VAL and TEST are the same samples" in bad(command, "val.npz copy.npz")
-    np.savez(
-        tmp_path / "half.npz", logits=np.concatenate([h[:100], h2[:100]]), labels=np.concatenate([y[:100], y2[:100]])
-    )
-    code, _, err = cli("compare --methods ts val.npz half.npz")
-    assert code == 0
-    assert "of 200 test samples" in err
 
 
 def test_rounding_makes_twins_that_are_not_shared_rows():

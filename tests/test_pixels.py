@@ -87,14 +87,6 @@ def test_a_file_keeps_the_axis(tmp_path):
     assert again.predict_proba(np.moveaxis(H, 1, -1)).shape == (6, 9, 11, K)
 
 
-def test_two_dimensions_are_rows_whatever_the_axis():
-    for axis in (0, 1, -1):
-        assert (
-            TemperatureScaling(axis=axis).fit(ROWS, LABELS).temperature_
-            == TemperatureScaling().fit(ROWS, LABELS).temperature_
-        )
-
-
 def test_rows_of_a_table_can_be_ignored_too():
     every = np.moveaxis(H, 1, -1).reshape(-1, K)
     one = Scores.from_logits(every, Y.ravel(), ignore_index=IGNORE)

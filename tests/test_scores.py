@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attemper import InputError, Scores, TemperatureScaling
+from attemper import InputError, Scores
 from attemper.data import arrays
 from attemper.data import scores as scores_module
 
@@ -117,12 +117,6 @@ def test_zeros_are_impossible_unless_a_floor_is_told():
     np.testing.assert_allclose(floored.logits, np.log(np.maximum(p, 1e-4)))
 
 
-@pytest.mark.parametrize("floor", [0, 1, -1e-8, 2, np.nan, "1e-8"])
-def test_floors_that_make_no_sense(floor):
-    with pytest.raises(InputError):
-        Scores.from_probs([[0.5, 0.5]], zeros_as=floor)
-
-
 # What they hold
 
 
@@ -190,24 +184,6 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     assert all((s == sums[0]).all() for s in sums)
 
 
-def test_an_error_in_a_thread_comes_out(monkeypatch):
-    monkeypatch.setattr(scores_module, "BLOCK_ELEMENTS", 64)
-    monkeypatch.setenv("ATTEMPER_THREADS", "2")
-
-    def fail(chunk):
-        raise InputError("in a thread")
-
-    with pytest.raises(InputError):
-        Scores.from_logits(*draw(1000, 4)).total(fail)
-
-
-def test_chunks_come_in_the_precision_asked_for():
-    h, y = draw(50, 4)
-    for dtype in (np.float32, np.float64):
-        itemsize = Scores.from_logits(h, y).total(lambda c: np.array(c.h.dtype.itemsize), dtype)
-        assert itemsize == np.dtype(dtype).itemsize
-
-
 @given(n=st.integers(1, 60), rows=st.integers(1, 70))
 def test_a_sample_is_spread_over_all_rows(n, rows):
     h, y = draw(n, 3)
@@ -232,12 +208,3 @@ def test_a_sample_meets_every_class_where_labels_go_round():
     y = np.arange(100_000) % 40
     scores = Scores.from_logits(3 * np.eye(40)[y], y)
     assert len(np.unique(scores.sample(256).labels)) == 40
-
-
-def test_zeros_as_of_scores_is_that_of_the_calibrator():
-    p, y = np.array([[0.0, 1.0], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]]), [1, 0, 0, 1]
-    scores = Scores.from_probs(p, y, zeros_as=1e-3)
-    with pytest.raises(InputError):
-        TemperatureScaling(input="probs").fit(scores)
-    fitted = TemperatureScaling(input="probs", zeros_as=1e-3)
-    assert fitted.fit(scores).temperature_ == fitted.fit(p, y).temperature_

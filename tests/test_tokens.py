@@ -140,61 +140,7 @@ def test_two_dimensions_and_weights():
     np.testing.assert_array_equal(scores.weights, weights[:, :-1].reshape(-1))
 
 
-def spoilt(row, column, value):
-    logits, _ = draw()
-    logits[row][column] = value
-    return logits
-
-
-def wrong(label):
-    labels = draw()[1]
-    labels[2, 4] = label
-    return labels
-
-
 LABELS = draw()[1]
-
-
-@pytest.mark.parametrize(
-    "told, message",
-    [
-        ({"labels": None}, "got neither"),
-        ({"input_ids": LABELS}, "got both"),
-        ({"mask": np.ones((B, L - 1))}, r"mask: expected shape \(6, 9\).*got \(6, 8\)"),
-        ({"mask": np.full((B, L), 2)}, r"mask: sequence 0, position 0 \(row 0\) is 2; expected 1"),
-        ({"mask": np.zeros((B, L))}, "labels: none of the 54 positions counts"),
-        ({"labels": LABELS[0]}, r"labels: expected shape \(6, 9\).*got \(9,\)"),
-        ({"labels": LABELS + 0.5}, "not whole"),
-        ({"labels": wrong(128300)}, r"labels: sequence 2, position 4 \(row 22\) has label 128300, but there are 11 "),
-        ({"labels": wrong(-1)}, "leave such positions out use ignore_index=-1"),
-        ({"ignore_index": None, "labels": np.where(LABELS == 3, -100, LABELS)}, "use ignore_index=-100"),
-        ({"ignore_index": "pad"}, "ignore_index='pad'"),
-        ({"sample_weight": np.ones(B)}, r"sample_weight: expected shape .* got \(6,\)"),
-        ({"sample_weight": np.full((B, L), -1.0)}, r"sample_weight: sequence 0, position 0 \(row 0\) is -1"),
-        ({"logits": spoilt((3, 7), 2, np.nan)}, r"logits: sequence 3, position 7 \(row 34\), column 2 is NaN"),
-        ({"logits": draw()[0][None]}, r"got \(1, 6, 9, 11\)"),
-        ({"logits": draw()[0][:, :, :1]}, r"got shape \(6, 9, 1\)"),
-        ({"logits": "none"}, "logits"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("first", [0, 1])  # the row that is wrong need not be the first that counts
-def test_errors_tell_the_place(told, message, first):
-    mask = np.ones((B, L), dtype=int)
-    mask[0, :first] = 0
-    told = {"logits": draw()[0], "labels": LABELS, "mask": mask} | told
-    if first and "position 0 " in message:
-        return
-    with pytest.raises(InputError):
-        token_scores(told.pop("logits"), told.pop("labels"), **told)
-
-
-def test_errors_about_input_ids_tell_where_the_token_stands():
-    logits, ids = draw()
-    ids[3, 5] = V
-    with pytest.raises(InputError):
-        token_scores(logits, input_ids=ids)
-    with pytest.raises(InputError):
-        token_scores(logits[0], input_ids=ids[0])
 
 
 OPTIONS = [7, 2, 10]
@@ -219,27 +165,3 @@ def test_options_at_the_last_real_position():
     scores = option_scores(logits, options=OPTIONS, mask=[[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]])
     np.testing.assert_array_equal(scores.values, logits[[0, 1, 2], [1, 3, 2]][:, OPTIONS])
     assert not isinstance(scores, LabelledScores)
-
-
-@pytest.mark.parametrize(
-    "told, message",
-    [
-        ({"options": [7, 2, 7]}, "7 twice"),
-        ({"options": [7, V]}, "token 11 is outside the vocabulary: ids count from 0, and the vocabulary has 11"),
-        ({"options": [-1, 2]}, "token -1 is outside"),
-        ({"options": [3]}, "two or more token ids"),
-        ({"options": ["A", "B"]}, "two or more token ids"),
-        ({"labels": [0, 1, 2, 3, 0, 0]}, "labels: sequence 3 has label 3, but there are 3 options"),
-        ({"labels": [0, 1, 2, 10, 0, 0]}, "sequence 3 has label 10.*labels_are='tokens'"),
-        ({"labels": [0, 1]}, r"labels: .*got \(2,\)"),
-        ({"positions": [0, 1, 2, 9, 0, 0]}, "that of sequence 3 is 9, but positions run from 0 to 8"),
-        ({"positions": np.zeros(B), "mask": np.ones((B, L))}, "got both"),
-        ({"mask": np.arange(B)[:, None] * np.ones((B, L)) > 0}, "sequence 0 has no real position"),
-        ({"logits": draw()[0][0], "labels": [0] * L, "positions": [0] * L}, "belong to logits of shape"),
-        ({"logits": spoilt((4, -1), 2, np.nan)}, "logits: sequence 4, column 1 is NaN"),
-    ],
-)  # fmt: skip
-def test_errors_about_options(told, message):
-    told = {"logits": draw()[0], "options": OPTIONS, "labels": [0, 1, 2, 2, 1, 0]} | told
-    with pytest.raises(InputError):
-        option_scores(told.pop("logits"), **told)

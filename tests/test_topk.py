@@ -143,15 +143,6 @@ def test_what_is_left_against_mpmath(log_probs):
             assert abs(mpmath.exp(found) - rest) <= 1e-15 * len(row) + 1e-14 * rest
 
 
-def test_k_is_what_every_position_has():
-    h, y = logits_and_tokens()
-    ragged = [position for i, row in enumerate(h) for position in dicts(row[None], 5 + i % 3)]
-    same(topk_scores(ragged, y), *oracle(h, y, 5))
-    same(topk_scores(ragged, y, k=3), *oracle(h, y, 3))
-    with pytest.raises(InputError):
-        topk_scores(ragged, y, k=6)
-
-
 def test_positions_that_do_not_count():
     h, y = logits_and_tokens()
     responses = [None, *dicts(h, 4)]  # vLLM has nothing for the first token of a prompt
@@ -191,27 +182,6 @@ def test_a_tail_of_zero_is_never_silent():
     np.testing.assert_array_equal(np.isneginf(guided.values), [[False, False, True, True]] * 2)
     openai = topk_scores([{"a": -0.1, "b": np.log(-np.expm1(-0.1)), "c": -9999.0}], ["a"])
     assert np.isneginf(openai.values[0, 2:]).all()
-
-
-@pytest.mark.parametrize(
-    "responses, labels, match",
-    [
-        ([{"a": -0.1, "b": -0.2}], ["a"], r"position 0: the probabilities of the 2 most likely tokens sum to 1\.72"),
-        ([{"a": -0.7}, {"a": 2.5}], ["a", "a"], r"position 1: token 'a' has 2\.5; expected at most 0"),
-        ([{"a": float("nan")}], ["a"], "token 'a' has nan"),
-        ([{"a": -0.7}], ["a", "b"], "2 labels for 1 positions"),
-        ([{"a": -0.7}], [None], "none of the 1 positions counts"),
-        ([{"a": -0.7}], {"q": "a"}, "there is none for position 0, whose id is None"),
-        ([{"choices": [{"logprobs": None}]}], ["a"], "response 0, has no log-probabilities.*top_logprobs=20"),
-        ([{"error": {"code": 429}}], ["a"], "expected choices with logprobs, got the keys"),
-        (completion([{"a": -1.0}, 3.0]), ["a", "a"], "position 1: expected a dict from token"),
-        (np.zeros((3, 4)), [0, 1, 2], "k=None"),
-        ([[{"token": "a", "logprob": -1.0}, {"token": "a", "logprob": -1.5}]], ["a"], "is the text of 2 tokens"),
-    ],
-)
-def test_errors_name_the_position(responses, labels, match):
-    with pytest.raises(InputError):
-        topk_scores(responses, labels)
 
 
 def test_labels_of_another_kind():

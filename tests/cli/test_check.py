@@ -1,14 +1,7 @@
 """`attemper check`: what files hold is counted as an obvious loop counts it, and what is odd is found."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-
-from attemper.io.survey import RowCounter, row_hashes
 
 from commands import strict_json
 from data import FORMATS, draw, save
@@ -155,7 +148,7 @@ def test_repeated_rows(checked):
     h, y = draw(300, 4)
     code, found = checked(logits=np.concatenate([h, h[:30]]), labels=np.concatenate([y, y[:30]]))
     assert (code, codes(found)) == (1, {"repeated_rows": "warning"})
-    assert found["repeated_rows"] == {"n": 30, "exact": True}
+    assert found["repeated_rows"] == {"n": 30}
 
 
 def test_names_of_classes(cli, good, tmp_path):
@@ -176,37 +169,6 @@ def test_files_that_cannot_be_read(bad, tmp_path):
     assert "none.npz: there is no such file" in bad("check", "none.npz")
     np.savez("b.npz", z=draw(10, 3)[0])
     assert "b.npz: holds no array 'logits'" in bad("check", "b.npz")
-
-
-@given(
-    arrays(
-        np.float32,
-        st.tuples(st.integers(1, 30), st.integers(2, 4)),
-        elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, 0.5, -3.0, 1e-8, float("nan"), float("-inf")]),
-    ),
-    st.integers(1, 7),
-)
-def test_rows_are_counted_as_a_dict_counts_them(values, pieces):
-    counter = RowCounter()
-    for part in np.array_split(values, pieces):
-        counter.add(part)
-    seen = Counter((row + 0.0).tobytes() for row in values)
-    assert counter.repeated() == sum(seen.values()) - len(seen)
-
-
-def test_beyond_a_number_of_rows_a_sample_of_the_hashes_is_kept():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(20_000, 3))
-    rows = np.concatenate([rows, rows[:5_000]])
-    counter = RowCounter(most=2_000)
-    for part in np.array_split(rows, 10):
-        counter.add(part)
-    assert not counter.exact
-    assert counter.kept <= 2_000
-    assert counter.repeated() == pytest.approx(5_000, rel=0.3)
-    assert len(np.unique(row_hashes(rows[:20_000]))) == 20_000
-    whole = row_hashes(np.eye(64)[:, ::-1])  # words that differ in their high bits alone
-    assert len(np.unique(whole)) == 64
 
 
 def test_pieces_are_counted_as_the_whole(cli, tmp_path, monkeypatch):

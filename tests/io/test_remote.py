@@ -5,12 +5,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import re
 import shutil
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import fsspec
 import numpy as np
@@ -135,55 +131,3 @@ def test_nothing_is_written_afar(data, tmp_path, monkeypatch, capsys):
         main()
     assert end.value.code == 2
     assert "only read" in " ".join(capsys.readouterr().err.split())
-
-
-class Ranges(BaseHTTPRequestHandler):
-    """Serve parts of the files of a folder, as every store of objects does."""
-
-    folder: Path
-
-    def do_GET(self):
-        path = self.folder / self.path.partition("?")[0].strip("/")
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        first, last = 0, len(content) - 1
-        if told := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-            first, last = int(told[1]), min(int(told[2] or last), last)
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Content-Length", str(last + 1 - first))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content[first : last + 1])
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server(tmp_path):
-    """Return the address of a server for the files of ``tmp_path``."""
-    pytest.importorskip("aiohttp", reason="fsspec needs it for http")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Ranges,), {"folder": tmp_path}))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_files_of_a_web_server(server, tmp_path, form, data, save):
-    told = save(tmp_path, form, *data[:2])
-    moved = {n: f"{server}/{v.name}?sig=1" if n in ("paths", "labels") else v for n, v in told.items()}
-    np.testing.assert_array_equal(open_scores(**moved).load().values, open_scores(**told).load().values)
-    with pytest.raises(FileError):
-        open_scores(f"{server}/none.npz")

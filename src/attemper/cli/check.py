@@ -163,12 +163,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding(level, "zeros", text)
     if s.n_masked and not spec.probs:
         yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
-    repeated = s.rows.repeated()
+    repeated = s.repeated
     if repeated:
         often = repeated >= REPEATED * s.n and not s.one_column  # many samples have the same score of trees
         level = "warning" if often else "note"
-        about = "" if s.rows.exact else "about "
-        text = f"{about}{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
+        text = f"{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
         yield Finding(level, "repeated_rows", text)
     if len(s.constant_columns):
         which = ", ".join(map(str, s.constant_columns[:MOST_LISTED].tolist()))
@@ -348,7 +347,7 @@ def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequenc
             "n_zero": s.n_zero,
             "constant_columns": s.constant_columns.tolist(),
         },
-        "repeated_rows": {"n": s.rows.repeated(), "exact": s.rows.exact},
+        "repeated_rows": {"n": s.repeated},
         "labels": labels,
         "accuracy": s.accuracy,
         "findings": [{"level": f.level, "code": f.code, "message": f.message} for f in findings],

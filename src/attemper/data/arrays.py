@@ -143,16 +143,13 @@ class SelectedRows(RowView):
         return xp.take(self.base, xp.asarray(index, device=array_api_compat.device(self.base)), axis=0)
 
 
-def as_matrix(values: Any, what: str, *, takes_axis: bool = True) -> Any:
-    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns.
-
-    ``takes_axis`` is whether the caller takes arrays of more dimensions with ``axis=``, which the error then advises.
-    """
+def as_matrix(values: Any, what: str) -> Any:
+    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
     values = as_numbers(values, what)
     if values.ndim != 2:
         raise InputError(
             f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. {_advice_on_shape(values, what, takes_axis)}"
+            f"{tuple(values.shape)}. Reshape your data. {reshaping(values.ndim, what)}"
         )
     n, n_classes = values.shape
     if n_classes == 0:
@@ -166,23 +163,10 @@ def as_matrix(values: Any, what: str, *, takes_axis: bool = True) -> Any:
     return values
 
 
-def _advice_on_shape(values: Any, what: str, takes_axis: bool) -> str:
-    if values.ndim < 2:
-        return "Reshape your data: one sample needs a row of its own, [[…]]."
-    if takes_axis:
-        return reshaping(values.ndim, what)
-    name, move = "logits" if what == "logits" else "probs", "np.moveaxis({}, 1, -1)"
-    move = ("{}.movedim(1, -1)" if array_api_compat.is_torch_array(values) else move).format(name)
-    return (
-        f"Reshape your data: if the classes are the second dimension, (N, K, …), {move}.reshape(-1, {name}.shape[1]); "
-        f"if they are the last one, {name}.reshape(-1, {name}.shape[-1]). Then labels.ravel()."
-    )
-
-
 def reshaping(ndim: int, name: str) -> str:
     """Advise how to pass more dimensions than two, wherever the classes are."""
     if ndim < 3:
-        return f"Save {name} as a table, one row per sample."
+        return f"Pass {name} as a table, [[…]], one row per sample."
     return (
         "Use axis=1 if the classes are the second dimension, (N, K, …), as of images; "
         "axis=-1 if they are the last one. Labels have the same shape without that dimension."

@@ -100,15 +100,7 @@ def _checked(ids: Any, what: str, name: RowName) -> NDArray[Any]:
     if kind in "biu":
         beyond = kind == "u" and found.size and int(found.max()) > np.iinfo(np.int64).max
         return found.astype(str if beyond else np.int64)
-    if kind == "f":
-        return _whole(found, what, name)
-    found = found.astype(object) if kind == "T" else found
-    if kind == "U":
-        empty = np.flatnonzero(np.strings.str_len(np.strings.strip(found)) == 0)
-        if empty.size:
-            raise _missing(what, name, int(empty[0]), "empty")
-        return found
-    return _of_objects(found, what, name)
+    return _whole(found, what, name) if kind == "f" else _of_objects(found.astype(object), what, name)
 
 
 def _whole(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
@@ -123,7 +115,7 @@ def _whole(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
 
 
 def _of_objects(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
-    items = found.reshape(-1).tolist() if found.dtype.kind == "O" else list(found.reshape(-1))
+    items = found.reshape(-1).tolist()
     for row, item in enumerate(items):
         if _is_missing(item):
             raise _missing(what, name, row, "empty" if isinstance(item, str) else str(item))

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from attemper._checks import one_of
 from attemper._typing import Floats, InputKind, Labels
@@ -39,7 +39,7 @@ from attemper.data.frames import arrays_of
 from attemper.data.ids import GivenIds
 from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_labels, as_names, as_weights
-from attemper.data.layout import Images, Laid, as_rows
+from attemper.data.layout import Images, as_rows
 from attemper.data.masks import masks_as_inf
 from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_single_probs
 from attemper.data.scan import scan, scan_tensor
@@ -66,23 +66,6 @@ class Chunk(NamedTuple):
     h: NDArray[Any]
     y: Labels
     w: Floats | None
-
-
-class _Settings(TypedDict, total=False):
-    sample_weight: ArrayLike | None
-    groups: Any
-    clusters: Any
-    classes: Sequence[Any] | None
-    axis: int | None
-    ignore_index: int | None
-    max_pixels: int | None
-    seed: int
-    first_row: int
-    name: RowName | None
-
-
-class _ProbsSettings(_Settings, total=False):
-    zeros_as: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -121,12 +104,12 @@ class Scores:
 
     @overload
     @staticmethod
-    def from_logits(logits: Any, labels: None = None, **settings: Unpack[_Settings]) -> Scores: ...
+    def from_logits(logits: Any, labels: None = None, **settings: Any) -> Scores: ...
     @overload
     @staticmethod
-    def from_logits(logits: Any, labels: Any, **settings: Unpack[_Settings]) -> LabelledScores: ...
+    def from_logits(logits: Any, labels: Any, **settings: Any) -> LabelledScores: ...
     @staticmethod
-    def from_logits(
+    def from_logits(  # type: ignore[misc]  # names of the settings, which overloads leave out
         logits: Any,
         labels: Any = None,
         *,
@@ -179,22 +162,18 @@ class Scores:
         >>> len(Scores.from_logits(images, [[[2, 2], [2, 255]], [[2, 1], [2, 2]]], axis=1, ignore_index=255))
         7
         """
-        check_classes(logits, classes, "logits")
-        row = name or numbered(first_row)
-        laid = as_rows(
-            logits, "logits", labels, sample_weight, row,
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
-        )  # fmt: skip
-        return _checked(laid, "logits", classes, None, GivenIds(groups, clusters, row))
+        ids = GivenIds(groups, clusters, name or numbered(first_row))
+        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
+        return _checked(logits, labels, "logits", sample_weight, classes, None, ids, more)
 
     @overload
     @staticmethod
-    def from_probs(probs: Any, labels: None = None, **settings: Unpack[_ProbsSettings]) -> Scores: ...
+    def from_probs(probs: Any, labels: None = None, **settings: Any) -> Scores: ...
     @overload
     @staticmethod
-    def from_probs(probs: Any, labels: Any, **settings: Unpack[_ProbsSettings]) -> LabelledScores: ...
+    def from_probs(probs: Any, labels: Any, **settings: Any) -> LabelledScores: ...
     @staticmethod
-    def from_probs(
+    def from_probs(  # type: ignore[misc]  # names of the settings, which overloads leave out
         probs: Any,
         labels: Any = None,
         *,
@@ -223,13 +202,9 @@ class Scores:
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"zeros_as={zeros_as!r}: must lie between 0 and 1, such as 1e-8", param="zeros_as")
-        check_classes(probs, classes, "probs")
-        row = name or numbered(first_row)
-        laid = as_rows(
-            probs, "probabilities", labels, sample_weight, row,
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
-        )  # fmt: skip
-        return _checked(laid, "probs", classes, zeros_as, GivenIds(groups, clusters, row))
+        ids = GivenIds(groups, clusters, name or numbered(first_row))
+        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
+        return _checked(probs, labels, "probs", sample_weight, classes, zeros_as, ids, more)
 
     @staticmethod
     def from_table(
@@ -505,13 +480,19 @@ def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
 
 
 def _checked(
-    laid: Laid,
+    given: Any,
+    labels: Any,
     kind: InputKind,
+    sample_weight: Any,
     classes: Sequence[Any] | None,
     zeros_as: float | None,
     ids: GivenIds,
+    layout: dict[str, Any],
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
+    check_classes(given, classes, kind)
+    what = "probabilities" if kind == "probs" else kind
+    laid = as_rows(given, what, labels, sample_weight, ids.name, **layout)
     n_samples = laid.values.shape[0]
     classes = laid.names(classes)
     laid, sample, is_matrix = spread_labels(laid)

@@ -1,4 +1,4 @@
-"""What files of scores hold, looked at as it stands there, in one pass and in memory that does not grow with N.
+"""What files of scores hold, looked at as it stands there, in one pass.
 
 Nothing is refused here: a `Survey` counts what `Scores` would reject.
 """
@@ -22,9 +22,8 @@ from attemper.errors import InputError
 from attemper.io.reading import Block
 from attemper.io.sources import ScoreFiles, Taken
 
-__all__ = ["RowCounter", "Survey"]
+__all__ = ["Survey", "row_hashes"]
 
-MOST_HASHES = 1 << 22  # rows whose hashes are kept, 32 MB; of more rows, those that a hash selects
 MOST_CONFUSED = 256  # classes up to which predictions are counted by label
 
 
@@ -89,46 +88,6 @@ def both_columns(values: NDArray[Any], probs: bool) -> NDArray[Any]:
     return np.column_stack([1 - column if probs else np.zeros_like(column), column])
 
 
-class RowCounter:
-    """Counts rows that stand there before, exactly up to 4 million rows, and by a sample of them beyond.
-
-    >>> counter = RowCounter()
-    >>> counter.add(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    >>> counter.repeated(), counter.exact
-    (1, True)
-    """
-
-    def __init__(self, most: int = MOST_HASHES) -> None:
-        self.most, self.bits = most, 0
-        self.hashes: list[NDArray[np.uint64]] = []
-        self.kept = 0
-
-    def add(self, rows: NDArray[Any]) -> None:
-        """Count some rows."""
-        self._keep(row_hashes(rows))
-        while self.kept > self.most:  # keep the half whose next bit is zero, with all that are equal to them
-            self.bits += 1
-            kept, self.hashes, self.kept = self.hashes, [], 0
-            for hashes in kept:
-                self._keep(hashes)
-
-    def _keep(self, hashes: NDArray[np.uint64]) -> None:
-        hashes = hashes[hashes & np.uint64((1 << self.bits) - 1) == 0]
-        self.hashes.append(hashes)
-        self.kept += len(hashes)
-
-    @property
-    def exact(self) -> bool:
-        """Whether all rows were counted."""
-        return self.bits == 0
-
-    def repeated(self) -> int:
-        """How many rows are equal to one before them."""
-        if not self.kept:
-            return 0
-        return int(self.kept - len(np.unique(np.concatenate(self.hashes)))) << self.bits
-
-
 def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Hash each row to 64 bits; -0.0 is 0.0."""
     single = rows.dtype.itemsize <= 4
@@ -171,7 +130,7 @@ class Survey:
     log_sum: float = 0.0  # largest |log Σ exp|
     column_low: Floats = field(default_factory=lambda: np.empty(0))
     column_high: Floats = field(default_factory=lambda: np.empty(0))
-    rows: RowCounter = field(default_factory=RowCounter)
+    hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the rows
     labelled: int = 0
     label_problem: str = ""  # why the labels cannot be counted
     n_outside: int = 0  # labels that are no column number
@@ -214,7 +173,7 @@ class Survey:
         self.dtype = self.dtype or str(values.dtype)
         for part in row_slices(len(values), self.n_classes):
             self._add_numbers(values[part].astype(np.float64), name, part.start)
-        self.rows.add(values)
+        self.hashes.append(row_hashes(values))
         if isinstance(labels, InputError):
             self.label_problem = str(labels)
         elif labels is not None:
@@ -284,6 +243,11 @@ class Survey:
             summing = summing or (self.one_column and self.fractions)
             return "probabilities" if summing else "shares"
         return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
+
+    @property
+    def repeated(self) -> int:
+        """How many rows are equal to one before them."""
+        return self.n - len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
 
     @property
     def accuracy(self) -> float | None:

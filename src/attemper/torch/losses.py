@@ -160,7 +160,7 @@ def _check(logits: Any, labels: Any, ignore_index: int | None) -> Any:
             f"logits: expected (N, K), one row per sample, got shape {tuple(logits.shape)}. If the classes are the "
             "second dimension use logits.movedim(1, -1).flatten(0, -2) and labels.flatten()."
         )
-    n, n_classes = as_matrix(logits, "logits", takes_axis=False).shape
+    n, n_classes = as_matrix(logits, "logits").shape
     y = torch.as_tensor(labels, device=logits.device)
     if y.is_floating_point() or y.is_complex():
         raise InputError(f"labels: expected column numbers, got dtype {y.dtype}. Use labels.long().")

@@ -106,7 +106,7 @@ def average(members: Iterable[Any], *, input: InputKind = "logits", labels: Any 
         if array_api_compat.is_torch_array(member):
             running.add(member.detach(), f"member {i}")
         else:
-            running.add(to_numpy(as_matrix(member, f"member {i}", takes_axis=False)), f"member {i}")
+            running.add(to_numpy(as_matrix(member, f"member {i}")), f"member {i}")
     if not running.count:
         raise InputError("members: expected one N×K array for each member, got none")
     return running.prediction(0, labels)
@@ -130,7 +130,7 @@ class Running:
 
     def add(self, values: Any, what: str) -> None:
         """Take one more pass into the mean; ``what`` names it in errors."""
-        values = as_matrix(values, what, takes_axis=False)
+        values = as_matrix(values, what)
         xp = array_api_compat.array_namespace(values)
         if not xp.isdtype(values.dtype, "real floating"):
             raise InputError(f"{what}: expected floating-point numbers, got dtype {values.dtype}")
