@@ -108,8 +108,8 @@ class Scores:
     @overload
     @staticmethod
     def from_logits(logits: Any, labels: Any, **settings: Any) -> LabelledScores: ...
-    @staticmethod
-    def from_logits(  # type: ignore[misc]  # names of the settings, which overloads leave out
+    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
+    def from_logits(
         logits: Any,
         labels: Any = None,
         *,
@@ -172,8 +172,8 @@ class Scores:
     @overload
     @staticmethod
     def from_probs(probs: Any, labels: Any, **settings: Any) -> LabelledScores: ...
-    @staticmethod
-    def from_probs(  # type: ignore[misc]  # names of the settings, which overloads leave out
+    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
+    def from_probs(
         probs: Any,
         labels: Any = None,
         *,
