@@ -77,13 +77,13 @@ def save(folder: Path, form: str, logits, labels, weights=None, stem="val", key=
         with path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             extra = [] if weights is None else ["w"]
-            writer.writerow(["label", *extra, *(f"logit_{k}" for k in range(logits.shape[1]))])
+            writer.writerow(["label", *extra, *(f"{key.rstrip('s')}_{k}" for k in range(logits.shape[1]))])
             for i, row in enumerate(logits.tolist()):
                 writer.writerow([labels[i], *([] if weights is None else [weights[i]]), *row])
     elif ending == "jsonl":
         rows = logits.tolist()
         extra = [{} if weights is None else {"w": float(weights[i])} for i in range(len(rows))]
-        each = [{key: row} if variant else {f"logit_{k}": v for k, v in enumerate(row)} for row in rows]
+        each = [{key: row} if variant else {f"{key.rstrip('s')}_{k}": v for k, v in enumerate(row)} for row in rows]
         lines = [{"label": y} | more | row for y, more, row in zip(np.asarray(labels).tolist(), extra, each)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     else:
@@ -92,6 +92,6 @@ def save(folder: Path, form: str, logits, labels, weights=None, stem="val", key=
             width = logits.shape[1] if variant == "fixed" else -1
             columns[key] = pa.array(list(logits), pa.list_(pa.from_numpy_dtype(logits.dtype), width))
         else:
-            columns |= {f"logit_{k}": logits[:, k] for k in range(logits.shape[1])}
+            columns |= {f"{key.rstrip('s')}_{k}": logits[:, k] for k in range(logits.shape[1])}
         pq.write_table(pa.table(columns), path, row_group_size=40)
     return {"paths": path}

@@ -5,11 +5,9 @@ import pickle
 import sys
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
-import attemper
 from attemper import (
     BayesianTemperatureScaling,
     InputError,
@@ -20,7 +18,7 @@ from attemper import (
     VectorScaling,
     fit_source,
 )
-from attemper.calibrators import METHODS, Provenance
+from attemper.calibrators import METHODS
 from attemper.cli import cli
 from attemper.io import InputSpec, open_scores
 from attemper.sharded import fit_sharded
@@ -46,21 +44,6 @@ def run(line):
 
 OPENED: list[str] = []
 sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "open" else None)
-
-
-@pytest.mark.parametrize("line", ["fit val.npz", "fit val.npz --method vector", "apply map.json val.npz -o p.npz"])
-def test_a_small_file_is_opened_once(val, data, line):
-    TemperatureScaling().fit(*data).save("map.json")
-    OPENED.clear()
-    run(line)
-    assert sum(path.endswith("val.npz") for path in OPENED) == 1
-
-
-def test_a_large_file_is_opened_for_its_header_its_rows_and_its_hash(val, monkeypatch):
-    monkeypatch.setattr("attemper.io.sources.KEEP_BYTES", 0)
-    OPENED.clear()
-    run("fit val.npz")
-    assert sum(path.endswith("val.npz") for path in OPENED) == 3
 
 
 @pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
@@ -95,16 +78,6 @@ def test_every_kind_of_source(val, data, tmp_path):
     np.testing.assert_allclose(vector.predict_proba(logits), VectorScaling().fit(*data).predict_proba(logits))
     with pytest.raises(InputError):
         fit_source(VectorScaling(), parts)
-
-
-def test_patterns_of_logits_and_of_their_labels(val, data):
-    exact = TemperatureScaling().fit(*data).temperature_
-    for i, some in enumerate((slice(0, 100), slice(100, None))):
-        np.save(f"{i}.npy", data[0][some])
-        np.save(f"{i}_labels.npy", data[1][some])
-    for labels in ("?_labels.npy", ["0_labels.npy", "1_labels.npy"]):
-        fitted = fit_source(TemperatureScaling(), "?.npy", labels=labels)
-        assert fitted.temperature_ == pytest.approx(exact, rel=1e-6)
 
 
 def test_a_large_file_is_read_piece_by_piece(val, data, monkeypatch):
@@ -145,33 +118,12 @@ def test_options_that_have_no_meaning(source, spec, sharding, match):
 
 
 def test_the_spec_travels():
-    spec = InputSpec(logits_key="z", labels="y.npy", classes=np.array([1, 2]), columns=[3, 4], labels_are="tokens")
+    spec = InputSpec(logits_key="z", labels="y.npy", classes=np.array([1, 2]), columns=[3, 4])
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert InputSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     assert InputSpec().to_dict() == {}
     with pytest.raises(InputError):
         InputSpec.from_dict({"probs": True})
-
-
-@pytest.mark.parametrize(
-    "line, new",
-    [
-        ("fit val.npz --probs --floor 1e-8", "--zeros-as"),
-        ("evaluate val.npz --interval 0.9", "--confidence-level"),
-        ("sketch val.npz -o a.json --for ts", "--methods"),
-    ],
-)
-def test_old_flags_name_the_new_ones(val, line, new):
-    with pytest.raises(click.UsageError):
-        run(line)
-
-
-def test_saving_leaves_the_calibrator_as_it_is(val, data):
-    ts = TemperatureScaling().fit(*data)
-    before = dict(vars(ts))
-    ts.save("map.json", provenance=Provenance.now(val))
-    assert vars(ts) == before
-    assert attemper.load("map.json").provenance_.files[0].name == "val.npz"
 
 
 def test_fields_of_the_spec_are_keywords(tmp_path, data):
@@ -201,20 +153,6 @@ def test_options_of_files_that_are_open_are_refused(tmp_path, data):
     np.savez(val, logits=data[0], labels=data[1])
     with pytest.raises(InputError):
         fit_source(TemperatureScaling(), open_scores(val), InputSpec(labels_key="y"))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "fact"),
-    [
-        (("ts", "val.npz"), "calibrator.*'ts'"),
-        ((TemperatureScaling, "val.npz"), "calibrator"),
-        ((TemperatureScaling(), None), "source.*NoneType"),
-        ((TemperatureScaling(), "val.npz", {"input": "logits"}), "spec.*dict"),
-    ],
-)
-def test_other_things_are_type_errors(arguments, fact):
-    with pytest.raises(TypeError):
-        fit_source(*arguments)
 
 
 def test_columns_in_any_order_give_the_same_bits(tmp_path, data):

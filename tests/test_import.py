@@ -41,7 +41,7 @@ def test_types_and_the_demo_come_with_the_package():
 
 
 def test_subpackages_load_when_asked_for():
-    program = "import attemper; attemper.io.InputSpec; attemper.compare; attemper.export; attemper.tokens"
+    program = "import attemper; attemper.io.InputSpec; attemper.compare; attemper.tokens"
     assert "attemper.io" in imported_by(program)
 
 

@@ -97,18 +97,6 @@ def test_every_result_is_a_data_frame(name, results):
 
 
 @every
-def test_polars_has_the_same_numbers(name, results):
-    polars = pytest.importorskip("polars")
-    result, _ = results[name]
-    frame, other = result.to_pandas(), result.to_polars()
-    assert isinstance(other, polars.DataFrame)
-    assert list(frame.columns) == other.columns
-    for column in other.columns:
-        expected = [None if value is None or value != value else value for value in frame[column].tolist()]
-        assert [None if value != value else value for value in other[column].to_list()] == expected
-
-
-@every
 def test_text_is_one_line_and_html_is_a_table_without_scripts(name, results):
     result, _ = results[name]
     assert "\n" not in repr(result)
@@ -157,7 +145,7 @@ def test_a_reliability_table_has_its_bins():
     np.testing.assert_array_equal(frame["accuracy"], table.accuracy)
 
 
-@pytest.mark.parametrize("package", ["pandas", "polars"])
+@pytest.mark.parametrize("package", ["pandas"])
 def test_a_missing_package_is_named_with_its_install_line(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError):

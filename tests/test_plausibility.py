@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
 
 import numpy as np
@@ -20,7 +18,6 @@ from attemper import (
     TemperatureScaling,
     datasets,
 )
-from attemper.cli import main
 from attemper.data.plausibility import warn_of_chance
 from attemper.errors import collected_warnings
 from attemper.io import open_scores
@@ -72,15 +69,6 @@ def test_probabilities_passed_as_logits():
 def test_they_are_known_in_every_type(convert):
     with pytest.warns(ProbabilitiesAsLogitsWarning):
         Scores.from_logits(convert(P))
-
-
-def test_the_computation_stays_as_asked():
-    with pytest.warns(ProbabilitiesAsLogitsWarning):
-        wrong = TemperatureScaling().fit(P, Y)
-    assert wrong.temperature_ < 0.5
-    right = TemperatureScaling(input="probs").fit(P, Y)  # the advice
-    assert right.temperature_ == pytest.approx(TS.temperature_)
-    np.testing.assert_allclose(TS.predict_proba(np.log(P)), TS.predict_proba(H))
 
 
 @pytest.mark.parametrize(
@@ -201,68 +189,3 @@ def test_files_are_named_and_each_kind_of_warning_is_issued_once(tmp_path):
         open_scores(str(tmp_path / "*.npz")).load()
     assert [w.category for w in found] == [ProbabilitiesAsLogitsWarning, ChanceAccuracyWarning]
     assert all("a.npz: " in str(w.message) for w in found)
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in a folder with probabilities that are named logits; return stdout and the lines of stderr."""
-    monkeypatch.chdir(tmp_path)
-    for name, seed in (("val", 0), ("test", 1)):
-        h, y = draw(400, 5, seed=seed)
-        np.savez(f"{name}.npz", logits=softmax(h), labels=y)
-        np.savez(f"{name}_half.npz", logits=softmax(h)[:200], labels=y[:200])
-        np.savez(f"{name}_shuffled.npz", logits=h, labels=np.roll(y, 1))
-    TS.save("map.json")
-
-    def command(line):
-        monkeypatch.setattr(sys, "argv", ["attemper", *line.split()])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert not end.value.code, err
-        return out, err.splitlines()
-
-    return command
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "fit val.npz --method ts -o m.json --json",
-        "fit val.npz --method vector -o m.json --json",
-        pytest.param("fit val.npz --method ats --workers 2 -o m.json --json", marks=pytest.mark.slow),
-        pytest.param("fit val.npz test.npz --workers 2 --method ts -o m.json --json", marks=pytest.mark.slow),
-        "evaluate test.npz --map map.json --json",
-        "apply map.json test.npz -o p.npz --json",
-        "sketch val.npz -o s.json --json",
-        "compare val.npz test.npz --methods ts,vector --json",
-        "report val.npz test.npz --methods ts -o r.html --json",
-    ],
-)
-def test_commands_warn_once_for_each_input_and_keep_stdout_clean(run, line):
-    out, err = run(line)
-    assert json.loads(out)
-    probs = [text for text in err if "look like probabilities" in text]
-    inputs = 2 if line.split()[0] in ("compare", "report") else 1
-    assert len(probs) == len(set(probs)) == inputs, err
-    for text in probs:
-        assert text.startswith("warning: ")
-        assert ".npz: " in text
-        assert "--probs" in text
-        assert "input=" not in text
-
-
-def test_the_logarithms_that_are_advised_give_the_right_result(run):
-    np.savez("probs.npz", logits=np.log(softmax(draw(400, 5, seed=1)[0])), labels=Y)
-    run("apply map.json probs.npz -o p.npz")
-    np.testing.assert_allclose(np.load("p.npz")["probs"], TS.predict_proba(draw(400, 5, seed=1)[0]), rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_commands_warn_of_accuracy_at_chance(run):
-    for line in (
-        "fit val_shuffled.npz --method ts -o m.json",
-        "fit val_shuffled.npz --workers 2 --method ats -o m.json",
-    ):
-        _, err = run(line)
-        assert len([text for text in err if "by chance" in text and "--classes" in text]) == 1

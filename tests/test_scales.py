@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import numpy as np
@@ -11,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attemper import (
-    AttemperWarning,
     AttendedTemperatureScaling,
     BayesianTemperatureScaling,
     Scores,
     Sketch,
     TemperatureScaling,
-    load,
 )
-from attemper.calibrators.registry import METHODS
-from attemper.cli import main
 from attemper.data import arrays
 from attemper.data.scale import NORMAL, LogitScale, logit_scale, nearest_unit
 from attemper.sharded import fit_sharded, merge_sketches
@@ -64,17 +59,6 @@ def test_arrays(recipe, scale, n):
 
 
 @recipes
-def test_half_precision(recipe):
-    h, y = draw(2000, 5)
-    h = h.astype(np.float16)
-    expected = clone(recipe).fit(h.astype(np.float64), y)
-    assert_scaled(clone(recipe).fit(h, y), expected, h.astype(np.float64), 1.0)
-    small = (h.astype(np.float64) * 2.0**-10).astype(np.float16)  # about a thousandth; exact but for the smallest
-    found = clone(recipe).fit(small, y)
-    assert found.temperature_ == pytest.approx(expected.temperature_ * 2.0**-10, rel=5e-3)
-
-
-@recipes
 @scales
 def test_sketches_of_parts(recipe, scale):
     h, y = draw(1200, 5)
@@ -104,30 +88,6 @@ def test_shards_and_streams(recipe, scale):
         assert_scaled(scaled, expected, h, scale)
 
 
-@pytest.mark.parametrize("method", ["ts", "ats", "bayes"])
-@scales
-def test_files_on_the_command_line(method, scale, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    h, y = draw(900, 4)
-    np.savez("all.npz", logits=scale * h, labels=y)
-    np.savez("a.npz", logits=scale * h[:400], labels=y[:400])
-    np.savez("b.npz", logits=scale * h[400:], labels=y[400:])
-    expected = METHODS[method]().fit(h, y)
-    rtol = 1e-4 if method == "bayes" else 1e-7  # of a table over a range, and of one over the posterior
-    for command in (
-        "fit all.npz",
-        "fit a.npz b.npz",
-        "sketch a.npz -o a.sketch.json|sketch b.npz -o b.sketch.json|fit a.sketch.json b.sketch.json",
-    ):
-        for one in command.split("|"):
-            more = ["--method", method, "-o", "map.json"] if one.startswith("fit") else []
-            monkeypatch.setattr(sys, "argv", ["attemper", *one.split(), *more])
-            with pytest.raises(SystemExit) as end:
-                main()
-            assert end.value.code == 0
-        assert_scaled(load("map.json"), expected, h, scale, rtol)
-
-
 @recipes
 @scales
 def test_tensors_on_a_device(recipe, scale, monkeypatch):
@@ -143,14 +103,6 @@ def test_tensors_on_a_device(recipe, scale, monkeypatch):
     assert sketch.unit == scale
     expected = clone(recipe).fit_sketch(Sketch.of(h, y, parts=recipe.sketch_parts()))
     assert clone(recipe).fit_sketch(sketch).temperature_ == pytest.approx(scale * expected.temperature_, rel=1e-7)
-
-
-def test_an_explicit_range_is_absolute():
-    h, y = draw(500, 4)
-    assert Sketch.of(1000 * h, y, t_range=(0.05, 20)).t_range == (0.05, 20)
-    with pytest.warns(AttemperWarning):
-        ats = AttendedTemperatureScaling(t_range=(100, 300)).fit(1000 * h, y)
-    assert ats.temperature_ == 300
 
 
 def test_parts_on_different_scales_are_read_over_one_range():

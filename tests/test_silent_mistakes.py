@@ -119,8 +119,8 @@ def test_a_calibrator_of_many_labels_remembers_the_columns_of_its_scores():
 
 
 def test_classes_in_another_order_are_refused():
-    val = Scores.from_logits(Z[:200], NAMES[:200], pos_label="yes")
-    flipped = Scores.from_logits(-Z[200:], NAMES[200:], pos_label="no")
+    val = Scores.from_logits(Z[:200], NAMES[:200], classes=["no", "yes"])
+    flipped = Scores.from_logits(-Z[200:], NAMES[200:], classes=["yes", "no"])
     with pytest.raises(InputError):
         compare(val, flipped, ["ts"])
     calibrator = TemperatureScaling().fit(val)
@@ -128,8 +128,6 @@ def test_classes_in_another_order_are_refused():
         calibrator.predict_proba(flipped)
     with pytest.raises(InputError):
         TemperatureScaling(classes=["yes", "no"]).fit(val)
-    with pytest.raises(InputError):
-        TemperatureScaling(pos_label="no").fit(val)
 
 
 def test_policies_take_names_with_classes():

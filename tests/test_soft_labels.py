@@ -1,7 +1,5 @@
 """Soft labels: expectations over the label, exactly as rows that are repeated and weighted."""
 
-import array_api_strict
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -38,23 +36,6 @@ def test_shares_of_votes():
     np.testing.assert_array_equal(label_shares(names, classes=["a", "b", "c", "d"]), SHARES)
     np.testing.assert_array_equal(label_shares(np.where(VOTES < 0, np.nan, VOTES), K), SHARES)
     np.testing.assert_array_equal(label_shares(torch.as_tensor(VOTES), K), SHARES)
-
-
-@pytest.mark.parametrize(
-    "votes, options, message",
-    [
-        ([[0, 1]], {}, r"Use label_shares\(votes, n_classes=K\)"),
-        ([0, 1], {"n_classes": 2}, r"\(N, M\); got shape \(2,\)"),
-        ([[0, 2]], {"n_classes": 2}, "row 0, annotator 1 is 2; expected a column number from 0 to 1"),
-        ([[0.5, 0.5]], {"n_classes": 2}, "look like shares already"),
-        ([[0, 1], [-1, -1]], {"n_classes": 2}, "row 1 has none"),
-        ([["no", "yes"]], {"n_classes": 2}, r"for names use classes=\[…\]"),
-        ([["no", "maybe"]], {"classes": ["no", "yes"]}, "annotator 1 is 'maybe'"),
-    ],
-)
-def test_votes_that_do_not_fit(votes, options, message):
-    with pytest.raises(InputError):
-        label_shares(votes, **options)
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -138,22 +119,6 @@ def test_tensors_and_names():
     assert set(named.predict(H)) <= set("abcd")
 
 
-@pytest.mark.parametrize("convert", [jnp.asarray, array_api_strict.asarray], ids=["jax", "strict"])
-def test_other_libraries(convert):
-    expected = TemperatureScaling().fit(H, SHARES).temperature_
-    assert TemperatureScaling().fit(convert(H), convert(SHARES)).temperature_ == pytest.approx(expected, rel=1e-5)
-    assert metrics.nll(convert(SHARES), convert(PROBS)) == pytest.approx(metrics.nll(SHARES, PROBS), rel=1e-5)
-
-
-def test_no_label_to_ignore():
-    for function in (
-        lambda: Scores.from_logits(H, SHARES, ignore_index=255),
-        lambda: metrics.nll(SHARES, PROBS, ignore_index=255),
-    ):
-        with pytest.raises(InputError):
-            function()
-
-
 def test_comparing_divides_by_samples():
     val, test = Scores.from_logits(H[:120], SHARES[:120]), Scores.from_logits(H[120:], SHARES[120:])
     found = compare(val, test, methods=["ts"], cv=2)
@@ -200,12 +165,6 @@ def test_files(tmp_path, form, monkeypatch):
         open_scores(tmp_path / "votes.npz").load()
 
 
-def test_loaded_from_a_file(tmp_path):
-    fitted = TemperatureScaling().fit(H, SHARES)
-    fitted.save(tmp_path / "map.json")
-    np.testing.assert_array_equal(attemper.load(tmp_path / "map.json").predict_proba(H), fitted.predict_proba(H))
-
-
 def test_what_counts_cases_refuses_soft_labels():
     val, test = Scores.from_logits(H[:120], SHARES[:120]), Scores.from_logits(H[120:], SHARES[120:])
     for function in (
@@ -215,32 +174,3 @@ def test_what_counts_cases_refuses_soft_labels():
     ):
         with pytest.raises(InputError):
             function()
-
-
-def test_commands(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savez("val.npz", logits=H[:120], labels=SHARES[:120])
-    np.savez("test.npz", logits=H[120:], labels=SHARES[120:])
-
-    def run(*words):
-        monkeypatch.setattr("sys.argv", ["attemper", *words])
-        with pytest.raises(SystemExit) as end:
-            attemper.cli.main()
-        out, err = capsys.readouterr()
-        return end.value.code, out + err
-
-    assert run("fit", "val.npz", "--method", "ts", "-o", "map.json")[0] == 0
-    fitted = attemper.load("map.json")
-    assert fitted.temperature_ == TemperatureScaling().fit(H[:120], SHARES[:120]).temperature_
-    code, text = run("evaluate", "test.npz", "--map", "map.json")
-    assert code == 0
-    assert "120 samples" in text
-    for words in (
-        ("drift", "map.json", "test.npz"),
-        ("apply", "map.json", "test.npz", "-o", "p.npz", "--labels-key", "labels"),
-    ):
-        code, text = run(*words)
-        assert code == 2
-        assert "soft" in text
-    assert run("apply", "map.json", "test.npz", "-o", "p.npz")[0] == 0
-    np.testing.assert_array_equal(np.load("p.npz")["probs"], fitted.predict_proba(H[120:]))

@@ -80,13 +80,6 @@ def test_the_rows_that_count_are_those_of_a_slow_loop(batch, shifted):
     np.testing.assert_array_equal(scores.labels, y)
 
 
-def test_padding_on_either_side():
-    logits, ids = draw(2, 4)
-    scores = token_scores(logits, input_ids=ids, mask=[[1, 1, 1, 0], [0, 1, 1, 1]])
-    np.testing.assert_array_equal(scores.labels, [ids[0, 1], ids[0, 2], ids[1, 2], ids[1, 3]])
-    np.testing.assert_array_equal(to_numpy(scores.values), logits[[0, 0, 1, 1], [0, 1, 1, 2]])
-
-
 ARRAYS = {
     "numpy": lambda a: a,
     "torch": torch.tensor,
@@ -132,87 +125,6 @@ def test_every_method_takes_selected_rows(method):
     np.testing.assert_array_equal(one.predict_proba(scores), other.predict_proba(plain))
 
 
-def test_the_same_type_comes_out():
-    scores, plain = masked_batch(ARRAYS["torch-bfloat16"])
-    p = TemperatureScaling().fit(scores).predict_proba(scores)
-    assert (p.dtype, tuple(p.shape)) == (torch.bfloat16, (len(plain), V))
-
-
-def test_many_rows_are_sampled_without_a_copy():
-    logits, labels = draw(64, 64, 40)
-    mask = np.random.default_rng(0).random((64, 64)) < 0.5
-    scores = token_scores(logits, labels, mask=mask)
-    few = scores.sample(100)
-    assert isinstance(few.values, SelectedRows)
-    assert few.values.base is scores.values.base
-    plain = Scores.from_logits(logits[mask], labels[mask])
-    assert TemperatureScaling().fit(scores).temperature_ == TemperatureScaling().fit(plain).temperature_
-
-
-VIEWS = {
-    "whole": lambda a: a,
-    "all but the last position": lambda a: a[:, :-1],
-    "from the second": lambda a: a[:, 1:],
-    "every other sequence": lambda a: a[::2],
-    "every other position": lambda a: a[:, 1::3],
-    "some columns": lambda a: a[:, :, 2:7],
-    "positions first": lambda a: a.swapaxes(0, 1),
-    "columns first": lambda a: a.swapaxes(1, 2),
-    "one sequence": lambda a: a[2:3, 1:],
-    "one position": lambda a: a[:, 4:5],
-}
-
-
-@pytest.mark.parametrize("make", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_views_are_read_where_they_lie(view, make):
-    whole = make(draw()[0])
-    part = VIEWS[view](whole)
-    shape = tuple(part.shape)[:2]
-    labels = np.random.default_rng(0).integers(0, part.shape[2], shape)
-    labels[0, 0] = -100
-    scores = token_scores(part, labels)
-    rows, y = slow(np.asarray(part), labels=labels)
-    np.testing.assert_array_equal(to_numpy(scores.values), rows)
-    np.testing.assert_array_equal(scores.labels, y)
-    base = scores.values.base if isinstance(scores.values, SelectedRows) else scores.values
-    assert np.shares_memory(np.asarray(base), np.asarray(whole))
-
-
-def test_where_everything_counts_there_is_a_plain_view():
-    logits, labels = draw()
-    scores = token_scores(logits, labels)
-    assert isinstance(scores.values, np.ndarray)
-    assert np.shares_memory(scores.values, logits)
-    mask = np.zeros((B, L))
-    mask[2:4] = 1
-    assert isinstance(token_scores(logits, labels, mask=mask).values, np.ndarray)
-
-
-class Counting:
-    """An array that notes how many of its rows are taken at once."""
-
-    def __init__(self, rows):
-        self.rows, self.shape, self.dtype, self.most, self.all = rows, rows.shape, rows.dtype, 0, 0
-
-    def __getitem__(self, part):
-        taken = self.rows[part]
-        self.most, self.all = max(self.most, len(taken)), self.all + len(taken)
-        return taken
-
-
-def test_only_chunks_of_the_rows_that_count_are_read():
-    logits, labels = draw(8, 500, 512)
-    counts = np.random.default_rng(0).random((8, 500)) < 0.5
-    scores = token_scores(logits, labels, mask=counts)
-    base = Counting(scores.values.base)
-    watched = Scores.from_logits(SelectedRows(base, scores.values.index), scores.labels)
-    assert counts.sum() <= base.all <= counts.sum() + 4096 + 64  # the first ones again, for the look at accuracy
-    TemperatureScaling().fit(watched)
-    Sketch.of(watched, parts=())
-    assert base.most <= 2 * (1 << 17) // 512 < counts.sum() / 2
-
-
 def test_two_dimensions_and_weights():
     logits, labels = draw(1)
     logits, labels = logits[0], labels[0].copy()
@@ -228,62 +140,7 @@ def test_two_dimensions_and_weights():
     np.testing.assert_array_equal(scores.weights, weights[:, :-1].reshape(-1))
 
 
-def spoilt(row, column, value):
-    logits, _ = draw()
-    logits[row][column] = value
-    return logits
-
-
-def wrong(label):
-    labels = draw()[1]
-    labels[2, 4] = label
-    return labels
-
-
 LABELS = draw()[1]
-
-
-@pytest.mark.parametrize(
-    "told, message",
-    [
-        ({"labels": None}, "got neither"),
-        ({"input_ids": LABELS}, "got both"),
-        ({"mask": np.ones((B, L - 1))}, r"mask: expected shape \(6, 9\).*got \(6, 8\)"),
-        ({"mask": np.full((B, L), 2)}, r"mask: sequence 0, position 0 \(row 0\) is 2; expected 1"),
-        ({"mask": np.zeros((B, L))}, "labels: none of the 54 positions counts"),
-        ({"labels": LABELS[0]}, r"labels: expected shape \(6, 9\).*got \(9,\)"),
-        ({"labels": LABELS + 0.5}, "not whole"),
-        ({"labels": wrong(128300)}, r"labels: sequence 2, position 4 \(row 22\) has label 128300, but there are 11 "),
-        ({"labels": wrong(-1)}, "leave such positions out use ignore_index=-1"),
-        ({"ignore_index": None, "labels": np.where(LABELS == 3, -100, LABELS)}, "use ignore_index=-100"),
-        ({"ignore_index": "pad"}, "ignore_index='pad'"),
-        ({"sample_weight": np.ones(B)}, r"sample_weight: expected shape .* got \(6,\)"),
-        ({"sample_weight": np.full((B, L), -1.0)}, r"sample_weight: sequence 0, position 0 \(row 0\) is -1"),
-        ({"logits": spoilt((3, 7), 2, np.nan)}, r"logits: sequence 3, position 7 \(row 34\), column 2 is NaN"),
-        ({"logits": draw()[0][None]}, r"got \(1, 6, 9, 11\)"),
-        ({"logits": draw()[0][:, :, :1]}, r"got shape \(6, 9, 1\)"),
-        ({"logits": draw()[0][::-1]}, "reversed view"),
-        ({"logits": "none"}, "logits"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("first", [0, 1])  # the row that is wrong need not be the first that counts
-def test_errors_tell_the_place(told, message, first):
-    mask = np.ones((B, L), dtype=int)
-    mask[0, :first] = 0
-    told = {"logits": draw()[0], "labels": LABELS, "mask": mask} | told
-    if first and "position 0 " in message:
-        return
-    with pytest.raises(InputError):
-        token_scores(told.pop("logits"), told.pop("labels"), **told)
-
-
-def test_errors_about_input_ids_tell_where_the_token_stands():
-    logits, ids = draw()
-    ids[3, 5] = V
-    with pytest.raises(InputError):
-        token_scores(logits, input_ids=ids)
-    with pytest.raises(InputError):
-        token_scores(logits[0], input_ids=ids[0])
 
 
 OPTIONS = [7, 2, 10]
@@ -298,7 +155,7 @@ def test_options_are_columns(kind):
     positions = np.arange(B)
     scores = option_scores(logits, options=OPTIONS, labels=labels, positions=positions)
     np.testing.assert_array_equal(to_numpy(scores.values), plain[np.arange(B), positions][:, OPTIONS])
-    scores = option_scores(logits[:, 3, :], options=OPTIONS, labels=np.array(OPTIONS)[labels], labels_are="tokens")
+    scores = option_scores(logits[:, 3, :], options=OPTIONS, labels=labels)
     np.testing.assert_array_equal(to_numpy(scores.values), plain[:, 3][:, OPTIONS])
     np.testing.assert_array_equal(scores.labels, labels)
 
@@ -308,29 +165,3 @@ def test_options_at_the_last_real_position():
     scores = option_scores(logits, options=OPTIONS, mask=[[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]])
     np.testing.assert_array_equal(scores.values, logits[[0, 1, 2], [1, 3, 2]][:, OPTIONS])
     assert not isinstance(scores, LabelledScores)
-
-
-@pytest.mark.parametrize(
-    "told, message",
-    [
-        ({"options": [7, 2, 7]}, "7 twice"),
-        ({"options": [7, V]}, "token 11 is outside the vocabulary: ids count from 0, and the vocabulary has 11"),
-        ({"options": [-1, 2]}, "token -1 is outside"),
-        ({"options": [3]}, "two or more token ids"),
-        ({"options": ["A", "B"]}, "two or more token ids"),
-        ({"labels": [0, 1, 2, 3, 0, 0]}, "labels: sequence 3 has label 3, but there are 3 options"),
-        ({"labels": [0, 1, 2, 10, 0, 0]}, "sequence 3 has label 10.*labels_are='tokens'"),
-        ({"labels": [7, 2, 10, 3, 7, 7], "labels_are": "tokens"}, "sequence 3 has token 3, which is none"),
-        ({"labels_are": "letters"}, "labels_are='letters'"),
-        ({"labels": [0, 1]}, r"labels: .*got \(2,\)"),
-        ({"positions": [0, 1, 2, 9, 0, 0]}, "that of sequence 3 is 9, but positions run from 0 to 8"),
-        ({"positions": np.zeros(B), "mask": np.ones((B, L))}, "got both"),
-        ({"mask": np.arange(B)[:, None] * np.ones((B, L)) > 0}, "sequence 0 has no real position"),
-        ({"logits": draw()[0][0], "labels": [0] * L, "positions": [0] * L}, "belong to logits of shape"),
-        ({"logits": spoilt((4, -1), 2, np.nan)}, "logits: sequence 4, column 1 is NaN"),
-    ],
-)  # fmt: skip
-def test_errors_about_options(told, message):
-    told = {"logits": draw()[0], "options": OPTIONS, "labels": [0, 1, 2, 2, 1, 0]} | told
-    with pytest.raises(InputError):
-        option_scores(told.pop("logits"), **told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -12,9 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attemper import AttemperError, AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
-from attemper.errors import FileError
-from attemper.tokens import read_topk, token_scores, topk_of, topk_option_scores, topk_scores
+from attemper import AttemperWarning, InputError, InputTypeError, Scores, TemperatureScaling
+from attemper.tokens import read_topk, token_scores, topk_option_scores, topk_scores
 from attemper.tokens.topk import log_of_rest
 
 V = 30
@@ -55,18 +53,6 @@ def text(j):
     return f" t{j}"
 
 
-def vllm(h, k, sampled=None):
-    """What vLLM returns: Logprob objects with ranks, and the token that was sampled though it is far behind."""
-    found = []
-    for i, row in enumerate(log_softmax(h)):
-        order = np.argsort(-row).tolist()
-        ids = dict.fromkeys(order[:k] + ([] if sampled is None else [int(sampled[i])]))
-        found.append(
-            {j: SimpleNamespace(logprob=float(row[j]), rank=order.index(j) + 1, decoded_token=text(j)) for j in ids}
-        )
-    return found
-
-
 def chat(position):
     top = [{"token": token, "logprob": p, "bytes": list(token.encode())} for token, p in position.items()]
     return {"choices": [{"index": 0, "logprobs": {"content": [{**top[0], "top_logprobs": top}], "refusal": None}}]}
@@ -89,16 +75,11 @@ def test_every_form_gives_the_oracle(tmp_path, k):
     named = dicts(h, k, text)
     forms = {
         "dicts": (dicts(h, k), ids),
-        "vllm": (vllm(h, k), ids),
-        "vllm with the sampled token": (vllm(h, k, sampled=np.argmin(h, axis=1)), ids),
-        "vllm outputs": ([SimpleNamespace(outputs=[SimpleNamespace(logprobs=[p])]) for p in vllm(h, k)], ids),
-        "vllm in JSON": (json.loads(json.dumps(dicts(h, k))), ids),
         "chat": ([chat(position) for position in named], texts),
         "entries": (
             [chat(position)["choices"][0]["logprobs"]["content"][0]["top_logprobs"] for position in named],
             texts,
         ),
-        "objects": ([SimpleNamespace(model_dump=lambda p=p: chat(p)) for p in named], texts),
         "completion": (completion(named), texts),
         "completions": ([completion([position]) for position in named], texts),
     }
@@ -162,15 +143,6 @@ def test_what_is_left_against_mpmath(log_probs):
             assert abs(mpmath.exp(found) - rest) <= 1e-15 * len(row) + 1e-14 * rest
 
 
-def test_k_is_what_every_position_has():
-    h, y = logits_and_tokens()
-    ragged = [position for i, row in enumerate(h) for position in dicts(row[None], 5 + i % 3)]
-    same(topk_scores(ragged, y), *oracle(h, y, 5))
-    same(topk_scores(ragged, y, k=3), *oracle(h, y, 3))
-    with pytest.raises(InputError):
-        topk_scores(ragged, y, k=6)
-
-
 def test_positions_that_do_not_count():
     h, y = logits_and_tokens()
     responses = [None, *dicts(h, 4)]  # vLLM has nothing for the first token of a prompt
@@ -212,27 +184,6 @@ def test_a_tail_of_zero_is_never_silent():
     assert np.isneginf(openai.values[0, 2:]).all()
 
 
-@pytest.mark.parametrize(
-    "responses, labels, match",
-    [
-        ([{"a": -0.1, "b": -0.2}], ["a"], r"position 0: the probabilities of the 2 most likely tokens sum to 1\.72"),
-        ([{"a": -0.7}, {"a": 2.5}], ["a", "a"], r"position 1: token 'a' has 2\.5; expected at most 0"),
-        ([{"a": float("nan")}], ["a"], "token 'a' has nan"),
-        ([{"a": -0.7}], ["a", "b"], "2 labels for 1 positions"),
-        ([{"a": -0.7}], [None], "none of the 1 positions counts"),
-        ([{"a": -0.7}], {"q": "a"}, "there is none for position 0, whose id is None"),
-        ([{"choices": [{"logprobs": None}]}], ["a"], "response 0, has no log-probabilities.*top_logprobs=20"),
-        ([{"error": {"code": 429}}], ["a"], "expected choices with logprobs, got the keys"),
-        (completion([{"a": -1.0}, 3.0]), ["a", "a"], "position 1: expected a dict from token"),
-        (np.zeros((3, 4)), [0, 1, 2], "k=None"),
-        ([[{"token": "a", "logprob": -1.0}, {"token": "a", "logprob": -1.5}]], ["a"], "is the text of 2 tokens"),
-    ],
-)
-def test_errors_name_the_position(responses, labels, match):
-    with pytest.raises(InputError):
-        topk_scores(responses, labels)
-
-
 def test_labels_of_another_kind():
     with pytest.raises(InputTypeError):
         topk_scores([{"a": -0.7}], [3])
@@ -245,23 +196,6 @@ def test_labels_of_another_kind():
     for wrong in ({"k": 0}, {"k": V}, {"tail": "x"}, {"zeros_as": 2}):
         with pytest.raises(InputError):
             topk_scores(logits_and_tokens()[0], logits_and_tokens()[1], **({"k": 3} | wrong))
-
-
-def test_files_are_read_without_trust(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"choices": [\n')
-    with pytest.raises(FileError):
-        read_topk(path)
-    path.write_text(json.dumps(chat({"a": -0.5})) + "\n" + json.dumps({"error": "busy"}) + "\n")
-    with pytest.raises(InputError):
-        read_topk(path)
-    path.write_text(json.dumps(chat({"a": -0.5, "b": -0.6})) + "\n")
-    with pytest.raises(InputError):
-        topk_scores(read_topk(path), ["a"])
-    path.write_text(json.dumps(completion([{"a": -0.5}, {"b": -0.6}])) + "\n")
-    assert [p.tokens for p in read_topk(path, position=-1).positions] == [("b",)]
-    with pytest.raises(InputError):
-        read_topk(path, position=2)
 
 
 # Answer options
@@ -321,70 +255,6 @@ def test_the_bound_is_a_bound(k, seed):
     scores = topk_option_scores(dicts(h, k), options, missing="bound")
     true = log_softmax(h)[:, options]
     assert (scores.values >= true - 1e-9).all()
-
-
-def test_positions_of_responses():
-    response = completion([{"a": -0.5, "b": -1.5}, {"b": -0.6, "c": -1.0}])
-    assert topk_of(response).positions[1].tokens == ("b", "c")
-    assert len(topk_of([response, response])) == 4
-    assert [p.name for p in topk_of([response, response], position=0).positions] == [
-        "response 0, position 0",
-        "response 1, position 0",
-    ]
-    assert topk_of(topk_of(response)).k == 2
-
-
-KEYS = [
-    "choices",
-    "logprobs",
-    "content",
-    "top_logprobs",
-    "token",
-    "logprob",
-    "rank",
-    "response",
-    "body",
-    "id",
-    "a",
-    "7",
-]
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.sampled_from(["a", "b", "7", ""]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-    max_leaves=12,
-)
-ENTRY = st.fixed_dictionaries({"token": ANY_JSON, "logprob": st.floats(-9, 0) | ANY_JSON}, optional={"rank": ANY_JSON})
-POSITION = st.none() | st.dictionaries(st.sampled_from(["a", "b", "c"]), st.floats(-9, 0) | ANY_JSON, max_size=3)
-RESPONSE = st.fixed_dictionaries(
-    {
-        "choices": st.lists(
-            st.fixed_dictionaries(
-                {
-                    "logprobs": st.fixed_dictionaries({"top_logprobs": st.lists(POSITION, max_size=3) | ANY_JSON})
-                    | st.fixed_dictionaries(
-                        {"content": st.lists(st.fixed_dictionaries({"top_logprobs": st.lists(ENTRY, max_size=3)}))}
-                    )
-                    | ANY_JSON
-                }
-            )
-            | ANY_JSON,
-            max_size=2,
-        )
-    }
-)
-
-
-@given(ANY_JSON | RESPONSE | st.lists(RESPONSE | POSITION, max_size=3), st.sampled_from([None, 0, -1]))
-@settings(max_examples=300, deadline=None)
-@pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
-def test_no_response_makes_anything_else_escape(response, position):
-    try:
-        topk = topk_of(response, position=position)
-        topk_scores(topk, zeros_as=1e-6)
-        topk_option_scores(topk, ["a", "b"], missing="bound")
-        topk_scores(topk, ["a"] * len(topk), zeros_as=1e-6)
-    except AttemperError as error:
-        assert str(error)
 
 
 def test_a_small_tail_has_all_its_digits():

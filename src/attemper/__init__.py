@@ -44,14 +44,13 @@ from attemper.errors import (
     MissingExtraError,
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
-    SuspiciousColumnWarning,
 )
 from attemper.group_sketches import GroupSketches
 from attemper.maps import AffineMap, BinMap, MixtureMap, OddsMap, ScaleMap, SigmoidMap, TiltedMap
 from attemper.sketch import Sketch
 
 if TYPE_CHECKING:
-    from attemper import comparison, decisions, drift, export, planning, plots, report, sharded, testing, tokens
+    from attemper import comparison, decisions, drift, planning, plots, report, sharded, testing, tokens
     from attemper import io as io
     from attemper import torch as torch
     from attemper.comparison import compare
@@ -96,7 +95,6 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "SigmoidMap",
     "Sketch",
     "StructuredScaling",
-    "SuspiciousColumnWarning",
     "TemperatureScaling",
     "TiltedMap",
     "VectorScaling",
@@ -107,7 +105,6 @@ __all__ = [  # noqa: RUF022 (plain order, where BBQ is a class and no constant)
     "datasets",
     "decisions",
     "drift",
-    "export",
     "fit_source",
     "label_matrix",
     "label_shares",
@@ -130,7 +127,6 @@ LAZY = {
             "comparison",
             "decisions",
             "drift",
-            "export",
             "io",
             "planning",
             "plots",

@@ -6,14 +6,14 @@ Remote files are read through fsspec, which knows the protocols; nothing is writ
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from attemper.errors import AttemperError, FileError, require
 
@@ -30,9 +30,6 @@ __all__ = [
     "reaching",
     "sha256_of",
 ]
-
-# What is asked for beyond the bytes wanted, on top of what the protocol itself reads ahead.
-BUFFER_BYTES = 1 << 16
 
 HERE = "file://"
 
@@ -82,14 +79,13 @@ class Remote(os.PathLike[str]):
             fs, path = self._system()
             return str(fs.ukey(path))
 
-    def open(self, mode: str = "rb") -> io.BufferedReader:
+    def open(self, mode: str = "rb") -> Any:
         """Open for reading; the stream can seek, and reads what is asked for."""
         if mode != "rb":
             raise FileError(f"{self}: remote files are only read; write to this machine and copy the file there")
         with reaching(self):
             fs, path = self._system()
-            file = fs.open(path, "rb")
-        return io.BufferedReader(_Raw(self, file), BUFFER_BYTES)
+            return fs.open(path, "rb")
 
     def matches(self) -> list[Remote]:
         """List the files that this pattern means, sorted."""
@@ -145,8 +141,8 @@ def checked_file(path: PathOrURL, *, one: bool = False) -> int:
         status = path.stat()
     except FileNotFoundError:
         raise FileError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
     if stat.S_ISDIR(status.st_mode):
         hint = "pass the name of a file in it" if one else f"pass the files in it, such as '{path}/*.npz'"
         raise FileError(f"{path}: a directory; {hint}")
@@ -158,11 +154,11 @@ def checked_file(path: PathOrURL, *, one: bool = False) -> int:
 
 
 @contextmanager
-def opened(path: PathOrURL) -> Iterator[io.BufferedReader]:
-    """Open for reading; what the operating system refuses, now or later, is a `FileError`."""
+def opened(path: PathOrURL) -> Iterator[BufferedIOBase]:
+    """Open for reading; what the operating system or a server refuses, now or later, is a `FileError`."""
     try:
-        with path.open("rb") as stream:
-            yield stream
+        with reaching(path) if isinstance(path, Remote) else nullcontext(), path.open("rb") as stream:
+            yield cast(BufferedIOBase, stream)
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}") from None
 
@@ -170,41 +166,29 @@ def opened(path: PathOrURL) -> Iterator[io.BufferedReader]:
 def sha256_of(path: PathOrURL) -> str:
     """Hash the content of a file."""
     with opened(path) as stream:
-        return _digest(stream)
+        return hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
 
 
 class InputFile:
-    """A file to be read, perhaps more than once; with ``keep`` it is opened once, and its bytes are kept."""
+    """A file to be read, perhaps more than once."""
 
     def __init__(self, path: PathOrURL) -> None:
         self.path, self.size = path, checked_file(path)
-        self.keep, self._content = False, b""
 
     @property
     def on_disk(self) -> str | None:
-        """The path, for a library that opens files itself; None where that would be once more."""
-        return None if self.keep or isinstance(self.path, Remote) else str(self.path)
+        """The path, for a library that opens files itself; None for an address."""
+        return None if isinstance(self.path, Remote) else str(self.path)
 
     @contextmanager
-    def open(self) -> Iterator[io.BufferedIOBase]:
+    def open(self) -> Iterator[BufferedIOBase]:
         """Open for reading."""
-        if self.keep and not self._content:
-            with opened(self.path) as stream:
-                self._content = stream.read()
-        if self._content:
-            yield io.BytesIO(self._content)
-        else:
-            with opened(self.path) as stream:
-                yield stream
+        with opened(self.path) as stream:
+            yield stream
 
     def sha256(self) -> str:
         """Hash the content."""
-        with self.open() as stream:
-            return _digest(stream)
-
-
-def _digest(stream: Any) -> str:
-    return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(self.path)
 
 
 def expand_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[PathOrURL]:
@@ -224,10 +208,7 @@ def expand_paths(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
 
 def _identity(file: PathOrURL) -> str:
     """Return what two names of the same file have in common; hard links count as files of their own."""
-    try:
-        return str(file) if isinstance(file, Remote) else os.path.realpath(file)
-    except ValueError:  # a NUL in the name: reading reports it
-        return str(file)
+    return str(file) if isinstance(file, Remote) else os.path.realpath(file)
 
 
 def _matches(path: PathOrURL) -> Sequence[PathOrURL]:
@@ -271,44 +252,3 @@ def reaching(remote: Remote) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
     return (text.splitlines() or [""])[0][:200] or type(error).__name__
-
-
-class _Raw(io.RawIOBase):
-    """A file of fsspec as a plain stream, whose failures name the file.
-
-    It keeps its own place: a file system may give the same object to all who open a file, as fsspec's memory does.
-    """
-
-    def __init__(self, remote: Remote, file: Any) -> None:
-        super().__init__()
-        self._remote, self._file, self._at = remote, file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        with reaching(self._remote):
-            self._file.seek(self._at)
-            data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        if whence == io.SEEK_END:
-            with reaching(self._remote):
-                self._at = int(self._file.seek(offset, whence))
-        else:
-            self._at = offset + (self._at if whence == io.SEEK_CUR else 0)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()

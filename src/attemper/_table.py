@@ -25,7 +25,7 @@ Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
 
 class Table:
-    """A result with columns: ``to_pandas()``, ``to_polars()``, and HTML in a notebook.
+    """A result with columns: ``to_pandas()`` and HTML in a notebook.
 
     A dataclass or named tuple of equally long arrays needs nothing else; others override `_table_columns`. A cell may
     be an `Estimate`: a data frame has its value, and its ends in the columns ``…_low`` and ``…_high``.
@@ -36,10 +36,6 @@ class Table:
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame; intervals have columns of their own, ``…_low`` and ``…_high``."""
         return require("pandas", why="for to_pandas()").DataFrame(_flat(self._table_columns()))
-
-    def to_polars(self) -> Any:
-        """Return a polars DataFrame; intervals have columns of their own, ``…_low`` and ``…_high``."""
-        return require("polars", why="for to_polars()").DataFrame(_flat(self._table_columns()), strict=False)
 
     def _table_columns(self) -> Columns:
         """Return the columns by name; all have the same length."""

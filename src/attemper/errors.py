@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -32,7 +31,6 @@ __all__ = [
     "MissingExtraError",
     "NotFittedError",
     "ProbabilitiesAsLogitsWarning",
-    "SuspiciousColumnWarning",
     "collected_warnings",
     "listed",
     "nearest",
@@ -104,10 +102,6 @@ class ProbabilitiesAsLogitsWarning(AttemperWarning):
 
 class ChanceAccuracyWarning(AttemperWarning):
     """Predictions agree with the labels no more often than by chance."""
-
-
-class SuspiciousColumnWarning(AttemperWarning):
-    """A column of a table is read as a class, but holds something else."""
 
 
 def warn(message: str, category: type[AttemperWarning] = AttemperWarning) -> None:
@@ -186,27 +180,6 @@ Use: pip install not_there
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
             raise  # the package is there, but one of its own imports is broken: let that be seen
-        target = _with_extra(extra) if extra else module.split(".")[0]
+        target = f'"attemper[{extra}]"' if extra else module.split(".")[0]
         message = f"{module} is needed {why + ' ' if why else ''}and is not installed. Use: pip install {target}"
         raise MissingExtraError(message) from None
-
-
-def _with_extra(extra: str) -> str:
-    """Return what pip installs this attemper from again, with an extra: an index, a clone, a file or an address."""
-    from importlib import metadata  # here: an import of attemper needs neither
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    try:
-        origin = metadata.distribution("attemper").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:
-        origin = None  # on PYTHONPATH
-    if not origin:  # pip writes it for everything that is not from an index
-        return f'"attemper[{extra}]"'
-    direct = json.loads(origin)
-    url = direct["url"]
-    if direct.get("dir_info", {}).get("editable"):
-        return f'-e "{url2pathname(urlsplit(url).path)}[{extra}]"'
-    if repository := direct.get("vcs_info"):
-        url = f"{repository['vcs']}+{url}@{repository['commit_id']}"
-    return f'"attemper[{extra}] @ {url}"'

@@ -14,14 +14,13 @@ from attemper._checks import same_classes
 from attemper._paths import PathOrURL, expand_paths
 from attemper.calibrators import METHODS, Calibrator
 from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.data.columns import column_order
+from attemper.data.columns import check_order
 from attemper.data.labels import as_names
 from attemper.data.numerals import is_number
 from attemper.data.scores import Scores
-from attemper.errors import AttemperError, InputError, InputTypeError
+from attemper.errors import AttemperError, InputError, InputTypeError, listed
 from attemper.group_sketches import GroupSketches
 from attemper.io import InputSpec, ScoreFiles, open_scores
-from attemper.io.reading import listed
 from attemper.io.sources import paired
 from attemper.sharded import fit_sharded, merge_sketches, sketch_pieces, sketch_sharded
 from attemper.sketch import ALL_PARTS, Part, Sketch
@@ -302,7 +301,6 @@ def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSp
             param="classes",
         )
     classes = spec.classes if known_names is None else tuple(known_names)
-    pos_label = spec.pos_label if calibrator.pos_label is None else calibrator.pos_label
     axis = calibrator.axis if spec.axis is None else spec.axis
     ignored = spec.ignore_index
     if ignored is None and calibrator.ignore_index is not None and (spec.reads_labels or spec.labels is not None):
@@ -311,7 +309,6 @@ def spec_for(calibrator: Calibrator, spec: InputSpec, name: str = "") -> InputSp
         input=calibrator.input,
         zeros_as=zeros_as,
         classes=classes,
-        pos_label=pos_label,
         axis=axis,
         ignore_index=ignored,
     )
@@ -366,8 +363,8 @@ def _check_renamed(files: ScoreFiles, names: Sequence[str]) -> None:
     """Refuse a table with some columns of the fit among others, or with all of them in another order."""
     if files.columns is None or list(files.columns) == list(names):
         return
-    order = None if set(names) & set(files.columns) else column_order(files.columns, names)
-    if set(names) & set(files.columns) or (order is not None and order != sorted(order)):
+    check_order(files.readers[0].path, files.columns, names)
+    if set(names) & set(files.columns):
         raise InputError(
             f"{files.readers[0].path}: expected the columns {listed(names)}, those of the fit, got "
             f"{listed(files.columns)}. Use columns for those of the same classes, in order.",
@@ -416,7 +413,7 @@ def _reject_options(what: str, spec: InputSpec, sharding: dict[str, Any]) -> Non
     if sharding:
         raise InputError(f"{what}: {_name_of(sharding)} is for files of logits")
     for name in spec.non_defaults():
-        if name not in ("input", "zeros_as", "classes", "pos_label", "skip_empty", "need_labels"):
+        if name not in ("input", "zeros_as", "classes", "need_labels"):
             raise InputError(
                 f"{what}: {name} is for files of logits; a sketch holds none any more, so pass it where the sketch is "
                 "made (sketch_sharded)",

@@ -206,8 +206,8 @@ def _scores(item: Any, spec: InputSpec) -> Scores:
     if not (isinstance(item, tuple) and len(item) in (2, 3)):
         raise InputTypeError(f"shards: expected paths, Scores of {spec.input}, or tuples (logits, labels[, weights])")
     logits, labels, *weights = item
-    names = ("classes", "pos_label", "axis", "ignore_index", "max_pixels")
-    options = {name: getattr(spec, name) for name in names} | {"seed": spec.pixel_seed}
+    names = ("classes", "axis", "ignore_index", "max_pixels")
+    options = {name: getattr(spec, name) for name in names}
     return spec.scores(logits, labels, sample_weight=weights[0] if weights else None, **options)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import attemper
 from attemper import InputTypeError, NotFittedError, TemperatureScaling
-from attemper.export import to_torch
+from attemper.torch import to_torch
 
 import onnx_models as models
 from data import draw

@@ -8,8 +8,8 @@ import torch
 
 from attemper import InputError, SigmoidMap
 from attemper._json import Fields
-from attemper.export import to_torch
 from attemper.maps import map_from_fields
+from attemper.torch import to_torch
 
 A, B, C = np.array([0.5, 1.0, 2.0]), np.array([0.5, 0.7, 2.0]), np.array([0.0, -1.0, 3.0])
 H = np.array([[0.0, 1.0, -2.0], [30.0, -40.0, 5.0], [-700.0, 700.0, 1e-9]])

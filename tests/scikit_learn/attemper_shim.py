@@ -96,8 +96,9 @@ def _sigmoid_calibration(predictions, y, sample_weight=None, max_abs_prediction_
 
 def calibration_curve(y_true, y_prob, *, pos_label=None, n_bins=5, strategy="uniform"):
     """Return the shares and means of the bins that have rows."""
+    classes = None if pos_label is None else [next(y for y in y_true if y != pos_label), pos_label]
     found = attemper.metrics.reliability(
-        y_true, y_prob, kind="binary", n_bins=n_bins, strategy=strategy, pos_label=pos_label
+        y_true, y_prob, kind="binary", n_bins=n_bins, strategy=strategy, classes=classes
     )
     some = found.weight > 0
     return found.accuracy[some], found.confidence[some]

@@ -9,7 +9,8 @@ import torch
 from attemper import ScaleMap, TemperatureScaling
 from attemper.decisions import SetPolicy, prediction_sets
 from attemper.errors import InputError
-from attemper.export import sets_to_onnx, sets_to_torch
+from attemper.onnx import sets_to_onnx
+from attemper.torch import sets_to_torch
 
 import onnx_models as models
 from data import draw

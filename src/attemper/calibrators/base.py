@@ -31,7 +31,6 @@ from attemper.data.arrays import as_matrix, as_numbers, on_gpu, to_numpy
 from attemper.data.binary import is_one_column
 from attemper.data.ids import as_ids
 from attemper.data.labels import as_names
-from attemper.data.pixels import PixelRows
 from attemper.data.scores import LabelledScores, Scores, labelled
 from attemper.errors import (
     FileError,
@@ -48,7 +47,7 @@ from attemper.sketch import Part, Sketch
 
 __all__ = ["Calibrator"]
 
-SHARED_PARAMS = ("input", "zeros_as", "classes", "pos_label", "axis", "ignore_index")
+SHARED_PARAMS = ("input", "zeros_as", "classes", "axis", "ignore_index")
 
 
 @recipe
@@ -67,8 +66,6 @@ class Calibrator(ChangesPriors, Classifier):
         zero means that the class is impossible.
     classes : sequence of names, optional
         Names of the columns, if labels are names.
-    pos_label : optional
-        For two classes: the label of the second one, if labels are two names.
     axis : int, optional
         Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W), −1 for (B, L, V).
         Each pixel is a sample, labels have that shape without the axis, and `predict_proba` returns the shape of X. An
@@ -116,7 +113,6 @@ class Calibrator(ChangesPriors, Classifier):
     input: Literal["logits", "probs"] = "logits"
     zeros_as: float | None = None
     classes: Sequence[Any] | None = None
-    pos_label: Any = None
     axis: int | None = None
     ignore_index: int | None = None
     map_: Map = fitted()
@@ -147,8 +143,7 @@ class Calibrator(ChangesPriors, Classifier):
             Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`. Of two classes one
             column is enough, of shape (n_samples,) or (n_samples, 1): the log-odds, or the probability, of the second.
         y : array of shape (n_samples,), or that of X without its axis of classes
-            Column numbers, or names if ``classes`` has them. With one column also -1 and 1, or two names with
-            ``pos_label``.
+            Column numbers, or names if ``classes`` has them. With one column also -1 and 1.
         sample_weight : array of shape (n_samples,), optional
             How often each row counts: weight 2 is the row twice.
         groups : array of shape (n_samples,), optional
@@ -266,22 +261,16 @@ class Calibrator(ChangesPriors, Classifier):
         return float(np.average(right, weights=None if sample_weight is None else to_numpy(sample_weight)))
 
     def _predicted(self, X: Any, groups: Any, predict: Callable[[Map, Any, Any], Any]) -> Any:
-        """Predict all rows at once; of an array with the classes along ``axis`` an image at a time, in its shape."""
+        """Predict all rows at once; an array with the classes along ``axis`` keeps its shape."""
         scores = self._check_is_fitted()._scores_of(X, groups)
-        ids = None if is_common(groups) or not hasattr(self, "group_maps_") else scores.groups
-        first = 0
-
-        def of_rows(rows: Any) -> Any:
-            nonlocal first
-            h = replace(scores, values=rows).logits
-            if ids is None:
-                return predict(self.map_, h, scores.dtype)
-            first, own = first + len(h), ids[first : first + len(h)]
-            return self.group_maps_.predict(own, self.map_, h, lambda map_, some: predict(map_, some, scores.dtype))
-
-        if not isinstance(scores.values, PixelRows) or isinstance(X, Scores):
-            return of_rows(scores.values)
-        return scores.values.map_images(of_rows)
+        h = scores.logits
+        if scores.groups is None or is_common(groups) or not hasattr(self, "group_maps_"):
+            found = predict(self.map_, h, scores.dtype)
+        else:
+            found = self.group_maps_.predict(
+                scores.groups, self.map_, h, lambda map_, some: predict(map_, some, scores.dtype)
+            )
+        return found if scores.layout is None or isinstance(X, Scores) else scores.layout.restored(found)
 
     def for_group(self, group: Any) -> Self:
         """Return this calibrator with the map of one group for all rows; ``"common"`` for the common map.
@@ -493,18 +482,12 @@ class Calibrator(ChangesPriors, Classifier):
                     f"predictions. Use {made}."
                 )
             self._check_classes(X, self.classes)
-            if self.pos_label is not None and X.classes is not None and X.classes[-1] != self.pos_label:
-                raise InputError(
-                    f"pos_label={self.pos_label!r}: expected {X.classes[-1]!r}, the second of the classes of "
-                    "these Scores",
-                    param="pos_label",
-                )
             return X
         if y is None:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
             )
-        more: dict[str, Any] = {"classes": self.classes if classes is None else classes, "pos_label": self.pos_label}
+        more: dict[str, Any] = {"classes": self.classes if classes is None else classes}
         more |= {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
         return labelled(self._make_scores(X, y, ignore_index=self.ignore_index, **more))
 

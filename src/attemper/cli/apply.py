@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from attemper.cli.commands import cli
-from attemper.cli.inputs import Fitted, image_layout, read_files
+from attemper.cli.inputs import Fitted, read_files
 from attemper.cli.multilabel import apply_labels, label_map
 from attemper.cli.options import files_argument, map_argument, no_groups_option, reading
 from attemper.cli.output import print_json, say
@@ -100,7 +100,7 @@ def apply(
             probs = fitted.calibrator.predict_proba(piece)
             labels = piece.labels if isinstance(piece, LabelledScores) else None
             rows = ProbRows(probs, labels, probs.argmax(axis=1), ids=piece.cluster_ids)
-            layout = image_layout(piece)
+            layout = piece.layout
             if ids is not None and layout is not None:
                 raise InputError("--ids: expected one row of logits for each sample, got images")
             yield rows if layout is None else rows.as_images(layout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ from attemper.io.survey import Survey
 
 CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
 MOST_LISTED = 12  # classes
-LABELS = re.compile(r"(.*[_ .-])?(labels?|targets?|truth)|y|y_?true|class|diagnosis")  # names that labels have
 FEW = 100  # samples below which even one temperature is uncertain
 REPEATED = 0.01  # share of repeated rows that is worth a warning
 BETTER, HALF = 0.2, 0.5  # accuracy that another reading of the labels must gain, and reach
@@ -90,13 +88,9 @@ def opened(inputs: Sequence[str], spec: InputSpec) -> ScoreFiles:
         if {"labels", "labels_key", "weights_key", "classes"} & spec.non_defaults().keys():
             raise
         try:
-            files = read_files(inputs, spec.updated(need_labels=False))
+            return read_files(inputs, spec.updated(need_labels=False))
         except AttemperError:
             raise error from None
-        names: Any = files.columns or getattr(getattr(files.readers[0], "source", None), "names", ())
-        if any(LABELS.fullmatch(name.strip().lower()) for name in names):
-            raise error from None  # labels of another name than the default
-        return files
 
 
 def findings_of(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
@@ -131,8 +125,8 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
             text = "all numbers are from 0 to 1: they look like probabilities of the second class, but are read as "
             text += "logits; use --probs"
         fix: tuple[str, ...] = ("--probs",)
-        if files.columns is None and spec.logits_key is None and files.readers[0].path.suffix != ".npy":
-            fix += ("--logits-key", spec.values_key)  # the array keeps its name
+        if spec.logits_key is None and spec.columns is None and files.readers[0].path.suffix != ".npy":
+            fix += ("--logits-key", spec.values_key if files.columns is None else "logit_")  # they keep their names
         yield Finding("warning", "looks_like_probabilities", text, fix)
     if not spec.probs and s.kind == "shares":
         text = "all numbers are from 0 to 1, but rows do not sum to 1: scores of independent labels (--multi-label)?"
@@ -145,12 +139,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding(level, "zeros", text)
     if s.n_masked and not spec.probs:
         yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
-    repeated = s.rows.repeated()
+    repeated = s.repeated
     if repeated:
         often = repeated >= REPEATED * s.n and not s.one_column  # many samples have the same score of trees
         level = "warning" if often else "note"
-        about = "" if s.rows.exact else "about "
-        text = f"{about}{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
+        text = f"{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
         yield Finding(level, "repeated_rows", text)
     if len(s.constant_columns):
         which = ", ".join(map(str, s.constant_columns[:MOST_LISTED].tolist()))
@@ -306,7 +299,7 @@ def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequenc
             "n_zero": s.n_zero,
             "constant_columns": s.constant_columns.tolist(),
         },
-        "repeated_rows": {"n": s.rows.repeated(), "exact": s.rows.exact},
+        "repeated_rows": {"n": s.repeated},
         "labels": labels,
         "accuracy": s.accuracy,
         "findings": [{"level": f.level, "code": f.code, "message": f.message} for f in findings],

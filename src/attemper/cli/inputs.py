@@ -94,12 +94,14 @@ def load_pair(val: str, test: str, spec: InputSpec, fitted: Fitted | None = None
     real = [[os.path.realpath(file) for file in expand_paths(path)] for path in (val, test)]
     if real[0] == real[1]:
         raise _same(f"both are {test}")
-    pair = [read_files(path, of, fitted) for path, of in zip((val, test), pair_specs(val, spec))]
+    given = list(zip((val, test), pair_specs(val, spec)))
+    pair = [read_files(path, of, fitted) for path, of in given]
     names: Sequence[str] | None = pair[1].spec.class_names or pair[0].spec.class_names
-    if names is not None:
-        # One file names the classes for both; headers that do may stand in another order.
-        same = [files.spec.class_names is None or sorted(files.spec.class_names) == sorted(names) for files in pair]
-        pair = [files.with_classes(names) if alike else files for files, alike in zip(pair, same)]
+    if names is not None and fitted is None:  # one file names the classes for both, in its order
+        pair = [
+            files if files.spec.class_names == names else read_files(path, of.updated(classes=names))
+            for files, (path, of) in zip(pair, given)
+        ]
     same_classes(pair[0].n_classes, pair[1].n_classes, of=f"VAL ({val})", where=f"TEST ({test})")
     columns = [list(files.columns or ()) for files in pair]
     if columns[0] != columns[1] and sorted(columns[0]) == sorted(columns[1]):
@@ -137,15 +139,8 @@ def _same(how: str) -> InputError:
 def in_double(scores: Scores) -> LabelledScores:
     """Return the same in double precision, for metrics that must not depend on how a file stores its numbers."""
     h = np.asarray(scores.logits, dtype=np.float64)
-    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.images}
+    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.image}
     return replace(labelled(scores), values=h, **settings)
-
-
-def image_layout(piece: Scores) -> Any:
-    """Return how the rows are pixels of images; None where they are none."""
-    if hasattr(piece, "layout"):
-        return piece.layout
-    return None if isinstance(piece.values, np.ndarray) else piece.values
 
 
 def record_columns(files: ScoreFiles) -> None:

@@ -102,8 +102,8 @@ SPEC_OPTIONS = _options(
     "Reading",
     logits_key=(
         "NAME",
-        "Array or column of logits [default: logits, or probs with --probs; in a table every column except the label]. "
-        "In a table with one column per class: the common prefix of their names.",
+        "Array or column of logits [default: logits, or probs with --probs]. "
+        "In a table with one column per class: the common prefix of their names [default: logit_, or prob_].",
     ),
     labels=(
         "FILE.npy",

@@ -16,7 +16,7 @@ from attemper._paths import as_path, sha256_of
 from attemper.cli.clusters import clusters_json, say_clusters
 from attemper.cli.commands import cli
 from attemper.cli.dividing import DEFAULT_SHARES, applied, read_and_fit
-from attemper.cli.inputs import Fitted, image_layout
+from attemper.cli.inputs import Fitted
 from attemper.cli.options import (
     METHOD,
     confidence_level_option,
@@ -222,7 +222,7 @@ def apply_sets(fitted: Fitted, files: ScoreFiles, sets_file: str, output: str, a
     rng, parts, labels = np.random.default_rng([0, 2]), [], []
     with shown_progress("applying") as progress:
         for piece in files.watched(progress):
-            if image_layout(piece) is not None or piece.repeated is not None:
+            if piece.layout is not None or piece.repeated is not None:
                 raise InputError("--sets: expected one row of logits for each case, got images or soft labels")
             parts.append(policy.sets(applied(fitted.calibrator, piece), groups=piece.groups, seed=rng))
             labels.append(piece.labels if isinstance(piece, LabelledScores) else None)

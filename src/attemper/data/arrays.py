@@ -30,7 +30,6 @@ __all__ = [
     "numbered",
     "on_gpu",
     "one_line",
-    "reject_foreign",
     "reject_masked",
     "reshaping",
     "row_slices",
@@ -144,16 +143,13 @@ class SelectedRows(RowView):
         return xp.take(self.base, xp.asarray(index, device=array_api_compat.device(self.base)), axis=0)
 
 
-def as_matrix(values: Any, what: str, *, takes_axis: bool = True) -> Any:
-    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns.
-
-    ``takes_axis`` is whether the caller takes arrays of more dimensions with ``axis=``, which the error then advises.
-    """
+def as_matrix(values: Any, what: str) -> Any:
+    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
     values = as_numbers(values, what)
     if values.ndim != 2:
         raise InputError(
             f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. {_advice_on_shape(values, what, takes_axis)}"
+            f"{tuple(values.shape)}. Reshape your data. {reshaping(values.ndim, what)}"
         )
     n, n_classes = values.shape
     if n_classes == 0:
@@ -162,41 +158,15 @@ def as_matrix(values: Any, what: str, *, takes_axis: bool = True) -> Any:
         raise InputError(f"{what}: 0 sample(s) (shape=(0, {n_classes})) while a minimum of 1 is required")
     if n_classes == 1:
         raise InputError(
-            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class. "
-            f"{_both_columns(what)}"
+            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class"
         )
     return values
-
-
-def _both_columns(what: str) -> str:
-    one, both = BOTH_COLUMNS.get(what, BOTH_COLUMNS["logits"])
-    return f"For the {one} of the second class pass both columns, np.column_stack([{both}])."
-
-
-BOTH_COLUMNS = {
-    "logits": ("logit z", "np.zeros_like(z), z"),
-    "probabilities": ("probability p", "1 - p, p"),
-    "log-probabilities": ("log-probability z", "np.log(-np.expm1(z)), z"),
-}
-
-
-def _advice_on_shape(values: Any, what: str, takes_axis: bool) -> str:
-    if values.ndim < 2:
-        return "Reshape your data: one sample needs a row of its own, [[…]]."
-    if takes_axis:
-        return reshaping(values.ndim, what)
-    name, move = "logits" if what == "logits" else "probs", "np.moveaxis({}, 1, -1)"
-    move = ("{}.movedim(1, -1)" if array_api_compat.is_torch_array(values) else move).format(name)
-    return (
-        f"Reshape your data: if the classes are the second dimension, (N, K, …), {move}.reshape(-1, {name}.shape[1]); "
-        f"if they are the last one, {name}.reshape(-1, {name}.shape[-1]). Then labels.ravel()."
-    )
 
 
 def reshaping(ndim: int, name: str) -> str:
     """Advise how to pass more dimensions than two, wherever the classes are."""
     if ndim < 3:
-        return f"Save {name} as a table, one row per sample."
+        return f"Pass {name} as a table, [[…]], one row per sample."
     return (
         "Use axis=1 if the classes are the second dimension, (N, K, …), as of images; "
         "axis=-1 if they are the last one. Labels have the same shape without that dimension."
@@ -214,7 +184,6 @@ def as_numbers(values: Any, what: str) -> Any:
         )
     reject_masked(values, what, "For classes that are masked out use .filled(-np.inf).")
     if is_foreign(values):
-        reject_foreign(values, what)
         if "complex" in str(values.dtype):
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if "bool" in str(values.dtype):
@@ -228,7 +197,6 @@ def as_numbers(values: Any, what: str) -> Any:
             raise InputTypeError(f"{what}: {error}; expected an N×K array of numbers") from None
         except (ValueError, OverflowError) as error:
             raise InputError(f"{what}: {error}; expected an N×K array of numbers") from None
-        _reject_narrow(values, what)
         if values.dtype.kind == "c":
             raise InputError(f"{what}: Complex data not supported; expected real numbers")
         if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
@@ -369,22 +337,3 @@ def reject_masked(values: Any, what: str, advice: str) -> None:
         where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
         place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column"), where))
         raise InputError(f"{what}: expected a number everywhere, got a masked array with {place} masked. {advice}")
-
-
-def reject_foreign(values: Any, what: str) -> None:
-    """Refuse tensors of kinds that libraries cannot compute with."""
-    if getattr(values, "is_nested", False):
-        raise InputTypeError(f"{what}: expected a dense tensor, got a nested one. Use torch.cat(list(x.unbind())).")
-    if "sparse" in str(getattr(values, "layout", "")):
-        raise InputTypeError(f"{what}: expected a dense tensor, got a sparse one. Use .to_dense().")
-    if getattr(values, "is_quantized", False):
-        raise InputTypeError(f"{what}: expected floating-point numbers, got a quantized tensor. Use .dequantize().")
-    _reject_narrow(values, what)
-
-
-def _reject_narrow(values: Any, what: str) -> None:
-    """Refuse float8 and narrower: libraries compute nothing in them."""
-    if any(name in str(values.dtype) for name in ("float8_", "float6_", "float4_")):
-        raise InputTypeError(
-            f"{what}: expected float16, bfloat16 or wider, got {values.dtype}. Convert it to single precision first."
-        )

@@ -55,62 +55,18 @@ def is_one_column(values: Any) -> bool:
 
 
 def binary_names(
-    labels: Any, classes: Sequence[Any] | None, pos_label: Any, n_classes: int, *, one_column: bool
+    labels: Any, classes: Sequence[Any] | None, n_classes: int, *, one_column: bool
 ) -> Sequence[Any] | None:
-    """Return the names of two classes, the negative one first; None where labels are column numbers.
+    """Return the names of the classes; None where labels are column numbers.
 
-    ``classes`` has them, or ``pos_label`` and the labels, or the labels are −1 and 1, for one column of scores alone.
+    For one column of scores, labels may be −1 and 1.
 
-    >>> binary_names(["no", "yes", "no"], None, "yes", 2, one_column=True)
-    ['no', 'yes']
-    >>> binary_names([-1, 1, 1], None, None, 2, one_column=True)
+    >>> binary_names([-1, 1, 1], None, 2, one_column=True)
     [-1, 1]
     """
-    if pos_label is not None:
-        if n_classes != 2:
-            raise InputError(
-                f"pos_label={pos_label!r}: expected scores of two classes, got {n_classes}", param="pos_label"
-            )
-        if classes is not None and list(classes)[-1] != pos_label:
-            raise InputError(
-                f"pos_label={pos_label!r}: expected the second of the classes, {list(classes)[-1]!r}. Use "
-                f"pos_label or classes=[negative, positive].",
-                param="pos_label",
-            )
     if classes is not None or labels is None:
         return classes
-    if pos_label is not None:
-        return [_other(_distinct(labels), pos_label), pos_label]
     return _signs(labels) if one_column and n_classes == 2 else None
-
-
-def _other(found: list[Any], pos_label: Any) -> Any:
-    others = [label for label in found if label != pos_label]
-    if len(others) == 1:
-        return others[0]
-    both = "classes=[negative, positive]"
-    if not others:
-        raise InputError(
-            f"pos_label={pos_label!r}: all labels are {pos_label!r}, so the name of the other class is "
-            f"unknown. Use {both}.",
-            param="pos_label",
-        )
-    shown = ", ".join(repr(label) for label in found[:4]) + (", …" if len(found) > 4 else "")
-    raise InputError(
-        f"pos_label={pos_label!r}: expected labels of two classes, {pos_label!r} and one other; got {shown}. "
-        f"Use {both}, or a column of scores for each class.",
-        param="pos_label",
-    )
-
-
-def _distinct(labels: Any) -> list[Any]:
-    """Return the different labels in the order in which they occur."""
-    array = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
-    items = array.ravel().tolist()
-    try:
-        return list(dict.fromkeys(items))
-    except TypeError:  # labels that are lists, which are refused later
-        return []
 
 
 def _signs(labels: Any) -> list[Any] | None:
@@ -136,9 +92,7 @@ def _check_range(column: Any, what: str, name: RowName, xp: Any) -> None:
         return
     row = int(np.flatnonzero(~to_numpy(fine))[0])
     got = to_numpy(column)[row]
-    expected = "from 0 to 1" if what == "probabilities" else "at most 0"
+    expected = "probability, from 0 to 1," if what == "probabilities" else "log-probability, at most 0,"
     logits = 'input="logits" or Scores.from_logits'
     hint = "" if np.isnan(got) else f" If these are logits (log-odds), use {logits}."
-    raise InputError(
-        f"{what}: {name(row)} is {got}; expected the probability of the second class, a number {expected}.{hint}"
-    )
+    raise InputError(f"{what}: {name(row)} is {got}; expected the {expected} of the second class.{hint}")

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from attemper._typing import Labels
 from attemper.data.arrays import RowName, SelectedRows, is_foreign, numbered, reject_masked, to_numpy
-from attemper.data.layout import Laid
-from attemper.data.pixels import PixelRows
+from attemper.data.layout import Images, Laid
 from attemper.errors import InputError
 
 __all__ = ["GivenIds", "as_ids", "ids_of_rows", "join_ids"]
@@ -60,8 +59,8 @@ def ids_of_rows(
         return None
     values, n = laid.values, laid.values.shape[0]
     found = _checked(ids, what, name or numbered())
-    if isinstance(values, PixelRows):
-        found = _of_pixels(found, values)
+    if laid.images is not None:
+        found = _of_pixels(found, laid.images)
     elif sample is not None and found.shape != (n,) and found.shape == (int(sample.max()) + 1,):
         found = found[sample]
     elif isinstance(values, SelectedRows) and found.shape == tuple(values.base.shape[:1]):
@@ -77,13 +76,12 @@ def join_ids(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([part.astype(str) for part in parts] if len(kinds) > 1 else parts)
 
 
-def _of_pixels(ids: NDArray[Any], values: PixelRows) -> NDArray[Any]:
+def _of_pixels(ids: NDArray[Any], images: Images) -> NDArray[Any]:
     """Ids of the pixels that count, where there is one for each image, or for each pixel."""
-    images = 1 if values.axis == 0 else int(values.base.shape[0])
-    if ids.shape == (images,):
-        return np.asarray(ids[values.images()])
-    if ids.shape == values.positions:
-        return np.asarray(ids.reshape(-1)[to_numpy(values.chosen.positions(values.rows))])
+    if ids.shape == (images.n_images,):
+        return np.asarray(ids[images.image()])
+    if ids.shape == images.positions:
+        return np.asarray(ids.reshape(-1) if images.rows is None else ids.reshape(-1)[images.rows])
     return ids
 
 
@@ -102,15 +100,7 @@ def _checked(ids: Any, what: str, name: RowName) -> NDArray[Any]:
     if kind in "biu":
         beyond = kind == "u" and found.size and int(found.max()) > np.iinfo(np.int64).max
         return found.astype(str if beyond else np.int64)
-    if kind == "f":
-        return _whole(found, what, name)
-    found = found.astype(object) if kind == "T" else found
-    if kind == "U":
-        empty = np.flatnonzero(np.strings.str_len(np.strings.strip(found)) == 0)
-        if empty.size:
-            raise _missing(what, name, int(empty[0]), "empty")
-        return found
-    return _of_objects(found, what, name)
+    return _whole(found, what, name) if kind == "f" else _of_objects(found.astype(object), what, name)
 
 
 def _whole(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
@@ -125,7 +115,7 @@ def _whole(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
 
 
 def _of_objects(found: NDArray[Any], what: str, name: RowName) -> NDArray[Any]:
-    items = found.reshape(-1).tolist() if found.dtype.kind == "O" else list(found.reshape(-1))
+    items = found.reshape(-1).tolist()
     for row, item in enumerate(items):
         if _is_missing(item):
             raise _missing(what, name, row, "empty" if isinstance(item, str) else str(item))

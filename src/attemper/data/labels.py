@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import DataConversionWarning
 
 from attemper._typing import Floats, Labels
-from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_foreign, reject_masked, to_numpy
-from attemper.data.pixels import Entries
+from attemper.data.arrays import RowName, is_foreign, numbered, on_gpu, reject_masked, to_numpy
 from attemper.errors import InputError
 
 __all__ = ["MOST_COUNTED", "as_labels", "as_names", "as_weights", "counted", "is_matrix"]
@@ -38,18 +37,12 @@ def as_labels(
     ``one_column`` is whether the scores were one column, of two classes.
     """
     name = name or numbered()
-    if isinstance(labels, Entries):
-        if classes is None and labels.are_columns(n_classes):
-            return labels
-        labels = labels.raw()
     if on_device and classes is None and _are_columns(labels, n, n_classes):
         return labels.detach().long()
     reject_masked(labels, "labels", DROP_ROWS)
-    if is_foreign(labels):
-        reject_foreign(labels, "labels")
     by_name = "pass their names in column order, classes=[…], to the calibrator, the metric or Scores.from_logits"
     if one_column:
-        by_name = "pass pos_label=…, the label of the second class, to the calibrator, the metric or Scores.from_logits"
+        by_name = "pass classes=[negative, positive] to the calibrator, the metric or Scores.from_logits"
     try:
         y = to_numpy(labels) if is_foreign(labels) else np.asarray(labels)
     except ValueError as error:
@@ -84,8 +77,7 @@ def as_labels(
         bad = np.flatnonzero(~np.isfinite(y))
         if bad.size:
             raise InputError(
-                f"labels: Input y contains NaN or Input y contains infinity or a value too large: "
-                f"{name(bad[0])} is {y[bad[0]]}"
+                f"labels: {name(bad[0])} is {y[bad[0]]}; Input y contains NaN or Input y contains infinity"
             )
         bad = np.flatnonzero(y != np.floor(y))
         if bad.size:
@@ -187,8 +179,6 @@ def as_weights(weights: Any, n: int, name: RowName | None = None) -> Floats:
     """Sample weights: one per row, finite, none negative, not all zero."""
     name = name or numbered()
     reject_masked(weights, "sample_weight", "To leave those rows out use .filled(0).")
-    if is_foreign(weights):
-        reject_foreign(weights, "sample_weight")
     try:
         w = np.asarray(to_numpy(weights) if is_foreign(weights) else weights)
         if w.dtype.kind == "c":

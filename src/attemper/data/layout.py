@@ -1,11 +1,13 @@
 """Scores of any layout as rows: N×K, one column of two classes, or arrays with the classes along an axis.
 
-Labels and weights are laid out alike. Rows whose label is to be ignored are left out, and of each image at most so many
-pixels as asked for are drawn.
+Images are copied once: the classes are moved last, and every pixel that counts is a row. Labels and weights are laid
+out alike. Rows whose label is to be ignored are left out, and of each image at most so many pixels as asked for are
+drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._checks import whole
-from attemper._typing import Floats
+from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, SelectedRows, as_numbers, is_foreign, on_gpu, to_numpy
 from attemper.data.binary import as_columns, binary_names
 from attemper.data.label_matrix import check_classes, check_columns
 from attemper.data.labels import is_matrix
-from attemper.data.pixels import Chosen, Entries, PixelRows
 from attemper.errors import InputError
 
-__all__ = ["Laid", "as_rows", "axis_that_fits", "check_independent", "pixel_rows"]
+__all__ = ["Images", "Laid", "as_rows", "check_independent", "image_rows"]
 
 
 def check_independent(what: str, values: Any, image: Any = None, *, soft: bool = False) -> None:
@@ -51,6 +52,42 @@ def check_independent(what: str, values: Any, image: Any = None, *, soft: bool =
     )
 
 
+class Images(NamedTuple):
+    """Where rows lie in an array of three dimensions or more."""
+
+    shape: tuple[int, ...]  # of the array
+    axis: int  # of the classes, not negative
+    rows: Labels | None = None  # positions that are rows, in the order of images; None: all
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Shape of the array without the classes: that of labels and predictions."""
+        return tuple(n for k, n in enumerate(self.shape) if k != self.axis)
+
+    @property
+    def n_images(self) -> int:
+        """How many images there are."""
+        return 1 if self.axis == 0 else self.shape[0]
+
+    def image(self) -> Labels:
+        """Return the number of the image that each row is of."""
+        n = math.prod(self.positions)
+        return np.asarray((np.arange(n) if self.rows is None else self.rows) // (n // self.n_images))
+
+    def restored(self, rows: Any) -> Any:
+        """Lay rows of all positions out as the array was; numbers, one for each row, without the classes."""
+        if rows.ndim == 1:
+            return rows.reshape(self.positions)
+        xp = array_api_compat.array_namespace(rows)
+        return xp.moveaxis(xp.reshape(rows, (*self.positions, rows.shape[-1])), -1, self.axis)
+
+    def name(self, row: int, first_image: int) -> str:
+        """Name a row by its image and its place there."""
+        position = row if self.rows is None else int(self.rows[row])
+        first, *place = (int(i) for i in np.unravel_index(position, self.positions))
+        return f"pixel {(first, *place)}" if self.axis == 0 else f"image {first_image + first}, pixel {tuple(place)}"
+
+
 class Laid(NamedTuple):
     """Scores, labels and weights, as rows."""
 
@@ -59,14 +96,14 @@ class Laid(NamedTuple):
     weights: Any
     name: RowName
     one_column: bool = False  # the scores were one column, of the second of two classes
+    images: Images | None = None
 
-    def names(self, classes: Sequence[Any] | None, pos_label: Any) -> Sequence[Any] | None:
+    def names(self, classes: Sequence[Any] | None) -> Sequence[Any] | None:
         """Return the names of the classes, as `attemper.data.binary.binary_names` finds them."""
         if is_matrix(self.labels):  # labels of a matrix are its columns
             check_classes(self.labels, classes, "labels")
-            return binary_names(None, classes, pos_label, self.values.shape[1], one_column=self.one_column)
-        labels = self.labels.raw() if isinstance(self.labels, Entries) and pos_label is not None else self.labels
-        return binary_names(labels, classes, pos_label, self.values.shape[1], one_column=self.one_column)
+            return classes
+        return binary_names(self.labels, classes, self.values.shape[1], one_column=self.one_column)
 
 
 def as_rows(
@@ -96,8 +133,7 @@ def as_rows(
                 f"ignore_index={ignore_index!r}: needs labels; pass one for each position", param="ignore_index"
             )
     if values.ndim > 2 and axis is not None:
-        rows = pixel_rows(values, what, axis)
-        return _laid_pixels(rows, labels, sample_weight, ignore_index, max_pixels, seed, first)
+        return _laid_images(values, what, axis, labels, sample_weight, ignore_index, max_pixels, seed, first)
     values, one_column = as_columns(values, what, name)
     if max_pixels is not None:
         raise InputError(
@@ -126,8 +162,8 @@ def as_rows(
     return Laid(some, y[index], w, lambda row: name(int(index[row])), one_column)
 
 
-def pixel_rows(values: Any, what: str, axis: int, chosen: Chosen | None = None) -> PixelRows:
-    """See an array of three dimensions or more as rows; ``axis`` is checked."""
+def image_rows(values: Any, what: str, axis: int) -> tuple[Any, Images]:
+    """Copy an array of three dimensions or more into rows; ``axis`` is checked."""
     ndim, shape = values.ndim, tuple(map(int, values.shape))
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
         raise InputError(
@@ -136,21 +172,19 @@ def pixel_rows(values: Any, what: str, axis: int, chosen: Chosen | None = None) 
             param="axis",
         )
     axis = int(axis) % ndim
-    if shape[axis] == 1:
-        raise InputError(
-            f"{what}: expected two classes or more along axis {axis}; got shape {shape}. For the log-odds z of the "
-            f"second of two classes pass both, np.concatenate([np.zeros_like(z), z], axis={axis}); of its probability "
-            f"p, np.concatenate([1 - p, p], axis={axis})."
-        )
-    if 0 in shape:
+    if shape[axis] == 1 or 0 in shape:
         raise InputError(
             f"{what}: expected two classes or more along axis {axis}, and at least one position; got shape {shape}"
         )
-    return PixelRows.of(values, axis, chosen)
+    xp = array_api_compat.array_namespace(values)
+    values = values.detach() if array_api_compat.is_torch_array(values) else values
+    return xp.reshape(xp.moveaxis(values, axis, -1), (-1, shape[axis])), Images(shape, axis)
 
 
-def _laid_pixels(
-    rows: PixelRows,
+def _laid_images(
+    values: Any,
+    what: str,
+    axis: int,
     labels: Any,
     sample_weight: Any,
     ignore_index: int | None,
@@ -158,67 +192,54 @@ def _laid_pixels(
     seed: int,
     first: int,
 ) -> Laid:
-    shape, axis = rows.positions, rows.axis
-    images = 1 if axis == 0 else shape[0]
-    flat = w = None
+    rows, images = image_rows(values, what, axis)
+    n = int(rows.shape[0])
+    flat: Any = None
+    w: Any = None
+    shares = None
     if labels is not None:
         there = on_gpu(rows) and on_gpu(labels)
-        flat = _one_for_each(labels if there else _numpy(labels), "labels", rows)
-    if sample_weight is not None and np.ndim(weights := _numpy(sample_weight)):
-        w = _one_for_each(weights, "sample_weight", rows)
-    mask = None if ignore_index is None else flat != ignore_index
-    shares = None
+        flat = _one_for_each(labels if there else _numpy(labels), "labels", images)
+    if sample_weight is not None:
+        weights = _numpy(sample_weight)
+        w = _one_for_each(weights, "sample_weight", images) if np.ndim(weights) else sample_weight
+    counts = None if ignore_index is None else to_numpy(flat != ignore_index)
     if max_pixels is not None:
-        mask, shares = _drawn(mask, images, rows.chosen.n // images, max_pixels, seed, first)
-        if flat is not None and on_gpu(flat):
-            mask = array_api_compat.array_namespace(flat).asarray(mask, device=flat.device)
-    if mask is not None:
-        chosen = Chosen.of(mask)
-        _check_some(len(chosen), chosen.n, ignore_index)
-        rows = PixelRows.of(rows.base, axis, chosen)
-    chosen = rows.chosen
-    if flat is not None:
-        flat = Entries(flat, chosen, rows.rows)
-    if w is not None:
-        w = w if chosen.ends is None else w[to_numpy(chosen.positions(rows.rows))]
-    elif np.ndim(sample_weight) == 0:
-        w = sample_weight
+        counts, shares = _drawn(counts, images.n_images, n // images.n_images, max_pixels, seed, first)
+    if counts is not None and not counts.all():
+        index = np.flatnonzero(counts)
+        _check_some(len(index), n, ignore_index)
+        images = images._replace(rows=index)
+        rows, flat = _taken(rows, index), None if flat is None else _taken(flat, index)
+        w = w if np.ndim(w) == 0 else w[index]
     if shares is not None:
-        share = shares[rows.images()]
+        share = shares[images.image()]
         w = share if w is None else w * share
-    return Laid(rows, flat, w, position_of(rows, first))
+    return Laid(rows, flat, w, lambda row: images.name(row, first), images=images)
+
+
+def _taken(array: Any, index: Labels) -> Any:
+    if isinstance(array, np.ndarray):
+        return array[index]
+    xp = array_api_compat.array_namespace(array)
+    return xp.take(array, xp.asarray(index, device=array_api_compat.device(array)), axis=0)
 
 
 def _numpy(values: Any) -> Any:
     return to_numpy(values) if is_foreign(values) else np.asarray(values)
 
 
-def _one_for_each(values: Any, what: str, rows: PixelRows) -> Any:
-    """Check that there is one entry for each position, and lay them in one line: without a copy where it can be."""
-    full, expected = tuple(map(int, rows.base.shape)), rows.positions
-    if tuple(values.shape) != expected:
-        hint = ""
-        if tuple(values.shape) == full or tuple(values.shape) == (*expected, full[rows.axis]):
-            hint = f" If they are one-hot, use labels.argmax({rows.axis if tuple(values.shape) == full else -1})."
-        elif tuple(values.shape) == (*full[: rows.axis], 1, *full[rows.axis + 1 :]):
-            hint = f" Use {what}.squeeze({rows.axis})."
-        else:
-            axis = axis_that_fits(full, tuple(values.shape))
-            hint = "" if axis is None else f" If the classes are along axis {axis}, use axis={axis!r}."
+def _one_for_each(values: Any, what: str, images: Images) -> Any:
+    """Check that there is one entry for each position, and lay them in one line."""
+    shape = tuple(values.shape)
+    if shape != images.positions:
+        fits = [k for k in range(len(images.shape)) if shape == images._replace(axis=k).positions]
+        hint = f" If the classes are along axis {fits[0]}, use axis={fits[0]}." if fits else ""
         raise InputError(
-            f"{what}: expected shape {expected}, that of the logits {full} without axis {rows.axis}; got shape "
-            f"{tuple(values.shape)}.{hint}"
+            f"{what}: expected shape {images.positions}, that of the logits {images.shape} without axis {images.axis}; "
+            f"got shape {shape}.{hint}"
         )
     return values.reshape(-1)
-
-
-def axis_that_fits(full: tuple[int, ...], labels: tuple[int, ...]) -> int | None:
-    """Return the axis of the classes with which labels of this shape belong to an array of that one; else None.
-
-    >>> axis_that_fits((10, 8, 9, 4), (10, 8, 9)), axis_that_fits((10, 8, 9, 4), (10, 7, 9))
-    (3, None)
-    """
-    return next((k for k in range(len(full)) if labels == (*full[:k], *full[k + 1 :])), None)
 
 
 def _check_some(count: int, n: int, ignore_index: int | None) -> None:
@@ -227,7 +248,7 @@ def _check_some(count: int, n: int, ignore_index: int | None) -> None:
 
 
 def _drawn(
-    mask: Any, images: int, size: int, max_pixels: int, seed: int, first: int
+    mask: NDArray[np.bool_] | None, images: int, size: int, max_pixels: int, seed: int, first: int
 ) -> tuple[NDArray[np.bool_], Floats | None]:
     """Draw at most so many positions of each image; return the weights of each image's too, if they differ from 1.
 
@@ -238,7 +259,7 @@ def _drawn(
     drawn, weight = np.zeros(images * size, dtype=bool), np.ones(images)
     for image in range(images):
         part = slice(image * size, (image + 1) * size)
-        counts = None if mask is None else to_numpy(mask[part])
+        counts = None if mask is None else mask[part]
         n = size if counts is None else int(counts.sum())
         m = min(n, max_pixels)
         if n:
@@ -249,19 +270,3 @@ def _drawn(
         picked = np.random.default_rng([seed, first + image]).choice(n, m, replace=False, shuffle=False)
         drawn[part][picked if counts is None else np.flatnonzero(counts)[picked]] = True
     return drawn, None if max_pixels == 1 or (weight == 1).all() else weight  # one of each: images count alike
-
-
-def position_of(rows: PixelRows, first_image: int) -> RowName:
-    """Name a row by its image and its place there."""
-    shape = rows.positions
-
-    def name(row: int) -> str:
-        position = int(rows.chosen.positions(rows.rows[row : row + 1])[0])
-        first, *place = (int(i) for i in np.unravel_index(position, shape))
-        if rows.axis == 0:
-            return f"pixel {(first, *place)}"
-        if len(place) == 1:
-            return f"sequence {first_image + first}, position {place[0]} (row {position})"
-        return f"image {first_image + first}, pixel {tuple(place)}"
-
-    return name

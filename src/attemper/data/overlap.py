@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.scores import LabelledScores, Scores
-from attemper.errors import AttemperWarning
+from attemper.errors import warn
 
 __all__ = ["same_samples", "shared_rows", "warn_of_shared_rows"]
 
@@ -52,12 +51,10 @@ def warn_of_shared_rows(val: Scores, test: Scores) -> None:
     """Warn of samples that are in both."""
     shared = shared_rows(val, test)
     if shared:
-        warnings.warn(
+        warn(
             f"{shared} of {len(test)} test samples ({shared / len(test):.1%}) have the same {val.input} as a "
             "validation sample. If they are the same samples, test results look better than they are; use test samples "
-            "that are not in the validation set.",
-            AttemperWarning,
-            stacklevel=3,
+            "that are not in the validation set."
         )
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import RowName, RowView, SelectedRows, log_probs, on_gpu, row_slices, to_numpy
 from attemper.data.masks import MASKS_FROM, has_finite_masks, masks_as_inf
-from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import SUMS, is_percentage, room_of_sums
+from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ def scan(values: Any, kind: InputKind, labels: Any, zeros_as: float | None, name
                 low = float(h.min())
         if low == -np.inf:
             masked = True
-            _reject_masked_rows(
-                h, raw, None if labels is None else entries_in_numpy(labels[part]), kind, name, part.start
-            )
+            _reject_masked_rows(h, raw, None if labels is None else to_numpy(labels[part]), kind, name, part.start)
             low = float(h[np.isfinite(h)].min())
             high = float(h[np.isfinite(h)].max())
         bound = max(bound, abs(low), abs(high))
@@ -76,8 +73,6 @@ def scan_tensor(values: Any, y: Any, w: Floats | None, name: RowName) -> tuple[L
     """Look at logits on a GPU; return them with −inf for finite masks, and with labels also the rows of a fit."""
     from attemper.torch.rows import DeviceRows
 
-    if isinstance(values, PixelRows):
-        return _scan_pixels(values, y, w, name)
     some = values if isinstance(values, SelectedRows) else None
     if y is None and some is None:  # predictions need no more than the limits, if these are in order
         low, high = (float(v) for v in values.detach().aminmax())
@@ -94,25 +89,6 @@ def scan_tensor(values: Any, y: Any, w: Floats | None, name: RowName) -> tuple[L
     if not rows.usable() or bound > LARGEST or 0 < bound < 1 / LARGEST:
         scan(values, "logits", y, None, name)  # raises the error that names the row
     return Limits(bound, rows.has_nonfinite), values, rows
-
-
-def _scan_pixels(values: PixelRows, y: Any, w: Floats | None, name: RowName) -> tuple[Limits, Any, Any]:
-    """Look at pixels on a GPU; where something is not finite, or masked, NumPy does all that follows."""
-    from attemper.torch.rows import DeviceRows
-
-    if values.view is not None and values.view.shape[2] == 1:  # the classes are last: rows, as they lie there
-        table, chosen = values.view[:, :, 0], values.chosen
-        some = table if chosen.ends is None else SelectedRows(table, to_numpy(chosen.positions(values.rows)))
-        limits, found, device = scan_tensor(some, None if y is None else y.gathered(), w, name)
-        if found is not some:  # finite masks are −inf there
-            table = found.base if isinstance(found, SelectedRows) else found
-            values = PixelRows.of(table.reshape(values.base.shape), values.axis, chosen)
-        return limits, values, device
-    low, high = (float(v) for v in values.base.detach().aminmax())
-    bound = max(-low, high)
-    if not (low > MASKS_FROM and high <= LARGEST and (bound == 0 or bound >= 1 / LARGEST)):
-        return scan(values, "logits", y, None, name), values, None
-    return Limits(bound, False), values, None if y is None else DeviceRows.of(values.gathered(), y.gathered(), w)
 
 
 def _has_finite_masks(values: Any) -> bool:
@@ -163,13 +139,9 @@ def _checked_log_probs(p: NDArray[Any], zeros_as: float | None, name: RowName, f
     bad = np.argwhere(~((p >= 0) & (p <= 1 + 1e-3)))
     if len(bad):
         row, column = bad[0]
-        logits = 'use input="logits" or Scores.from_logits'
-        fix, total = f"If these are logits, {logits}.", float(p[row].sum(dtype=np.float64))
-        if (p[row] >= 0).all() and is_percentage(total, p.shape[1]):
-            fix = f"The row sums to {total:.6g}: if these are percentages, divide by 100."
         raise InputError(
             f"probabilities: {name(first + row)}, column {column} is {p[row, column]}; probabilities lie between "
-            f"0 and 1. {fix}"
+            '0 and 1. If these are logits, use input="logits" or Scores.from_logits.'
         )
     sums = p.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~(np.abs(sums - 1) <= room_of_sums(p.shape[1])))

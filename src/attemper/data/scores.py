@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from attemper._checks import one_of
 from attemper._typing import Floats, InputKind, Labels
@@ -39,17 +39,9 @@ from attemper.data.frames import arrays_of
 from attemper.data.ids import GivenIds
 from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_labels, as_names, as_weights
-from attemper.data.layout import Laid, as_rows
+from attemper.data.layout import Images, as_rows
 from attemper.data.masks import masks_as_inf
-from attemper.data.pixels import PixelRows, entries_in_numpy
-from attemper.data.plausibility import (
-    are_ranked,
-    is_confident,
-    mean_confidence,
-    warn_of_chance,
-    warn_of_probs,
-    warn_of_single_probs,
-)
+from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_single_probs
 from attemper.data.scan import scan, scan_tensor
 from attemper.data.soft import spread_labels
 from attemper.errors import InputError, InputTypeError
@@ -74,24 +66,6 @@ class Chunk(NamedTuple):
     h: NDArray[Any]
     y: Labels
     w: Floats | None
-
-
-class _Settings(TypedDict, total=False):
-    sample_weight: ArrayLike | None
-    groups: Any
-    clusters: Any
-    classes: Sequence[Any] | None
-    pos_label: Any
-    axis: int | None
-    ignore_index: int | None
-    max_pixels: int | None
-    seed: int
-    first_row: int
-    name: RowName | None
-
-
-class _ProbsSettings(_Settings, total=False):
-    zeros_as: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -122,18 +96,19 @@ class Scores:
     finite_masks: bool = False  # some of `values` are, and are read as −inf
     columns: tuple[str, ...] | None = None  # of a table, those that were taken as logits
     classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
-    image: Labels | None = None  # or sample that each row is of: pixels of which `values` does not know, soft labels
+    image: Labels | None = None  # or sample, with a soft label, that each row is of; None: rows are samples
+    layout: Images | None = None  # where rows lie in the array of images that was passed
     repeated: int | None = None  # the number of samples, where soft labels made several rows of them
     groups: NDArray[Any] | None = None  # id of the group that each row is of, such as a site
     cluster_ids: NDArray[Any] | None = None  # of the case that each row is of, such as a patient; see `clusters`
 
     @overload
     @staticmethod
-    def from_logits(logits: Any, labels: None = None, **settings: Unpack[_Settings]) -> Scores: ...
+    def from_logits(logits: Any, labels: None = None, **settings: Any) -> Scores: ...
     @overload
     @staticmethod
-    def from_logits(logits: Any, labels: Any, **settings: Unpack[_Settings]) -> LabelledScores: ...
-    @staticmethod
+    def from_logits(logits: Any, labels: Any, **settings: Any) -> LabelledScores: ...
+    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
     def from_logits(
         logits: Any,
         labels: Any = None,
@@ -142,7 +117,6 @@ class Scores:
         groups: Any = None,
         clusters: Any = None,
         classes: Sequence[Any] | None = None,
-        pos_label: Any = None,
         axis: int | None = None,
         ignore_index: int | None = None,
         max_pixels: int | None = None,
@@ -153,7 +127,7 @@ class Scores:
         """Take logits (or any scores whose softmax is the prediction) as they are.
 
         One column, of shape (N,) or (N, 1), is the log-odds z of the second of two classes; it becomes [0, z]. Labels
-        are then 0 and 1, -1 and 1 or booleans, or two names, of which ``pos_label`` is that of the second class.
+        are then 0 and 1, -1 and 1 or booleans, or the two names in ``classes``, the negative one first.
 
         Parameters
         ----------
@@ -170,7 +144,7 @@ class Scores:
         classes : names of the columns, if labels are names
         axis : int, optional
             Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W) or
-            (N, K, D, H, W), −1 for (B, L, V). Each pixel is a sample. The array is not copied. An array of two
+            (N, K, D, H, W), −1 for (B, L, V). Each pixel is a sample. The array is copied once. An array of two
             dimensions is always (N, K).
         ignore_index : int, optional
             Samples with this label do not count.
@@ -182,27 +156,23 @@ class Scores:
 
         Examples
         --------
-        >>> Scores.from_logits([1.5, -2.0], ["yes", "no"], pos_label="yes").classes
-        ('no', 'yes')
+        >>> Scores.from_logits([1.5, -2.0], ["yes", "no"], classes=["no", "yes"]).labels
+        array([1, 0])
         >>> images = np.arange(24.0).reshape(2, 3, 2, 2)
         >>> len(Scores.from_logits(images, [[[2, 2], [2, 255]], [[2, 1], [2, 2]]], axis=1, ignore_index=255))
         7
         """
-        check_classes(logits, classes, "logits")
-        row = name or numbered(first_row)
-        laid = as_rows(
-            logits, "logits", labels, sample_weight, row,
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
-        )  # fmt: skip
-        return _checked(laid, "logits", classes, pos_label, None, GivenIds(groups, clusters, row))
+        ids = GivenIds(groups, clusters, name or numbered(first_row))
+        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
+        return _checked(logits, labels, "logits", sample_weight, classes, None, ids, more)
 
     @overload
     @staticmethod
-    def from_probs(probs: Any, labels: None = None, **settings: Unpack[_ProbsSettings]) -> Scores: ...
+    def from_probs(probs: Any, labels: None = None, **settings: Any) -> Scores: ...
     @overload
     @staticmethod
-    def from_probs(probs: Any, labels: Any, **settings: Unpack[_ProbsSettings]) -> LabelledScores: ...
-    @staticmethod
+    def from_probs(probs: Any, labels: Any, **settings: Any) -> LabelledScores: ...
+    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
     def from_probs(
         probs: Any,
         labels: Any = None,
@@ -211,7 +181,6 @@ class Scores:
         groups: Any = None,
         clusters: Any = None,
         classes: Sequence[Any] | None = None,
-        pos_label: Any = None,
         axis: int | None = None,
         ignore_index: int | None = None,
         max_pixels: int | None = None,
@@ -233,13 +202,9 @@ class Scores:
         """
         if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
             raise InputError(f"zeros_as={zeros_as!r}: must lie between 0 and 1, such as 1e-8", param="zeros_as")
-        check_classes(probs, classes, "probs")
-        row = name or numbered(first_row)
-        laid = as_rows(
-            probs, "probabilities", labels, sample_weight, row,
-            axis=axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed, first=first_row,
-        )  # fmt: skip
-        return _checked(laid, "probs", classes, pos_label, zeros_as, GivenIds(groups, clusters, row))
+        ids = GivenIds(groups, clusters, name or numbered(first_row))
+        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
+        return _checked(probs, labels, "probs", sample_weight, classes, zeros_as, ids, more)
 
     @staticmethod
     def from_table(
@@ -252,7 +217,6 @@ class Scores:
         groups: Any = None,
         clusters: Any = None,
         classes: Sequence[Any] | None = None,
-        labels_are: Literal["names", "numbers"] | None = None,
         **settings: Any,
     ) -> Scores:
         """Take logits or probabilities out of a table: one column per class, or one column of lists.
@@ -266,16 +230,12 @@ class Scores:
             Labels are column numbers, or names: those in ``classes``, or the headers of the columns of logits.
         columns : list of names, or text, optional
             The columns of logits, in this order. Text is what their names begin with, or the name of a column of
-            lists. By default those that have the names of ``classes``, or a column of lists called ``logits``
-            (``probs``), or all columns that are nothing else; ids and row numbers are an error. `Scores.columns`
-            has those that were taken.
+            lists. By default a column of lists called ``logits`` (``probs``), else columns that begin ``logit_``
+            (``prob_``), else those that have the names of ``classes``. `Scores.columns` has those that were taken.
         input : "logits" or "probs"
         sample_weight, groups, clusters : names of columns, optional
-            Columns of ids, whatever their names, are then no classes.
         classes : names of the classes, optional
-            Columns with these names, or with these and a common prefix, may stand in any order.
-        labels_are : "names" or "numbers", optional
-            What labels are, where names of classes are numbers.
+            Columns with these names, such as ``logit_cat``, may stand in any order.
         **settings
             As for `from_logits` or `from_probs`.
 
@@ -287,8 +247,6 @@ class Scores:
         (('A', 'B'), ('A', 'B'), array([0, 1]))
         """
         one_of("input", input, ("logits", "probs"))
-        if labels_are is not None:
-            one_of("labels_are", labels_are, ("names", "numbers"))
         found = arrays_of(
             frame,
             labels,
@@ -297,9 +255,7 @@ class Scores:
             clusters,
             columns=columns,
             classes=classes,
-            labels_are=labels_are,
-            pos_label=settings.get("pos_label"),
-            values_key=input,
+            input=input,
         )
         make: Any = Scores.from_probs if input == "probs" else Scores.from_logits
         ids = {"groups": found.groups, "clusters": found.clusters}
@@ -342,17 +298,10 @@ class Scores:
 
         None where rows are samples of their own.
         """
-        return self.images if self.cluster_ids is None else self.cluster_ids
-
-    @property
-    def images(self) -> Labels | None:
-        """Which image, or sample with a soft label, each row is of; None where rows are samples of their own."""
-        return self.values.images() if isinstance(self.values, PixelRows) else self.image
+        return self.image if self.cluster_ids is None else self.cluster_ids
 
     def image_rows(self) -> list[slice] | None:
         """Rows of each image, which lie side by side; None where rows are samples of their own."""
-        if isinstance(self.values, PixelRows):
-            return self.values.image_rows()
         if self.image is None:
             return None
         ends = [0, *(np.flatnonzero(np.diff(self.image)) + 1).tolist(), len(self.image)]
@@ -387,14 +336,13 @@ class LabelledScores(Scores):
     array([0, 1])
     """
 
-    # Column numbers: NumPy, a tensor where labels are on the GPU that holds the logits, or `Entries` of pixels.
-    y: Any
+    y: Any  # column numbers: NumPy, or a tensor where labels are on the GPU that holds the logits
     device: DeviceRows | None = None  # logits on a GPU
 
     @property
     def labels(self) -> Labels:
         """Column numbers, as a NumPy array."""
-        return entries_in_numpy(self.y)
+        return to_numpy(self.y)
 
     @property
     def backend(self) -> Backend:
@@ -431,7 +379,7 @@ class LabelledScores(Scores):
     def chunk(self, part: slice, dtype: type[np.floating[Any]] | None = None) -> Chunk:
         """Bring some rows to NumPy."""
         h = self.rows(part)
-        return Chunk(h.astype(dtype or h.dtype, copy=False), entries_in_numpy(self.y[part]), _part(self.weights, part))
+        return Chunk(h.astype(dtype or h.dtype, copy=False), to_numpy(self.y[part]), _part(self.weights, part))
 
     @cached_property
     def cases(self) -> Labels | None:
@@ -442,7 +390,7 @@ class LabelledScores(Scores):
         """Slope of the NLL in β, of each row."""
         found = np.empty(len(self))
         for part, h in self.chunks():
-            found[part] = row_terms(h, entries_in_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
+            found[part] = row_terms(h, to_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
         return found
 
     def slopes_by_cluster(self, beta: float) -> Floats | None:
@@ -457,10 +405,6 @@ class LabelledScores(Scores):
 
     def slopes_by_image(self, beta: float) -> Floats | None:
         """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""
-        by_device = getattr(self.device, "slopes_by_image", None)
-        found: Floats | None = None if by_device is None else by_device(beta)
-        if found is not None:
-            return found
         parts = self.image_rows()
         return None if parts is None else np.array([self._some(part).backend.nll(beta)[1] for part in parts])
 
@@ -476,7 +420,7 @@ class LabelledScores(Scores):
 
     def at(self, rows: NDArray[np.intp]) -> Self:
         """Copy some rows, in this order, as logits of NumPy."""
-        image = None if self.images is None else np.unique(self.images[rows], return_inverse=True)[1].reshape(-1)
+        image = None if self.image is None else np.unique(self.image[rows], return_inverse=True)[1].reshape(-1)
         more = self.entries(rows) | {"zeros_as": None, "finite_masks": False, "device": None, "image": image}
         if self.repeated is not None and image is not None:
             more["repeated"] = int(image.max()) + 1
@@ -493,19 +437,13 @@ class LabelledScores(Scores):
 
     def sample(self, rows: int) -> Self:
         """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
-        most: int | None = getattr(self.device, "most_sampled", None)
-        step = -(-len(self) // (rows if most is None else min(rows, most)))
+        step = -(-len(self) // rows)
         if step <= 1:
             return self
         # A prime step meets every class also where labels repeat in a cycle.
         while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
             step += 1
         part = slice(None, None, step)
-        sampled = getattr(self.device, "sampled", None)
-        found = None if sampled is None else sampled(step)
-        if found is not None:
-            h, y, device = found
-            return replace(self, values=h, y=y, image=None, groups=None, cluster_ids=None, device=device)
         return replace(
             self,
             values=self.values[part, :],
@@ -514,11 +452,8 @@ class LabelledScores(Scores):
             device=None if self.device is None else self.device.strided(step),
         )
 
-    def _warn_of_chance(self, constant: bool = True) -> None:
-        """Warn where labels and predictions seem to have nothing to do with each other.
-
-        Without ``constant`` not where all predictions are of one class: there is another reason, of which it warned.
-        """
+    def _warn_of_chance(self) -> None:
+        """Warn where labels and predictions seem to have nothing to do with each other."""
         y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
         top = self.backend.tops()
         weight = float(w.sum())
@@ -529,11 +464,7 @@ class LabelledScores(Scores):
                 for part in (code[: len(y)], code[len(y) :])
             )
             n = weight**2 / float((w * w).sum())
-            constant = constant and self.n_classes > 2  # of two, one may be right, as of answers that are mostly right
-            if constant and np.count_nonzero(predictions) == 1:
-                h, share = to_numpy(self.logits), float(labels[predictions > 0][0] / labels.sum())
-                constant = not are_ranked(h) and is_confident(mean_confidence(h), share)
-            warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n, constant=constant)
+            warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n)
 
 
 def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
@@ -549,18 +480,23 @@ def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
 
 
 def _checked(
-    laid: Laid,
+    given: Any,
+    labels: Any,
     kind: InputKind,
+    sample_weight: Any,
     classes: Sequence[Any] | None,
-    pos_label: Any,
     zeros_as: float | None,
     ids: GivenIds,
+    layout: dict[str, Any],
 ) -> Scores:
     """Look at every number once; an error names the first that cannot be used."""
+    check_classes(given, classes, kind)
+    what = "probabilities" if kind == "probs" else kind
+    laid = as_rows(given, what, labels, sample_weight, ids.name, **layout)
     n_samples = laid.values.shape[0]
-    classes = laid.names(classes, pos_label)
+    classes = laid.names(classes)
     laid, sample, is_matrix = spread_labels(laid)
-    values, labels, sample_weight, name, one_column = laid
+    values, labels, sample_weight, name, one_column, images = laid
     n, n_classes = values.shape
     known = None if is_matrix else classes
     gpu = kind == "logits" and on_gpu(values)
@@ -574,16 +510,17 @@ def _checked(
     names = None if classes is None else tuple(as_names(classes, n_classes))
     more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
     more |= ids.of_rows(laid, sample)
-    warned = False
+    if images is not None:
+        more |= {"image": images.image(), "layout": images}
     if kind == "logits" and one_column:
-        warned = warn_of_single_probs(values, "all numbers")  # beside zeros
+        warn_of_single_probs(values, "all numbers")  # beside zeros
     elif kind == "logits":
-        warned = warn_of_probs(values)
+        warn_of_probs(values)
     if y is None:
         return Scores(values=values, **more)
     repeated = {} if sample is None else {"image": sample, "repeated": n_samples}
-    scores = LabelledScores(values=values, y=y, device=device, **more, **repeated)
-    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance(constant=not warned)
+    scores = LabelledScores(values=values, y=y, device=device, **more | repeated)
+    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
     return scores
 
 

@@ -123,7 +123,7 @@ def checked_shares(y: NDArray[Any], n: int, n_classes: int, name: RowName) -> Fl
             f"labels: {name(off[0])} sums to {sums[off[0]]:.6g}; the shares of soft labels sum to 1. Use "
             "labels / labels.sum(axis=1, keepdims=True) if they are counts or weights of votes."
         )
-    return shares
+    return np.asarray(shares / sums[:, None])
 
 
 def _advice_on_counts(labels: Floats, of_votes: str) -> str:

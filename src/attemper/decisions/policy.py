@@ -226,7 +226,7 @@ def as_predictions(
         clusters = scores.cluster_ids
     if getattr(probs, "ndim", 2) > 2 or (clusters is None and scores is not None):
         soft = scores is not None and scores.repeated is not None
-        check_independent("probabilities", probs, None if scores is None else scores.images, soft=soft)
+        check_independent("probabilities", probs, None if scores is None else scores.image, soft=soft)
     if labels is None:
         n = len(probs) if isinstance(probs, Scores) else as_columns(probs, "probabilities")[0].shape[0]
         labels = np.zeros(n, dtype=np.int64)  # any: nobody reads them

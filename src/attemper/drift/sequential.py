@@ -215,7 +215,7 @@ class SequentialTest(Table):
         """Check a batch against what the map was made for."""
         if getattr(X, "ndim", 2) > 2 or isinstance(X, Scores):
             own = X if isinstance(X, Scores) else None
-            check_independent("scores", X, own and own.images, soft=own is not None and own.repeated is not None)
+            check_independent("scores", X, own and own.image, soft=own is not None and own.repeated is not None)
         scores = X if isinstance(X, Scores) else self._scores(X)
         if scores.input != self.input:
             raise InputError(f"these Scores hold {scores.input}, but the map takes {self.input}")
@@ -248,7 +248,7 @@ class SequentialTest(Table):
         if y is None:
             return labelled(scores).labels
         one_column = not isinstance(X, Scores) and is_one_column(as_numbers(X, "logits"))
-        names = binary_names(y, self.classes, None, scores.n_classes, one_column=one_column)
+        names = binary_names(y, self.classes, scores.n_classes, one_column=one_column)
         found: Labels = as_labels(y, len(scores), scores.n_classes, names, one_column=one_column)
         return found
 

@@ -1,150 +1,127 @@
-"""Files that hold whole arrays (npy, npz, safetensors), read some rows at a time.
-
-A format only has to return what arrays there are (`Header`) and a stream that stands at an array's first byte. Shapes,
-types and sizes are checked here, before anything is allocated: a header may claim anything.
-"""
+"""Files that hold whole arrays: .npy by memory map, .npz and .safetensors one array at a time. Nothing is unpickled."""
 
 from __future__ import annotations
 
-import math
-import warnings
+import shutil
+import tempfile
+import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from io import BufferedIOBase
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._limits import check_memory
-from attemper._paths import InputFile, PathOrURL
+from attemper._paths import InputFile
 from attemper.data.arrays import reshaping
-from attemper.data.columns import may_be_labels
-from attemper.data.layout import axis_that_fits
-from attemper.data.sequences import position_name, zeros_and_ones
-from attemper.errors import FileError, InputError
-from attemper.io.reading import Block, Reader, listed, parsing, rows_per_block
+from attemper.errors import FileError, InputError, listed, require
+from attemper.io.reading import Block, Reader, parsing, rows_per_block
 from attemper.io.spec import InputSpec
 
-__all__ = ["ArrayReader", "ArraySource", "Header", "read_names", "read_npy_header"]
+__all__ = ["ArrayReader", "ArraySource", "read_array", "read_names", "source_of"]
 
-NUMBERS = "fiu"
-NUMBERS_OR_BOOLEANS = "fiub"
-NUMBERS_OR_NAMES = "fiubUS"
-
-OpenArray = Callable[[str], BufferedIOBase]
-
-
-@dataclass(frozen=True)
-class Header:
-    """What the header of a file declares about one of its arrays."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    n_bytes: int  # what is really there for its data
-    fortran: bool = False  # stored column after column
-    bfloat16: bool = False  # then dtype is uint16: NumPy has no such type
-    start: int = 0  # where the data begin in the file
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.dtype.itemsize * math.prod(self.shape[1:])
+NUMBERS = "fiuV"  # bfloat16 of ml_dtypes is of kind V
+NUMBERS_OR_NAMES = "fiubU"
+LABELS = "labels"
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2}  # of safetensors
 
 
 class ArraySource(ABC):
-    """A file with named arrays."""
+    """A file of named arrays."""
 
     file: InputFile
-    names: Collection[str]
+    names: Sequence[str]
 
     @abstractmethod
-    def header(self, key: str) -> Header:
-        """Return what the file declares about one of its arrays."""
+    def header(self, key: str) -> tuple[tuple[int, ...], int]:
+        """Read the shape of an array, and how many bytes a number has."""
 
-    @contextmanager
-    def reading(self) -> Iterator[OpenArray]:
-        """Open the file; the function returned opens a stream that stands at the first byte of an array's data."""
-        with ExitStack() as stack:
-
-            def open_array(key: str) -> BufferedIOBase:
-                stream = stack.enter_context(self.file.open())
-                stream.seek(self.header(key).start)
-                return stream
-
-            yield open_array
+    @abstractmethod
+    def load(self, key: str) -> NDArray[Any]:
+        """Read an array."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Array:
-    """One array of a source, checked: numbers or names, one entry per row."""
+class NpySource(ArraySource):
+    """The one array of a file, under the name that the caller has for it."""
 
-    source: ArraySource
-    key: str
-    header: Header
+    def __init__(self, file: InputFile, name: str) -> None:
+        self.file, self.names = file, (name,)
+        if file.on_disk is not None:
+            with parsing(file.path, "a NumPy array"):
+                self._array: NDArray[Any] = np.load(file.on_disk, mmap_mode="r", allow_pickle=False)
+        else:
+            with file.open() as stream, parsing(file.path, "a NumPy array"):
+                self._array = np.load(stream, allow_pickle=False)
 
-    def __str__(self) -> str:
-        return f"{self.source.file.path}: {self.key!r}"
+    def header(self, key: str) -> tuple[tuple[int, ...], int]:
+        return tuple(self._array.shape), self._array.dtype.itemsize
 
-    def flattened(self) -> _Array:
-        """See sequences of positions as rows: they lie one after the other."""
-        if self.header.fortran:
-            raise FileError(f"{self} is stored column after column; save it with numpy.ascontiguousarray")
-        b, length, *more = self.header.shape
-        return replace(self, header=replace(self.header, shape=(b * length, *more)))
+    def load(self, key: str) -> NDArray[Any]:
+        return self._array
 
 
-class _ArrayStream:
-    """One array being read from first row to last, ``offset`` rows further on than the others."""
+class NpzSource(ArraySource):
+    """The arrays of an archive, as ``numpy.savez`` writes it."""
 
-    def __init__(self, array: _Array, stream: BufferedIOBase, offset: int = 0) -> None:
-        self._array, self._stream, self._offset = array, stream, offset
-        self._start = stream.tell()
-        if offset:
-            self._rows(0, min(offset, array.header.shape[0]))
+    def __init__(self, file: InputFile) -> None:
+        self.file = file
+        with file.open() as stream, parsing(file.path, "an .npz archive"), np.load(stream) as archive:
+            self.names = tuple(archive.files)
 
-    def read(self, first: int, rows: int) -> NDArray[Any]:
-        """Read the next rows; what would lie beyond the end is zeros."""
-        there = min(rows, self._array.header.shape[0] - first - self._offset)
-        array = self._rows(first + self._offset, there)
-        missing = np.zeros((rows - there, *array.shape[1:]), array.dtype)
-        return np.concatenate([array, missing]) if len(missing) else array
+    def header(self, key: str) -> tuple[tuple[int, ...], int]:
+        readers: Any = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        with (
+            self.file.open() as stream,
+            parsing(self.file.path, "an .npz archive"),
+            zipfile.ZipFile(stream) as archive,
+            archive.open(f"{key}.npy") as member,
+        ):
+            shape, _, dtype = readers[np.lib.format.read_magic(member)[0]](member)
+        return tuple(shape), dtype.itemsize
 
-    def _rows(self, first: int, rows: int) -> NDArray[Any]:
-        """Read rows from ``first`` on, where the stream stands unless columns lie one after the other."""
-        header = self._array.header
-        dtype, shape = header.dtype, header.shape
-        if not header.fortran:
-            return self._native(self._bytes(rows * header.row_bytes).view(dtype).reshape(rows, *shape[1:]))
-        columns = np.empty((shape[1], rows), dtype)
-        for k in range(shape[1]):
-            with parsing(self._array.source.file.path, "array data"):
-                self._stream.seek(self._start + (k * shape[0] + first) * dtype.itemsize)
-            columns[k] = self._bytes(rows * dtype.itemsize).view(dtype)
-        return self._native(columns.T)
+    def load(self, key: str) -> NDArray[Any]:
+        with (
+            self.file.open() as stream,
+            parsing(self.file.path, f"an .npz archive with {key!r}"),
+            np.load(stream, allow_pickle=False) as archive,
+        ):
+            return cast("NDArray[Any]", archive[key])
 
-    def _bytes(self, n: int) -> NDArray[np.uint8]:
-        raw = np.empty(n, dtype=np.uint8)
-        with parsing(self._array.source.file.path, "array data"):
-            got = self._stream.readinto(raw.data)
-        if got != n:
-            raise FileError(f"{self._array}: the file ends in the middle of the data; write it again")
-        return raw
 
-    def _native(self, array: NDArray[Any]) -> NDArray[Any]:
-        if self._array.header.bfloat16:  # the upper half of a float32
-            return (array.astype(np.uint32) << 16).view(np.float32)
-        if array.dtype.kind == "S":
-            try:
-                return np.strings.decode(array, "utf-8")
-            except UnicodeDecodeError:
-                raise FileError(f"{self._array}: names that are not UTF-8 text") from None
-        if array.dtype.kind == "f" and array.dtype.itemsize > 8:
-            with np.errstate(over="ignore", invalid="ignore"):
-                return array.astype(np.float64)
-        return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+class SafetensorsSource(ArraySource):
+    """The tensors of a file."""
+
+    def __init__(self, file: InputFile) -> None:
+        self.file = file
+        safe_open = require("safetensors", why="to read .safetensors files").safe_open
+        with parsing(file.path, "a safetensors file"):
+            if file.on_disk is not None:
+                self._open = safe_open(file.on_disk, framework="numpy")
+            else:
+                self._copy = tempfile.NamedTemporaryFile()  # noqa: SIM115 (kept as long as the source)
+                with file.open() as stream:
+                    shutil.copyfileobj(stream, self._copy)
+                self._copy.flush()
+                self._open = safe_open(self._copy.name, framework="numpy")
+            self.names = tuple(self._open.keys())
+
+    def header(self, key: str) -> tuple[tuple[int, ...], int]:
+        found = self._open.get_slice(key)
+        return tuple(found.get_shape()), BYTES.get(found.get_dtype(), 1)
+
+    def load(self, key: str) -> NDArray[Any]:
+        if self._open.get_slice(key).get_dtype() == "BF16":
+            require("ml_dtypes", why="to read bfloat16")  # NumPy knows it then
+        with parsing(self.file.path, "a safetensors file"):
+            return cast("NDArray[Any]", self._open.get_tensor(key))
+
+
+def source_of(file: InputFile, name: str) -> ArraySource:
+    """Open a file of arrays; ``name`` is that of the array of an .npy file."""
+    suffix = file.path.suffix.lower()
+    if suffix == ".npy":
+        return NpySource(file, name)
+    return NpzSource(file) if suffix == ".npz" else SafetensorsSource(file)
 
 
 class ArrayReader(Reader):
@@ -152,262 +129,116 @@ class ArrayReader(Reader):
 
     one_image = False  # a file of one image, with the classes first
 
-    def __init__(self, source: ArraySource, spec: InputSpec, labels: ArraySource | None = None) -> None:
-        self.path = source.file.path
-        self.source = source
-        self._values = values = _array(source, spec.values_key, "logits_key", NUMBERS, _other_kind(source, spec))
-        if len(values.header.shape) == 1:  # one score of two classes
-            self._values = values = replace(values, header=replace(values.header, shape=(*values.header.shape, 1)))
-        shape = values.header.shape
+    def __init__(self, file: InputFile, spec: InputSpec, labels: InputFile | None = None) -> None:
+        self.path = file.path
+        self.source = source = source_of(file, spec.values_key)
+        query, own = spec.column_query, None
+        if labels is None and spec.reads_labels:
+            if isinstance(source, NpySource):
+                raise FileError(f"{file.path}: has no labels; add labels={'labels.npy'!r}")
+            own = spec.labels_key or LABELS
+        self._values_key = spec.values_key
+        self._keys = {
+            "labels": own, "weights": spec.weights_key, "groups": query.group, "clusters": query.cluster
+        }  # fmt: skip
+        for key in (spec.values_key, *self._keys.values()):
+            if key is not None:
+                _check_name(source, key)
+        self._labels = None if labels is None else NpySource(labels, LABELS)
         self.axis = None
+        shape, itemsize = source.header(spec.values_key)
         if len(shape) > 2 and spec.axis is not None:
-            values = self._values = self._as_images(values, spec.axis)
-            shape = values.header.shape
-        elif len(shape) != 2 and not (len(shape) == 3 and spec.has_sequences):
-            counts = "ignore_index, mask_key, next_token or columns"
-            hint = f" For logits of tokens, (B, L, V), specify which positions count, with {counts}."
+            if not -len(shape) <= spec.axis < len(shape):
+                raise InputError(
+                    f"{file.path}: {spec.values_key!r} has shape {shape}; axis={spec.axis!r} is no axis of it. Use "
+                    f"axis=1 for (N, K, …), axis=0 for one image, (K, …).",
+                    param="axis",
+                )
+            axis = spec.axis % len(shape)
+            self.one_image = axis == 0
+            self.axis, shape = (1, (1, *shape)) if self.one_image else (axis, shape)
+        elif len(shape) not in (1, 2):
             raise InputError(
-                f"{values} has shape {shape}; expected two dimensions, one row per sample and one "
-                f"column per class, or one dimension for one score of two classes. "
-                f"{reshaping(len(shape), spec.values_key)}{hint if len(shape) == 3 else ''}"
-            )
-        self.length = shape[1] if len(shape) == 3 and self.axis is None else None
-        self._next = spec.next_token
-        if spec.next_token and self.length is None:
-            raise InputError(
-                f"{values} has shape {shape}; next_token needs (B, L, V), to know where a sequence ends",
-                param="next_token",
-            )
-        self.n_classes = shape[-1 if self.axis is None else self.axis]
-        self.n_rows = math.prod(
-            n for k, n in enumerate(shape) if k != (len(shape) - 1 if self.axis is None else self.axis)
-        )
-        self.n_bytes = math.prod(shape) * values.header.dtype.itemsize
-        self._labels = self._weights = self._mask = None
-        if labels is not None:
-            self._labels = _array(labels, "labels", "labels", NUMBERS_OR_NAMES)
-        elif spec.reads_labels:
-            by, likely = "labels_key", next(filter(may_be_labels, source.names), None)
-            fix = "" if likely is None else f"Use labels_key={likely!r} if that array holds the labels."
-            self._labels = _array(source, spec.labels_key or "labels", by, NUMBERS_OR_NAMES, fix)
-        if spec.weights_key is not None:
-            self._weights = _array(source, spec.weights_key, "weights_key", NUMBERS)
-        if spec.mask_key is not None:
-            self._mask = _array(source, spec.mask_key, "mask_key", NUMBERS_OR_BOOLEANS)
-        query = spec.column_query
-        self._ids = [
-            None if key is None else self._checked_ids(_array(source, key, query.by(what), NUMBERS_OR_NAMES))
-            for key, what in ((query.group, "groups"), (query.cluster, "clusters"))
-        ]
-        if self.axis is not None:
-            self._labels, self._weights = (
-                None if part is None else self._of_images(part) for part in (self._labels, self._weights)
-            )
-            return
-        for part in (self._labels, self._weights, self._mask):
-            if part is not None and not (part is self._labels and _are_soft(part, values)):
-                _check_one_per_row(part, values)
-        if self.length is not None:
-            self._values = values.flattened()
-            self._labels, self._weights, self._mask = (
-                None if part is None else part.flattened() for part in (self._labels, self._weights, self._mask)
-            )
-
-    def _as_images(self, values: _Array, axis: int) -> _Array:
-        """See an array as images along the first axis; a file of one image, with the classes first, too."""
-        shape = values.header.shape
-        if not -len(shape) <= axis < len(shape):
-            raise InputError(
-                f"{values} has shape {shape}; axis={axis!r} is no axis of it. Use "
-                f"axis=1 for (N, K, …), axis=0 for one image, (K, …).",
+                f"{file.path}: {spec.values_key!r} has shape {shape}; expected two dimensions, one row per sample and "
+                f"one column per class. {reshaping(len(shape), spec.values_key)}",
                 param="axis",
             )
-        axis %= len(shape)
-        self.one_image = axis == 0
-        self.axis = 1 if self.one_image else axis
-        return self._images_of(values)
-
-    def _images_of(self, part: _Array) -> _Array:
-        if part.header.fortran:
-            raise FileError(f"{part} is stored column after column; save it with numpy.ascontiguousarray")
-        shape = (1, *part.header.shape) if self.one_image else part.header.shape
-        return replace(part, header=replace(part.header, shape=shape))
-
-    def _of_images(self, part: _Array) -> _Array:
-        """Check labels or weights of images: one for each position."""
-        part, full = self._images_of(part), self._values.header.shape
-        expected = tuple(n for k, n in enumerate(full) if k != self.axis)
-        if part.header.shape != expected:
-            drop = slice(1 if self.one_image else 0, None)
-            axis = axis_that_fits(full[drop], part.header.shape[drop])
-            hint = "" if axis is None else f". If the classes are along axis {axis}, use axis={axis!r}"
-            raise InputError(
-                f"{part} has shape {part.header.shape[drop]}; expected {expected[drop]}, that of the logits "
-                f"{full[drop]} without the classes{hint}"
-            )
-        return part
-
-    def _checked_ids(self, part: _Array) -> _Array:
-        """Check ids: one for each row; of images and sequences also one for each of them."""
-        shape = self._values.header.shape
-        rows = tuple(n for k, n in enumerate(shape) if k != (len(shape) - 1 if self.axis is None else self.axis))
-        part = self._images_of(part) if self.axis is not None else part
-        shape = part.header.shape
-        if shape in (rows, rows[:1]) or (len(rows) == 1 and shape == (*rows, 1)):
-            return part
-        if self.one_image and shape == (1, 1):
-            return replace(part, header=replace(part.header, shape=(1,)))
-        raise InputError(f"{part} has shape {shape}; expected one id per row of logits, shape {rows[:1]}")
+        self._shape = shape
+        self.n_classes = 1 if len(shape) == 1 else shape[1 if self.axis is None else self.axis]
+        size = int(np.prod(shape))
+        self.n_rows, self.n_bytes = size // self.n_classes if self.n_classes else 0, itemsize * size
 
     def names(self, key: str) -> list[Any] | None:  # noqa: D102 (as in `Reader`)
         return read_names(self.source, key) if key in self.source.names else None
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
-        assert self.n_rows is not None
-        parts = [part for part in (self._labels, self._weights, self._mask) if part is not None]
-        # Logits narrower than float64 may be widened on the way, so count them as such.
-        row_bytes = 8 * self.n_classes
-        n_rows = self.n_rows
-        if self.axis is not None:  # whole images, which are not widened
-            row_bytes, n_rows = self._values.header.row_bytes, self._values.header.shape[0]
-        step = rows_per_block(row_bytes + sum(part.header.row_bytes for part in parts))
-        with ExitStack() as stack:
-            opened: dict[int, OpenArray] = {}
+        values = read_array(self.source, self._values_key, NUMBERS)
+        parts = {what: None if key is None else read_array(self.source, key) for what, key in self._keys.items()}
+        if self._labels is not None:
+            parts["labels"] = read_array(self._labels, LABELS)
+        if self.one_image:
+            values = values[None]
+            parts = {what: None if part is None else _of_one_image(part) for what, part in parts.items()}
+        values = values if values.ndim > 1 else values[:, None]  # one score of two classes
+        axis = 1 if self.axis is None else self.axis
+        positions = tuple(n for k, n in enumerate(values.shape) if k != axis)
+        for what, part in parts.items():
+            if part is not None:
+                parts[what] = self._checked(part, what, positions)
+        # Logits narrower than float64 may be widened on the way, so count them as such; images are not.
+        size = values[:1].nbytes if self.axis is not None else 8 * self.n_classes
+        step = rows_per_block(size + sum(part[:1].nbytes for part in parts.values() if part is not None))
+        for first in range(0, len(values), step):
+            rows = slice(first, first + step)
+            some = {what: None if part is None else _native(part[rows]) for what, part in parts.items()}
+            yield Block(_native(values[rows]), **some)
 
-            def stream(array: _Array, offset: int = 0) -> _ArrayStream:
-                source = array.source
-                if id(source) not in opened:
-                    opened[id(source)] = stack.enter_context(source.reading())
-                return _ArrayStream(array, opened[id(source)](array.key), offset)
-
-            def column(array: _Array | None, offset: int = 0) -> Callable[[int, int], NDArray[Any] | None]:
-                if array is None:
-                    return lambda first, rows: None
-                entries = stream(array, offset)
-                soft = array is self._labels and len(array.header.shape) == 2 and array.header.shape[1] > 1
-                tail = array.header.shape[1:] if soft or self.axis is not None else ()
-                return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
-
-            def ids(array: _Array | None) -> Callable[[int, int], NDArray[Any] | None]:
-                if array is None:
-                    return lambda first, rows: None
-                entries, shape = stream(array), array.header.shape
-                if self.length is not None:  # of all positions, or one for each sequence
-                    whole = entries.read(0, shape[0])
-                    each = whole.reshape(-1) if len(shape) == 2 else np.repeat(whole, self.length)
-                    return lambda first, rows: each[first : first + rows]
-                tail = shape[1:] if self.axis is not None else ()
-                return lambda first, rows: entries.read(first, rows).reshape(rows, *tail)
-
-            values, labels = stream(self._values), column(self._labels, int(self._next))
-            groups, clusters = (ids(part) for part in self._ids)
-            weights, mask = column(self._weights), column(self._mask)
-            next_mask = column(self._mask if self._next else None, 1)
-            for first in range(0, n_rows, step):
-                at = first, min(step, n_rows - first)
-                counts = self._counts(*at, mask(*at), next_mask(*at))
-                yield Block(values.read(*at), labels(*at), weights(*at), counts, groups(*at), clusters(*at))
-
-    def _counts(
-        self, first: int, rows: int, mask: NDArray[Any] | None, next_mask: NDArray[Any] | None
-    ) -> NDArray[np.bool_] | None:
-        """Return which rows count; a pair of this position and the next only if both do."""
-        if mask is None and not self._next:
-            return None
-        numbers = np.arange(first, first + rows)
-        counts = np.ones(rows, dtype=bool)
-        if mask is not None:
-            try:
-                counts = zeros_and_ones(mask, position_name(numbers, self.length))
-            except InputError as error:
-                raise InputError(f"{self.path}: {error}") from None
-        if self._next:
-            counts = counts & ((numbers + 1) % (self.length or 1) != 0)
-        return counts if next_mask is None else counts & (next_mask == 1)
+    def _checked(self, part: NDArray[Any], what: str, positions: tuple[int, ...]) -> NDArray[Any]:
+        """Check that there is one entry for each row or pixel; ids may be one for each image, labels soft."""
+        n = positions[0]
+        if part.shape == (n, 1) and len(positions) == 1:
+            return part[:, 0]
+        soft = what == "labels" and self.axis is None and part.ndim == 2 and len(part) == n
+        each = what in ("groups", "clusters") and part.shape == (n,)
+        if part.shape != positions and not soft and not each:
+            raise InputError(f"{self.path}: its {what} have shape {part.shape}; expected {positions}, as the logits")
+        return part
 
 
-def _other_kind(source: ArraySource, spec: InputSpec) -> str:
-    """Return what to do where a file has logits but not the probabilities that are asked for, or the reverse."""
-    if spec.logits_key is not None:
-        return ""
-    if spec.probs and "logits" in source.names:
-        leave_out = "Use input='logits'"
-        return f"{leave_out} if these are logits. Use logits_key={'logits'!r} if they are probabilities."
-    if not spec.probs and "probs" in source.names:
-        by, probs = "logits_key", "input='probs'"
-        return f"Use {by} to choose one. If the input is probabilities, use {probs}."
-    return ""
+def _of_one_image(part: NDArray[Any]) -> NDArray[Any]:
+    return part if part.shape == (1,) else part[None]
 
 
-def _array(source: ArraySource, key: str, by: str, kinds: str, fix: str = "") -> _Array:
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array in memory, in a type that can be computed with."""
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array.astype(np.float64)
+    array = np.asarray(array)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _check_name(source: ArraySource, key: str) -> None:
     if key not in source.names:
-        known = f"{source.file.path}: holds no array {key!r}; it holds {listed(source.names)}."
-        raise FileError(f"{known} {fix or f'Use {by} to choose one.'}")
-    header = source.header(key)
-    part = _Array(source, key, header)
-    if header.dtype.hasobject:
         raise FileError(
-            f"{part} holds pickled Python objects, which could run code; not read. Save it again as an array "
-            "of numbers (or of text, for names)."
+            f"{source.file.path}: holds no array {key!r}; it holds {listed(source.names)}. Use logits_key, labels_key, "
+            "weights_key, groups_key or clusters_key to choose one, and input for probabilities."
         )
-    if header.dtype.kind not in kinds or header.dtype.itemsize == 0:
+
+
+def read_array(source: ArraySource, key: str, kinds: str = NUMBERS_OR_NAMES) -> NDArray[Any]:
+    """Read an array of numbers or names."""
+    _check_name(source, key)
+    found = source.load(key)
+    if found.dtype.kind not in kinds or found.dtype.names:
         expected = "numbers or names" if kinds == NUMBERS_OR_NAMES else "numbers"
-        raise InputError(f"{part} is of dtype {header.dtype}; expected {expected}, such as float32 or int64")
-    declared = header.dtype.itemsize * math.prod(header.shape)
-    if declared > header.n_bytes:
-        raise FileError(
-            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
-            f"{header.n_bytes}: truncated or damaged; write it again"
-        )
-    if declared < header.n_bytes:
-        raise FileError(
-            f"{part} has shape {header.shape} by its header, which takes {declared} bytes, but there are "
-            f"{header.n_bytes}: more than one array, or damaged; write one array"
-        )
-    # Narrower numbers are widened to float64.
-    check_memory(max(declared, 8 * math.prod(header.shape)), source.file.size, str(part))
-    return part
+        raise InputError(f"{source.file.path}: {key!r} is of dtype {found.dtype}; expected {expected}")
+    return found
 
 
 def read_names(source: ArraySource, key: str) -> list[Any]:
-    """Read a whole list of names or whole numbers, checked before anything is allocated."""
-    part = _array(source, key, "logits_key", NUMBERS_OR_NAMES)
-    shape, dtype = part.header.shape, part.header.dtype
-    if len(shape) != 1 or dtype.kind not in "iuUS":
-        raise InputError(f"{part} has shape {shape} and dtype {dtype}; expected a list of names or whole numbers")
-    with source.reading() as open_array:
-        return list(_ArrayStream(part, open_array(key)).read(0, shape[0]).tolist())
-
-
-def _are_soft(labels: _Array, values: _Array) -> bool:
-    """Whether labels have the shape of soft ones, or of votes, which reading refuses in words."""
-    shape = labels.header.shape
-    return len(values.header.shape) == 2 and len(shape) == 2 and shape[0] == values.header.shape[0] and shape[1] > 1
-
-
-def _check_one_per_row(part: _Array, values: _Array) -> None:
-    *rows, _ = values.header.shape
-    n, shape = rows[0], part.header.shape
-    if shape == tuple(rows) or (len(rows) == 1 and shape == (n, 1)):
-        return
-    each = "row" if len(rows) == 1 else "position"
-    raise InputError(f"{part} has shape {shape}; expected one entry per {each} of logits, shape {tuple(rows)}")
-
-
-def read_npy_header(stream: BufferedIOBase, path: PathOrURL, size: int) -> Header:
-    """Read the header of an array in NumPy's format, of which ``size`` bytes are there in all."""
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    # Warnings: about the age of the file or of its type's name; what counts is the header that comes out.
-    with parsing(path, "a NumPy array"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        version = np.lib.format.read_magic(stream)
-        if version not in readers:  # (3, 0) is for fields with names beyond Latin-1; scores have no fields
-            raise FileError(f"{path}: a NumPy array of format version {version}; expected plain numbers")
-        shape, fortran, dtype = readers[version](stream)
-    if any(length < 0 for length in shape):
-        raise FileError(f"{path}: damaged: its header claims the shape {shape}")
-    start = stream.tell()
-    return Header(dtype, tuple(map(int, shape)), size - start, fortran and len(shape) > 1, start=start)
+    """Read a whole list of names or whole numbers."""
+    found = read_array(source, key)
+    if found.ndim != 1 or found.dtype.kind not in "iuU":
+        raise InputError(f"{source.file.path}: {key!r}: expected a list of names or whole numbers, got {found.dtype}")
+    return list(found.tolist())

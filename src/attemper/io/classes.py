@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from attemper._checks import same_classes
-from attemper.data.columns import column_order, header_classes
+from attemper.data.columns import header_classes
 from attemper.errors import AttemperError, InputError, listed, warn
 from attemper.io.reading import Reader
 from attemper.io.spec import InputSpec
@@ -17,18 +17,15 @@ __all__ = ["check_alike", "check_numbers", "check_own_names", "classes_of_arrays
 CLASS_NAMES = "class_names"  # an array that names the columns
 
 
-def classes_of_headers(reader: Reader, spec: InputSpec) -> tuple[str, ...] | None:
+def classes_of_headers(reader: Reader) -> tuple[str, ...] | None:
     """Names of the classes: the headers of a table whose labels are such names."""
-    unread = reader.columns is None or len(reader.columns) < 2 or reader.first_label is None
-    if unread or spec.pos_label is not None or spec.labels_are not in (None, "names"):
+    if reader.columns is None or len(reader.columns) < 2:
         return None
-    return header_classes(reader.columns or (), reader.first_label)
+    return header_classes(reader.columns, reader.first_label)
 
 
 def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, ...] | None:
     """Names of the classes: the array ``class_names``, where a file has one; several files must agree."""
-    if spec.pos_label is not None or spec.labels_are == "tokens":
-        return None
     own = {reader.path: names for reader in readers if (names := _own_names(reader))}
     if not own:
         return None
@@ -44,14 +41,6 @@ def classes_of_arrays(readers: Sequence[Reader], spec: InputSpec) -> tuple[str, 
         names = tuple(names[column] for column in columns)
     if names == tuple(map(str, range(len(names)))):
         return None  # the numbers of the columns
-    number = next((name for name in names if name.strip().lstrip("+-").isdecimal()), None)
-    reads_labels = spec.reads_labels or spec.labels is not None
-    if number is not None and reads_labels and spec.labels_are is None:
-        raise InputError(
-            f"{path}: the class names {listed(names)} are numbers, so a label {number} could be a name or a column "
-            f"number. Use labels_are={'names'!r} or labels_are={'numbers'!r}.",
-            param="labels_are",
-        )
     return names
 
 
@@ -98,19 +87,13 @@ def n_taken(reader: Any, spec: InputSpec | None) -> int:
 def check_own_names(readers: Sequence[Reader], classes: tuple[str, ...]) -> None:
     """Refuse files whose own names of the classes stand in another order."""
     for reader in readers:
-        names: list[str] = []
+        names: tuple[str, ...] = ()
         with suppress(AttemperError):  # an array that cannot be used, beside names that can
-            names = list(map(str, reader.names(CLASS_NAMES) or ()))
-        if len(names) == len(classes):
-            try:
-                order = column_order(names, classes)
-            except InputError:
-                order = None
-            if order is not None and order != sorted(order):
-                raise InputError(
-                    f"its class_names are {listed(names)}, but the classes are {listed(classes)}; expected the same "
-                    "order"
-                )
+            names = tuple(map(str, reader.names(CLASS_NAMES) or ()))
+        if names != classes and set(names) == set(classes):
+            raise InputError(
+                f"its class_names are {listed(names)}, but the classes are {listed(classes)}; expected the same order"
+            )
 
 
 def check_alike(readers: Sequence[Any], spec: InputSpec | None = None) -> None:

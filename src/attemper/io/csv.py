@@ -7,65 +7,43 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from attemper._json import atomic
-from attemper._jsonl import MAX_LINE_BYTES
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns, not_numbers, without_ids
+from attemper.data.columns import LABEL, PREDICTION, PROB, choose_columns
 from attemper.data.numerals import check_digits, number_from
 from attemper.errors import FileError, InputError
 from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
 
-__all__ = ["CsvReader", "text_cell", "write_csv"]
-
-# Spreadsheets run a cell that begins so as a formula; an apostrophe before it makes it text (OWASP, "CSV injection").
-FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－−＠]")
-
-FIRST = 50  # rows that are looked at beforehand: a column of text is no column of logits with an odd cell
+__all__ = ["CsvReader", "write_csv"]
 
 
 class CsvReader(Reader):
     """A table in text, its header read."""
 
     def __init__(self, file: InputFile, spec: InputSpec, labels: InputFile | None) -> None:
-        reject_arrays(file.path, spec, labels)
+        reject_arrays(file.path, labels)
         self._file, self.path, self.n_bytes = file, file.path, file.size
+        self._query = query = spec.column_query
         with file.open() as stream:
             records = self._records(stream)
             self._names = self._header(records)
-            self._query = spec.column_query
-            rows = [(line, record) for line, record in islice(records, FIRST) if len(record) == len(self._names)]
-            first = {name: [record[i].strip() for _, record in rows] for i, name in enumerate(self._names)}
-            self._chosen = chosen = choose_columns(self.path, self._names, self._query, lambda: first)
-            self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(self._names)
+            self.columns, self.headers = choose_columns(self.path, self._names, query), tuple(self._names)
             self.n_classes = len(self.columns)
-            if chosen.label is not None and rows:
-                self.first_label = _unquoted(first[chosen.label][0])
-            self._check_text(first, rows[0][0] if rows else 0)
-
-    def _check_text(self, first: dict[str, list[str]], line: int) -> None:
-        """Refuse a column without any number in the first rows; another cell that is none is an error of its line."""
-        if len(first[self._names[0]]) < 2:
-            return
-        columns = {name: [number_from(c) for c in first[name] if _is_number(c)] for name in self._chosen.logits}
-        text = next((name for name, numbers in columns.items() if not numbers), None)
-        if text is not None:
-            numbers = {name: np.array(column) for name, column in columns.items() if column}
-            shown = f"holds text, such as {first[text][0][:60]!r} in line {line}"
-            raise not_numbers(self.path, text, shown, without_ids(numbers) or list(numbers), self._query)
+            _, first = next(records, (0, []))
+            if query.label is not None and len(first) == len(self._names):
+                self.first_label = first[self._names.index(query.label)].strip()
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         place = {name: i for i, name in enumerate(self._names)}
-        chosen = self._chosen
-        places = [place[name] for name in chosen.logits]
+        label_name, weight_name = self._query.label, self._query.weight
+        places = [place[name] for name in self.columns or ()]
         several: Callable[[list[str]], tuple[str, ...]] = itemgetter(*places)
         pick = several if len(places) > 1 else lambda record: (record[places[0]],)
         step = rows_per_block(8 * self.n_classes)
@@ -87,19 +65,19 @@ class CsvReader(Reader):
                     cells = pick(record)
                     check_digits("".join(cells))  # of all at once, which is faster than `number_from` for each
                     values.extend(map(float, cells))
-                    if chosen.weight is not None:
-                        weights.append(number_from(record[place[chosen.weight]]))
+                    if weight_name is not None:
+                        weights.append(number_from(record[place[weight_name]]))
                 except ValueError:
                     raise self._not_a_number(line, record, place) from None
-                if chosen.label is not None:
-                    label = record[place[chosen.label]].strip()
+                if label_name is not None:
+                    label = record[place[label_name]].strip()
                     if not label:
                         raise self._no_label(line)
-                    labels.append(_unquoted(label))
+                    labels.append(label)
                 lines.append(line)
                 for entries, at in zip(ids, id_places):
                     if at is not None:
-                        entries.append(_unquoted(record[at].strip()))
+                        entries.append(record[at].strip())
                 n += 1
                 if n == step:
                     yield self._block(lines, values, labels, weights, ids)
@@ -119,8 +97,8 @@ class CsvReader(Reader):
         groups, clusters = (objects(entries) if entries else None for entries in ids)
         return Block(
             np.frombuffer(values).reshape(len(lines), self.n_classes),
-            np.array(labels, dtype=object) if self._chosen.label is not None else None,
-            np.frombuffer(weights) if self._chosen.weight is not None else None,
+            np.array(labels, dtype=object) if self._query.label is not None else None,
+            np.frombuffer(weights) if self._query.weight is not None else None,
             groups=groups,
             clusters=clusters,
             lines=np.frombuffer(lines, np.int64),
@@ -128,7 +106,7 @@ class CsvReader(Reader):
 
     def _no_label(self, line: int) -> InputError:
         return InputError(
-            f"{self.path}: line {line}, column {self._chosen.label!r} is empty; expected a label. Fill it in or drop "
+            f"{self.path}: line {line}, column {self._query.label!r} is empty; expected a label. Fill it in or drop "
             f"that line. Use ignore_index=-100 with -100 as the label of lines that "
             "do not count."
         )
@@ -146,17 +124,11 @@ class CsvReader(Reader):
             ) from None
 
     def _lines(self, stream: BufferedIOBase) -> Iterator[str]:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES):
-            number += 1
+        for number, line in enumerate(stream, 1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
                 raise FileError(f"{self.path}: line {number} is not UTF-8 text; save it as UTF-8") from None
-            if "\0" in text:
-                raise FileError(f"{self.path}: line {number} holds a NUL byte, so this is not text; save it as UTF-8")
-            if len(line) == MAX_LINE_BYTES:
-                raise FileError(f"{self.path}: line {number} is longer than {MAX_LINE_BYTES} bytes; not a table")
             yield text
 
     def _header(self, records: Iterator[tuple[int, list[str]]]) -> list[str]:
@@ -169,20 +141,20 @@ class CsvReader(Reader):
                 f"{self.path}: the first line holds numbers only; a line of column names must come first, "
                 "such as label,logit_0,logit_1"
             )
-        if len(names) == 1 and re.search(r"[;\t| ]", names[0]):
+        if len(names) == 1 and re.search(r"[;\t|]", names[0]):
             raise FileError(
                 f"{self.path}: the first line holds one column, {names[0][:60]!r}; separate columns by commas"
             )
         return names
 
     def _not_a_number(self, line: int, record: list[str], place: dict[str, int]) -> InputError:
-        read = [*self._chosen.logits, *([self._chosen.weight] if self._chosen.weight is not None else [])]
+        read = [*(self.columns or ()), *([self._query.weight] if self._query.weight is not None else [])]
         name = next(name for name in read if not _is_number(record[place[name]]))
         cell = record[place[name]][:60]
         return InputError(
             f"{self.path}: line {line}, column {name!r} is {cell!r}, not a number. Fix or drop that line; if the "
-            f"column holds no logits, use columns=[…] with the names of those that do, "
-            f"or logits_key with what these begin with."
+            "column holds no logits, use columns=[…] with the names of those that do.",
+            param="columns",
         )
 
 
@@ -195,25 +167,11 @@ def write_csv(path: Path, rows: Iterable[ProbRows], layout: Layout) -> None:
     text: Callable[[float], str] = repr if layout.dtype.itemsize == 8 else "{:.9g}".format
     with atomic(path, "w") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow([*map(text_cell, heads), *(f"{PROB}{k}" for k in classes)])
+        writer.writerow([*heads, *(f"{PROB}{k}" for k in classes)])
         for piece in rows:
-            extras = [list(map(text_cell, column)) for column in layout.cells(piece)]
+            extras = layout.cells(piece)
             for i, row in enumerate(piece.probs.tolist()):
                 writer.writerow([*(column[i] for column in extras), *map(text, row)])
-
-
-def text_cell(value: Any) -> Any:
-    """Return a cell of a text column that no spreadsheet runs as a formula; numbers stay as they are.
-
-    >>> [text_cell(value) for value in ("cat", "=1+1", "-1", -1, "'=1")]
-    ['cat', "'=1+1", '-1', -1, "''=1"]
-    """
-    return f"'{value}" if isinstance(value, str) and FORMULA.match(value) and not _is_number(value) else value
-
-
-def _unquoted(text: str) -> str:
-    """Take back what `text_cell` put before a name."""
-    return text[1:] if text.startswith("'") and FORMULA.match(text) else text
 
 
 def _is_number(text: str) -> bool:

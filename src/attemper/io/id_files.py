@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from attemper._paths import InputFile, as_path
 from attemper.errors import FileError, InputError
-from attemper.io.arrays import read_names
-from attemper.io.npy import NpySource
+from attemper.io.arrays import NpySource, read_names
 from attemper.io.reading import Block, Reader, objects, read_lines
 from attemper.io.spec import InputSpec, is_id_file
 
@@ -32,7 +31,7 @@ class IdFiles:
         return cls({what: (key, _read(what, key)) for what, key in keys.items() if key is not None and is_id_file(key)})
 
     def added(self, block: Block, reader: Reader) -> Block:
-        """Add the next ids to a block: one for each row or image, or one for each sequence."""
+        """Add the next ids to a block: one for each row or image."""
         for what, (path, ids) in self.given.items():
             first, n = self.taken.get(what, 0), len(block.values)
             self.taken[what] = first + n

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._json import atomic
-from attemper._jsonl import json_lines
+from attemper._json import atomic, json_lines
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, check_columns, choose_columns, not_numbers
+from attemper.data.columns import LABEL, PREDICTION, check_columns, choose_columns
 from attemper.errors import FileError, InputError
 from attemper.io.reading import Block, Reader, objects, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
@@ -25,14 +23,13 @@ from attemper.io.writing import Layout, ProbRows
 __all__ = ["JsonlReader", "write_jsonl"]
 
 NUMBERS = {int, float}
-FIRST = 50  # rows that are looked at to find the labels, for an error
 
 
 class JsonlReader(Reader):
     """Rows in text, the first of them read."""
 
     def __init__(self, file: InputFile, spec: InputSpec, labels: InputFile | None) -> None:
-        reject_arrays(file.path, spec, labels)
+        reject_arrays(file.path, labels)
         self._file, self.path, self.n_bytes = file, file.path, file.size
         with file.open() as stream:
             number, first = next(self._rows(stream), (0, {}))
@@ -44,27 +41,12 @@ class JsonlReader(Reader):
         self._label, self._weight = query.label, query.weight
         self._list = spec.values_key if isinstance(values, list) else None
         if self._list is None:
-            chosen = choose_columns(self.path, list(first), query, self._first_rows)
-            self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(first)
-            numbers = [name for name in self.columns if type(first[name]) in NUMBERS]
-            numbers = [name for name in numbers if type(first[name]) is float] or numbers  # logits have decimals
-            for name in self.columns:
-                if isinstance(first[name], str | list | dict):
-                    raise not_numbers(self.path, name, f"is {_kind(first[name])} in line {number}", numbers, query)
+            self.columns, self.headers = choose_columns(self.path, list(first), query), tuple(first)
             self.n_classes = len(self.columns)
             self.first_label = None if self._label is None else first[self._label]
         else:
-            check_columns(self.path, list(first), query, self._first_rows)
+            check_columns(self.path, list(first), query)
             self.n_classes = len(values or ())
-
-    def _first_rows(self) -> dict[str, list[Any]]:
-        """Read the first entries of each key."""
-        found: dict[str, list[Any]] = {}
-        with self._file.open() as stream:
-            for _, row in islice(self._rows(stream), FIRST):
-                for name, entry in row.items():
-                    found.setdefault(name, []).append(entry if type(entry) in NUMBERS else str(entry))
-        return found
 
     def blocks(self) -> Iterator[Block]:  # noqa: D102
         step = rows_per_block(8 * self.n_classes)

@@ -18,11 +18,9 @@ import numpy as np
 from attemper._paths import InputFile, PathOrURL, as_path, expand_paths
 from attemper._typing import Floats
 from attemper.data.numerals import number_from
-from attemper.errors import FileError, InputError, require, unsupported_extension
-from attemper.io.arrays import ArraySource, read_names
-from attemper.io.npz import NpzSource
-from attemper.io.reading import listed, parsing
-from attemper.io.safetensors import SafetensorsSource
+from attemper.errors import FileError, InputError, listed, require, unsupported_extension
+from attemper.io.arrays import ArraySource, NpzSource, SafetensorsSource, read_array, read_names
+from attemper.io.reading import parsing
 from attemper.io.spec import InputSpec
 
 __all__ = ["LabelData", "read_labels"]
@@ -116,23 +114,13 @@ def _own_labels(path: PathOrURL, file: InputFile, spec: InputSpec, names: Sequen
 
 
 def _array(source: ArraySource, key: str, ndim: int) -> Floats:
-    path = source.file.path
-    if key not in source.names:
-        raise InputError(
-            f"{path}: there is no array {key!r}; there are {listed(source.names)}. Use logits_key, labels_key or "
-            "weights_key."
-        )
-    header = source.header(key)
-    if len(header.shape) != ndim or header.dtype.kind not in "fiub":
+    found = read_array(source, key)
+    if found.ndim != ndim or found.dtype.kind == "U":
         expected = "N×L, one column for each label" if ndim == 2 else "N"
         raise InputError(
-            f"{path}: {key!r}: expected numbers of shape {expected}, got shape {header.shape}, dtype {header.dtype}"
+            f"{source.file.path}: {key!r}: expected numbers of shape {expected}, got shape {found.shape}, dtype "
+            f"{found.dtype}"
         )
-    with parsing(path, "array data"), source.reading() as open_array:
-        raw = np.frombuffer(open_array(key).read(header.row_bytes * header.shape[0]), header.dtype)
-        found = raw.reshape(header.shape, order="F" if header.fortran else "C")
-    if header.bfloat16:
-        found = (found.astype(np.uint32) << 16).view(np.float32)
     return found.astype(np.float64)
 
 
@@ -156,7 +144,7 @@ def _table(file: InputFile, suffix: str) -> Columns:
     for line, row in enumerate(rows):
         if len(row) != width:
             raise FileError(f"{path}: record {line + 1} has {len(row)} fields, but the header has {width}")
-    return {name.strip(): column for name, column in zip(rows[0], zip(*rows[1:]))} if len(rows) > 1 else {}
+    return {name.strip(): tuple(row[k] for row in rows[1:]) for k, name in enumerate(rows[0])}
 
 
 def _by_prefix(path: PathOrURL, table: Columns, prefix: str, names: Sequence[str] | None) -> tuple[list[str], Floats]:

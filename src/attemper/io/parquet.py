@@ -13,22 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._json import atomic
-from attemper._limits import check_classes, check_memory
 from attemper._paths import InputFile
-from attemper.data.columns import LABEL, PREDICTION, ColumnQuery, check_columns, choose_columns, not_numbers
+from attemper.data.columns import LABEL, PREDICTION, check_columns, choose_columns, not_numbers
 from attemper.errors import InputError, require
-from attemper.io.parquet_footer import ColumnChunk, column_chunks
 from attemper.io.reading import Block, Reader, parsing, reject_arrays, rows_per_block
 from attemper.io.spec import InputSpec
 from attemper.io.writing import Layout, ProbRows
 
 __all__ = ["ParquetReader", "write_parquet"]
-
-# Column chunks are read through a buffer of this size instead of whole.
-BUFFER_BYTES = 1 << 16
-# Memory per number in a list while a single row is decoded: the number, its levels, and copies as buffers grow.
-LIST_BYTES = 24
-FIRST = 50  # rows that are looked at to find the labels, for an error
 
 
 class ParquetReader(Reader):
@@ -36,14 +28,13 @@ class ParquetReader(Reader):
 
     def __init__(self, file: InputFile, spec: InputSpec, labels: InputFile | None) -> None:
         path = file.path
-        reject_arrays(path, spec, labels)
+        reject_arrays(path, labels)
         self._pa = require("pyarrow", extra="parquet", why="to read parquet files")
         self._pq = require("pyarrow.parquet", extra="parquet", why="to read parquet files")
         self.path, self._file = path, file
         self._query = query = spec.column_query
         self._label, self._weight = query.label, query.weight
         self._ids = [name for name in (query.group, query.cluster) if name is not None]
-        self._text: list[str] = []  # columns to be read as numbers into a list of names
         with self._open() as table:
             with parsing(path, "parquet"):
                 names, types = list(table.schema_arrow.names), list(table.schema_arrow.types)
@@ -53,18 +44,13 @@ class ParquetReader(Reader):
             is_list = not by_name and self._is_list(self._types.get(spec.values_key))
             self._list = spec.values_key if is_list else None
             if self._list is None:
-                chosen = choose_columns(path, names, query, lambda: self._first_rows(table))
-                self.columns, self.named, self.headers = chosen.logits, chosen.named, tuple(names)
-                self.n_classes = len(chosen.logits)
-                self._check_memory(8 * self.n_rows * self.n_classes)
+                self.columns, self.headers = choose_columns(path, names, query), tuple(names)
+                self.n_classes = len(self.columns)
             else:
                 self.columns = None
-                check_columns(path, names, query, lambda: self._first_rows(table))
-                n_values = sum(chunk.num_values for chunk in self._chunks(self._list))
-                check_classes(n_values // max(1, self.n_rows), path)  # if the mean is too many, so is a row
-                self._check_memory(LIST_BYTES * n_values)
+                check_columns(path, names, query)
                 self.n_classes = self._list_length(table)
-            self._check_types(query)
+            self._check_types()
             if self._list is None and self._label is not None:
                 self.first_label = self._first(table, self._label)
         self.n_bytes = 8 * self.n_rows * self.n_classes
@@ -88,29 +74,11 @@ class ParquetReader(Reader):
     def _open(self) -> Iterator[Any]:
         with nullcontext(self._file.on_disk) if self._file.on_disk else self._file.open() as source:
             with parsing(self.path, "parquet"):
-                # Without pre_buffer=False pyarrow keeps every row group that it has read.
-                # Labels that are text stay numbers into a list of names: one long name may stand in every row.
-                file = self._pq.ParquetFile(
-                    source, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=self._text
-                )
+                file = self._pq.ParquetFile(source, pre_buffer=False)  # else every row group is kept
             try:
                 yield file
             finally:
                 file.close()
-
-    def _check_memory(self, needed: int) -> None:
-        """Refuse what a few bytes repeat too often: the footer has the number of values, and the length of names."""
-        for name in dict.fromkeys([*([] if self._label is None else [self._label]), *self._ids]):
-            needed += sum(chunk.uncompressed for chunk in self._chunks(name))
-            if self._is_text(self._types[name]):
-                self._text.append(name)
-        check_memory(needed, self._file.size, f"{self.path}: its content")
-
-    def _chunks(self, name: str) -> list[ColumnChunk]:
-        """Return the parts of a column that the footer lists, one in each row group."""
-        with parsing(self.path, "parquet"), self._file.open() as stream:
-            found = column_chunks(stream) or []
-        return [chunk for chunk in found if chunk.path == name or chunk.path.startswith(f"{name}.")]
 
     def _is_text(self, kind: Any) -> bool:
         return bool(self._pa.types.is_string(kind) or self._pa.types.is_large_string(kind))
@@ -137,14 +105,6 @@ class ParquetReader(Reader):
                 return batch.column(0)[0].as_py()
         return None
 
-    def _first_rows(self, file: Any) -> dict[str, list[Any]]:
-        """Read the first entries of columns of text or numbers."""
-        names = [name for name, kind in self._types.items() if self._is_text(kind) or self._is_number(kind)]
-        for batch in self._batches(file, names, FIRST):
-            with parsing(self.path, "parquet"):
-                return {name: batch.column(name).to_pylist() for name in names}
-        return {}
-
     def _list_length(self, file: Any) -> int:
         """K: from the type where it is part of it, else the length of the first row."""
         kind = self._types[self._list or ""]
@@ -158,13 +118,10 @@ class ParquetReader(Reader):
             return len(first)
         return 0
 
-    def _check_types(self, query: ColumnQuery) -> None:
-        numbers = [name for name in self.columns or () if self._is_number(self._types[name])]
-        # Logits have decimals.
-        numbers = [name for name in numbers if self._pa.types.is_floating(self._types[name])] or numbers
+    def _check_types(self) -> None:
         for name in (*(self.columns or ()), *([self._weight] if self._weight is not None else [])):
             if not self._is_number(self._types[name]):
-                raise not_numbers(self.path, name, f"is of type {self._types[name]}", numbers, query)
+                raise not_numbers(self.path, name, f"is of type {self._types[name]}")
         if self._list is not None and not self._is_number(self._types[self._list].value_type):
             kind = self._types[self._list]
             raise InputError(f"{self.path}: column {self._list!r} is of type {kind}, not lists of numbers")

@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._paths import InputFile, PathOrURL, checked_file, opened
-from attemper.errors import AttemperError, FileError, listed
-from attemper.io.spec import InputSpec
+from attemper.errors import AttemperError, FileError
 
 __all__ = [
     "Block",
     "Reader",
-    "listed",
     "objects",
     "parsing",
     "read_lines",
@@ -27,8 +25,6 @@ __all__ = [
 
 # Enough rows to keep several threads busy, small against any machine's memory.
 BLOCK_BYTES = 32 << 20
-# Names, one a line: enough for a million classes or images.
-MAX_TEXT_BYTES = 32 << 20
 
 
 class Block(NamedTuple):
@@ -37,7 +33,6 @@ class Block(NamedTuple):
     values: NDArray[Any]
     labels: NDArray[Any] | None
     weights: NDArray[Any] | None
-    counts: NDArray[np.bool_] | None = None  # which rows count; None: all
     groups: NDArray[Any] | None = None  # ids, not yet checked; of images one for each, or for each pixel
     clusters: NDArray[Any] | None = None
     lines: NDArray[np.int64] | None = None  # of the file, for errors, where it is text with a line for each row
@@ -50,10 +45,8 @@ class Reader(ABC):
     n_classes: int
     n_bytes: int  # about the memory that the logits take
     n_rows: int | None = None  # None where it takes reading to the end to know it
-    length: int | None = None  # L, where rows are the positions of sequences
     columns: tuple[str, ...] | None = None  # names of the class columns, where the format has them
     headers: tuple[str, ...] | None = None  # names of all columns of a table
-    named: bool = False  # these were chosen by name, so that none of them can be a column of ids
     first_label: Any = None  # of a table with names of columns, where labels are read and there are rows
     axis: int | None = None  # of the classes, where blocks hold images
 
@@ -82,11 +75,9 @@ def read_lines(path: PathOrURL) -> list[str]:
     """Read a text file with one name a line; blank lines count."""
     checked_file(path, one=True)
     with opened(path) as stream:
-        text = stream.read(MAX_TEXT_BYTES + 1)
-    if len(text) > MAX_TEXT_BYTES:
-        raise FileError(f"{path}: more than {MAX_TEXT_BYTES} bytes; expected a list of names, one a line")
+        text = stream.read()
     try:
-        return text.decode("utf-8").splitlines()
+        return text.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8") from None
 
@@ -110,16 +101,10 @@ def parsing(path: PathOrURL, what: str) -> Iterator[None]:
         ) from None
 
 
-def reject_arrays(path: PathOrURL, spec: InputSpec, labels: InputFile | None) -> None:
-    """Refuse what belongs to files of arrays: labels in a file of their own, and sequences."""
+def reject_arrays(path: PathOrURL, labels: InputFile | None) -> None:
+    """Refuse labels in a file of their own, which belong to files of arrays."""
     if labels is not None:
         raise FileError(
             f"{path}: the labels of a table are one of its columns, not the file {labels.path}; add the column, "
             "or save the logits as .npy"
-        )
-    if spec.mask_key is not None or spec.next_token:
-        asked = "next_token" if spec.next_token else "mask_key"
-        raise FileError(
-            f"{path}: a table has no sequences, so no {asked}; save arrays as .npz or .safetensors, or give rows that "
-            f"do not count the label of ignore_index"
         )

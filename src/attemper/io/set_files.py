@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,6 @@ from numpy.typing import NDArray
 from attemper._json import atomic
 from attemper._paths import local
 from attemper.errors import unsupported_extension
-from attemper.io.csv import text_cell
-from attemper.io.npz import new_member
 
 __all__ = ["SET_EXTENSIONS", "write_sets"]
 
@@ -46,12 +43,9 @@ def write_sets(
         raise unsupported_extension(path, path.suffix, SET_EXTENSIONS)
     if suffix == ".npz":
         more = {"labels": labels, "classes": None if classes is None else np.array(classes, dtype=np.str_)}
-        arrays = {"sets": mask, "actions": np.array(action, dtype=np.str_), "probs": probs, **more}
-        with atomic(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-            for name, array in arrays.items():
-                if array is not None:
-                    with new_member(archive, name) as member:
-                        np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        arrays: dict[str, Any] = {"sets": mask, "actions": np.array(action, dtype=np.str_), "probs": probs, **more}
+        with atomic(path) as stream:
+            np.savez(stream, **{name: array for name, array in arrays.items() if array is not None})
         return
     names = None if labels is None else [k if classes is None else classes[k] for k in np.asarray(labels).tolist()]
     heads = [*([] if names is None else ["label"]), "action", "size", "set"]
@@ -63,7 +57,7 @@ def write_sets(
             first = [] if names is None else [names[i]]
             if suffix == ".csv":
                 cells = [str(action[i]), len(own), BETWEEN.join(map(str, own))]
-                writer.writerow([text_cell(cell) for cell in [*first, *cells]])
+                writer.writerow([*first, *cells])
             else:
                 line = dict(zip(heads, [*first, str(action[i]), len(own), list(own)], strict=True))
                 stream.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")

@@ -5,32 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._limits import check_classes
 from attemper._paths import InputFile, PathOrURL, expand_paths
 from attemper._typing import Labels
-from attemper.data.arrays import RowName, RowView
-from attemper.data.columns import RowNumbers, column_order
+from attemper.data.arrays import RowName, RowView, to_numpy
+from attemper.data.columns import check_order
 from attemper.data.ids import join_ids
 from attemper.data.labels import as_names
-from attemper.data.named_labels import by_positive, names_or_numbers, reject_numbers
+from attemper.data.named_labels import names_or_numbers
 from attemper.data.numerals import is_number
 from attemper.data.scores import LabelledScores, Scores
-from attemper.data.sequences import position_name
-from attemper.data.suspects import reject_extra_probs, warn_of_suspects
 from attemper.errors import (
     AttemperWarning,
     FileError,
     InputError,
     collected_warnings,
+    listed,
     unsupported_extension,
     warn,
 )
+from attemper.io.arrays import ArrayReader
 from attemper.io.classes import (
     check_alike,
     check_numbers,
@@ -42,29 +40,22 @@ from attemper.io.classes import (
 from attemper.io.csv import CsvReader
 from attemper.io.id_files import IdFiles
 from attemper.io.jsonl import JsonlReader
-from attemper.io.npy import read_npy
-from attemper.io.npz import read_npz
 from attemper.io.parquet import ParquetReader
-from attemper.io.reading import Block, Reader, listed
-from attemper.io.safetensors import read_safetensors
+from attemper.io.reading import Block, Reader
 from attemper.io.spec import InputSpec
-from attemper.tokens import option_labels
 
 __all__ = ["ScoreFiles", "open_scores", "paired"]
 
 PathLike = str | os.PathLike[str]
 
-# Files that take no more together, about one block, are opened once, and kept in memory as long as their readers are.
-KEEP_BYTES = 32 << 20
-
 _READERS: dict[str, Callable[[InputFile, InputSpec, InputFile | None], Reader]] = {
     ".csv": CsvReader,
     ".jsonl": JsonlReader,
     ".ndjson": JsonlReader,
-    ".npy": read_npy,
-    ".npz": read_npz,
+    ".npy": ArrayReader,
+    ".npz": ArrayReader,
     ".parquet": ParquetReader,
-    ".safetensors": read_safetensors,
+    ".safetensors": ArrayReader,
 }
 
 
@@ -86,8 +77,6 @@ class ScoreFiles:
     readers: tuple[Reader, ...]
     spec: InputSpec
     files: tuple[InputFile, ...]  # of logits and labels
-    order: tuple[int, ...] | None = None  # of the columns, where they stand in another order than the classes
-    named: bool = False  # columns have the names of classes, so that none of them can be a column of ids
     why: str = ""  # why the numbers are read as they are, for errors
 
     @property
@@ -103,8 +92,7 @@ class ScoreFiles:
     @property
     def columns(self) -> tuple[str, ...] | None:
         """Names of the class columns, where the format has them, in the order of the classes."""
-        names = self.readers[0].columns
-        return names if names is None or self.order is None else tuple(names[k] for k in self.order)
+        return self.readers[0].columns
 
     @property
     def n_bytes(self) -> int:
@@ -126,10 +114,7 @@ class ScoreFiles:
         if not counted:
             why = "no rows, so there is nothing to read"
             if self.n_rows:
-                why = (
-                    f"none of the {self.n_rows} rows counts, after the mask and the label to ignore; there is nothing "
-                    "to fit"
-                )
+                why = f"none of the {self.n_rows} rows counts, after the label to ignore; there is nothing to fit"
             raise InputError(f"{self.readers[0].path}: {why}")
         if not weighty:
             raise InputError(f"{self.readers[0].path}: all weights are zero, so there is nothing to fit")
@@ -143,16 +128,10 @@ class ScoreFiles:
         named: tuple[Any, ...] | None = None
         apart = IdFiles.of(self.spec)
         for reader in self.readers:
-            first_row, numbers = 0, None
-            if reader.columns is not None and not (self.named or reader.named):
-                numbers = RowNumbers(reader.path, reader.columns, self.spec.column_query)
+            first_row = 0
             for block in reader.blocks():
-                if numbers is not None:
-                    numbers.check(block.values)
                 block = apart.added(block, reader)
                 with collected_warnings() as found:
-                    if numbers is not None and not first_row:
-                        self.check_suspects(reader, block)
                     piece = self._scores(reader, block, first_row)
                 for warning in found:
                     if type(warning) not in warned:
@@ -167,7 +146,7 @@ class ScoreFiles:
                         )
                     named = piece.classes or named
                     yield piece
-            if not first_row and not self.spec.skip_empty:
+            if not first_row:
                 raise _empty(reader.path)
         apart.check_end()
 
@@ -206,35 +185,17 @@ class ScoreFiles:
         )
 
     def with_classes(self, classes: Iterable[Any]) -> ScoreFiles:
-        """Check the names of the classes, and find the columns of a table that have them."""
+        """Check the names of the classes."""
         spec = self.spec.updated(classes=classes)
-        path, names, order = self.readers[0].path, spec.class_names or (), None
+        names = spec.class_names or ()
         try:
-            if len(names) != self.n_classes and self.columns is not None and not self.one_column:
-                raise InputError(
-                    f"classes: {len(names)} names for {self.n_classes} columns of logits, {listed(self.columns)}. Use "
-                    f"logits_key={'PREFIX'!r} to take the columns whose names begin with PREFIX, "
-                    f"labels_key and weights_key for labels "
-                    "and weights.",
-                    param="weights_key",
-                )
             as_names(names, self.n_classes)
             if self.columns is not None and not self.one_column:
-                order = column_order(self.columns, names)
+                check_order("columns", self.columns, names)
             check_own_names(self.readers, names)
-            if order is not None and spec.columns is not None:
-                if order != sorted(order):
-                    raise InputError(
-                        f"columns takes {listed(self.columns or ())}, but the classes are "
-                        f"{listed(names)}; expected the same order",
-                        param="columns",
-                    )
-                order = None
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        in_order = order is None or order == sorted(order)
-        named = self.named or order is not None
-        return replace(self, spec=spec, order=None if in_order else tuple(order or ()), named=named)
+            raise InputError(f"{self.readers[0].path}: {error}", param="classes") from None
+        return replace(self, spec=spec)
 
     # NaN and infinity are looked for and reported by Scores; numpy need not warn on the way.
     @np.errstate(all="ignore")
@@ -263,65 +224,29 @@ class ScoreFiles:
         scores = replace(scores, columns=self.columns, classes=named)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
-    def check_suspects(self, reader: Reader, block: Block) -> None:
-        """Warn of columns that are hardly classes; of probabilities, refuse one more than sum to 1."""
-        columns, query = reader.columns or (), self.spec.column_query
-        if not self.spec.probs:
-            warn_of_suspects(columns, block.values, query, self.labelled_columns(reader, block))
-        else:
-            reject_extra_probs(reader.path, columns, block.values, query)
-
-    def labelled_columns(self, reader: Reader, block: Block) -> list[bool] | None:
-        """Return whether some label of a block names each column; None where labels are no names of columns."""
-        names = self.spec.class_names
-        if names is None or block.labels is None or block.labels.ndim != 1 or self.spec.labels_are == "numbers":
-            return None
-        classes = dict(zip(self.columns or (), names))
-        there = set(map(str, block.labels.tolist()))
-        return [classes.get(column) in there for column in reader.columns or ()]
-
     def taken(self, reader: Reader, block: Block, first_row: int) -> Taken | None:
-        """Return the rows of a block that count, the columns in the order of the classes; None where none counts."""
+        """Return the rows of a block that count; None where none counts."""
 
         def name(i: int) -> str:
             row = int(i if rows is None else rows[i])
-            return row_name(row) if block.lines is None else f"line {block.lines[row]}"
-
-        def row_name(row: int) -> str:
-            return position_name(None, reader.length)(first_row + row)
+            return f"row {first_row + row}" if block.lines is None else f"line {block.lines[row]}"
 
         spec, rows = self.spec, None
         labels = classes = None
         if block.labels is not None and block.labels.ndim == 2:  # soft
             labels = block.labels
         elif block.labels is not None:
-            labels, classes = names_or_numbers(
-                block.labels,
-                name,
-                classes=spec.class_names,
-                labels_are=spec.labels_are,
-                pos_label=spec.pos_label,
-                columns=reader.columns,
-                one_column=self.one_column,
-            )
-        values, weights, rows = block.values, block.weights, self._rows(block, labels)
+            labels, classes = names_or_numbers(block.labels, name, spec.class_names)
+        values, weights, rows = block.values, block.weights, self._rows(labels)
         ids = {"groups": block.groups, "clusters": block.clusters}
-        if spec.pos_label is not None and labels is not None and labels.ndim == 1 and classes is None:
-            labels, classes = by_positive(labels, spec.pos_label)
         if rows is not None:
             if not len(rows):
                 return None
             values = values[rows]
             labels, weights = (None if a is None else a[rows] for a in (labels, weights))
             ids = {what: None if a is None else a[rows] for what, a in ids.items()}
-        if labels is not None and classes is not None:
-            reject_numbers(labels, name, classes, spec.labels_are)
-        if self.order is not None and reader.columns is not None:
-            values = np.ascontiguousarray(values[:, self.order])  # sums are then rounded as those of an array
-        if spec.columns is not None:
-            if reader.columns is None:  # a table has taken them
-                values = values[:, [int(column) for column in spec.columns]]
-            labels = self._among_options(labels, name) if len(spec.columns) > 1 else labels
+        if spec.columns is not None and reader.columns is None:  # a table has taken them
+            values = values[:, [int(column) for column in spec.columns]]
         return Taken(values, labels, classes, weights, name, ids)
 
     def _images(self, reader: Reader, block: Block, first_image: int) -> Scores | None:
@@ -337,8 +262,7 @@ class ScoreFiles:
                     flat, classes = names_or_numbers(
                         labels.reshape(-1),
                         lambda i: f"image {first_image + i // size}, pixel {i % size}",
-                        classes=spec.class_names,
-                        labels_are=spec.labels_are,
+                        spec.class_names,
                     )
                     labels = flat.reshape(labels.shape)
             weightless = block.weights is not None and not block.weights.any()
@@ -352,7 +276,6 @@ class ScoreFiles:
                 axis=reader.axis,
                 ignore_index=None if labels is None else spec.ignore_index,
                 max_pixels=spec.max_pixels,
-                seed=spec.pixel_seed,
                 first_row=first_image,
             )
         except InputError as error:
@@ -360,23 +283,13 @@ class ScoreFiles:
         scores = scores if spec.classes is None else replace(scores, classes=spec.classes)
         return replace(scores, weights=np.zeros(len(scores))) if weightless else scores
 
-    def _rows(self, block: Block, labels: NDArray[Any] | None) -> Labels | None:
+    def _rows(self, labels: NDArray[Any] | None) -> Labels | None:
         """Numbers of the rows of a block that count; None: all of them."""
-        counts, ignored = block.counts, self.spec.ignore_index
-        if ignored is not None and labels is not None and labels.ndim == 1:
-            same = labels == (str(ignored) if labels.dtype == object else ignored)
-            counts = ~np.asarray(same) & (True if counts is None else counts)
-        return None if counts is None or counts.all() else np.flatnonzero(counts)
-
-    def _among_options(self, labels: NDArray[Any] | None, name: RowName) -> NDArray[Any] | None:
-        """Labels as numbers of the columns chosen; what is no whole number is left for `Scores` to reject."""
-        if labels is None or labels.dtype.kind not in "iuf" or labels.ndim == 2:
-            return labels
-        if not (np.isfinite(labels) & (labels == np.floor(labels))).all():
-            return labels
-        are: Literal["options", "tokens"] = "tokens" if self.spec.labels_are == "tokens" else "options"
-        columns = [int(column) if are == "tokens" else k for k, column in enumerate(self.spec.columns or ())]
-        return option_labels(labels.astype(np.int64), np.array(columns), are, name)
+        ignored = self.spec.ignore_index
+        if ignored is None or labels is None or labels.ndim != 1:
+            return None
+        counts = np.asarray(labels != (str(ignored) if labels.dtype == object else ignored))
+        return None if counts.all() else np.flatnonzero(counts)
 
 
 def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = None, **options: Any) -> ScoreFiles:
@@ -412,32 +325,22 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
         for path, label in paired(paths, spec)
     ]
     files = [file for pair in pairs for file in pair if file is not None]
-    for file in files:
-        file.keep = isinstance(file.path, Path) and sum(file.size for file in files) <= KEEP_BYTES
     readers = [_reader(file, spec, label) for file, label in pairs]
     empty = [reader for reader in readers if reader.n_rows == 0]
-    if empty and not spec.skip_empty:
+    if empty:
         raise _empty(empty[0].path)
-    # Where all are empty, reading raises the error; the columns of an empty file need not be those of the others.
-    readers = [reader for reader in readers if reader.n_rows != 0] or empty[:1]
     check_alike(readers, spec)
     for reader in readers if spec.columns is not None else ():
         check_numbers(reader, spec)
     found = ScoreFiles(tuple(readers), spec, tuple(files))
     if spec.classes is not None:
         return found.with_classes(spec.classes)
-    if (classes := classes_of_headers(readers[0], spec)) is not None:
-        # Headers agree with themselves, which does not show that each is a class: one may number the rows.
-        return replace(found.with_classes(classes), named=False)
-    classes = classes_of_arrays(readers, spec)
+    classes = classes_of_headers(readers[0]) or classes_of_arrays(readers, spec)
     return found if classes is None else found.with_classes(classes)
 
 
 def _empty(path: PathOrURL) -> InputError:
-    return InputError(
-        f"{path}: no rows, so there is nothing to read; write it again or leave it out, or skip all empty files with "
-        f"skip_empty=True"
-    )
+    return InputError(f"{path}: no rows, so there is nothing to read; write it again or leave it out")
 
 
 def paired(paths: PathLike | Iterable[PathLike], spec: InputSpec) -> list[tuple[PathOrURL, PathOrURL | None]]:
@@ -468,22 +371,20 @@ def _reader(file: InputFile, spec: InputSpec, labels: InputFile | None) -> Reade
     if reader.n_classes < 1 and reader.n_rows != 0:
         what = "probabilities" if spec.probs else "logits"
         raise InputError(f"{path}: 0 columns of {what}; expected one per class, or one of the second of two classes")
-    check_classes(reader.n_classes, path)
     return reader
 
 
 def _matrix(piece: Scores) -> NDArray[Any]:
-    values: NDArray[Any] = piece.values.gathered() if isinstance(piece.values, RowView) else piece.values
-    return piece.logits if piece.finite_masks else values
+    return np.asarray(piece.logits if piece.finite_masks else to_numpy(piece.values))
 
 
 def _images_of(pieces: Sequence[Scores]) -> Labels | None:
     """Return the number of each row's image, or sample with a soft label, among all; None where rows are samples."""
-    if all(piece.images is None for piece in pieces):
+    if all(piece.image is None for piece in pieces):
         return None
     found, count = [], 0
     for piece in pieces:
-        image = np.arange(len(piece)) if piece.images is None else piece.images
+        image = np.arange(len(piece)) if piece.image is None else piece.image
         found.append(image + count)
         count += int(image.max()) + 1
     return np.concatenate(found)

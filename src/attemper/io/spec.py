@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import InitVar, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from attemper._checks import one_of, whole
@@ -16,7 +16,6 @@ __all__ = ["InputSpec", "is_id_file"]
 
 Kind = Literal["logits", "probs"]
 ID_FILES = (".txt", ".npy")
-LabelsAre = Literal["names", "numbers", "options", "tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +26,12 @@ class InputSpec:
     ----------
     logits_key, labels_key, weights_key
         Names of arrays (default ``logits``, or ``probs`` for probabilities, and ``labels``) or columns (default
-        ``label``). In a table with one column per class ``logits_key`` is how the names of those columns begin; the
-        default is all columns that are nothing else, in the file's order. Weights are read only if named.
+        ``label``). In a table with one column per class ``logits_key`` is how the names of those columns begin, by
+        default ``logit_``, or ``prob_`` for probabilities. Weights are read only if named.
     groups_key, clusters_key
         Names of the array or column with the group (a site) and the case (a patient) of each row: text or whole
         numbers. A name that ends in .txt or .npy is a file with one for each row of all input files: a text file with
         one a line, or an array. Of images there is one for each image, or one for each pixel.
-    labels_column
-        Another name of ``labels_key``.
     labels
         For logits in .npy: the .npy files of labels, one per file of logits, in the same order.
     input, zeros_as
@@ -42,22 +39,15 @@ class InputSpec:
     classes
         Names of the columns. Labels are then these names, or column numbers if none of the names is a number. In a
         table, columns that have these names, such as ``prob_cat``, may stand in any order.
-    pos_label
-        For two classes: the label of the second one, if labels are two names.
-    mask_key, ignore_index, next_token
-        Which rows count, as in `attemper.tokens.token_scores`: an array of 0 and 1; the label of rows that do not
-        count; whether the labels are input ids, so that the label of each position is the next one. If one of these or
-        ``columns`` is set, arrays of logits may be (B, L, V), and the others (B, L).
-    columns, labels_are
+    ignore_index
+        The label of rows that do not count.
+    columns
         The columns of logits, by number or name, in this order; only these are read. Of an array they are numbers,
         such as the tokens of answer options (`attemper.tokens.option_scores`). Of a table they are names, or numbers
-        among its columns of logits; where columns are called by numbers, these are names. With ``classes``,
-        ``labels_are`` "names" or "numbers" decides what labels are.
-    axis, max_pixels, pixel_seed
+        among its columns of logits. Labels are numbers among these columns, or their names.
+    axis, max_pixels
         For arrays of three dimensions or more: where the classes are, 1 for images, (N, K, H, W), 0 for one image in
-        each file, (K, H, W); how many pixels of each image to draw, with which seed. See `Scores.from_logits`.
-    skip_empty
-        Skip files without rows; otherwise one is an error, since it often means that writing it failed.
+        each file, (K, H, W), −1 for (B, L, V); how many pixels of each image to draw. See `Scores.from_logits`.
     need_labels
         If False, labels are read only where ``labels`` or ``labels_key`` names them.
 
@@ -79,59 +69,31 @@ class InputSpec:
     input: Kind = "logits"
     zeros_as: float | None = None
     classes: tuple[Any, ...] | None = None
-    pos_label: Any = None
-    mask_key: str | None = None
     ignore_index: int | None = None
-    next_token: bool = False
     columns: tuple[int | str, ...] | None = None
-    labels_are: LabelsAre | None = None
     axis: int | None = None
     max_pixels: int | None = None
-    pixel_seed: int = 0
-    skip_empty: bool = False
     need_labels: bool = True
-    labels_column: InitVar[str | None] = None
 
-    def __post_init__(self, labels_column: str | None) -> None:
+    def __post_init__(self) -> None:
         """Bring lists to tuples, and refuse options that contradict each other."""
-        if labels_column is not None:
-            if self.labels_key not in (None, labels_column):
-                raise InputError(
-                    f"expected one name for the labels, got labels_key={self.labels_key!r} and "
-                    f"labels_column={labels_column!r}; leave one out",
-                    param="labels_column",
-                )
-            self._set("labels_key", labels_column)
         labels: Any = self.labels
         labels = [labels] if isinstance(labels, str | os.PathLike) else labels
         self._set("labels", None if labels is None else tuple(os.fspath(path) for path in labels) or None)
         if isinstance(self.classes, str):
             raise InputError(f"classes={self.classes!r}: expected a list of names, got one text", param="classes")
         self._set("classes", None if self.classes is None else tuple(map(_plain, self.classes)))
-        self._set("pos_label", _plain(self.pos_label))
         one_of("input", self.input, ("logits", "probs"))
-        if self.labels_are is not None:
-            one_of("labels_are", self.labels_are, ("names", "numbers", "options", "tokens"))
-        if self.labels_are in ("options", "tokens") and self.columns is None:
-            raise InputError(
-                f"labels_are={self.labels_are!r}: needs columns=[…], the tokens of the options", param="columns"
-            )
         if self.columns is not None:
             self._set("columns", self._column_list())
         if self.max_pixels is not None:
             self._set("max_pixels", whole("max_pixels", self.max_pixels))
-        self._set("pixel_seed", whole("pixel_seed", self.pixel_seed, at_least=0))
         if self.axis is None and self.max_pixels is not None:
             raise InputError(f"max_pixels={self.max_pixels!r}: needs axis=1, where the classes are", param="axis")
         if self.axis is not None:
             self._set("axis", whole("axis", self.axis, at_least=-64, at_most=63))
-            for name in ("mask_key", "columns"):
-                if getattr(self, name) is not None:
-                    flag = name
-                    raise InputError(
-                        f"axis={self.axis!r}: {flag} is for tables and tokens. To leave pixels out use ignore_index.",
-                        param="ignore_index",
-                    )
+            if self.columns is not None:
+                raise InputError(f"axis={self.axis!r}: columns is for tables and tokens", param="columns")
         if self.ignore_index is not None:
             self._set("ignore_index", whole("ignore_index", self.ignore_index, at_least=-(2**63)))
             if not (self.reads_labels or self.labels is not None):
@@ -156,12 +118,6 @@ class InputSpec:
         if len(set(texts)) < len(texts):
             twice = next(text for i, text in enumerate(texts) if text in texts[:i])
             raise InputError(f"{by}: expected every column once, got {twice!r} twice")
-        if self.labels_are == "tokens":
-            raise InputError(
-                f"labels_are={'tokens'!r}: needs token ids, but {by} has names; leave it out: labels are "
-                "these names, or numbers that count within them",
-                param="labels_are",
-            )
         return names
 
     @property
@@ -176,6 +132,7 @@ class InputSpec:
             prefix=self.logits_key,
             columns=self.columns,
             classes=self.class_names,
+            input=self.input,
         )
 
     def checked_columns(self, n_classes: int | None = None) -> Any:
@@ -218,25 +175,16 @@ class InputSpec:
     @property
     def reads_labels(self) -> bool:
         """Labels that are not needed are read only if named: those of new data are often no labels."""
-        return self.need_labels or self.labels_key is not None or self.next_token
-
-    @property
-    def has_sequences(self) -> bool:
-        """Whether logits may be (B, L, V), and everything else (B, L)."""
-        if self.axis is not None:
-            return False
-        return self.next_token or not (self.mask_key is None and self.ignore_index is None and self.columns is None)
+        return self.need_labels or self.labels_key is not None
 
     def updated(self, **options: Any) -> InputSpec:
         """Return a copy with other options."""
-        known = {field.name for field in fields(self)} | {"labels_column"}
+        known = {field.name for field in fields(self)}
         for name in options:
             if name not in known:
                 raise InputTypeError(
                     f"{name!r} is not an option of reading files; use one of {', '.join(sorted(known))}"
                 )
-        if options.get("labels_column") is not None and "labels_key" not in options:
-            options["labels_key"] = options.pop("labels_column")  # in place of the one before
         return replace(self, **options) if options else self
 
     def non_defaults(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What files of scores hold, looked at as it stands there, in one pass and in memory that does not grow with N.
+"""What files of scores hold, looked at as it stands there, in one pass.
 
 Nothing is refused here: a `Survey` counts what `Scores` would reject.
 """
@@ -6,7 +6,7 @@ Nothing is refused here: a `Survey` counts what `Scores` would reject.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,37 +16,25 @@ from scipy.special import logsumexp
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import RowName, numbered, row_slices
-from attemper.data.columns import RowNumbers
-from attemper.data.plausibility import FEWEST_SUMS, are_ranked, is_percentage, mean_confidence, room_of_sums
+from attemper.data.plausibility import room_of_sums
 from attemper.data.soft import checked_shares
-from attemper.data.suspects import extra_probs, suspicious_columns
 from attemper.errors import InputError
-from attemper.io.reading import Block, Reader
+from attemper.io.reading import Block
 from attemper.io.sources import ScoreFiles, Taken
 
-__all__ = ["RowCounter", "Survey"]
+__all__ = ["Survey", "row_hashes"]
 
-MOST_HASHES = 1 << 22  # rows whose hashes are kept, 32 MB; of more rows, those that a hash selects
 MOST_CONFUSED = 256  # classes up to which predictions are counted by label
 
 
-def unchecked(
-    files: ScoreFiles, see: Callable[[Reader, Block], None]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None, RowName]]:
+def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None, RowName]]:
     """Read the rows that count as they are, with their labels as numbers of columns, or why they are none.
 
-    A label that is none of the names of the classes is -1. The last entry names a row, for errors. ``see`` gets the
-    first block of each table whose columns were not chosen by name.
+    A label that is none of the names of the classes is -1. The last entry names a row, for errors.
     """
     for reader in files.readers:
-        first_row, numbers = 0, None
-        if reader.columns is not None and not (files.named or reader.named):
-            numbers = RowNumbers(reader.path, reader.columns, files.spec.column_query)
+        first_row = 0
         for block in reader.blocks():
-            if numbers is not None:
-                numbers.check(block.values)
-                if not first_row:
-                    see(reader, block)
             if reader.axis is not None:
                 block = pixels(block, reader.axis)
             problem: InputError | None = None
@@ -100,46 +88,6 @@ def both_columns(values: NDArray[Any], probs: bool) -> NDArray[Any]:
     return np.column_stack([1 - column if probs else np.zeros_like(column), column])
 
 
-class RowCounter:
-    """Counts rows that stand there before, exactly up to 4 million rows, and by a sample of them beyond.
-
-    >>> counter = RowCounter()
-    >>> counter.add(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    >>> counter.repeated(), counter.exact
-    (1, True)
-    """
-
-    def __init__(self, most: int = MOST_HASHES) -> None:
-        self.most, self.bits = most, 0
-        self.hashes: list[NDArray[np.uint64]] = []
-        self.kept = 0
-
-    def add(self, rows: NDArray[Any]) -> None:
-        """Count some rows."""
-        self._keep(row_hashes(rows))
-        while self.kept > self.most:  # keep the half whose next bit is zero, with all that are equal to them
-            self.bits += 1
-            kept, self.hashes, self.kept = self.hashes, [], 0
-            for hashes in kept:
-                self._keep(hashes)
-
-    def _keep(self, hashes: NDArray[np.uint64]) -> None:
-        hashes = hashes[hashes & np.uint64((1 << self.bits) - 1) == 0]
-        self.hashes.append(hashes)
-        self.kept += len(hashes)
-
-    @property
-    def exact(self) -> bool:
-        """Whether all rows were counted."""
-        return self.bits == 0
-
-    def repeated(self) -> int:
-        """How many rows are equal to one before them."""
-        if not self.kept:
-            return 0
-        return int(self.kept - len(np.unique(np.concatenate(self.hashes)))) << self.bits
-
-
 def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Hash each row to 64 bits; -0.0 is 0.0."""
     single = rows.dtype.itemsize <= 4
@@ -174,10 +122,7 @@ class Survey:
     n_infinite: int = 0  # +inf
     n_masked: int = 0  # -inf
     n_zero: int = 0
-    whole: bool = True  # all finite rows have whole numbers
     fractions: bool = False  # some number is above 0 and below 1
-    mixed: bool = False  # some number is above 0 and below the sum of its row
-    ranked: bool = True  # the numbers of every row only descend
     n_empty: int = 0  # rows with nothing but masks
     first_bad: str | None = None  # the first row with a NaN or +inf
     lowest_sum: float = math.inf
@@ -185,7 +130,7 @@ class Survey:
     log_sum: float = 0.0  # largest |log Σ exp|
     column_low: Floats = field(default_factory=lambda: np.empty(0))
     column_high: Floats = field(default_factory=lambda: np.empty(0))
-    rows: RowCounter = field(default_factory=RowCounter)
+    hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the rows
     labelled: int = 0
     label_problem: str = ""  # why the labels cannot be counted
     n_outside: int = 0  # labels that are no column number
@@ -197,9 +142,6 @@ class Survey:
     agreeing: dict[int, int] = field(default_factory=lambda: {-1: 0, 0: 0, 1: 0})  # by a shift of the labels
     n_impossible: int = 0  # labels whose own class is masked, or has the probability 0
     confusion: Labels | None = None
-    confidence: float = 0.0  # sum of the largest probabilities of the rows with labels
-    suspects: dict[str, str] = field(default_factory=dict)  # columns that are hardly classes, and why
-    probs_columns: list[str] | None = None  # columns whose rows sum to 1, where those of all columns do not
 
     def __post_init__(self) -> None:
         k = self.n_classes
@@ -212,19 +154,11 @@ class Survey:
         """Look at all rows that count."""
         survey = cls(files.n_classes, files.one_column)
         with np.errstate(all="ignore"):
-            for values, labels, name in unchecked(files, lambda reader, block: survey.see(files, reader, block)):
+            for values, labels, name in unchecked(files):
                 survey.add(values, labels, probs=files.spec.probs, name=name)
                 if progress is not None:
                     progress(survey.n, files.n_rows)
         return survey
-
-    def see(self, files: ScoreFiles, reader: Reader, block: Block) -> None:
-        """Look for columns of a table that are hardly classes, in its first rows."""
-        columns = reader.columns or ()
-        if files.spec.probs:
-            self.probs_columns = self.probs_columns or extra_probs(columns, block.values)
-        else:
-            self.suspects |= suspicious_columns(columns, block.values, files.labelled_columns(reader, block))
 
     def add(
         self,
@@ -239,7 +173,7 @@ class Survey:
         self.dtype = self.dtype or str(values.dtype)
         for part in row_slices(len(values), self.n_classes):
             self._add_numbers(values[part].astype(np.float64), name, part.start)
-        self.rows.add(values)
+        self.hashes.append(row_hashes(values))
         if isinstance(labels, InputError):
             self.label_problem = str(labels)
         elif labels is not None:
@@ -263,10 +197,7 @@ class Survey:
         self.low, self.high = float(self.column_low.min()), float(self.column_high.max())
         whole_rows = h[finite.all(axis=1)]
         sums = whole_rows.sum(axis=1)
-        self.ranked = self.ranked and are_ranked(h)
-        self.whole = self.whole and bool((whole_rows == np.floor(whole_rows)).all())
         self.fractions = self.fractions or bool(((h > 0) & (h < 1)).any())
-        self.mixed = self.mixed or bool(((whole_rows > 0) & (whole_rows < sums[:, None])).any())
         if sums.size:
             self.lowest_sum = min(self.lowest_sum, float(sums.min()))
             self.highest_sum = max(self.highest_sum, float(sums.max()))
@@ -289,9 +220,6 @@ class Survey:
         top = np.where(np.isnan(values), -math.inf, values).argmax(axis=1)
         for shift in self.agreeing:
             self.agreeing[shift] += int((top == y + shift).sum())
-        for part in row_slices(len(values), self.n_classes):
-            h = values[part].astype(np.float64)
-            self.confidence += float(h.max(axis=1).sum()) if probs else len(h) * mean_confidence(h)
         rows = np.flatnonzero(inside)
         k = y[rows].astype(np.int64)
         self.counts += np.bincount(k, minlength=self.n_classes)
@@ -305,8 +233,7 @@ class Survey:
     def kind(self) -> str:
         """What the numbers look like; "shares" are between 0 and 1, but do not sum to 1.
 
-        One column from 0 to 1 looks like probabilities of the second class. "percentages" sum to 100, and
-        "counts", whole numbers, to another constant.
+        One column from 0 to 1 looks like probabilities of the second class.
         """
         room = room_of_sums(self.n_classes)
         if self.n_nan or self.n_infinite or not self.n or not math.isfinite(self.low):
@@ -315,22 +242,17 @@ class Survey:
             summing = self.lowest_sum >= 1 - room and self.highest_sum <= 1 + room
             summing = summing or (self.one_column and self.fractions)
             return "probabilities" if summing else "shares"
-        if self.low >= 0 and not self.one_column and self.mixed and self.n >= FEWEST_SUMS and self.varied:
-            if all(is_percentage(end, self.n_classes) for end in (self.lowest_sum, self.highest_sum)):
-                return "percentages"
-            if self.whole and self.highest_sum == self.lowest_sum:
-                return "counts"
         return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
+
+    @property
+    def repeated(self) -> int:
+        """How many rows are equal to one before them."""
+        return self.n - len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
 
     @property
     def accuracy(self) -> float | None:
         """Share of the labels that are the arg max of their row."""
         return self.agreeing[0] / self.labelled if self.labelled else None
-
-    @property
-    def varied(self) -> bool:
-        """Whether rows differ."""
-        return bool((self.column_low < self.column_high).any())
 
     @property
     def constant_columns(self) -> Labels:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.data.pixels import PixelRows
+from attemper.data.layout import Images
 from attemper.errors import InputError
 
 __all__ = ["Layout", "ProbRows", "laid_out"]
@@ -26,12 +26,10 @@ class ProbRows(NamedTuple):
     axis: int | None = None  # of the classes, where rows are images, N×K×H×W
     ids: NDArray[Any] | None = None  # names or numbers of the samples, of the user's own
 
-    def as_images(self, rows: PixelRows) -> ProbRows:
+    def as_images(self, images: Images) -> ProbRows:
         """Lay rows out as the images are that they are all the pixels of."""
-        shape, axis = rows.positions, rows.axis
-        probs = np.moveaxis(self.probs.reshape(*shape, -1), -1, axis)
-        labels, predictions = (None if a is None else a.reshape(shape) for a in (self.labels, self.predictions))
-        return ProbRows(probs, labels, predictions, axis)
+        labels, predictions = (None if a is None else images.restored(a) for a in (self.labels, self.predictions))
+        return ProbRows(images.restored(self.probs), labels, predictions, images.axis)
 
 
 @dataclass(frozen=True)
@@ -76,9 +74,7 @@ class Layout:
     def check_table(self, path: Path) -> None:
         """Refuse images where there is room for rows alone."""
         if len(self.shape) > 1:
-            raise InputError(
-                f"{path}: a table holds no images, of shape {self.shape}; write them to .npz, .npy or .safetensors"
-            )
+            raise InputError(f"{path}: a table holds no images, of shape {self.shape}; write them to .npz or .npy")
 
     def names(self, columns: NDArray[Any]) -> list[Any]:
         """Names of these columns, or their numbers when there are no names."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from attemper.data.boundaries import boundary_mask
 from attemper.metrics.alike import GroupTest
 from attemper.metrics.best import BestSet, compare_with_best
 from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
@@ -48,7 +47,6 @@ __all__ = [
     "RiskCoverage",
     "accuracy",
     "aurc",
-    "boundary_mask",
     "brier",
     "by_group",
     "classwise_ece",

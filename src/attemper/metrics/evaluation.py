@@ -22,7 +22,7 @@ Value = TypeVar("Value", bound=float | Estimate)
 
 
 class Evaluation(Table, dict[str, Value]):
-    """Metrics by name: a dict, with ``to_pandas()`` and ``to_polars()``. `evaluate` returns it.
+    """Metrics by name: a dict, with ``to_pandas()``. `evaluate` returns it.
 
     >>> Evaluation(nll=0.51234, ece=Estimate(0.02, 0.01, 0.03))
     Evaluation(nll=0.5123, ece=0.02)

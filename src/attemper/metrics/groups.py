@@ -42,7 +42,7 @@ def by_group(
 
     Parameters
     ----------
-    labels, probs, input, classes, pos_label, sample_weight, axis, ignore_index
+    labels, probs, input, classes, sample_weight, axis, ignore_index
         As in `nll`.
     groups : array of shape (N,)
         The group that each sample is of: text or whole numbers. By default those of the `Scores`. Join columns for

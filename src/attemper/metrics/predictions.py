@@ -19,7 +19,6 @@ from attemper.data.ids import ids_of_rows
 from attemper.data.label_matrix import check_classes
 from attemper.data.labels import as_labels, as_weights
 from attemper.data.layout import as_rows
-from attemper.data.pixels import PixelRows, entries_in_numpy
 from attemper.data.plausibility import SUMS, room_of_sums
 from attemper.data.scores import LabelledScores, Scores
 from attemper.data.soft import spread_labels
@@ -64,7 +63,6 @@ class Predictions:
         *,
         input: Input = "probs",
         classes: Sequence[Any] | None = None,
-        pos_label: Any = None,
         axis: int | None = None,
         ignore_index: int | None = None,
         clusters: Any = None,
@@ -72,12 +70,12 @@ class Predictions:
     ) -> Predictions:
         """Check predictions against their labels. All metrics have these options.
 
-        One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1, or ``pos_label``. Soft
+        One column of ``probs``, N or N×1, is of the second of two classes, whose label is 1. Soft
         labels, N×K, make a row for each class with a share, weighted by it: a metric is the expectation over them.
         """
         one_of("input", input, WHAT)
         given = next((part for part in (probs, labels) if isinstance(part, Scores)), None)
-        image = None if given is None else given.images
+        image = None if given is None else given.image
         if given is not None:
             clusters = given.cluster_ids if clusters is None else clusters
             groups = given.groups if groups is None else groups
@@ -87,16 +85,15 @@ class Predictions:
                 "Scores.from_logits(logits, labels, sample_weight=…), or Scores.from_probs."
             )
         if isinstance(labels, Scores) or isinstance(probs, Scores) or probs is None:
-            pos_label = None if isinstance(labels, Scores) else pos_label  # its labels are column numbers
             labels, probs, sample_weight, input, classes = _of_scores(labels, probs, sample_weight, input, classes)
         what = WHAT[input]
         check_order(labels, probs)
         check_classes(probs, classes, "probs")
         laid = as_rows(probs, what, labels, sample_weight, numbered(), axis=axis, ignore_index=ignore_index)
-        if isinstance(laid.values, PixelRows):
-            image = laid.values.images()
+        if laid.images is not None:
+            image = laid.images.image()
         n_samples = laid.values.shape[0]
-        names = laid.names(classes, pos_label)
+        names = laid.names(classes)
         laid, sample, is_matrix = spread_labels(laid)
         sample_of = image if sample is None else sample
         ids = ids_of_rows(clusters, "clusters", laid, sample_of)
@@ -108,7 +105,7 @@ class Predictions:
             values = values.astype(np.float64)
         n, n_classes = values.shape
         names = None if is_matrix else names
-        y = entries_in_numpy(as_labels(labels, n, n_classes, names, name, one_column=laid.one_column))
+        y = to_numpy(as_labels(labels, n, n_classes, names, name, one_column=laid.one_column))
         w = np.ones(n) if sample_weight is None else as_weights(sample_weight, n, name)
         if input == "logits":
             values = _log_softmax(values)

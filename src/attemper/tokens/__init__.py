@@ -1,19 +1,16 @@
 """Scores of language models: logits of tokens or of answer options, and log-probabilities of the k most likely tokens.
 
-Logits of shape (B, L, V) are never copied in full. Servers return top-k log-probabilities instead; the tokens that they
-leave out are one class, the tail.
+Servers return top-k log-probabilities; the tokens that they leave out are one class, the tail.
 """
 
-from attemper.tokens.positions import LabelsAre, check_options, option_labels, option_scores, token_scores
+from attemper.tokens.positions import check_options, option_scores, token_scores
 from attemper.tokens.responses import Position, TopK, read_topk, topk_of
 from attemper.tokens.topk import topk_option_scores, topk_scores
 
 __all__ = [
-    "LabelsAre",
     "Position",
     "TopK",
     "check_options",
-    "option_labels",
     "option_scores",
     "read_topk",
     "token_scores",

@@ -1,12 +1,12 @@
-"""Scores of language models: logits of tokens or of answer options, with a mask; never copied in full.
+"""Scores of language models: logits of tokens or of answer options, with a mask.
 
 Logits of shape (B, L, V), B sequences of L positions over V tokens, are read as B·L rows. Only those that
-count are read, a chunk at a time; the others stay where they are.
+count are read, a chunk at a time.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -18,10 +18,7 @@ from attemper.data.scores import Scores
 from attemper.data.sequences import Rows, as_mask, one_for_each, position_name
 from attemper.errors import InputError
 
-__all__ = ["LabelsAre", "check_options", "option_labels", "option_scores", "token_scores"]
-
-LabelsAre = Literal["options", "tokens"]
-"""What labels of `option_scores` are: positions among the options, or token ids."""
+__all__ = ["check_options", "option_scores", "token_scores"]
 
 
 def token_scores(
@@ -104,7 +101,6 @@ def option_scores(
     labels: ArrayLike | Any | None = None,
     positions: ArrayLike | Any | None = None,
     mask: ArrayLike | Any | None = None,
-    labels_are: LabelsAre = "options",
     sample_weight: ArrayLike | None = None,
 ) -> Scores:
     """Select the logits of a few answer options, such as the letters A to D, from a vocabulary.
@@ -115,7 +111,7 @@ def option_scores(
     options : list of token ids
         The columns, in the order of the options.
     labels : array of shape (N,) or (B,), optional
-        The right options: 0 for the first of ``options``, and so on; with ``labels_are="tokens"`` token ids.
+        The right options: 0 for the first of ``options``, and so on.
     positions : array of shape (B,), optional
         For logits of shape (B, L, V): where the model answers. By default the last position that is real by
         ``mask``, or the last of all.
@@ -124,10 +120,9 @@ def option_scores(
     Examples
     --------
     >>> logits = np.arange(12.0).reshape(2, 6)
-    >>> scores = option_scores(logits, options=[4, 1], labels=[0, 1])
-    >>> scores.values, option_scores(logits, options=[4, 1], labels=[4, 1], labels_are="tokens").labels
-    (array([[ 4.,  1.],
-           [10.,  7.]]), array([0, 1]))
+    >>> option_scores(logits, options=[4, 1], labels=[0, 1]).values
+    array([[ 4.,  1.],
+           [10.,  7.]])
     """
     logits = as_numbers(logits, "logits")
     shape = tuple(logits.shape)
@@ -142,9 +137,7 @@ def option_scores(
     elif positions is not None or mask is not None:
         raise InputError(f"positions and mask belong to logits of shape (B, L, V); got {shape}")
     name: RowName = (lambda i: f"sequence {i}") if len(shape) == 3 else (lambda i: f"row {i}")
-    y = None
-    if labels is not None:
-        y = option_labels(_whole_numbers(labels, "labels", (n,)), columns, labels_are, name)
+    y = None if labels is None else _whole_numbers(labels, "labels", (n,))
     return Scores.from_logits(_entries(logits, (*place, columns[None, :])), y, sample_weight=sample_weight, name=name)
 
 
@@ -167,35 +160,6 @@ def check_options(options: Any, n_tokens: int | None = None) -> Labels:
             until = "" if n_tokens is None else f", and the vocabulary has {n_tokens} tokens"
             raise InputError(f"options: token {token} is outside the vocabulary: ids count from 0{until}")
     return columns.astype(np.int64)
-
-
-def option_labels(labels: Labels, options: Labels, labels_are: LabelsAre, name: RowName) -> Labels:
-    """Return labels as positions among the options.
-
-    >>> option_labels(np.array([418, 317]), np.array([317, 418]), "tokens", "row {}".format)
-    array([1, 0])
-    """
-    if labels_are == "options":
-        bad = np.flatnonzero((labels < 0) | (labels >= len(options)))
-        if bad.size:
-            label = labels[bad[0]]
-            use = "labels_are='tokens'"
-            hint = f" It is the token of one: use {use}." if label in options else ""
-            raise InputError(
-                f"labels: {name(bad[0])} has label {label}, but there are {len(options)} options, so labels run from 0 "
-                f"to {len(options) - 1}.{hint}"
-            )
-        return labels
-    if labels_are != "tokens":
-        raise InputError(f"labels_are={labels_are!r}: expected 'options' (0, 1, …) or 'tokens' (token ids)")
-    same = labels[:, None] == options[None, :]
-    bad = np.flatnonzero(~same.any(axis=1))
-    if bad.size:
-        raise InputError(
-            f"labels: {name(bad[0])} has token {labels[bad[0]]}, which is none of the options {options.tolist()}; drop "
-            "that row or add the option"
-        )
-    return np.asarray(same.argmax(axis=1), dtype=np.int64)
 
 
 def _whole_numbers(values: Any, what: str, shape: tuple[int, ...]) -> Labels:

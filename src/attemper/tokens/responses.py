@@ -1,4 +1,4 @@
-"""Top-k log-probabilities in the forms that servers give them: vLLM, and what is like OpenAI's interface."""
+"""Top-k log-probabilities as OpenAI's interface gives them, or as dicts from token to log-probability."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attemper._jsonl import json_lines
+from attemper._json import json_lines
 from attemper._paths import as_path, checked_file, opened
 from attemper.errors import InputError, InputTypeError
 
@@ -62,10 +62,10 @@ def topk_of(responses: Any, *, position: int | None = None) -> TopK:
     Parameters
     ----------
     responses
-        One response or a list of them: ``response.model_dump()``, the object itself, or its JSON, of chat completions
+        One response or a list of them, as JSON or ``response.model_dump()``, of chat completions
         (``choices[].logprobs.content[].top_logprobs``), completions (``choices[].logprobs.top_logprobs``) or a line of
-        a batch (``response.body``). Outputs of vLLM, or their lists of dicts from token id to ``Logprob``. A list of
-        positions, each a dict from token to log-probability; None is a position that has none.
+        a batch (``response.body``). Or a list of positions, each a dict from token to log-probability; None is a
+        position that has none.
     position : int, optional
         Take only this position of each response: 0 for the first token that was generated, -1 for the last.
 
@@ -122,17 +122,10 @@ def positions_of(responses: Any, position: int | None = None) -> Iterator[Positi
 
 def _of_response(response: Any, name: str, position: int | None) -> Iterator[Position]:
     """Find the lists of positions in one response, whatever its form."""
-    if hasattr(response, "model_dump"):
-        response = response.model_dump()
     if _is_position(response):
         yield from _of_positions([response], name, None, position)
     elif _is_list(response):
         yield from _of_positions(response, name, None, position)
-    elif hasattr(response, "outputs"):  # vLLM
-        for output in response.outputs:
-            yield from _of_positions(
-                _given(output.logprobs, name), name, getattr(response, "request_id", None), position
-            )
     elif isinstance(response, Mapping):
         own = response.get("custom_id", response.get("id"))
         body = response
@@ -195,21 +188,15 @@ def _is_position(value: Any) -> bool:
 
 
 def _log_prob(entry: Any) -> Any:
-    """Return the log-probability in an entry: a number, an object of vLLM, or its JSON."""
+    """Return the log-probability in an entry: a number, or an object with it."""
     if isinstance(entry, Mapping):
         entry = entry.get("logprob")
-    entry = getattr(entry, "logprob", entry)
     return entry if isinstance(entry, int | float | np.number) and not isinstance(entry, bool) else None
 
 
 def _is_pair(pair: Any) -> bool:
     known = isinstance(pair, tuple) and isinstance(pair[0], str | int) and not isinstance(pair[0], bool)
     return known and _log_prob(pair[1]) is not None
-
-
-def _rank(entry: Any) -> Any:
-    rank = entry.get("rank") if isinstance(entry, Mapping) else getattr(entry, "rank", None)
-    return rank if isinstance(rank, int) else None
 
 
 def _as_position(value: Any, name: str, own: Any) -> Position:
@@ -228,8 +215,6 @@ def _as_position(value: Any, name: str, own: Any) -> Position:
     odd = [pair for pair in pairs if not _is_pair(pair)]
     if odd:
         raise InputTypeError(f"responses: {name}: expected a token, text or id, with its logprob, got {odd[0]!r:.80}")
-    # The token that was sampled comes along even where it is far behind the k most likely.
-    pairs = [(token, e) for token, e in pairs if _rank(e) is None or _rank(e) <= len(pairs)]
     found = sorted(((token, float(_log_prob(e))) for token, e in pairs), key=lambda pair: -pair[1])
     for token, log_prob in found:
         if not log_prob <= MAX_LOG_PROB:

@@ -12,16 +12,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
     from attemper.torch.losses import MMCELoss, mmce_loss
+    from attemper.torch.module import to_torch
+    from attemper.torch.sets import sets_to_torch
 
-__all__ = ["DeepEnsemble", "EnsemblePrediction", "MCDropout", "MMCELoss", "average", "mmce_loss"]
+__all__ = [
+    "DeepEnsemble",
+    "EnsemblePrediction",
+    "MCDropout",
+    "MMCELoss",
+    "average",
+    "mmce_loss",
+    "sets_to_torch",
+    "to_torch",
+]
+
+HOMES = {
+    "MMCELoss": "losses",
+    "mmce_loss": "losses",
+    "sets_to_torch": "sets",
+    "to_torch": "module",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(
-        importlib.import_module(f"attemper.torch.{'losses' if 'mmce' in name.lower() else 'ensembles'}"), name
-    )
+    return getattr(importlib.import_module(f"attemper.torch.{HOMES.get(name, 'ensembles')}"), name)
 
 
 def __dir__() -> list[str]:

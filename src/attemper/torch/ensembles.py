@@ -93,7 +93,7 @@ def average(members: Iterable[Any], *, input: InputKind = "logits", labels: Any 
     mean: Any = None
     count = 0
     for member in members:
-        values: Any = as_matrix(member, f"member {count}", takes_axis=False)
+        values: Any = as_matrix(member, f"member {count}")
         values = values.detach() if array_api_compat.is_torch_array(values) else to_numpy(values)
         xp = array_api_compat.array_namespace(values)
         if not xp.isdtype(values.dtype, "real floating"):

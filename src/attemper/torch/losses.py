@@ -144,7 +144,7 @@ def _check(logits: Any, labels: Any, ignore_index: int | None) -> Any:
     """Check shapes and labels; return the labels beside the logits."""
     if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
         raise InputTypeError("logits: expected a torch tensor of floating-point numbers")
-    n, n_classes = as_matrix(logits, "logits", takes_axis=False).shape
+    n, n_classes = as_matrix(logits, "logits").shape
     y = torch.as_tensor(labels, device=logits.device)
     if y.is_floating_point() or y.is_complex() or y.shape != (n,):
         raise InputError(f"labels: expected {n} column numbers, got shape {tuple(y.shape)} and dtype {y.dtype}")
