@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from attemper.calibrators import Calibrator
-from attemper.torch import to_torch
 from attemper.maps import Map
+from attemper.torch import to_torch
 
 
 class CalibratedOptions:
