@@ -164,7 +164,10 @@ class Fields:
 
     def integer(self, key: str) -> int:
         """Return a whole number."""
-        return int(self._get(key, int, "a whole number"))
+        value: int = self._get(key, int, "a whole number")
+        if abs(value) > 2**53:
+            raise FileError(f"{self.where}: the field {key!r} is {_short(value)}; expected a whole number up to 2^53")
+        return value
 
     def number(self, key: str) -> float:
         """Return a finite number."""

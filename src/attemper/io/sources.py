@@ -307,6 +307,7 @@ def open_scores(paths: PathLike | Iterable[PathLike], spec: InputSpec | None = N
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(Path(folder, "val.npz"), logits=[[2.0, 1.0], [0.0, 3.0]], labels=[0, 1])
     ...     files = open_scores(Path(folder, "val.npz"))
