@@ -33,13 +33,13 @@ def model(ending):
 
 
 @pytest.mark.parametrize("kind", ["logits", "probs"])
-@pytest.mark.parametrize("method", ["pooled", "beta", "isotonic"])
+@pytest.mark.parametrize("method", ["pooled", "beta"])
 def test_torch_modules(kind, method):
     calibrator, x = fitted(kind, method)
     module = to_torch(calibrator)
     np.testing.assert_allclose(module(torch.from_numpy(x)).numpy(), calibrator.predict_proba(x), atol=1e-12)
     single = module(torch.from_numpy(x).float()).numpy()
-    np.testing.assert_allclose(single, calibrator.predict_proba(x), atol=2e-5 if method != "isotonic" else 0.2)
+    np.testing.assert_allclose(single, calibrator.predict_proba(x), atol=2e-5)
     with pytest.raises(ValueError):
         module(torch.zeros(2, 3))
 
@@ -84,5 +84,3 @@ def test_in_a_model():
 def test_a_softmax_is_not_the_place():
     with pytest.raises(InputError):
         onnx_calibrate(model("Softmax"), fitted()[0])
-    with pytest.raises(InputError):
-        map_to_onnx(fitted(method="isotonic")[0])

@@ -250,7 +250,8 @@ class MultiLabelCalibrator(Classifier):
             if set(given) - set(METHODS[method].own_params()):
                 raise FileError(f"{content.where}: params: expected {METHODS[method].own_params()}, got {list(given)}")
             params: Any = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-            method = METHODS[method](**params)
+            made_of = METHODS[method](**params)
+            method = method if made_of.get_params() == METHODS[method]().get_params() else made_of
         names = list(content.read("label_names", tuple[str, ...]))
         made = cls(
             method=method,
