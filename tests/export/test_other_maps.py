@@ -82,11 +82,6 @@ def test_annotations_are_what_files_hold():
         odd.from_fields(Fields({"type": "tests-odd", "a": [1]}, "here"))
 
 
-def test_a_type_is_that_of_one_class():
-    with pytest.raises(InputError):
-        type("Other", (Map,), {"type": "scale"})
-
-
 @pytest.mark.parametrize("log", [False, True])
 def test_torch_modules_compute_it(log):
     module, expected = to_torch(MAP, log=log), exact(MAP, LOGITS, log)
