@@ -145,12 +145,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding(level, "zeros", text)
     if s.n_masked and not spec.probs:
         yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
-    repeated = s.rows.repeated()
+    repeated = repeated_rows(s)
     if repeated:
         often = repeated >= REPEATED * s.n and not s.one_column  # many samples have the same score of trees
         level = "warning" if often else "note"
-        about = "" if s.rows.exact else "about "
-        text = f"{about}{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
+        text = f"{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
         yield Finding(level, "repeated_rows", text)
     if len(s.constant_columns):
         which = ", ".join(map(str, s.constant_columns[:MOST_LISTED].tolist()))
@@ -158,6 +157,11 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding("warning", "constant_columns", text)
     if s.n < FEW:
         yield Finding("note", "few_samples", f"{s.n} samples are few: intervals will be wide")
+
+
+def repeated_rows(s: Any) -> int:
+    """Return how many rows are equal to an earlier one."""
+    return int(s.repeated if hasattr(s, "repeated") else s.rows.repeated())
 
 
 def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
@@ -306,7 +310,7 @@ def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequenc
             "n_zero": s.n_zero,
             "constant_columns": s.constant_columns.tolist(),
         },
-        "repeated_rows": {"n": s.rows.repeated(), "exact": s.rows.exact},
+        "repeated_rows": {"n": repeated_rows(s)},
         "labels": labels,
         "accuracy": s.accuracy,
         "findings": [{"level": f.level, "code": f.code, "message": f.message} for f in findings],

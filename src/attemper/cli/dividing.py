@@ -10,7 +10,7 @@ import numpy as np
 
 from attemper._checks import fraction
 from attemper.calibrators import METHODS, Calibrator, Provenance
-from attemper.cli.inputs import Fitted, load_pair, pair_specs
+from attemper.cli.inputs import Fitted, images_of, load_pair, pair_specs
 from attemper.cli.options import reject_given
 from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
@@ -73,7 +73,7 @@ def read_and_fit(
     pair = load_pair(val, test, spec, fitted)
     for path, scores in ((val, pair.val), (test, pair.test)):
         if not of_cases or scores.cluster_ids is None or scores.repeated is not None:
-            check_independent(path, None, scores.images, soft=scores.repeated is not None)
+            check_independent(path, None, images_of(scores), soft=scores.repeated is not None)
     warn_of_shared_rows(pair.val, pair.test)
     if fitted is not None:
         return Divided(fitted.calibrator, None, pair.val, pair.test, pair.names, f"from {map_file}")

@@ -96,10 +96,11 @@ def load_pair(val: str, test: str, spec: InputSpec, fitted: Fitted | None = None
         raise _same(f"both are {test}")
     pair = [read_files(path, of, fitted) for path, of in zip((val, test), pair_specs(val, spec))]
     names: Sequence[str] | None = pair[1].spec.class_names or pair[0].spec.class_names
-    if names is not None:
-        # One file names the classes for both; headers that do may stand in another order.
-        same = [files.spec.class_names is None or sorted(files.spec.class_names) == sorted(names) for files in pair]
-        pair = [files.with_classes(names) if alike else files for files, alike in zip(pair, same)]
+    if names is not None and fitted is None:  # one file names the classes for both, in its order
+        for i, (path, of) in enumerate(zip((val, test), pair_specs(val, spec))):
+            own = pair[i].spec.class_names
+            if own is None or (own != names and sorted(own) == sorted(names)):
+                pair[i] = read_files(path, of.updated(classes=names))
     same_classes(pair[0].n_classes, pair[1].n_classes, of=f"VAL ({val})", where=f"TEST ({test})")
     columns = [list(files.columns or ()) for files in pair]
     if columns[0] != columns[1] and sorted(columns[0]) == sorted(columns[1]):
@@ -137,8 +138,13 @@ def _same(how: str) -> InputError:
 def in_double(scores: Scores) -> LabelledScores:
     """Return the same in double precision, for metrics that must not depend on how a file stores its numbers."""
     h = np.asarray(scores.logits, dtype=np.float64)
-    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": scores.images}
+    settings: dict[str, Any] = {"input": "logits", "zeros_as": None, "finite_masks": False, "image": images_of(scores)}
     return replace(labelled(scores), values=h, **settings)
+
+
+def images_of(scores: Scores) -> Any:
+    """Return the image of each row; None where rows are no pixels."""
+    return getattr(scores, "images", getattr(scores, "image", None))
 
 
 def image_layout(piece: Scores) -> Any:
