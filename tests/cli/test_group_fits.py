@@ -25,7 +25,7 @@ def draw(n, seed):
 def write_csv(path, z, y, site):
     with path.open("w", newline="") as stream:
         table = csv.writer(stream)
-        table.writerow(["site", "a", "b", "c", "d", "label"])
+        table.writerow(["site", "logit_a", "logit_b", "logit_c", "logit_d", "label"])
         table.writerows([[s, *map(repr, row.tolist()), label] for s, row, label in zip(site, z, y)])
 
 
