@@ -27,7 +27,7 @@ from scipy.stats import beta
 
 from attemper import datasets
 from attemper.calibrators import METHODS
-from attemper.cli.refer import default_share
+from attemper.cli.dividing import default_share
 from attemper.decisions import certificates, policy_for_cost, policy_for_miss
 from attemper.decisions.certificates import certify_all, certify_decided, start_of
 from sets import table
