@@ -32,7 +32,7 @@ def files(tmp_path):
         (tmp_path / f"{name}_sites.txt").write_text("\n".join(site) + "\n", encoding="utf-8")
         with (tmp_path / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
             table = csv.writer(stream)
-            table.writerow(["site", "a", "b", "c", "d", "label"])
+            table.writerow(["site", "logit_a", "logit_b", "logit_c", "logit_d", "label"])
             table.writerows([[s, *map(repr, row.tolist()), label] for s, row, label in zip(site, z, y)])
     TemperatureScaling().fit(*found["val"][:2]).save(tmp_path / "m.json")
     return found

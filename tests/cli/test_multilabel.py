@@ -63,7 +63,7 @@ def test_every_format_gives_the_same_map(good, files):
     assert load("m.json").fit_report_.n_samples > 500
     good("fit", "val.safetensors", "--multi-label", "--classes", ",".join(NAMES), "--method", "platt", "-o", "m.json")
     assert load("m.json").label_names_.tolist() == NAMES
-    assert load("m.json").method == "platt"
+    assert load("m.json").method_name == "platt"
 
 
 def test_labels_in_a_file_of_their_own(good, files):
