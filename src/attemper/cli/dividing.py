@@ -10,7 +10,7 @@ import numpy as np
 
 from attemper._checks import fraction
 from attemper.calibrators import METHODS, Calibrator, Provenance
-from attemper.cli.inputs import Fitted, images_of, load_pair, pair_specs
+from attemper.cli.inputs import Fitted, load_pair, pair_specs
 from attemper.cli.options import reject_given
 from attemper.data.layout import check_independent
 from attemper.data.overlap import warn_of_shared_rows
