@@ -141,8 +141,6 @@ def documents_of_calibrators(tmp_path_factory):
         ({"n_classes": 10**9}, "1000000000 classes"),
         ({"n_classes": 1}, "1 classes"),
         ({"input": "guess"}, "expected 'logits' or 'probs'"),
-        ({"classes": ["a", "b"]}, "must hold 3 names"),
-        ({"classes": ["a", "b", None]}, "must hold 3 names"),
         ({"classes": ["a", "b", "a"]}, "'a' twice"),
         ({"map": {"type": "scale", "beta": 10**400}}, "expected a finite number"),
         ({"map": {"type": "mixture", "weights": [1e-9] * 10**5, "betas": [1.0] * 10**5, "floor": 0}}, "mixture of"),

@@ -155,16 +155,6 @@ def test_other_columns_are_an_error(tmp_path):
             sketch_sharded(str(tmp_path / given))
 
 
-def test_empty_shards_can_be_passed_over(shards):
-    expected = sketch_sharded([*shards[:3], shards[4]])
-    h, y = draw(30, 4)
-    np.savez(shards[3], logits=h[:0], labels=y[:0])
-    found = sketch_sharded(shards, skip_empty=True)
-    assert same(found, expected)
-    with pytest.raises(InputError):
-        sketch_sharded([shards[3]], skip_empty=True)
-
-
 @pytest.mark.parametrize("given", [[], [np.ones((3, 2))], [draw(), "a.npz"], Scores.from_logits(*draw())])
 def test_what_is_no_list_of_shards(given):
     with pytest.raises((AttemperError, TypeError)):

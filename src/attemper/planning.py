@@ -51,7 +51,7 @@ class Plan(Table):
     n_samples : int
         The smallest number of labels for which the goal is expected to hold.
     curve : dict of arrays
-        ``n_samples``, and what is expected of so many. `to_pandas` and `to_polars` return it as a data frame.
+        ``n_samples``, and what is expected of so many. `to_pandas` returns it as a data frame.
     target : float
         What the second column of the curve has to reach.
     confidence_level : float

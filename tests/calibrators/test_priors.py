@@ -24,7 +24,8 @@ from attemper import (
     VectorScaling,
     VennAbers,
 )
-from attemper.export import fold_into_linear, map_to_onnx, to_torch
+from attemper.onnx import map_to_onnx
+from attemper.torch import to_torch
 
 import onnx_models as models
 
@@ -240,9 +241,6 @@ def test_exports(tmp_path):
             np.testing.assert_allclose(to_torch(adapted)(torch.from_numpy(h)).numpy(), expected, atol=1e-6)
             found = models.run(map_to_onnx(adapted).model, {"logits": h})[0]
             np.testing.assert_allclose(found, expected, atol=1e-6)
-    layer, x = torch.nn.Linear(3, 4), torch.randn(7, 3)
-    adapted = TemperatureScaling().fit(*draw(300)).with_priors(NEW, OLD)
-    assert fold_into_linear(layer, adapted, check=x).difference < 1e-6
 
 
 def test_a_wrapper_changes_priors_too():

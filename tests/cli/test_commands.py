@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file
 
 import attemper
 from attemper import (
@@ -224,7 +223,7 @@ def test_some_columns_and_rows_that_do_not_count(good, tmp_path):
 # apply, evaluate
 
 
-@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "jsonl", "safetensors", "parquet"])
+@pytest.mark.parametrize("ending", ["npz", "npy", "csv", "jsonl", "parquet"])
 def test_apply_writes_every_format(good, val, fitted, ending, monkeypatch):
     monkeypatch.setattr("attemper.io.reading.BLOCK_BYTES", 500)  # in pieces
     good("apply", "m.json", "val.npz", "-o", f"out.{ending}")
@@ -232,7 +231,6 @@ def test_apply_writes_every_format(good, val, fitted, ending, monkeypatch):
         "npz": lambda: np.load("out.npz")["probs"],
         "npy": lambda: np.load("out.npy"),
         "csv": lambda: np.genfromtxt("out.csv", delimiter=",", skip_header=1)[:, 1:],
-        "safetensors": lambda: load_file("out.safetensors")["probs"],
         "parquet": lambda: np.array(pq.read_table("out.parquet")["probs"].to_pylist()),
         "jsonl": lambda: np.array([json.loads(line)["probs"] for line in Path("out.jsonl").read_text().splitlines()]),
     }

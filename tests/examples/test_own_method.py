@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attemper import Scores, compare, testing
-from attemper.export import map_to_onnx
+from attemper.onnx import map_to_onnx
 
 from data import draw
 

@@ -19,8 +19,7 @@ import attemper
 from attemper import FileError, InputError, InputTypeError, MultiLabelCalibrator, ScaleMap, TemperatureScaling
 from attemper.calibrators.exportable import Source
 from attemper.cli import main
-from attemper.export import map_to_onnx, onnx_calibrate
-from attemper.onnx import calibrate
+from attemper.onnx import calibrate, map_to_onnx, onnx_calibrate
 from attemper.onnx.calibrate import provenance_of
 
 import onnx_models as models

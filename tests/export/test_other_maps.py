@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from attemper import FileError, InputError
 from attemper._json import Fields
-from attemper.export import map_to_onnx, onnx_calibrate, to_torch
 from attemper.maps import Map, map_from_fields
+from attemper.onnx import map_to_onnx, onnx_calibrate
+from attemper.torch import to_torch
 
 import onnx_models as models
 from exported import K, exact, extreme_logits, random_logits

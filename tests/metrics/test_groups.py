@@ -212,7 +212,6 @@ def test_a_result_is_a_table_and_a_dict():
         *("group", "n", "effective", "confidence", "accuracy", "accuracy_low", "accuracy_high", "gap"),
     ]
     assert frame["ece_chance"][0] == found["a"].ece.chance
-    assert found.to_polars().shape == frame.shape
     content = found.to_dict()
     assert content["groups"][2]["metrics"]["gap"]["low"] == found["c"].gap.low
     assert content["worst"]["gap"]["group"] == "c"
