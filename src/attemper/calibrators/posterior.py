@@ -211,10 +211,6 @@ class Model:
         (a, b), p = self.floor_shape, self.floor_probability
         return np.asarray((1 - p) / (1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)))
 
-    def noise_below(self, t: float, e: Floats) -> Floats:
-        """P(e_a ≤ t | e), which jumps at e = t by the probability of no floor."""
-        return np.where(t >= e, 1.0, self.noise_below_with_floor(t, e))
-
     def noise_below_with_floor(self, t: float | Floats, e: Floats) -> Floats:
         """P(e_a ≤ t, e_m > 0 | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
         (a, b), p = self.floor_shape, self.floor_probability

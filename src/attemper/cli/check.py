@@ -153,11 +153,6 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding("note", "few_samples", f"{s.n} samples are few: intervals will be wide")
 
 
-def repeated_rows(s: Any) -> int:
-    """Return how many rows are equal to an earlier one."""
-    return int(s.repeated if hasattr(s, "repeated") else s.rows.repeated())
-
-
 def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iterator[Finding]:
     """Report what is odd about the labels."""
     spec = files.spec

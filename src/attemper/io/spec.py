@@ -192,15 +192,6 @@ class InputSpec:
         found = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in found.items() if value != default}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options that are not their defaults, as JSON has them."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self.non_defaults().items()}
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> InputSpec:
-        """Read back what `to_dict` returned."""
-        return cls().updated(**content)
-
 
 def is_id_file(key: str | None) -> bool:
     """Whether ids lie in a file of their own, by its extension; otherwise this is the name of an array or a column.
