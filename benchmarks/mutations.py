@@ -3,7 +3,7 @@
     python benchmarks/mutations.py [CHECKOUT] [--results FILE] [--only ID,ID] [--quick] [--wider] [--again] [--list]
         [--baseline]
 
-Fifty breaks of the kernels, readers, exports and engines stand in mutations.json beside this file. For each: find `old`
+Breaks of the kernels, readers, maps and methods stand in mutations.json beside this file. For each: find `old`
 (in `file` if it is there, else in the one file under src/ that has it exactly once), replace it by `new`, run `tests`,
 put the file back, write the outcome to the results file at once. Run again, it goes on after the last outcome;
 `--again` repeats those asked for. One process at a time.
