@@ -86,7 +86,7 @@ def write_what_pages_speak_of(data):
     rng = np.random.default_rng(0)
     Path("names.txt").write_text("akiec bcc bkl df mel nv vasc".replace(" ", "\n"))
     Path("names.csv").write_text("class,description\nakiec,\nbcc,\nbkl,\ndf,\nmel,melanoma\nnv,\nvasc,\n")
-    Path("card.txt").write_text("model: resnet200\nversion: 1\n")
+    Path("card.json").write_text('{"model": "resnet200", "version": 1}')
     np.savez("march.npz", logits=data.test_logits, labels=data.test_labels)
     for name in ("today", "hospital_a"):
         np.savez(f"{name}.npz", logits=data.val_logits, labels=data.val_labels)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,7 @@ HERE = Path(__file__).parent
 with (HERE / "names.csv").open(encoding="utf-8", newline="") as file:
     DESCRIPTIONS = {row["class"]: row["description"] for row in csv.DictReader(file)}
 NAMES = list(DESCRIPTIONS)
-with (HERE / "card.txt").open(encoding="utf-8") as file:
-    CARD = dict(line.strip().split(": ", 1) for line in file)
+CARD = json.loads((HERE / "card.json").read_text(encoding="utf-8"))
 COMPARED = ("ts", "ats", "bayes")
 MAX_MISS, FITTED = 0.1, 160
 CATCH = 0.8  # of the errors that are seen on the validation set
@@ -93,7 +93,7 @@ def main(output: Path) -> Path:
         f"{outcome.referred_share.value:.1%} referred; of those decided {rate:.1%} ({low:.1%}–{high:.1%}) are wrong."
     )
 
-    # 5. The report, from files that `attemper report val.npz test.npz --classes names.csv --card card.txt` takes too.
+    # 5. The report, from files that `attemper report val.npz test.npz --classes names.csv --card card.json` takes too.
     output.mkdir(parents=True, exist_ok=True)
     parts = {"val": (data.val_logits, data.val_labels), "test": (data.test_logits, data.test_labels)}
     for name, (logits, labels) in parts.items():
