@@ -50,9 +50,9 @@ def fraction(name: str, value: Any, *, closed: bool = False, such_as: str = "0.9
 def positive(name: str, value: Any, *, of: str = "") -> float:
     """Return a number above zero; ``of`` names its unit.
 
-    >>> positive("half_life", 0, of="samples")
+    >>> positive("width", 0, of="points")
     Traceback (most recent call last):
-    attemper.errors.InputError: half_life=0: expected a positive number of samples
+    attemper.errors.InputError: width=0: expected a positive number of points
     """
     return number(name, value, 0, expected=f"a positive number{f' of {of}' if of else ''}", closed=(False, False))
 

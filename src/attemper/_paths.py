@@ -73,12 +73,6 @@ class Remote(os.PathLike[str]):
             raise FileError(f"{self}: the server does not report the size of the file; copy it to this machine first")
         return int(info["size"])
 
-    def version(self) -> str:
-        """Return what changes when the file does, as far as the protocol reports it: size, date, checksum."""
-        with reaching(self):
-            fs, path = self._system()
-            return str(fs.ukey(path))
-
     def open(self, mode: str = "rb") -> Any:
         """Open for reading; the stream can seek, and reads what is asked for."""
         if mode != "rb":

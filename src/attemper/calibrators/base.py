@@ -105,7 +105,7 @@ class Calibrator(ChangesPriors, Classifier):
     sketch_tables: ClassVar[tuple[Part, ...] | None] = None  # enough for a fit, with the NLL; None: rows are needed
     max_classes: ClassVar[int | None] = None  # `compare` leaves it out beyond, unless it is named
     knows_noise: ClassVar[bool] = False  # has parameters ``labels`` and ``noise``, for labels that may be wrong
-    needs_few_labels: ClassVar[bool] = False  # a few dozen fit it: benchmarks/certificates.py shares
+    needs_few_labels: ClassVar[bool] = False  # a few dozen fit it
     keeps_arg_max: ClassVar[bool] = False  # never changes the predicted class
     minimises_nll: ClassVar[bool] = True  # or something close to it; else temperatures of groups are relative ones
     ranks_only: ClassVar[bool] = False  # uses no more of a probability than its rank or bin, so a zero is no problem

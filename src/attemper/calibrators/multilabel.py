@@ -48,7 +48,7 @@ SHOWN = 12  # labels that `describe` lists
 SEPARATE = ("platt", "beta", "ts")  # methods of two classes that end in one curve
 # Of the common temperature: as in `structured`. Of the common bias: that of a network which was trained with weights
 # for rare labels. How labels differ: least excess over calibrated, common and different labels, 4 and 20 of them, with
-# 5 to 1000 positives each (benchmarks/multilabel.py --constants).
+# 5 to 1000 positives each.
 EXPECTED = pooled.Expected(ScalePrior(0.15, 0.6, 4.0), ScalePrior(0.0, 1.0, 4.0), np.diag([0.01, 0.05]), 3.0)
 FOLDS = 5
 

@@ -39,8 +39,8 @@ class DataFile(NamedTuple):
 class Provenance:
     """Where a fitted calibrator comes from; ``calibrator.save(path, provenance=Provenance.now("val.npz"))``.
 
-    >>> Provenance("2025-01-31T09:00:00Z", "0.1.0")
-    Provenance(fitted_at='2025-01-31T09:00:00Z', attemper='0.1.0', files=())
+    >>> Provenance("2025-01-31T09:00:00Z", "1.0.0")
+    Provenance(fitted_at='2025-01-31T09:00:00Z', attemper='1.0.0', files=())
     """
 
     fitted_at: str  # UTC, such as 2025-01-31T09:00:00Z

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 from click.core import ParameterSource
-from scipy.optimize import linear_sum_assignment
 
 from attemper.cli.commands import cli
 from attemper.cli.inputs import read_files
@@ -25,7 +24,6 @@ from attemper.io.survey import Survey
 CODES = {"note": 0, "warning": 1, "error": 2}  # exit codes
 MOST_LISTED = 12  # classes
 FEW = 100  # samples below which even one temperature is uncertain
-REPEATED = 0.01  # share of repeated rows that is worth a warning
 BETTER, HALF = 0.2, 0.5  # accuracy that another reading of the labels must gain, and reach
 
 
@@ -49,7 +47,7 @@ def check(inputs: Sequence[str], spec: InputSpec, as_json: bool) -> int:
     """Check files of logits or probabilities: what they hold, and whether anything is wrong.
 
     The command reports shape and type, whether the numbers look like logits or probabilities, accuracy, class counts,
-    repeated rows, constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than
+    constant columns, NaN, masks and zeros, and labels that are off by one or agree no more often than
     by chance. It reads files in pieces and writes nothing.
 
     Exit code 0: no problem; 1: a warning; 2: an error, which other commands would report too.
@@ -139,12 +137,6 @@ def of_numbers(s: Survey, files: ScoreFiles) -> Iterator[Finding]:
         yield Finding(level, "zeros", text)
     if s.n_masked and not spec.probs:
         yield Finding("note", "masks", f"{s.n_masked} logits are -inf: classes that are impossible in their row")
-    repeated = s.repeated
-    if repeated:
-        often = repeated >= REPEATED * s.n and not s.one_column  # many samples have the same score of trees
-        level = "warning" if often else "note"
-        text = f"{repeated} rows ({repeated / s.n:.1%}) are equal to an earlier row: the same samples twice?"
-        yield Finding(level, "repeated_rows", text)
     if len(s.constant_columns):
         which = ", ".join(map(str, s.constant_columns[:MOST_LISTED].tolist()))
         text = f"{len(s.constant_columns)} columns hold one number alone: {which}; is each column a class?"
@@ -192,7 +184,7 @@ def of_labels(s: Survey, files: ScoreFiles, names: Sequence[str] | None) -> Iter
 
 
 def of_agreement(s: Survey, files: ScoreFiles, inside: int) -> Iterator[Finding]:
-    """Report labels that agree with the predictions by chance, in another order of the columns, or always."""
+    """Report labels that agree with the predictions by chance, or always."""
     correct = s.agreeing[0] / inside
     counts, predicted = s.counts.astype(float), s.predicted.astype(float)
     if s.one_column and s.kind == "probabilities" and not files.spec.probs:
@@ -205,13 +197,6 @@ def of_agreement(s: Survey, files: ScoreFiles, inside: int) -> Iterator[Finding]
         yield Finding("warning", "all_correct", text)
     with collected_warnings() as found:
         warn_of_chance(correct, counts, predicted, inside)
-    if s.confusion is not None:
-        labels, columns = linear_sum_assignment(s.confusion, maximize=True)
-        best = float(s.confusion[labels, columns].sum() / inside)
-        if found and best > correct + BETTER:
-            which = ", ".join(f"{k}→{c}" for k, c in zip(labels[:MOST_LISTED], columns[:MOST_LISTED]) if k != c)
-            text = f"with the columns in another order accuracy would be {best:.1%} (label→column {which})"
-            yield Finding("warning", "columns_permuted", text, None)
     for warning in found:
         yield Finding("warning", "chance_accuracy", str(warning), None)
 
@@ -299,7 +284,6 @@ def as_dict(inputs: Sequence[str], s: Survey, spec: InputSpec, findings: Sequenc
             "n_zero": s.n_zero,
             "constant_columns": s.constant_columns.tolist(),
         },
-        "repeated_rows": {"n": s.repeated},
         "labels": labels,
         "accuracy": s.accuracy,
         "findings": [{"level": f.level, "code": f.code, "message": f.message} for f in findings],

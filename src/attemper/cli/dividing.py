@@ -18,7 +18,7 @@ from attemper.data.scores import LabelledScores, Scores
 from attemper.errors import InputError
 from attemper.io import InputSpec
 
-# The part of VAL that fits the map; what it takes is missing where the threshold is chosen: benchmarks/certificates.py.
+# The part of VAL that fits the map; what it takes is missing where the threshold is chosen.
 FIT_SHARE, FIT_SHARE_FEW = 0.5, 0.2
 DEFAULT_SHARES = (
     f"{FIT_SHARE_FEW} for {', '.join(m for m, c in METHODS.items() if c.needs_few_labels)}; {FIT_SHARE} for others"

@@ -13,7 +13,7 @@ from attemper.calibrators import Calibrator
 from attemper.errors import FileError, InputError
 from attemper.io.reading import read_lines
 
-NOT_PARAMS = ("labels", "noise", "half_life")  # --noisy and --noise; and what only streams have
+NOT_PARAMS = ("labels", "noise")  # --noisy and --noise
 
 
 def check_noise(noisy: bool, noise: str | None) -> None:

@@ -24,7 +24,7 @@ from attemper.metrics.referral import area_difference
 
 __all__ = ["FIRST_CHOICES", "Selection", "conclude", "first_choice", "select"]
 
-# In this order, what is used where cross-validation shows nothing better; measured by benchmarks/choosing.py.
+# In this order, what is used where cross-validation shows nothing better.
 FIRST_CHOICES = ("structured", "bayes", "ts")
 LEVEL = 0.95  # of the set of methods that can be the best, which the first choice must leave to be replaced
 NEGLIGIBLE = 1e-3  # nats: methods that differ by less are equally good; by reason, not benchmarked

@@ -66,7 +66,7 @@ def _power(thousands: int) -> float:
     return 10.0 ** (3 * max(-9, min(thousands, 9)))  # logits themselves end at 1e±30
 
 
-USUAL = (0.25, 5.0)  # T* of networks whose logits are what they were trained with; benchmarks/units.py
+USUAL = (0.25, 5.0)  # T* of networks whose logits are what they were trained with
 NORMAL = LogitScale(1.0, DEFAULT_T_RANGE)
 
 

@@ -1,6 +1,6 @@
 """Read scores from files and write probabilities to files, a bounded piece at a time.
 
-The road of the data: a format module (`npy`, `npz`, `safetensors`, `csv`,
+The road of the data: a format module (`arrays`, `csv`, `jsonl`,
 `parquet`) reads blocks of plain arrays; `sources` makes validated `Scores` of
 them; `results` writes what comes out.
 """

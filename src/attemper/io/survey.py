@@ -22,9 +22,7 @@ from attemper.errors import InputError
 from attemper.io.reading import Block
 from attemper.io.sources import ScoreFiles, Taken
 
-__all__ = ["Survey", "row_hashes"]
-
-MOST_CONFUSED = 256  # classes up to which predictions are counted by label
+__all__ = ["Survey"]
 
 
 def unchecked(files: ScoreFiles) -> Iterator[tuple[NDArray[Any], NDArray[Any] | InputError | None, RowName]]:
@@ -88,26 +86,6 @@ def both_columns(values: NDArray[Any], probs: bool) -> NDArray[Any]:
     return np.column_stack([1 - column if probs else np.zeros_like(column), column])
 
 
-def row_hashes(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """Hash each row to 64 bits; -0.0 is 0.0."""
-    single = rows.dtype.itemsize <= 4
-    found = np.zeros(len(rows), np.uint64)
-    for part in row_slices(len(rows), rows.shape[1]):
-        numbers = rows[part].astype(np.float32 if single else np.float64) + 0
-        words = numbers.view(np.uint32 if single else np.uint64).astype(np.uint64)
-        places = np.arange(1, rows.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        found[part] = _mixed(_mixed(words + places).sum(axis=1, dtype=np.uint64))
-    return found
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of each word (splitmix64, Steele, Lea and Flood 2014)."""
-    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    mixed: NDArray[np.uint64] = words ^ words >> np.uint64(31)
-    return mixed
-
-
 @dataclass
 class Survey:
     """Counts of what some files hold: numbers, rows, labels, and how often predictions agree with labels."""
@@ -130,7 +108,6 @@ class Survey:
     log_sum: float = 0.0  # largest |log Σ exp|
     column_low: Floats = field(default_factory=lambda: np.empty(0))
     column_high: Floats = field(default_factory=lambda: np.empty(0))
-    hashes: list[NDArray[np.uint64]] = field(default_factory=list)  # of the rows
     labelled: int = 0
     label_problem: str = ""  # why the labels cannot be counted
     n_outside: int = 0  # labels that are no column number
@@ -141,13 +118,11 @@ class Survey:
     predicted: Labels = field(default_factory=lambda: np.empty(0, np.int64))
     agreeing: dict[int, int] = field(default_factory=lambda: {-1: 0, 0: 0, 1: 0})  # by a shift of the labels
     n_impossible: int = 0  # labels whose own class is masked, or has the probability 0
-    confusion: Labels | None = None
 
     def __post_init__(self) -> None:
         k = self.n_classes
         self.column_low, self.column_high = np.full(k, math.inf), np.full(k, -math.inf)
         self.counts, self.predicted = np.zeros(k, np.int64), np.zeros(k, np.int64)
-        self.confusion = np.zeros((k, k), np.int64) if k <= MOST_CONFUSED else None
 
     @classmethod
     def of(cls, files: ScoreFiles, progress: Any = None) -> Survey:
@@ -173,7 +148,6 @@ class Survey:
         self.dtype = self.dtype or str(values.dtype)
         for part in row_slices(len(values), self.n_classes):
             self._add_numbers(values[part].astype(np.float64), name, part.start)
-        self.hashes.append(row_hashes(values))
         if isinstance(labels, InputError):
             self.label_problem = str(labels)
         elif labels is not None:
@@ -226,8 +200,6 @@ class Survey:
         self.predicted += np.bincount(top, minlength=self.n_classes)
         own = values[rows, k]
         self.n_impossible += int(((own == 0) if probs else (own == -math.inf)).sum())
-        if self.confusion is not None:
-            np.add.at(self.confusion, (k, top[rows]), 1)
 
     @property
     def kind(self) -> str:
@@ -243,11 +215,6 @@ class Survey:
             summing = summing or (self.one_column and self.fractions)
             return "probabilities" if summing else "shares"
         return "log-probabilities" if self.high <= 1e-6 and self.log_sum <= room else "logits"
-
-    @property
-    def repeated(self) -> int:
-        """How many rows are equal to one before them."""
-        return self.n - len(np.unique(np.concatenate(self.hashes))) if self.hashes else 0
 
     @property
     def accuracy(self) -> float | None:

@@ -52,7 +52,7 @@ def score_classes(
 
     LAC: 1 − p. APS: the mass of the more probable classes, and ``share`` of the own probability. Romano et al. draw the
     share between 0 and 1 for each sample. Without draws it is 0 here: with 1 confident samples have scores near 1, the
-    threshold is near 1 too, and sets are several times as large (benchmarks/prediction_sets.py). RAPS adds λ for every
+    threshold is near 1 too, and sets are several times as large. RAPS adds λ for every
     place after ``k_reg``.
 
     >>> p = np.array([[0.2, 0.5, 0.3]])

@@ -22,6 +22,8 @@ from attemper.kernels.softmax import BOTTOM, row_max
 __all__ = ["BestBeta", "limits", "minimise", "row_terms", "sums"]
 
 
+MAX_PASSES = 100
+
 # exp(β h) and its products with h² stay well inside the format below these |β h|.
 SAFE = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 60.0}
 
@@ -125,7 +127,6 @@ def minimise(
     *,
     same_data: bool = True,
     tolerance: float = 1e-8,
-    max_passes: int = 100,
 ) -> BestBeta:
     """Safeguarded Halley iteration for the zero of the slope.
 
@@ -147,7 +148,7 @@ def minimise(
     else:
         beta = start
     first, converged, n_iter = beta, False, 0
-    while n_iter < max_passes:
+    while n_iter < MAX_PASSES:
         n_iter += 1
         nll, slope, curvature = (float(v) for v in evaluate(beta))
         if last > 0 and beta != last:

@@ -23,7 +23,7 @@ __all__ = ["Statistic", "enclosed", "estimate", "estimate_all", "student_level"]
 # Weights of one batch of resamples, 8 MB: memory stays bounded, and BLAS has something to do.
 BATCH_ELEMENTS = 1 << 20
 
-# Fewer cases do not show how far they vary; measured by `python benchmarks/pixels.py coverage`.
+# Fewer cases do not show how far they vary.
 LEAST_CLUSTERS = 5
 
 # From weights, N×B, one column for each resample, to B values.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from attemper.errors import InputError
 
-__all__ = ["card_of", "join_cards", "read_card"]
+__all__ = ["card_of", "read_card"]
 
 # Shown in this order, before all others.
 FIRST = ("model", "version", "date", "developer", "intended use", "population", "training data", "limitations")
@@ -43,18 +43,6 @@ def read_card(given: Mapping[str, Any], where: str) -> dict[str, str]:
             raise InputError(f"{where}: expected each name once, and no empty name; got {key!r}")
         found[name] = _text(f"{where}: {key}", value)
     return found
-
-
-def join_cards(cards: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join cards that were read: an entry replaces those of the same name in earlier cards.
-
-    >>> join_cards([{"model": "net", "version": "1"}, {"Version": "2"}])
-    {'model': 'net', 'Version': '2'}
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for card in cards:
-        found |= {name.casefold(): (name, text) for name, text in card.items()}
-    return dict(found.values())
 
 
 def _text(where: str, value: Any) -> str:

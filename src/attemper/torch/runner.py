@@ -5,7 +5,6 @@ torch is imported when a network is used, not with this module.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -26,7 +25,6 @@ __all__ = [
     "example_of",
     "generators",
     "is_loader",
-    "is_module",
     "kept",
     "modes",
     "placed",
@@ -37,16 +35,6 @@ __all__ = [
 def torch_module() -> Any:
     """Return torch, or raise an error with how to install it."""
     return require("torch", extra="torch", why="to run networks")
-
-
-def is_module(estimator: Any) -> bool:
-    """Whether this is a ``torch.nn.Module``; torch is not imported to find out.
-
-    >>> is_module("a module")
-    False
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(estimator, torch.nn.Module)
 
 
 def is_loader(X: Any) -> bool:
