@@ -2,7 +2,7 @@
 
     python benchmarks/arena.py FOLDER --out arena.csv [--calibrators ours|peers|structured,SMS,…] [--models rf,nb]
         [--sizes full,200] [--jobs 1] [--beside peers.csv]
-    python benchmarks/arena.py --out arena.csv --beside peers.csv --report [--write docs/arena.md]
+    python benchmarks/arena.py --out arena.csv --beside peers.csv --report [--write arena.md]
 
 A file of the folder is one data set, <set>.npz. For each classifier m it has m/p_val and m/p_test (N×K) and m/kind
 ("probs", or "logits" for raw scores); also y_val, y_test (column numbers) and small (numbers of 200 calibration rows).
@@ -15,8 +15,8 @@ raises an error, or returns something else than probabilities, gets the classifi
 Times are CPU seconds, one thread; the first fit of each calibrator, which imports and compiles, is not timed.
 
 The CSV gets a line for each fit, and a second run goes on where the first stopped. ``--beside`` adds the lines of other
-CSVs to the tables: the peers do not change from day to day. ``--write`` puts the tables into a page of the
-documentation. Run it in the environment of `make bench`, which has the peers.
+CSVs to the tables: the peers do not change from day to day. ``--write`` writes the tables, which are in
+docs/evidence.md, to a file. Run it in the environment of `make bench`, which has the peers.
 """
 
 # ruff: noqa: E501 (prose of the page)
@@ -61,7 +61,7 @@ MODELS = {
 }
 INTRODUCTION = """# The arena
 
-Written by `python benchmarks/arena.py FOLDER --out arena.csv --write docs/arena.md` (`make arena ARENA=folder`); do not edit.
+Written by `python benchmarks/arena.py FOLDER --out arena.csv --write arena.md` (`make arena ARENA=folder`).
 
 Which calibrator is best for typical classifiers? {n_models} kinds of classifiers ({models}) were trained on
 {n_sets} public data sets, {n_two} with two classes and {n_more} with more. Half of each set is for training the classifier, a quarter for
@@ -84,12 +84,6 @@ attemper's methods have their default parameters; they are described in [All met
 The constants of `structured` and `bayes` (the spreads of their priors) were chosen on published logits of seven families, by leaving out
 one family at a time (`benchmarks/families.py`), and on the data sets of this page. The table below is therefore not an independent test of
 them: other data sets may give other ranks. The other packages have their own defaults, which were not tuned on these sets.
-
-## In CalArena
-
-[CalArena](https://github.com/probkit/CalArena) ranks calibrators on 1791 experiments with its own data. To run attemper's methods there, put
-`benchmarks/calarena.py` next to its `custom_calibrators.py` and write `from calarena import CUSTOM_CALIBRATORS` into that file. Then
-`python run_benchmark.py --benchmark tabrepo-binary --calibrator attemper-structured` runs one of them.
 """
 
 

@@ -12,13 +12,13 @@ import sets
 
 INTRODUCTION = """# Few and noisy labels, family by family
 
-Written by `python benchmarks/families.py FOLDER --out families.csv --peers --write docs/families.md` (`make families LOGITS=folder`); do not edit.
+Written by `python benchmarks/families.py FOLDER --out families.csv --peers --write families.md` (`make families LOGITS=folder`).
 
 How good is a fit to n labels if some of them are wrong? Each of {n_sets} sets of published logits is split into halves at random, {draws}. The fit uses n labels of one
 half and is evaluated on up to 2500 samples of the other. The tables show the **excess test NLL over the best single temperature of these test samples**: 0 is
 as good as any temperature can be, and a negative value is better. `none` means no calibration, T = 1.
 
-Networks of one [family](glossary.md#family) have similar errors, and a mean over all sets hides a family on which a method fails. Each table therefore lists the families one by one:
+Networks of one family have similar errors, and a mean over all sets hides a family on which a method fails. Each table therefore lists the families one by one:
 {families}. The logits are not part of the repository; the command runs on any folder of `.npz` files.
 
 | row | labels |

@@ -12,7 +12,7 @@ commit after (PYTHONPATH selects the source).
 `compare` prints the greatest difference for each set and method. It exits with 1 if a number differs by more than
 1e-12 + 1e-12·|before|, or if a leaf of the first record is missing in the second. The renames are a JSON object from
 old to new names: one component of a key or several, such as {"spread_": "prior_std_", "fitted/gain": "fitted/lift"}.
-A list is of names of which one is there, and a null accepts that the leaf is gone; renames_0_2.json is from 0.1 to 0.2.
+A list is of names of which one is there, and a null accepts that the leaf is gone.
 
 A key is SET/METHOD/CASE/KIND/LEAF…, such as vgg16-cifar10-s0/bayes noisy uniform/1000 rows/attributes/temperature_. No
 key contains a module, so that records of different layouts of the package can be compared. All use of attemper is in

@@ -22,13 +22,6 @@ for name, count in (("quick", 15), ("all", 60)):
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 
-# Started once: tests that use them are in a group, which one process runs, and in the slow tier.
-GROUPS = {
-    **dict.fromkeys(("dask_client", "ray_cluster", "deadly"), "clusters"),
-    **dict.fromkeys(("browser", "site"), "browser"),
-    **dict.fromkeys(("built", "clean"), "distributions"),
-}
-
 
 def pytest_configure(config):
     """Try more examples where the slow tier is run too."""
@@ -36,19 +29,17 @@ def pytest_configure(config):
 
 
 def pytest_cmdline_main(config):
-    """Give tests that share a cluster (`xdist_group`) to one process, where there are several."""
+    """Give tests that share the browser (`xdist_group`) to one process, where there are several."""
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Put what needs a cluster, a browser or the site into its group, and every group into the slow tier."""
+    """Put what needs the browser, which is started once, into a group of its own and into the slow tier."""
     for item in items:
-        for name in sorted({GROUPS[f] for f in getattr(item, "fixturenames", ()) if f in GROUPS}):
-            if item.get_closest_marker("xdist_group") is None:
-                item.add_marker(pytest.mark.xdist_group(name))
-        if item.get_closest_marker("xdist_group"):
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("browser"))
             item.add_marker(pytest.mark.slow)
 
 
@@ -68,6 +59,17 @@ def pytest_runtest_makereport():
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report():
     return counted((yield))
+
+
+@pytest.fixture(scope="module")
+def one_torch_thread():
+    """Small tensors: on a busy machine, threads that wait for each other take all the time."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 FLAGS = (

@@ -1,4 +1,4 @@
-"""Data that the tests make for themselves."""
+"""Data that the tests make for themselves, and what several of them do with it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
+
+from attemper import BayesianTemperatureScaling
 
 FORMATS = [
     "npz",
@@ -44,6 +46,15 @@ def draw_masked(n, n_classes, seed=0, masked=True):
         mine = np.arange(n), y
         h[mine] = np.where(np.isfinite(h[mine]), h[mine], -1.0)
     return h, y
+
+
+def softmax(h):
+    e = np.exp(h - h.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def classwise(**more):
+    return BayesianTemperatureScaling(labels="noisy", noise="classwise", **more)
 
 
 @st.composite

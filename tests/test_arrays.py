@@ -20,29 +20,26 @@ MATRIX = np.array([[1.5, -2.0, 0.25], [0.0, 4.0, -8.0]])
 
 
 @pytest.mark.parametrize(
-    "values, why",
+    "values",
     [
-        (MATRIX[0], r"Expected 2D array, .* got shape \(3,\)\. Reshape"),
-        (torch.tensor(MATRIX[0]), r"got shape \(3,\)"),
-        (3.0, r"got shape \(\)"),
-        (None, r"got shape \(\)"),
-        (MATRIX[:0], r"0 sample\(s\)"),
-        (MATRIX[:, :0], r"0 feature\(s\)"),
-        (MATRIX[:, :1], r"1 feature\(s\) .* np\.column_stack\(\[np\.zeros_like\(z\), z\]\)"),
-        ([[1, 2], [3]], "expected an N×K array of numbers"),
-        ([["a", "b"]], "could not convert string to float: .*; expected an N×K array of numbers"),
-        (MATRIX + 1j, "Complex data not supported"),
-        (torch.tensor(MATRIX + 1j), "Complex data not supported"),
-        (jnp.asarray(MATRIX + 1j), "Complex data not supported"),
-        (MATRIX.astype("m8[s]"), r"expected floating-point numbers, got dtype timedelta64\[s\]"),
-        (np.zeros((2, 2), dtype=[("a", "f4")]), "expected floating-point numbers, got dtype "),
-        (
-            np.ma.masked_array(MATRIX, mask=MATRIX < 0),
-            r"got a masked array with row 0, column \d masked.*\.filled\(-np\.inf\)",
-        ),
+        MATRIX[0],
+        torch.tensor(MATRIX[0]),
+        3.0,
+        None,
+        MATRIX[:0],
+        MATRIX[:, :0],
+        MATRIX[:, :1],
+        [[1, 2], [3]],
+        [["a", "b"]],
+        MATRIX + 1j,
+        torch.tensor(MATRIX + 1j),
+        jnp.asarray(MATRIX + 1j),
+        MATRIX.astype("m8[s]"),
+        np.zeros((2, 2), dtype=[("a", "f4")]),
+        np.ma.masked_array(MATRIX, mask=MATRIX < 0),
     ],
 )
-def test_what_is_no_matrix(values, why):
+def test_what_is_no_matrix(values):
     with pytest.raises(InputError):
         as_matrix(values, "logits")
 
@@ -77,27 +74,27 @@ def test_arrays_stay_what_they_are(values):
 
 
 @pytest.mark.parametrize(
-    "labels, why",
+    "labels",
     [
-        ([0, 1], "2 labels for 3 rows of logits"),
-        (np.zeros((3, 2)), r"got shape \(3, 2\)$"),
-        (1, r"got shape \(\)"),
-        ([[0], [1, 2], [0]], "expected one label per row"),
-        ([0, -1, 2], r"row 11 has label -1, but there are 3 columns of logits, so labels run from 0 to 2"),
-        ([1, 2, 3], r"row 12 has label 3, .* Labels that start at 1 need labels - 1"),
-        (np.array([0, 2**64 - 1, 0], dtype=np.uint64), "row 11 has label 18446744073709551616"),
-        ([0, 1, np.nan], "row 12 is nan"),
-        ([0, np.inf, 1], "row 11 is inf"),
-        ([0, None, 1], "row 11 is nan"),
-        ([0, 1, 0.5], r"row 12 is 0\.5\. Unknown label type: continuous"),
-        (["0", "1", "cat"], r"row 12 is 'cat'\. .* classes=\[…\]"),
-        (["cat", "1", "2"], r"row 10 is 'cat'\."),
-        ([0, 1, pd.NA], "row 12 is <NA>"),
-        (np.array([0, 1, 2]) * 1j, "row 10 is 0j"),
-        (np.array(["2020-01-01"] * 3, dtype="M8[s]"), r"row 10 is datetime"),
+        [0, 1],
+        np.zeros((3, 2)),
+        1,
+        [[0], [1, 2], [0]],
+        [0, -1, 2],
+        [1, 2, 3],
+        np.array([0, 2**64 - 1, 0], dtype=np.uint64),
+        [0, 1, np.nan],
+        [0, np.inf, 1],
+        [0, None, 1],
+        [0, 1, 0.5],
+        ["0", "1", "cat"],
+        ["cat", "1", "2"],
+        [0, 1, pd.NA],
+        np.array([0, 1, 2]) * 1j,
+        np.array(["2020-01-01"] * 3, dtype="M8[s]"),
     ],
 )
-def test_labels_that_are_no_column_numbers(labels, why):
+def test_labels_that_are_no_column_numbers(labels):
     with pytest.raises(InputError):
         as_labels(labels, 3, 3, name=numbered(10))
 
@@ -133,21 +130,21 @@ def test_names_are_looked_up():
 
 
 @pytest.mark.parametrize(
-    "weights, why",
+    "weights",
     [
-        ([1, 2], r"sample_weight\.shape == \(2,\), expected \(3,\)"),
-        ([[1], [2], [3]], r"sample_weight\.shape == \(3, 1\)"),
-        ([1, -1, 1], r"sample_weight: row 11 is -1\.0"),
-        ([1, 1, np.nan], "sample_weight: row 12 is nan"),
-        ([np.inf, 1, 1], "sample_weight: row 10 is inf"),
-        ([1, 1e13, 1], r"row 11 is 10000000000000\.0; .* at most 1e\+12"),
-        ([0, 0, 0], "all weights are zero"),
-        (["a", "b", "c"], "expected one number per row"),
-        ([1, None, object()], "expected one number per row"),
-        (np.ones(3) * 1j, "got complex numbers; expected one number per row"),
+        [1, 2],
+        [[1], [2], [3]],
+        [1, -1, 1],
+        [1, 1, np.nan],
+        [np.inf, 1, 1],
+        [1, 1e13, 1],
+        [0, 0, 0],
+        ["a", "b", "c"],
+        [1, None, object()],
+        np.ones(3) * 1j,
     ],
 )
-def test_weights_that_cannot_be_used(weights, why):
+def test_weights_that_cannot_be_used(weights):
     with pytest.raises(InputError):
         as_weights(weights, 3, name=numbered(10))
 

@@ -107,9 +107,6 @@ def test_damaged_documents_are_refused(tmp_path, content):
         read_document(path, "thing", "sketch")
 
 
-# Fields
-
-
 # Fitted calibrators, damaged
 
 
@@ -135,19 +132,19 @@ def documents_of_calibrators(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "change",
     [
-        ({"method": "magic"}, "the method 'magic' is unknown"),
-        ({"n_classes": 10**9}, "1000000000 classes"),
-        ({"n_classes": 1}, "1 classes"),
-        ({"input": "guess"}, "expected 'logits' or 'probs'"),
-        ({"classes": ["a", "b", "a"]}, "'a' twice"),
-        ({"map": {"type": "scale", "beta": 10**400}}, "expected a finite number"),
-        ({"map": {"type": "mixture", "weights": [1e-9] * 10**5, "betas": [1.0] * 10**5, "floor": 0}}, "mixture of"),
-        ({"attemper": "sketch"}, "holds a sketch; expected a calibrator"),
+        {"method": "magic"},
+        {"n_classes": 10**9},
+        {"n_classes": 1},
+        {"input": "guess"},
+        {"classes": ["a", "b", "a"]},
+        {"map": {"type": "scale", "beta": 10**400}},
+        {"map": {"type": "mixture", "weights": [1e-9] * 10**5, "betas": [1.0] * 10**5, "floor": 0}},
+        {"attemper": "sketch"},
     ],
 )
-def test_documents_that_make_no_sense(documents_of_calibrators, change, why):
+def test_documents_that_make_no_sense(documents_of_calibrators, change):
     path, texts = documents_of_calibrators
     path.write_text(json.dumps(json.loads(texts[0]) | change))
     with pytest.raises(FileError):
@@ -210,24 +207,24 @@ def test_dataclasses_come_back_as_they_were():
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "change",
     [
-        ({"yes": 1}, "'yes' is 1; expected true or false"),
-        ({"count": -1}, "count=-1"),
-        ({"count": None}, "'count' is None"),
-        ({"values": [1, "x"]}, "'values' is not an array of numbers"),
-        ({"columns": [0.5]}, "'columns' holds something that is not a whole number"),
-        ({"columns": [1e300]}, "'columns' holds something that is not a whole number"),
-        ({"pair": [1, 2, 3]}, r"'pair' has shape \(3,\); expected \(2,\)"),
-        ({"bound": "x"}, "'bound' is 'x'; expected a number"),
-        ({"bound": [None]}, "'bound' is not an array|'bound' holds something"),
-        ({"kind": "middle"}, "'kind' is 'middle'; expected 'low' or 'high'"),
-        ({"inner": [{"name": "a"}, 3]}, r"'inner\[1\]' is 3; expected an object"),
-        ({"inner": [{"name": "a", "size": True}]}, r"inner\[0\]: the field 'size' is True"),
-        ({"by_name": {"a": "b"}}, "by_name: the field 'a' is 'b'; expected a number"),
+        {"yes": 1},
+        {"count": -1},
+        {"count": None},
+        {"values": [1, "x"]},
+        {"columns": [0.5]},
+        {"columns": [1e300]},
+        {"pair": [1, 2, 3]},
+        {"bound": "x"},
+        {"bound": [None]},
+        {"kind": "middle"},
+        {"inner": [{"name": "a"}, 3]},
+        {"inner": [{"name": "a", "size": True}]},
+        {"by_name": {"a": "b"}},
     ],
 )
-def test_what_is_not_of_its_annotation_is_told(change, why):
+def test_what_is_not_of_its_annotation_is_refused(change):
     with pytest.raises(FileError):
         from_fields(Outer, Fields(to_fields(OUTER) | change, "here"))
 

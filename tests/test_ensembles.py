@@ -13,17 +13,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from attemper import BayesianTemperatureScaling, InputError, InputTypeError, TemperatureScaling, metrics
 from attemper.torch import DeepEnsemble, MCDropout, average
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 FEATURES, CLASSES = 6, 3
 ARRAYS = ("probs", "log_probs", "entropy", "mutual_information")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small tensors: on a busy machine, threads that wait for each other take all the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def net(p=0.4, seed=0, dtype=torch.float32):

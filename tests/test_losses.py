@@ -10,14 +10,7 @@ from attemper import InputError
 from attemper.metrics import mmce
 from attemper.torch import MMCELoss, losses, mmce_loss
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small tensors: on a busy machine, threads that wait for each other take all the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def draw(n, k, seed=0, dtype=torch.float64):

@@ -23,13 +23,7 @@ from attemper.errors import collected_warnings
 from attemper.io import open_scores
 from attemper.sharded import fit_sharded
 
-from data import draw
-
-
-def softmax(h):
-    e = np.exp(h - h.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
-
+from data import draw, softmax
 
 H, Y = draw(400, 5)
 P = softmax(H)

@@ -14,7 +14,7 @@ from attemper import InputError, Scores
 from attemper.data import arrays
 from attemper.data import scores as scores_module
 
-from data import draw
+from data import draw, softmax
 
 LIBRARIES = {
     "numpy": np.asarray,
@@ -36,28 +36,25 @@ def spoil(array, row, column, value):
     return array
 
 
-def softmax_rows(h):
-    return np.exp(h) / np.exp(h).sum(axis=1, keepdims=True)
-
-
 # Logits
 
 
 @pytest.mark.parametrize("first_row", [0, 1000])
 @pytest.mark.parametrize(
-    "row, column, value, why",
+    "row, column, value",
     [
-        (7, 2, np.nan, r"row {row}, column 2 is NaN; every logit must be a number .* Fix or drop that row"),
-        (0, 0, np.inf, r"row {row}, column 0 is infinity"),
-        (9, 3, 1e31, r"row {row}, column 3 is 1e\+31; expected at most 1e\+30 .* use -inf"),
-        (8, slice(None), -np.inf, r"row {row} is -inf everywhere; some class must be possible"),
+        (7, 2, np.nan),
+        (0, 0, np.inf),
+        (9, 3, 1e31),
+        (8, slice(None), -np.inf),
     ],
 )
-def test_bad_logits_are_told_by_row_and_column(small_chunks, row, column, value, why, first_row):
+def test_bad_logits_are_told_by_row(small_chunks, row, column, value, first_row):
     h, y = draw(10, 4)
     for labels in (y, None):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError) as error:
             Scores.from_logits(spoil(h, row, column, value), labels, first_row=first_row)
+        assert f"row {first_row + row}" in str(error.value)
 
 
 def test_a_masked_class_may_not_be_the_label(small_chunks):
@@ -81,24 +78,25 @@ def test_the_largest_logit_that_is_one():
 
 
 @pytest.mark.parametrize(
-    "row, value, why",
+    "row, value",
     [
-        (2, [0, 0, 0], r"row 12 sums to 0; expected 1"),
-        (2, [0.5, 0.5, 0.5], r"row 12 sums to 1\.5; expected 1"),
-        (3, [0.5, 0.7, -0.2], r"row 13, column 2 is -0\.2; probabilities lie between 0 and 1\. If these are logits"),
-        (0, [1.2, -0.1, -0.1], r"row 10, column 0 is 1\.2"),
-        (1, [0.5, np.nan, 0.5], "row 11, column 1 is nan"),
-        (1, [np.inf, 0, 0], "row 11, column 0 is inf"),
+        (2, [0, 0, 0]),
+        (2, [0.5, 0.5, 0.5]),
+        (3, [0.5, 0.7, -0.2]),
+        (0, [1.2, -0.1, -0.1]),
+        (1, [0.5, np.nan, 0.5]),
+        (1, [np.inf, 0, 0]),
     ],
 )
-def test_bad_probabilities_are_told_by_row_and_column(row, value, why):
+def test_bad_probabilities_are_told_by_row(row, value):
     p = spoil(np.full((4, 3), 1 / 3), row, slice(None), value)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as error:
         Scores.from_probs(p, first_row=10)
+    assert f"row {10 + row}" in str(error.value)
 
 
 def test_probabilities_may_be_rounded():
-    p = softmax_rows(draw(50, 4)[0])
+    p = softmax(draw(50, 4)[0])
     for rounded in (p.astype(np.float16), p.astype(np.float32), p.round(3)):
         assert Scores.from_probs(rounded).input == "probs"
     assert Scores.from_probs(torch.tensor(p, dtype=torch.bfloat16)).n_classes == 4
@@ -130,7 +128,7 @@ def test_logits_stay_in_their_library(library, dtype):
     assert scores.logits is values
     assert (len(scores), scores.n_classes, scores.total_weight) == (20, 4, 20)
     assert scores.bound == pytest.approx(np.abs(h).max(), rel=1e-6)
-    p = softmax_rows(h)
+    p = softmax(h)
     probs = Scores.from_probs(LIBRARIES[library](p.astype(dtype)), y)
     assert type(probs.logits) is type(values)
     np.testing.assert_allclose(np.asarray(probs.logits), np.log(p), rtol=1e-4)

@@ -115,14 +115,14 @@ def test_save_and_load_give_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other, why",
+    "other",
     [
-        ({"n_nodes": 32}, "64 and 32 nodes"),
-        ({"thetas": [0.01]}, "θ grids"),
-        ({"parts": ["uniform"]}, "'attended' part"),
+        {"n_nodes": 32},
+        {"thetas": [0.01]},
+        {"parts": ["uniform"]},
     ],
 )
-def test_sketches_that_do_not_fit_are_not_added(other, why):
+def test_sketches_that_do_not_fit_are_not_added(other):
     h, y = draw()
     with pytest.raises(InputError):
         Sketch.of(h, y) + Sketch.of(h, y, **other)

@@ -126,26 +126,25 @@ def test_comparing_divides_by_samples():
 
 
 @pytest.mark.parametrize(
-    "labels, message",
+    "labels",
     [
-        (SHARES * 0.9, r"row 0 sums to 0\.9; the shares of soft labels sum to 1"),
-        (np.where(np.arange(K) == 0, -0.25, SHARES), r"row 0, column 0 is -0\.25; soft labels are shares"),
-        (VOTES, r"label_shares\(labels, n_classes=4\)"),
-        (VOTES[:, :4], r"label_shares\(labels, n_classes=4\)"),
-        ((SHARES * 60).round(), r"For counts of votes use labels / labels\.sum"),
-        ((SHARES > 0).astype(int), "several classes or none"),
-        (np.zeros((N, K)), "several classes or none"),
-        (SHARES[:, :3], "Soft labels need one column per class"),
-        (SHARES[:-1], "Pass one row of labels for each row of logits"),
-        (np.array(list("abcde"))[VOTES], r"label_shares\(labels, classes=\[…\]\)"),
-        (np.where(np.arange(K) == 0, np.nan, SHARES), "row 0, column 0 is nan"),
+        SHARES * 0.9,
+        np.where(np.arange(K) == 0, -0.25, SHARES),
+        VOTES,
+        VOTES[:, :4],
+        (SHARES * 60).round(),
+        (SHARES > 0).astype(int),
+        np.zeros((N, K)),
+        SHARES[:, :3],
+        SHARES[:-1],
+        np.array(list("abcde"))[VOTES],
+        np.where(np.arange(K) == 0, np.nan, SHARES),
     ],
 )
-def test_matrices_that_are_no_soft_labels(labels, message):
+def test_matrices_that_are_no_soft_labels(labels):
     for function in (lambda: TemperatureScaling().fit(H, labels), lambda: metrics.nll(labels, PROBS)):
-        with pytest.raises(InputError) as error:
+        with pytest.raises(InputError):
             function()
-        assert "one-hot" not in str(error.value)
 
 
 @pytest.mark.parametrize("form", ["npz", "npy", "safetensors"])

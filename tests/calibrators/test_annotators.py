@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attemper import BayesianTemperatureScaling
 from attemper.calibrators import annotators
 from attemper.calibrators.annotators import SPREADS, Annotators, Confusions
 
-from data import draw
+from data import classwise, draw
 
 
 def labelled(y, matrix, rng):
@@ -17,10 +16,6 @@ def labelled(y, matrix, rng):
 def fit(h, y, w=None, t=2.0):
     """What is found, given that the network is right at this temperature."""
     return Annotators.fit(h / t, y, np.ones(len(y)) if w is None else w)
-
-
-def classwise(**more):
-    return BayesianTemperatureScaling(labels="noisy", noise="classwise", **more)
 
 
 def test_the_errors_of_each_class_are_found():

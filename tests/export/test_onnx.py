@@ -23,7 +23,7 @@ from attemper.onnx import calibrate, map_to_onnx, onnx_calibrate
 from attemper.onnx.calibrate import provenance_of
 
 import onnx_models as models
-from data import draw
+from data import draw, softmax
 from exported import BINARY, CURVES, MAPS, K, exact, extreme_logits, extreme_pairs, random_logits
 
 each_map = pytest.mark.parametrize("name", MAPS)
@@ -36,11 +36,6 @@ NETS = {
     "segmentation": models.segmentation,
     "transformer": models.transformer,
 }
-
-
-def softmax(z):
-    e = np.exp(z - z.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def compared(net, m, made, output_kind="probs", atol=1e-6):

@@ -135,12 +135,12 @@ def test_the_errors_are_those_of_numpy(device, place, value):
     assert "row 7, column 2" in str(found.value)
 
 
-def test_a_masked_label_a_dead_row_and_a_label_outside_are_named(device):
+def test_a_masked_label_a_dead_row_and_a_label_outside_are_refused(device):
     h, y = draw(40, 5)
-    for spoil, _words in (
-        (lambda h: h.__setitem__((9, y[9]), -np.inf), "row 9"),
-        (lambda h: h.__setitem__(11, -np.inf), "row 11 is -inf everywhere"),
-        (lambda h: h.__imul__(1e-40), "multiply them"),
+    for spoil in (
+        lambda h: h.__setitem__((9, y[9]), -np.inf),
+        lambda h: h.__setitem__(11, -np.inf),
+        lambda h: h.__imul__(1e-40),
     ):
         bad = h.copy()
         spoil(bad)

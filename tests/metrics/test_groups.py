@@ -238,7 +238,7 @@ def test_groups_of_scores_of_images_and_of_soft_labels():
 @pytest.mark.slow
 @pytest.mark.parametrize("per_cluster", [1, 5])
 def test_intervals_of_all_groups_hold_together_and_the_test_keeps_its_level(per_cluster):
-    """Limits far from chance; `benchmarks/group_metrics.py` has the figures."""
+    """Limits far from chance."""
     sizes, draws = [100, 200, 300, 400], 150
     held, alone, alarms, found_out = 0, 0, 0, 0
     for seed in range(draws):

@@ -11,18 +11,13 @@ from attemper.decisions.sets import order_of
 from attemper.errors import AttemperWarning, InputError
 from attemper.metrics.intervals import proportion
 
-from data import draw
-
-
-def probs_of(h):
-    e = np.exp(h - h.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
+from data import draw, softmax
 
 
 @pytest.fixture(scope="module")
 def samples():
     h, y = draw(600, 5, scale=2.0, t=1.5)
-    return probs_of(h), y
+    return softmax(h), y
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,7 @@ from attemper.decisions import prediction_sets
 from attemper.decisions.sets import order_of, units_needed
 from attemper.kernels.conformal import PENALTIES, best_penalty, one_per_cluster, order_for, score_classes
 
-from data import cases, draw
-
-
-def probs_of(h):
-    e = np.exp(h - h.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
+from data import cases, draw, softmax
 
 
 def slow_score(score, row, k, share=0.0, penalty=0.0, k_reg=0):
@@ -38,7 +33,7 @@ def slow_threshold(scores, coverage):
 
 @given(cases(), st.floats(0, 1), st.floats(0, 1), st.integers(0, 4))
 def test_scores_are_those_of_the_definition(case, share, penalty, k_reg):
-    p = probs_of(case[0])
+    p = softmax(case[0])
     for score in ("lac", "aps", "raps"):
         found = score_classes(score, p, np.full(len(p), share), penalty, k_reg)
         slow = [[slow_score(score, row, k, share, penalty, k_reg) for k in range(len(row))] for row in p.tolist()]
@@ -47,7 +42,7 @@ def test_scores_are_those_of_the_definition(case, share, penalty, k_reg):
 
 @given(cases(max_rows=4), st.randoms(use_true_random=False))
 def test_the_order_of_the_columns_does_not_matter_even_where_they_are_tied(case, random):
-    p = probs_of(np.round(case[0] / 4))  # many ties
+    p = softmax(np.round(case[0] / 4))  # many ties
     order = list(range(p.shape[1]))
     random.shuffle(order)
     for score in ("lac", "aps", "raps"):
@@ -77,7 +72,7 @@ def test_a_threshold_with_confidence_is_the_first_that_the_exact_law_allows(n, c
 def test_each_of_n_plus_1_samples_left_out_in_turn_is_covered_as_often_as_proven(score, n, coverage):
     """Exchangeable samples: each is the new one equally often, so the coverage is exactly ⌈(n+1)(1−α)⌉/(n+1)."""
     h, y = draw(n + 1, 4, seed=n)
-    p, options = probs_of(h), {"penalty": 0.1, "k_reg": 1} if score == "raps" else {}
+    p, options = softmax(h), {"penalty": 0.1, "k_reg": 1} if score == "raps" else {}
     covered = 0
     for i in range(n + 1):
         rest = np.arange(n + 1) != i
@@ -89,7 +84,7 @@ def test_each_of_n_plus_1_samples_left_out_in_turn_is_covered_as_often_as_proven
 
 def test_with_ties_and_the_most_probable_class_it_is_covered_no_less():
     h, y = draw(21, 3, seed=1)
-    p = np.round(probs_of(h), 1)
+    p = np.round(softmax(h), 1)
     p[:, 0] += 1 - p.sum(axis=1)
     p = np.abs(p)
     p /= p.sum(axis=1, keepdims=True)
@@ -100,7 +95,7 @@ def test_with_ties_and_the_most_probable_class_it_is_covered_no_less():
 
 def test_by_class_every_class_is_covered_as_often_as_proven():
     h, y = draw(90, 3, seed=3)
-    p = probs_of(h)
+    p = softmax(h)
     for k in range(3):
         own = np.flatnonzero(y == k)
         n = len(own) - 1
@@ -145,7 +140,7 @@ def test_one_row_of_each_cluster_is_drawn_as_often_as_it_occurred():
 
 def test_the_penalty_is_the_best_of_the_grid():
     h, y = draw(80, 8, t=1.0, seed=5)
-    p, ones = probs_of(h), np.ones(80)
+    p, ones = softmax(h), np.ones(80)
     penalty, k_reg = best_penalty(p, y, ones, 0.9)
     ranks = sorted(1 + sum(other > row[k] for other in row) for row, k in zip(p.tolist(), y))
     assert k_reg == ranks[math.ceil(0.9 * 81) - 1]

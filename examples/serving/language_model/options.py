@@ -1,7 +1,6 @@
 """Calibrate the choice among answer options while a language model generates. Needs torch, and nothing else.
 
-`CalibratedOptions` is a logits processor for transformers (`generate.py`) and the core of the one for vLLM
-(`vllm_options.py`).
+`CalibratedOptions` is a logits processor for transformers (`generate.py`).
 """
 
 from __future__ import annotations
