@@ -208,7 +208,7 @@ def test_rows_that_val_and_test_share(cli, bad, tmp_path):
     other, labels = save(tmp_path, "test", 200, 1)
     np.savez(tmp_path / "test.npz", logits=np.concatenate([other, h[:50]]), labels=np.concatenate([labels, y[:50]]))
     code, _, err = cli("val.npz", "test.npz", "--budget", "0.2")
-    assert (code, err.startswith("warning: 50 of 250 test samples")) == (0, True)
+    assert (code, "50 of 250" in err) == (0, True)
     save(tmp_path, "test", 300, 0)
     bad("--max-miss", "0.2")
 

@@ -215,3 +215,18 @@ def test_a_sample_that_misleads_is_not_trusted():
     assert found.sketch.t_range == found.sample.t_range
     assert len(found.sketch.nll) == 64
     np.testing.assert_array_equal(found.sketch.nll, Sketch.of(scores, parts=()).nll)
+
+
+def test_masked_classes_get_nothing_of_the_floor():
+    h, y = draw(20, 3)
+    masked = Sketch.of(np.column_stack([h, np.full(20, -np.inf)]), y)
+    plain = Sketch.of(h, y)
+    for name in ARRAYS:
+        np.testing.assert_allclose(blocks(masked)[name], blocks(plain)[name], rtol=1e-12, atol=1e-12)
+
+
+def test_sketches_of_other_thetas_are_not_added_though_as_many():
+    h, y = draw()
+    a, b = (Sketch.of(h, y, thetas=grid) for grid in ([0.01, 0.02], [0.01, 0.03]))
+    with pytest.raises(InputError):
+        a + b

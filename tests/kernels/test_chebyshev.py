@@ -60,3 +60,9 @@ def test_noise_that_is_told_is_no_tail():
     off = abs(float(told.at[0]) - 0.3)
     assert off < told.error[0] < 1e-5
     assert told.error[0] < 0.1 * untold.error[0]
+
+
+def test_the_bound_is_a_length_on_the_axis():
+    c = table(lambda u: np.log(np.cosh(u - 0.4)))
+    wide = type(HERE)(3 * HERE.low, 3 * HERE.high)  # the same curve, three times as wide
+    np.testing.assert_allclose(minima(c, wide).error, 3 * minima(c, HERE).error, rtol=1e-9)
