@@ -1,3 +1,3 @@
-"""The version, for every module that writes it."""
+"""The version, for the package and its metadata."""
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"

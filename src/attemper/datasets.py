@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attemper.data.files import reading
 from attemper.errors import FileError, InputError
 
 __all__ = ["Dataset", "load", "names", "path_of", "stored"]
@@ -94,18 +95,9 @@ def stored(name: str) -> dict[str, NDArray[Any]]:
     ['class_names', 'config', 'image_id', 'labels', 'lesion_id', 'logits']
     """
     path = path_of(name)
-    from attemper.io.reading import parsing  # here, so that `import attemper` need not load every format
-
-    with parsing(path, "a data set of attemper"):
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-        for key in ("logits", "labels", "class_names", "config"):
-            arrays[key]  # a KeyError becomes an error about another kind of file
-        json.loads(str(arrays["config"]))
-        for key in ("labels", "val_labels"):
-            if key in arrays:
-                arrays[key] = arrays[key].astype(np.int64)
-    return arrays
+    with reading(str(path)), np.load(path) as archive:
+        arrays = {key: archive[key] for key in archive.files}
+        return arrays | {key: arrays[key].astype(np.int64) for key in ("labels", "val_labels") if key in arrays}
 
 
 def _divided(

@@ -1,8 +1,7 @@
 """Every error and warning a user can meet, and the check for an optional package.
 
-One family: ``except AttemperError`` catches them all, and since it is a
-``ValueError`` it also behaves as scikit-learn users expect. Messages name parameters
-as Python has them; the command line adds the flag of ``InputError.param``.
+One family: ``except AttemperError`` catches them all, and since it is a ``ValueError`` it also behaves as scikit-learn
+users expect. An `InputError` names its parameter; the command line turns it into the flag, in one place.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ __all__ = [
     "EdgeWarning",
     "FileError",
     "InputError",
-    "InputTypeError",
     "LabelShiftError",
     "MissingExtraError",
     "NotFittedError",
@@ -35,7 +33,6 @@ __all__ = [
     "listed",
     "nearest",
     "require",
-    "unsupported_extension",
     "warn",
 ]
 
@@ -47,20 +44,15 @@ class AttemperError(ValueError):
 
 
 class InputError(AttemperError):
-    """The arrays or parameters given cannot be used; ``param`` is the name of the one to change, where it is one.
+    """Arrays or parameters cannot be used; ``param`` is the name of the one to change.
 
-    >>> error = InputError("classes: 3 names for 4 columns", param="classes")
-    >>> error, error.param
-    (InputError('classes: 3 names for 4 columns'), 'classes')
+    >>> InputError("classes: 3 names for 4 columns", "classes").param
+    'classes'
     """
 
-    def __init__(self, message: str = "", *, param: str | None = None) -> None:
+    def __init__(self, message: str = "", param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
-
-
-class InputTypeError(InputError, TypeError):
-    """The input is not an array of numbers."""
 
 
 class LabelShiftError(InputError):
@@ -80,12 +72,7 @@ class MissingExtraError(AttemperError, ImportError):
 
 
 class AttemperWarning(UserWarning):
-    """Base class of all warnings; the computation continues.
-
-    >>> import warnings
-    >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", AttemperWarning)  # "error" makes errors of them
-    """
+    """Base class of all warnings; the computation continues."""
 
 
 class EdgeWarning(AttemperWarning):
@@ -111,14 +98,14 @@ def warn(message: str, category: type[AttemperWarning] = AttemperWarning) -> Non
         found.append(category(message))
         return
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "attemper":
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.split(".")[0]:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 
 
 @contextmanager
 def collected_warnings() -> Iterator[list[AttemperWarning]]:
-    """Collect what `warn` would report, in this thread alone, to report it elsewhere.
+    """Collect what `warn` would report, in this thread alone.
 
     >>> with collected_warnings() as found:
     ...     warn("the rows look like probabilities")
@@ -133,53 +120,38 @@ def collected_warnings() -> Iterator[list[AttemperWarning]]:
         _collected.reset(token)
 
 
-def listed(names: Iterable[str], limit: int = 12) -> str:
-    """Names for an error message; not more of them than a reader can use.
+def listed(names: Iterable[object], limit: int = 12) -> str:
+    """Return names for an error message; not more of them than a reader can use.
 
     >>> listed(["cat", "dog", "eel"], limit=2)
     "'cat', 'dog', … (3 in all)"
     """
-    names = list(names)
-    shown = ", ".join(repr(name[:60]) for name in names[:limit])
-    return (shown + (f", … ({len(names)} in all)" if len(names) > limit else "")) or "nothing"
+    found = list(map(str, names))
+    shown = ", ".join(repr(name[:60]) for name in found[:limit])
+    return (shown + (f", … ({len(found)} in all)" if len(found) > limit else "")) or "nothing"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Ask for the name that is most like the one that is not there, as the end of an error; "" if none is.
+    """Return a question for the name that is most like the one that is not there; "" if none is.
 
     >>> nearest("anwser", ["question", "answer"])
     " Did you mean 'answer'?"
     """
-    # Comparing takes time in proportion to both lengths, and a file may have a million names.
-    found = difflib.get_close_matches(name[:60], [other[:60] for other in list(names)[:1000]], n=1)
+    found = difflib.get_close_matches(name[:60], list(names)[:1000], n=1)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
-def unsupported_extension(path: object, suffix: str, extensions: Iterable[str]) -> FileError:
-    """Name the extensions that a file may have.
-
-    >>> unsupported_extension("val.pkl", ".pkl", [".csv", ".npz"])
-    FileError("val.pkl: unsupported extension '.pkl'; use one of .csv, .npz")
-    """
-    what = f"unsupported extension {suffix!r}" if suffix else "no extension"
-    return FileError(f"{path}: {what}; use one of {', '.join(extensions)}")
-
-
-def require(module: str, *, extra: str | None = None, why: str = "") -> ModuleType:
+def require(module: str, *, extra: str, why: str = "for this") -> ModuleType:
     """Import an optional package, or report in one line how to install it.
 
     >>> require("json", extra="none").__name__
     'json'
-    >>> require("not_there", why="for to_pandas()")
-    Traceback (most recent call last):
-    attemper.errors.MissingExtraError: not_there is needed for to_pandas() and is not installed. \
-Use: pip install not_there
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
+        if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
             raise  # the package is there, but one of its own imports is broken: let that be seen
-        target = f'"attemper[{extra}]"' if extra else module.split(".")[0]
-        message = f"{module} is needed {why + ' ' if why else ''}and is not installed. Use: pip install {target}"
-        raise MissingExtraError(message) from None
+        raise MissingExtraError(
+            f'{module} is needed {why} and is not installed. Use: pip install "attemper[{extra}]"'
+        ) from None

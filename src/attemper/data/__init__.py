@@ -1,1 +1,1 @@
-"""Arrays as they come in, and `Scores`: validated logits or probabilities with their labels."""
+"""What people hold becomes `Scores`, once."""

@@ -1,38 +1,32 @@
-"""Arrays of any library, checked and brought to NumPy; errors name the row and how to fix it."""
+"""Arrays of any library: brought to NumPy chunk by chunk, and what must be said in the array API."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._typing import Labels
-from attemper.errors import InputError, InputTypeError
+from attemper.errors import InputError
 
 __all__ = [
     "CHUNK_ELEMENTS",
-    "RowName",
-    "RowView",
-    "SelectedRows",
-    "as_matrix",
-    "as_numbers",
+    "as_array",
     "columns",
+    "has_finite_masks",
     "is_foreign",
     "keep_first",
+    "log_odds",
     "log_probs",
     "log_probs_above",
-    "numbered",
+    "masks_as_inf",
     "on_gpu",
-    "one_line",
-    "reject_masked",
-    "reshaping",
     "row_slices",
+    "settled",
+    "take_rows",
     "to_numpy",
     "widest",
 ]
@@ -41,180 +35,57 @@ __all__ = [
 # and its working copies stay in the cache.
 CHUNK_ELEMENTS = 1 << 17
 
-
-# Devices whose tensors stay where they are: those that `attemper.torch` can work on, which needs float64.
-GPUS = ("cuda",)
-
-
-# How errors name a row.
-RowName = Callable[[int], str]
+# Finite numbers that stand for −inf in other people's code are below this: −1e4 in bfloat16 is −9984, and z − 1e4 may
+# be above −1e4. They are further below the logits than this many times the range of the logits, or of the masks.
+MASKS_FROM, GAP = -9000.0, 10.0
 
 
-def row_slices(
-    n: int, width: int, elements: int | None = None, *, first: int = 0, most_rows: int | None = None
-) -> Iterator[slice]:
+def row_slices(n: int, width: int, elements: int = CHUNK_ELEMENTS, *, first: int = 0) -> Iterator[slice]:
     """Cut the rows of an n×width array into parts of about ``elements`` numbers, from row ``first`` on.
 
     >>> list(row_slices(5, 3, elements=6))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    rows = max(1, (elements or CHUNK_ELEMENTS) // width)
-    rows = rows if most_rows is None else min(rows, most_rows)
+    rows = max(1, elements // width)
     return (slice(start, min(start + rows, n)) for start in range(first, n, rows))
 
 
-def numbered(first_row: int = 0) -> RowName:
-    """Name rows by their numbers, the first of which is this."""
-    return lambda row: f"row {first_row + row}"
-
-
-class RowView(ABC):
-    """Rows of an array, left where they are until `to_numpy` or `gathered` reads them.
-
-    A part, ``rows[start:stop, :]``, is another view; nothing is copied for that.
-    """
-
-    base: Any  # the array, of any library
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """As of an array: how many rows and columns."""
-
-    @abstractmethod
-    def gathered(self) -> Any:
-        """Copy these rows into an array of the base's library, on its device."""
-
-    @abstractmethod
-    def part(self, rows: Any) -> RowView:
-        """Take some rows."""
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @property
-    def ndim(self) -> int:
-        """Two dimensions, always."""
-        return 2
-
-    @property
-    def dtype(self) -> Any:
-        """Type of the numbers, as the array's library calls it."""
-        return self.base.dtype
-
-    def __getitem__(self, part: Any) -> RowView:
-        rows = part[0] if isinstance(part, tuple) else part
-        if isinstance(part, tuple) and part[1:] != (slice(None),):
-            raise InputTypeError(f"[{part!r}]: of selected rows only rows can be taken; use gathered() first")
-        return self.part(rows)
-
-
-@dataclass(frozen=True, eq=False)
-class SelectedRows(RowView):
-    """Some rows of a larger array, by their numbers.
-
-    Examples
-    --------
-    >>> rows = SelectedRows(np.arange(12.0).reshape(4, 3), np.array([0, 3]))
-    >>> rows.shape, to_numpy(rows[1:, :])
-    ((2, 3), array([[ 9., 10., 11.]]))
-    """
-
-    base: Any  # an array of two dimensions, of any library
-    index: Labels  # numbers of the rows, as a NumPy array
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """As of an array: how many rows and columns."""
-        return len(self.index), int(self.base.shape[1])
-
-    def part(self, rows: Any) -> SelectedRows:
-        """Take some of them."""
-        return SelectedRows(self.base, np.atleast_1d(self.index[rows]))
-
-    def gathered(self) -> Any:
-        """Copy these rows into an array of the base's library, on its device."""
-        index = self.index
-        if len(index) and index[-1] - index[0] == len(index) - 1 and (np.diff(index) == 1).all():
-            return self.base[int(index[0]) : int(index[-1]) + 1, :]
-        if not is_foreign(self.base):
-            return self.base[index]
-        xp = array_api_compat.array_namespace(self.base)
-        return xp.take(self.base, xp.asarray(index, device=array_api_compat.device(self.base)), axis=0)
-
-
-def as_matrix(values: Any, what: str) -> Any:
-    """Check that ``values`` is an N×K array of real numbers with K ≥ 2 columns."""
-    values = as_numbers(values, what)
-    if values.ndim != 2:
-        raise InputError(
-            f"{what}: Expected 2D array, one row per sample and one column per class; got shape "
-            f"{tuple(values.shape)}. Reshape your data. {reshaping(values.ndim, what)}"
-        )
-    n, n_classes = values.shape
-    if n_classes == 0:
-        raise InputError(f"{what}: 0 feature(s) (shape=({n}, 0)) while a minimum of 2 is required, one per class")
-    if n == 0:
-        raise InputError(f"{what}: 0 sample(s) (shape=(0, {n_classes})) while a minimum of 1 is required")
-    if n_classes == 1:
-        raise InputError(
-            f"{what}: 1 feature(s) (shape=({n}, 1)) while a minimum of 2 is required: one column per class"
-        )
-    return values
-
-
-def reshaping(ndim: int, name: str) -> str:
-    """Advise how to pass more dimensions than two, wherever the classes are."""
-    if ndim < 3:
-        return f"Pass {name} as a table, [[…]], one row per sample."
-    return (
-        "Use axis=1 if the classes are the second dimension, (N, K, …), as of images; "
-        "axis=-1 if they are the last one. Labels have the same shape without that dimension."
-    )
-
-
-def as_numbers(values: Any, what: str) -> Any:
-    """Check that ``values`` is an array of real numbers, of any shape and any library; lists become one."""
-    if isinstance(values, RowView):
+def as_array(values: Any, param: str) -> Any:
+    """Return an array of real numbers, of any shape; arrays of other libraries stay what they are."""
+    if is_foreign(values):
+        if "complex" in str(values.dtype) or "bool" in str(values.dtype):
+            raise InputError(f"{param}: expected real numbers, got dtype {values.dtype}", param)
         return values
     if hasattr(values, "tocsr"):
-        raise InputTypeError(
-            f"{what}: got a sparse matrix; sparse input is not supported, since softmax needs every "
-            "class. Use .toarray()."
-        )
-    reject_masked(values, what, "For classes that are masked out use .filled(-np.inf).")
-    if is_foreign(values):
-        if "complex" in str(values.dtype):
-            raise InputError(f"{what}: Complex data not supported; expected real numbers")
-        if "bool" in str(values.dtype):
-            raise InputError(f"{what}: expected floating-point numbers, got dtype {values.dtype}")
-    else:
-        try:
-            values = np.asarray(values)
-            if values.dtype.kind in "OUS" or values.dtype.kind in "biu":
-                values = values.astype(np.float64)
-        except TypeError as error:
-            raise InputTypeError(f"{what}: {error}; expected an N×K array of numbers") from None
-        except (ValueError, OverflowError) as error:
-            raise InputError(f"{what}: {error}; expected an N×K array of numbers") from None
-        if values.dtype.kind == "c":
-            raise InputError(f"{what}: Complex data not supported; expected real numbers")
-        if values.dtype.kind != "f" and "float" not in values.dtype.name:  # ml_dtypes' bfloat16 is of kind V
-            raise InputError(f"{what}: expected floating-point numbers, got dtype {values.dtype}")
-    return values
+        raise InputError(f"{param}: expected a dense array, got a sparse matrix. Use .toarray()", param)
+    try:
+        array = np.asarray(values.filled(-np.inf) if np.ma.is_masked(values) else values)
+        if array.dtype.kind in "OUSbiu":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        fix = "Use attemper.read for frames and files."
+        raise InputError(f"{param}: expected an array of numbers ({error}). {fix}", param) from None
+    if array.dtype.kind != "f" and "float" not in array.dtype.name:  # bfloat16 of ml_dtypes is of kind V
+        raise InputError(f"{param}: expected real numbers, got dtype {array.dtype}", param)
+    return array
+
+
+def is_foreign(array: Any) -> bool:
+    """Whether this is an array of another library than NumPy."""
+    return not isinstance(array, np.ndarray) and array_api_compat.is_array_api_obj(array)
+
+
+def on_gpu(array: Any) -> bool:
+    """Whether this is a tensor that `attemper.torch` works on where it is, which needs float64."""
+    return bool(array_api_compat.is_torch_array(array)) and array.device.type == "cuda"
 
 
 def to_numpy(array: Any) -> NDArray[Any]:
     """Bring an array to NumPy, in at least single precision, without a copy where possible."""
-    if isinstance(array, RowView):
-        array = array.gathered()
     if isinstance(array, np.ndarray):
         result = array
     elif array_api_compat.is_torch_array(array):
-        try:
-            array = array.detach().cpu()
-        except NotImplementedError as error:  # on the meta device
-            raise InputTypeError(f"got a tensor that holds no numbers: {error}") from None
+        array = array.detach().cpu()
         result = (array.float() if "bfloat16" in str(array.dtype) else array).numpy()
     elif array_api_compat.is_cupy_array(array):
         result = array.get()
@@ -228,51 +99,27 @@ def to_numpy(array: Any) -> NDArray[Any]:
     return result
 
 
-def one_line(thing: Any) -> str:
-    """Show a dataclass or named tuple in one line: of arrays and long lists the shape alone, and no defaults.
-
-    Use it as ``__repr__``.
-    """
-    if is_dataclass(thing):
-        names = [f.name for f in fields(thing) if f.default is MISSING or getattr(thing, f.name) is not f.default]
-    else:
-        names = thing._fields
-    shown = (f"{name}={_brief_value(getattr(thing, name))}" for name in names)
-    return f"{type(thing).__name__}({', '.join(shown)})"
-
-
-def _brief_value(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    if shape is not None and math.prod(shape) > 4:
-        return f"<array of shape {tuple(int(n) for n in shape)}>"
-    if isinstance(value, dict) and len(value) <= 8:
-        return "{" + ", ".join(f"{key!r}: {_brief_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, tuple | list | dict) and len(value) > 8 and not hasattr(value, "_fields"):
-        return f"<{type(value).__name__} of {len(value)}>"
-    return repr(value)
-
-
-def on_gpu(array: Any) -> bool:
-    """Whether this is a tensor, or some rows of one, that `attemper.torch` works on where it is."""
-    tensor = array.base if isinstance(array, RowView) else array
-    return bool(array_api_compat.is_torch_array(tensor)) and tensor.device.type in GPUS
+def take_rows(values: Any, rows: slice | NDArray[np.intp]) -> Any:
+    """Return some rows, in the library and on the device of the array."""
+    if isinstance(rows, slice) or not is_foreign(values):
+        return values[rows, :]
+    xp = array_api_compat.array_namespace(values)
+    return xp.take(values, xp.asarray(rows, device=array_api_compat.device(values)), axis=0)
 
 
 def log_probs(p: Any, zeros_as: float | None) -> Any:
-    """Logarithms of probabilities, with zeros read as ``zeros_as``, or as impossible when None; the arg max stays.
+    """Return logarithms of probabilities in double precision; exact zeros are read as ``zeros_as``.
 
-    They are in double precision where the library has it, so that they do not depend on the type of ``p``. Where
-    ``zeros_as`` is set, numbers below the smallest normal one of that type are zeros: some CPU settings make them so.
+    Without ``zeros_as`` a zero is an impossible class, −inf. Numbers below the smallest normal one of the type of ``p``
+    are zeros: some CPU settings make them so.
     """
-    low = None if zeros_as is None else math.log(zeros_as)  # in Python: it may be too small for the type of p
     with np.errstate(divide="ignore"):
-        return log_probs_above(p, low, array_api_compat.array_namespace(p))
+        return log_probs_above(p, None if zeros_as is None else math.log(zeros_as), array_api_compat.array_namespace(p))
 
 
-def log_probs_above(p: Any, low: Any, xp: Any) -> Any:
+def log_probs_above(p: Any, low: float | None, xp: Any) -> Any:
     """`log_probs`, with the logarithm of ``zeros_as``."""
-    # Half precision in single, where none of its numbers is too small to be a normal one.
-    if "16" in str(p.dtype):
+    if "16" in str(p.dtype):  # in single precision all numbers of half precision are normal ones
         p = xp.astype(p, xp.float32)
     elif not xp.isdtype(p.dtype, "real floating"):
         p = xp.astype(p, widest(p, xp))
@@ -281,25 +128,16 @@ def log_probs_above(p: Any, low: Any, xp: Any) -> Any:
         h = xp.log(h)
     else:
         none = p < float(xp.finfo(p.dtype).smallest_normal)
-        h = xp.log(xp.where(none, xp.ones_like(h), h))  # whose gradient is finite
-        h = xp.where(none | (h < low), low, h)
+        h = xp.where(none, low, xp.log(xp.where(none, xp.ones_like(h), h)))  # whose gradient is finite
     # Neighbours may have the same logarithm, or rounding may turn their order.
     top = xp.argmax(p, axis=-1, keepdims=True)
     if array_api_compat.is_numpy_namespace(xp) and (xp.argmax(h, axis=-1, keepdims=True) == top).all():
         return h
-    h = xp.where(columns(h, xp) == top, xp.max(h, axis=-1, keepdims=True), h)
-    return keep_first(h, top, xp)
-
-
-def widest(array: Any, xp: Any) -> Any:
-    """Double precision; single where the library has no other on that device (JAX by default, Apple's GPUs)."""
-    device = array_api_compat.device(array)
-    has = xp.__array_namespace_info__().dtypes(device=device, kind="real floating")
-    return xp.float64 if "float64" in has else xp.float32
+    return keep_first(xp.where(columns(h, xp) == top, xp.max(h, axis=-1, keepdims=True), h), top, xp)
 
 
 def keep_first(value: Any, top: Any, xp: Any) -> Any:
-    """Lower by the least possible amount what rounding made equal to the arg max, and stands before it."""
+    """Lower numbers that are as large as the one at ``top`` and stand before it, so that the arg max is ``top``."""
     # Half precision is compared in single, which more libraries can.
     wide = xp.astype(value, xp.float32) if "16" in str(value.dtype) else value
     if array_api_compat.is_numpy_namespace(xp) and (xp.argmax(wide, axis=-1, keepdims=True) == top).all():
@@ -311,11 +149,45 @@ def keep_first(value: Any, top: Any, xp: Any) -> Any:
     return xp.astype(xp.where((wide == best) & (columns(value, xp) < top), lower, wide), value.dtype)
 
 
+def settled(value: Any, like: Any, xp: Any) -> Any:
+    """Let the classifier's own prediction, the arg max of ``like``, stay where it is among the most probable."""
+    wide, like = (xp.astype(v, xp.float32) if "16" in str(v.dtype) else v for v in (value, like))
+    first, own = (xp.argmax(v, axis=-1, keepdims=True) for v in (wide, like))
+    if array_api_compat.is_numpy_namespace(xp) and not np.count_nonzero(first != own):
+        return value  # a shortcut, with the same result
+    among = (wide == xp.max(wide, axis=-1, keepdims=True)) & (columns(value, xp) == own)
+    return keep_first(value, xp.where(xp.any(among, axis=-1, keepdims=True), own, first), xp)
+
+
+def log_odds(h: Any, xp: Any) -> Any:
+    """Log-odds of each class against all others: log p_k − log(1 − p_k) = h_k − log Σ_{j≠k} exp(h_j).
+
+    No probability is subtracted from one. A masked class has −inf, and the only possible class of a row +inf.
+    """
+    is_top = columns(h, xp) == xp.argmax(h, axis=-1, keepdims=True)
+    d = h - xp.max(h, axis=-1, keepdims=True)
+    others = xp.where(is_top, -xp.inf, d)
+    second = xp.max(others, axis=-1, keepdims=True)
+    alone = second == -xp.inf
+    second = xp.where(alone, xp.zeros_like(second), second)
+    # Relative to the second largest, the rest cannot underflow; and it is exact for two classes.
+    e = xp.exp(others - second)
+    rest = xp.sum(e, axis=-1, keepdims=True)
+    more, less = (xp.where(v > 0, v, xp.zeros_like(v)) for v in (rest - 1, (rest - e) * xp.exp(second)))  # rounding
+    return xp.where(is_top, xp.where(alone, xp.inf, -second - xp.log1p(more)), d - xp.log1p(less))
+
+
 def columns(value: Any, xp: Any) -> Any:
     """Return 0 … K−1 along the last axis."""
     if array_api_compat.is_torch_namespace(xp):  # arange would fix the device of a traced model
         return xp.cumulative_sum(xp.ones_like(value[:1], dtype=xp.int64), axis=-1) - 1
     return xp.arange(value.shape[-1], device=array_api_compat.device(value))
+
+
+def widest(array: Any, xp: Any) -> Any:
+    """Return double precision; single where the library has no other on that device (JAX by default)."""
+    has = xp.__array_namespace_info__().dtypes(device=array_api_compat.device(array), kind="real floating")
+    return xp.float64 if "float64" in has else xp.float32
 
 
 def _steps(dtype: Any, xp: Any) -> tuple[float, float]:
@@ -326,14 +198,40 @@ def _steps(dtype: Any, xp: Any) -> tuple[float, float]:
     return float(info.eps), float(info.smallest_normal) * float(info.eps)
 
 
-def is_foreign(array: Any) -> bool:
-    """Whether this is an array of another library than NumPy."""
-    return not isinstance(array, np.ndarray) and array_api_compat.is_array_api_obj(array)
+def has_finite_masks(parts: Iterable[Any]) -> bool:
+    """Whether the numbers ≤ −9000 of these logits are masks, such as −1e4, −65504, −1e9 or z − 1e9.
+
+    They are if a wide gap lies between them and the logits, so that naive Bayes, whose logits are of every size, has
+    none: from the largest logit of a row down to a mask it is more than ten times the range of all logits, and of all
+    masks, and 10 at least. Parts of an array are counted as one. Rows with nothing above −9000 have no masks.
+
+    >>> has_finite_masks([np.array([[2.0, 1.0, -1e9], [5.0, -3.0 - 1e9, 2.0 - 1e9]])])
+    True
+    >>> has_finite_masks([1e4 * np.array([[2.0, 1.0, -1.0], [0.0, -3.0, 0.0]])])
+    False
+    """
+    logits, masks, gap = (math.inf, -math.inf), (math.inf, -math.inf), math.inf
+    for part in parts:
+        h = to_numpy(part).astype(np.float64)
+        found, logit = _below(h, np), h > MASKS_FROM
+        highest_mask = np.where(found, h, -np.inf).max(axis=1)
+        gap = min(gap, float((h.max(axis=1).clip(MASKS_FROM) - highest_mask).min()))
+        masks = min(masks[0], float(np.where(found, h, np.inf).min())), max(masks[1], float(highest_mask.max()))
+        low, high = np.where(logit, h, np.inf).min(), np.where(logit, h, -np.inf).max()
+        logits = min(logits[0], float(low)), max(logits[1], float(high))
+    return masks[0] <= masks[1] and gap > GAP * max(logits[1] - logits[0], masks[1] - masks[0], 1.0)
 
 
-def reject_masked(values: Any, what: str, advice: str) -> None:
-    """Refuse a masked array of NumPy in which something is masked: its meaning is not defined."""
-    if np.ma.is_masked(values):
-        where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
-        place = ", ".join(f"{axis} {i}" for axis, i in zip(("row", "column"), where))
-        raise InputError(f"{what}: expected a number everywhere, got a masked array with {place} masked. {advice}")
+def masks_as_inf(h: Any) -> Any:
+    """Return logits with −inf for finite masks, where `has_finite_masks` found some.
+
+    >>> masks_as_inf(np.array([[2.0, 1.0, -1e9], [-1e4, -1e4, -1e4]])).tolist()
+    [[2.0, 1.0, -inf], [-10000.0, -10000.0, -10000.0]]
+    """
+    xp = array_api_compat.array_namespace(h)
+    return xp.where(_below(h, xp), xp.full_like(h, -math.inf), h)
+
+
+def _below(h: Any, xp: Any) -> Any:
+    """Which numbers may be finite masks."""
+    return (h <= MASKS_FROM) & (h > -math.inf) & (xp.max(h, axis=1, keepdims=True) > MASKS_FROM)

@@ -1,4 +1,4 @@
-"""What a fit asks of labelled scores, wherever they are: NumPy answers here, a GPU in `attemper.torch.rows`."""
+"""What a fit asks of scores, wherever they are: NumPy answers here, a GPU in `attemper.torch.rows`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices
-from attemper.kernels import nll, table
+from attemper.kernels import table
+from attemper.kernels import temperature as nll
 
 if TYPE_CHECKING:
-    from attemper.data.scores import LabelledScores
+    from attemper.data.scores import Scores
 
 __all__ = ["SINGLE", "Backend", "NumpyRows"]
 
@@ -22,7 +23,7 @@ FEW_ELEMENTS = 1 << 16  # that are worked on in double precision whatever they a
 
 
 class Backend(Protocol):
-    """Sums over the rows of labelled scores."""
+    """Sums over the rows of scores."""
 
     @property
     def exact(self) -> bool:
@@ -61,7 +62,7 @@ class Backend(Protocol):
 class NumpyRows:
     """The sums by NumPy, chunk by chunk."""
 
-    scores: LabelledScores
+    scores: Scores
     exact = True
     start_tolerance = 0.01
 
@@ -78,7 +79,7 @@ class NumpyRows:
         return SINGLE if many and single else 0.0
 
     def nll(self, beta: float, *, quick: bool = False) -> Floats:
-        """Sum `attemper.kernels.nll.sums`."""
+        """Sum `attemper.kernels.temperature.sums`."""
         s = self.scores
         if not quick and self.slope_rounding:
             near = float(np.float32(beta))  # or all products would be off to one side
@@ -92,7 +93,7 @@ class NumpyRows:
         return s.total(lambda chunk: nll.sums(*chunk, beta, bound=s.bound, masked=s.masked), dtype, large=large)
 
     def limits(self) -> Floats:
-        """Sum `attemper.kernels.nll.limits`."""
+        """Sum `attemper.kernels.temperature.limits`."""
         return self.scores.total(lambda chunk: nll.limits(*chunk))
 
     def table(
@@ -110,7 +111,7 @@ class NumpyRows:
     def tops(self) -> Labels:
         """Go through all chunks."""
         found = []
-        for part in row_slices(*self.scores.values.shape):
+        for part in row_slices(*self.scores.shape):
             h, y, _ = self.scores.chunk(part)
             is_label = h[np.arange(len(y)), y] == h.max(axis=1)
             found.append(np.where(is_label, y, h.argmax(axis=1)))

@@ -1,233 +1,179 @@
-"""Tables in memory: pandas, polars, Arrow, Hugging Face datasets, dicts of columns; their columns as NumPy arrays.
-
-Nothing is imported for that: each library is recognised by what its tables can do.
-"""
+"""Tables: which columns hold scores, labels and ids. One rule, no guesses; frames and files alike."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper.data.arrays import is_foreign, numbered, to_numpy
-from attemper.data.columns import ColumnQuery, check_columns, choose_columns, header_classes, not_numbers
-from attemper.data.named_labels import names_or_numbers
-from attemper.errors import InputError, InputTypeError, require
+from attemper._typing import InputKind
+from attemper.data.arrays import row_slices
+from attemper.errors import InputError, listed, nearest
 
-__all__ = ["TableArrays", "arrays_of"]
+__all__ = ["IDS", "Layout", "Table", "is_frame", "layout_of", "of_frame", "picked"]
 
-WHERE = "table"
+IDS = ("labels", "sample_weight", "groups", "clusters", "ids")  # what has one entry for each row
+LABELS = ("labels", "label")  # columns and arrays that hold the labels, unless another is named
+NAMES = ("classes", "class_names")  # arrays that hold the names of the classes
+KEYS: dict[InputKind, str] = {"logits": "logit_", "probs": "prob_"}  # names and prefixes of columns of scores
 
-
-@dataclass(frozen=True)
-class TableArrays:
-    """What was taken out of a table."""
-
-    values: NDArray[Any]
-    labels: Any
-    weights: Any
-    groups: Any
-    clusters: Any
-    columns: tuple[str, ...] | None  # names of the columns of logits; None for a column of lists
-    classes: tuple[str, ...] | None  # in which labels are to be looked up; None where they are column numbers
+Table = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """The columns of a table: their names as text, and how to get one."""
+class Layout(NamedTuple):
+    """Where a table has what."""
 
-    names: list[str]
-    get: Callable[[str], Any]
+    columns: tuple[str, ...]
+    classes: tuple[Any, ...] | None
+    input: InputKind
+    keys: dict[str, str | tuple[str, ...]]  # of IDS, those that are in the table
+
+    @property
+    def needed(self) -> list[str]:
+        """Names of all columns to read, each once."""
+        keys = [name for key in self.keys.values() for name in ([key] if isinstance(key, str) else key)]
+        return list(dict.fromkeys([*self.columns, *keys]))
 
 
-def arrays_of(
-    frame: Any,
-    labels: Any,
-    sample_weight: Any,
-    groups: Any = None,
-    clusters: Any = None,
+def layout_of(
+    names: Sequence[str],
+    beside: Collection[str] = (),
     *,
-    columns: str | Sequence[Any] | None,
-    classes: Sequence[Any] | None,
-    input: str,
-) -> TableArrays:
-    """Take logits, labels and weights out of a table; ``input`` is the usual name of a column of lists."""
-    table = _as_frame(frame)
-    query = ColumnQuery(
-        label=labels if isinstance(labels, str) else None,
-        weight=sample_weight if isinstance(sample_weight, str) else None,
-        group=groups if isinstance(groups, str) else None,
-        cluster=clusters if isinstance(clusters, str) else None,
-        prefix=columns if isinstance(columns, str) else None,
-        columns=None if columns is None or isinstance(columns, str) else tuple(map(_column_name, columns)),
-        classes=None if classes is None else tuple(map(str, classes)),
-        input=input,
+    columns: Sequence[Any] | str | None = None,
+    input: InputKind | None = None,
+    classes: Sequence[Any] | None = None,
+    multi_label: bool = False,
+    **wanted: Any,
+) -> Layout:
+    """Find the columns of a table; those in ``beside`` are not in it. The options are those of `Read`.
+
+    Scores are the columns that were named; else ``logits`` or ``probs``, whose entries may be lists; else those that
+    begin ``logit_`` or ``prob_``; else those with the names of the classes.
+
+    >>> layout_of(["id", "prob_cat", "prob_dog", "label"])
+    Layout(columns=('prob_cat', 'prob_dog'), classes=('cat', 'dog'), input='probs', keys={'labels': 'label'})
+    """
+    chosen, kind = _score_columns(names, columns, input, classes)
+    prefix = "" if kind is None else KEYS[kind]
+    prefixed = bool(prefix) and all(name.startswith(prefix) for name in chosen)
+    bare = tuple(name.removeprefix(prefix) if prefixed else name for name in chosen)
+    keys: dict[str, str | tuple[str, ...]] = {}
+    for param in IDS:
+        if param in beside or wanted.get(param) is False:
+            continue
+        if param == "labels" and multi_label and (own := _label_columns(names, wanted.get(param), bare)):
+            keys[param] = own
+        elif (name := _named_column(names, wanted.get(param), param)) is not None:
+            keys[param] = name
+    stems = None if len(chosen) == 1 else bare
+    return Layout(chosen, stems if classes is None else tuple(classes), input or kind or "logits", keys)
+
+
+def _score_columns(
+    names: Sequence[str], columns: Any, input: InputKind | None, classes: Sequence[Any] | None
+) -> tuple[tuple[str, ...], InputKind | None]:
+    """Return the columns of scores, and what their names say that they hold."""
+    if columns is not None:
+        chosen = (columns,) if isinstance(columns, str) else tuple(map(str, columns))
+        missing = next((name for name in chosen if name not in names), None)
+        if missing is not None or not chosen:
+            raise _no_column("columns", missing, names)
+        kind = next((k for k in KEYS if chosen == (k,) or all(n.startswith(KEYS[k]) for n in chosen)), None)
+        if input is not None and kind not in (None, input):
+            raise InputError(f"input={input!r}: the columns {listed(chosen)} hold {kind}", "input")
+        return chosen, kind
+    whole: dict[InputKind, tuple[str, ...]] = {k: (k,) for k in KEYS if k in names}
+    begun: dict[InputKind, tuple[str, ...]] = {k: tuple(n for n in names if n.startswith(KEYS[k])) for k in KEYS}
+    found = whole or {k: chosen for k, chosen in begun.items() if chosen}
+    if input is not None and found:
+        if input not in found:
+            raise InputError(f"input={input!r}: there are columns of {listed(found)} alone", "input")
+        return found[input], input
+    if len(found) > 1:
+        raise InputError("input: there are columns of both logits and probs. Use input='logits' or 'probs'.", "input")
+    if found:
+        return next((chosen, k) for k, chosen in found.items())
+    if names == [""]:  # an .npy file
+        return ("",), None
+    if classes is not None and all(str(name) in names for name in classes):
+        return tuple(map(str, classes)), None
+    raise InputError(f"columns: which hold the scores? There are {listed(names)}. Use columns=[…].", "columns")
+
+
+def _label_columns(names: Sequence[str], given: Any, bare: Sequence[str]) -> tuple[str, ...]:
+    """Return one column of labels for each column of scores, where all begin ``label_`` or as was asked."""
+    if given is not None and given in names:
+        return ()
+    own = tuple(f"{'label_' if given is None else given}{name}" for name in bare)
+    return own if all(name in names for name in own) else ()
+
+
+def _named_column(names: Sequence[str], name: Any, param: str) -> str | None:
+    """Return the column that a parameter names; of labels the usual names; None where there is none."""
+    if name is None:
+        return next((usual for usual in LABELS if usual in names), None) if param == "labels" else None
+    if str(name) not in names:
+        raise _no_column(param, name, names)
+    return str(name)
+
+
+def _no_column(param: str, name: Any, names: Sequence[str]) -> InputError:
+    return InputError(
+        f"{param}: there is no column {name!r}; there are {listed(names)}.{nearest(str(name), names)}", param
     )
-    lists = _lists(table, query)
-    if lists is not None:
-        check_columns(WHERE, table.names, query)
-        values, names = lists, None
-    else:
-        names = choose_columns(WHERE, table.names, query)
-        values = np.column_stack(_numbers({name: _array(table.get(name)) for name in names}))
-    weights = sample_weight
-    if query.weight is not None:
-        [weights] = _numbers({query.weight: _array(table.get(query.weight))})
-    groups, clusters = (
-        given if column is None else _array(table.get(column))
-        for given, column in ((groups, query.group), (clusters, query.cluster))
-    )
-    found = TableArrays(values, labels, weights, groups, clusters, names, query.classes)
-    return found if query.label is None else _with_labels(found, table, query.label)
 
 
-def _with_labels(found: TableArrays, table: _Frame, label: str) -> TableArrays:
-    """Read the labels, and find out whether they are names of classes or numbers of columns."""
-    y, classes, columns = _array(table.get(label)), found.classes, found.columns
-    if y.ndim != 1:
-        return replace(found, labels=y, classes=None)
-    _reject_null(label, y)
-    if classes is None and len(columns or ()) > 1 and len(y):
-        classes = header_classes(columns or (), y[:1].tolist()[0])
-    y, looked_up = names_or_numbers(y, numbered(), classes)
-    return replace(found, labels=y, classes=looked_up)
-
-
-def _as_frame(frame: Any) -> _Frame:
-    """See any kind of table as named columns."""
-    if isinstance(frame, str | os.PathLike):
-        raise InputTypeError(f"{WHERE}: expected a table in memory, got a path; use attemper.io.open_scores({frame!r})")
-    if isinstance(frame, Mapping):
-        splits = [str(key) for key, value in frame.items() if hasattr(value, "column_names")]
-        if splits:
-            raise InputTypeError(f"{WHERE}: expected one table, got several; use one of them, such as [{splits[0]!r}]")
-        return _frame(list(frame), lambda key: frame[key])
-    if hasattr(frame, "with_format") and hasattr(frame, "select_columns"):
-        return _dataset(frame)
-    if hasattr(frame, "column_names") and hasattr(frame, "column"):  # Arrow
-        return _frame(list(frame.column_names), frame.column)
-    if hasattr(frame, "collect") and not hasattr(frame, "to_numpy"):
-        raise InputTypeError(f"{WHERE}: got a {type(frame).__name__}, which holds no rows yet. Use .collect().")
-    if hasattr(frame, "columns") and hasattr(frame, "to_numpy") and hasattr(frame, "__getitem__"):  # pandas, polars
-        return _frame(list(frame.columns), lambda key: frame[key])
-    if hasattr(frame, "__arrow_c_stream__"):
-        return _as_frame(require("pyarrow", extra="parquet", why="to read such tables").table(frame))
-    raise InputTypeError(
-        f"{WHERE}: expected a DataFrame of pandas or polars, an Arrow table, a dataset or a dict of columns, got "
-        f"{type(frame).__name__}. Use Scores.from_logits for an array."
-    )
-
-
-def _frame(keys: list[Any], get: Callable[[Any], Any]) -> _Frame:
-    """Name columns by text; two keys such as 1 and "1" are found to be the same name later on."""
-    by_name = {str(key): key for key in keys}
-    return _Frame([str(key) for key in keys], lambda name: get(by_name[name]))
-
-
-def _dataset(frame: Any) -> _Frame:
-    """See a dataset of Hugging Face through Arrow, in the order that select or shuffle gave it."""
-    if getattr(frame, "column_names", None) is None or not hasattr(frame, "__len__"):
-        raise InputTypeError(f"{WHERE}: got a {type(frame).__name__}, which is a stream. Load the dataset into memory.")
-
-    def get(name: str) -> Any:
-        return frame.select_columns([name]).with_format("arrow")[:].column(name)
-
-    return _Frame(list(frame.column_names), get)
-
-
-def _column_name(column: Any) -> str | int:
-    return column if isinstance(column, str) or not hasattr(column, "__index__") else int(column)
-
-
-def _array(column: Any) -> NDArray[Any]:
-    """Bring a column to NumPy; entries that are missing become NaN, or None among text."""
-    if is_foreign(column):
-        return to_numpy(column)
-    if hasattr(column, "to_pylist"):  # Arrow
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    if hasattr(column, "to_numpy"):
-        column = column.to_numpy()
-    if not isinstance(column, np.ndarray):
-        items = list(column)
-        try:
-            column = np.asarray(items)
-        except ValueError:  # lists of several lengths
-            column = np.empty(len(items), dtype=object)
-            column[:] = items
-    if column.dtype.kind == "T":  # NumPy's own text
-        return np.asarray(column.astype(object))
-    return np.asarray(column)
-
-
-def _numbers(arrays: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """Columns of numbers, equally long."""
-    found = {name: _as_numbers(array) for name, array in arrays.items()}
-    for name, array in found.items():
-        if array is None:
-            held = "lists" if _is_nested(arrays[name]) else "text" if _has_text(arrays[name]) else arrays[name].dtype
-            raise not_numbers(WHERE, name, f"holds {held}")
-    if len({len(array) for array in arrays.values()}) > 1:
-        raise InputError(f"{WHERE}: its columns have several lengths; expected as many rows in each")
-    return [array for array in found.values() if array is not None]
-
-
-def _as_numbers(array: NDArray[Any]) -> NDArray[Any] | None:
-    if array.ndim != 1:
-        return None
-    if array.dtype.kind in "fiu" or "float" in array.dtype.name:
-        return array
-    if array.dtype.kind == "O" and not _has_text(array):
-        try:
-            return np.array([np.nan if item is None else float(item) for item in array.tolist()])
-        except (TypeError, ValueError, OverflowError):
-            return None
-    return None
-
-
-def _has_text(array: NDArray[Any]) -> bool:
-    return array.dtype.kind in "US" or any(isinstance(item, str | bytes) for item in array.reshape(-1)[:1000].tolist())
-
-
-def _is_nested(array: NDArray[Any]) -> bool:
-    """Whether the entries are lists or arrays."""
-    if array.ndim == 2:
+def is_frame(data: Any) -> bool:
+    """Whether narwhals reads this as a table, or it is a dict of columns."""
+    if isinstance(data, Mapping):
         return True
-    first = next((item for item in array[:1000] if item is not None), None) if array.dtype.kind == "O" else None
-    return isinstance(first, list | tuple | np.ndarray)
+    import narwhals.stable.v1 as nw
+
+    return isinstance(nw.from_native(data, eager_or_interchange_only=True, pass_through=True), nw.DataFrame)
 
 
-def _lists(table: _Frame, query: ColumnQuery) -> NDArray[Any] | None:
-    """Read a column of lists, one number per class: the one named, or the one that is usually called so."""
-    name = query.input if query.prefix is None else query.prefix
-    if query.columns is not None or name not in table.names:
-        return None
-    column = _array(table.get(name))
-    if not _is_nested(column):
-        return None
-    if column.ndim == 2:
-        return column
-    _reject_null(name, column)
-    rows = [np.asarray(row) for row in column]
-    odd = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape), None)
-    if odd is not None:
-        raise InputError(
-            f"{WHERE}: column {name!r}: row {odd} holds {rows[odd].size} numbers, but row 0 holds {rows[0].size}; "
-            "every row needs one number per class"
-        )
-    values = np.stack(rows)
-    if values.ndim != 2 or values.dtype.kind not in "fiu":
-        raise InputError(
-            f"{WHERE}: column {name!r}: expected lists of numbers, got {values.dtype} in {values.ndim - 1}D"
-        )
+def of_frame(frame: Any) -> Table:
+    """Return the columns of a table as NumPy arrays; columns of lists are N×K."""
+    if isinstance(frame, Mapping):
+        return {str(name): np.asarray(column) for name, column in frame.items()}
+    import narwhals.stable.v1 as nw
+
+    table = nw.from_native(frame, eager_or_interchange_only=True)
+    return {str(name): _of_lists(table[name].to_numpy()) for name in table.columns}
+
+
+def _of_lists(column: NDArray[Any]) -> NDArray[Any]:
+    """Stack a column whose entries are lists."""
+    if column.dtype == object and len(column) and isinstance(column[0], list | tuple | np.ndarray):
+        return np.stack([np.asarray(entry, dtype=np.float64) for entry in column])
+    return column
+
+
+def picked(table: Table, layout: Layout) -> dict[str, Any]:
+    """Return what a table has for `Scores.of`: values, names of the classes, labels and ids."""
+    values = _side_by_side([table[name] for name in layout.columns], layout.columns)
+    k = 2 if values.ndim == 1 else values.shape[-1]
+    stored = (table[name] for name in NAMES if layout.classes is None and name in table)
+    names = next((tuple(array.tolist()) for array in stored if array.shape == (k,)), layout.classes)
+    own = {
+        param: table[key] if isinstance(key, str) else np.column_stack([table[name] for name in key])
+        for param, key in layout.keys.items()
+    }
+    return {"values": values, "input": layout.input, "classes": names, **own}
+
+
+def _side_by_side(columns: Sequence[NDArray[Any]], names: Sequence[str]) -> NDArray[Any]:
+    """Return columns of numbers as one array; one column stays one."""
+    if len(columns) == 1:
+        return columns[0]
+    dtype = np.float32 if all(column.dtype == np.float32 for column in columns) else np.float64
+    values = np.empty((len(columns[0]), len(columns)), dtype=dtype)
+    for part in row_slices(*values.shape):  # which stays in the cache
+        for k, column in enumerate(columns):
+            try:
+                values[part, k] = column[part]
+            except (TypeError, ValueError) as error:
+                raise InputError(f"columns: expected numbers in {names[k]!r} ({error})", "columns") from None
     return values
-
-
-def _reject_null(name: str, column: NDArray[Any]) -> None:
-    items = column if column.dtype.kind == "O" else ()
-    row = next((i for i, item in enumerate(items) if item is None), None)
-    if row is not None:
-        raise InputError(f"{WHERE}: column {name!r}: row {row} is null; fill in or drop that row")

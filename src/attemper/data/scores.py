@@ -1,67 +1,61 @@
-"""Scores: the outputs of a classifier, and with labels what was true; validated once, never guessed.
+"""`Scores`: the outputs of a classifier and what is known of each row, checked once. The only type that fits see.
 
-You specify whether the numbers are logits or probabilities. Whatever array holds them (NumPy, torch on any device, JAX)
-stays where it is; only one chunk at a time is brought to NumPy, so memory is bounded by the chunk. What a fit asks of
-labelled scores is answered by a backend: NumPy, or the GPU that holds the logits.
+The array that was passed (NumPy, torch on any device, JAX) stays where it is; one chunk at a time is brought to NumPy,
+so memory is bounded by the chunk. What a fit asks is answered by a backend: NumPy, or the GPU that holds the logits.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attemper._checks import one_of
 from attemper._typing import Floats, InputKind, Labels
 from attemper.data.arrays import (
     CHUNK_ELEMENTS,
-    RowName,
-    RowView,
+    MASKS_FROM,
+    as_array,
+    has_finite_masks,
     log_probs,
-    numbered,
+    masks_as_inf,
     on_gpu,
-    one_line,
     row_slices,
+    take_rows,
     to_numpy,
 )
 from attemper.data.backend import Backend, NumpyRows
-from attemper.data.frames import arrays_of
-from attemper.data.ids import GivenIds
-from attemper.data.label_matrix import check_classes
-from attemper.data.labels import as_labels, as_names, as_weights
-from attemper.data.layout import Images, as_rows
-from attemper.data.masks import masks_as_inf
-from attemper.data.plausibility import warn_of_chance, warn_of_probs, warn_of_single_probs
-from attemper.data.scan import scan, scan_tensor
-from attemper.data.soft import spread_labels
-from attemper.errors import InputError, InputTypeError
-from attemper.kernels.clusters import cluster_sums
-from attemper.kernels.nll import row_terms
+from attemper.data.inputs import (
+    Rows,
+    as_label_matrix,
+    as_labels,
+    as_names,
+    as_plain,
+    as_weights,
+    counted_rows,
+    ids_of_rows,
+    image_rows,
+    is_signed,
+    soft_rows,
+    two_columns,
+)
+from attemper.errors import InputError
 
-if TYPE_CHECKING:
-    from attemper.torch.rows import DeviceRows
-
-__all__ = ["Chunk", "LabelledScores", "Scores", "labelled"]
+__all__ = ["Chunk", "Scores"]
 
 # One thread's portion. Its size is fixed, so that sums do not depend on the number of threads.
 BLOCK_ELEMENTS = 1 << 20
-
-# Rows whose predictions are compared with their labels: so many show whether there is any agreement.
-LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22
+# Squares and cubes of logits must stay finite; what is larger is a mask in disguise.
+LARGEST = 1e30
 
 
 class Chunk(NamedTuple):
-    """Some rows of labelled scores, as NumPy arrays."""
+    """Some rows, as NumPy arrays: logits, labels, and weights or None."""
 
     h: NDArray[Any]
     y: Labels
@@ -70,204 +64,197 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Scores:
-    """Validated scores of N samples over K classes; with labels they are `LabelledScores`.
-
-    Make one with `from_logits` or `from_probs`; the constructor checks nothing.
+    """Logits or probabilities of N samples over K classes, with labels or without. Make one with `Scores.of`.
 
     Examples
     --------
-    >>> scores = Scores.from_logits([[2.0, 1.0], [0.0, 3.0]], [0, 1])
-    >>> type(scores).__name__, len(scores), scores.n_classes
-    ('LabelledScores', 2, 2)
-    >>> Scores.from_logits([[2.0, 1.0], [0.0, float("nan")]], [0, 1])
-    Traceback (most recent call last):
-    attemper.errors.InputError: logits: row 1, column 1 is NaN; every logit must be a number \
-(-inf marks a class that is masked out). Fix or drop that row.
+    >>> scores = Scores.of([[2.0, 1.0], [0.0, 3.0]], ["cat", "dog"], classes=["cat", "dog"])
+    >>> len(scores), scores.n_classes, scores.labels
+    (2, 2, array([0, 1]))
     """
 
-    __repr__ = one_line
+    values: Any  # N₀×K, as they were passed
+    labels: Any = None  # column numbers; with multi_label N×L of 0, 1 and NaN
+    w: Floats | None = None  # see `weights`
+    groups: NDArray[Any] | None = None  # ids, such as sites
+    clusters: NDArray[Any] | None = None  # ids of cases, such as patients; of images and soft labels their number
+    ids: NDArray[Any] | None = None  # names of the rows
+    classes: tuple[Any, ...] | None = None
+    index: NDArray[np.intp] | None = None  # rows of `values` that count, perhaps repeatedly; None: all of them
+    input: InputKind = "logits"
+    zeros_as: float | None = None  # what a probability of exactly 0 stands for
+    multi_label: bool = False  # columns are labels that do not exclude each other
+    one_column: bool = False  # what was passed was the second of two columns
+    low: float = -np.inf  # no finite logit is below
+    bound: float = 0.0  # no finite logit is larger in magnitude
+    masked: bool = False  # some logits are −inf, or finite masks, which are read as −inf
+    finite_masks: bool = False
+    numbered: bool = False  # clusters are numbers of images or samples, not ids that were passed
+    files: tuple[str, ...] = ()  # that they were read from
+    device: Any = None  # `DeviceRows` of logits on a GPU
 
-    values: Any
-    input: InputKind
-    weights: Floats | None = None
-    bound: float  # no finite logit is larger in magnitude
-    masked: bool  # some logits are −inf, or finite masks, which are read as −inf
-    zeros_as: float | None = None  # what probabilities of exactly zero stand for
-    finite_masks: bool = False  # some of `values` are, and are read as −inf
-    columns: tuple[str, ...] | None = None  # of a table, those that were taken as logits
-    classes: tuple[Any, ...] | None = None  # names of the columns, where they are known
-    image: Labels | None = None  # or sample, with a soft label, that each row is of; None: rows are samples
-    layout: Images | None = None  # where rows lie in the array of images that was passed
-    repeated: int | None = None  # the number of samples, where soft labels made several rows of them
-    groups: NDArray[Any] | None = None  # id of the group that each row is of, such as a site
-    cluster_ids: NDArray[Any] | None = None  # of the case that each row is of, such as a patient; see `clusters`
-
-    @overload
-    @staticmethod
-    def from_logits(logits: Any, labels: None = None, **settings: Any) -> Scores: ...
-    @overload
-    @staticmethod
-    def from_logits(logits: Any, labels: Any, **settings: Any) -> LabelledScores: ...
-    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
-    def from_logits(
-        logits: Any,
+    @classmethod
+    def of(
+        cls,
+        values: Any,
         labels: Any = None,
         *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        clusters: Any = None,
-        classes: Sequence[Any] | None = None,
-        axis: int | None = None,
-        ignore_index: int | None = None,
-        max_pixels: int | None = None,
-        seed: int = 0,
-        first_row: int = 0,
-        name: RowName | None = None,
-    ) -> Scores:
-        """Take logits (or any scores whose softmax is the prediction) as they are.
-
-        One column, of shape (N,) or (N, 1), is the log-odds z of the second of two classes; it becomes [0, z]. Labels
-        are then 0 and 1, -1 and 1 or booleans, or the two names in ``classes``, the negative one first.
-
-        Parameters
-        ----------
-        logits : array of shape (N, K), or with ``axis`` of three dimensions or more
-        labels : array of shape (N,), optional; with ``axis`` the shape of the logits without that axis
-            Soft labels, of shape (N, K), are the probabilities of the classes, such as shares of annotators' votes
-            (`attemper.label_shares`). A sample is then one row for each class with a share, weighted by it.
-        sample_weight : array of the shape of the labels, optional
-        groups : array of shape (N,), optional
-            The group that each sample is of, such as a site: text or whole numbers. Of images, one for each image, or
-            one for each pixel.
-        clusters : array of shape (N,), optional
-            The case that each sample is of, such as a patient: samples of one case are not independent. As ``groups``.
-        classes : names of the columns, if labels are names
-        axis : int, optional
-            Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W) or
-            (N, K, D, H, W), −1 for (B, L, V). Each pixel is a sample. The array is copied once. An array of two
-            dimensions is always (N, K).
-        ignore_index : int, optional
-            Samples with this label do not count.
-        max_pixels, seed : int, optional
-            With ``axis``: use at most so many pixels of each image, drawn with this seed from those that count. They
-            are weighted by the share of their image's pixels that count.
-        first_row, name
-            Errors call a row by its number, counted from ``first_row``, or by ``name(number)``.
-
-        Examples
-        --------
-        >>> Scores.from_logits([1.5, -2.0], ["yes", "no"], classes=["no", "yes"]).labels
-        array([1, 0])
-        >>> images = np.arange(24.0).reshape(2, 3, 2, 2)
-        >>> len(Scores.from_logits(images, [[[2, 2], [2, 255]], [[2, 1], [2, 2]]], axis=1, ignore_index=255))
-        7
-        """
-        ids = GivenIds(groups, clusters, name or numbered(first_row))
-        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
-        return _checked(logits, labels, "logits", sample_weight, classes, None, ids, more)
-
-    @overload
-    @staticmethod
-    def from_probs(probs: Any, labels: None = None, **settings: Any) -> Scores: ...
-    @overload
-    @staticmethod
-    def from_probs(probs: Any, labels: Any, **settings: Any) -> LabelledScores: ...
-    @staticmethod  # type: ignore[misc]  # overloads leave the settings out
-    def from_probs(
-        probs: Any,
-        labels: Any = None,
-        *,
-        sample_weight: Any = None,
-        groups: Any = None,
-        clusters: Any = None,
-        classes: Sequence[Any] | None = None,
-        axis: int | None = None,
-        ignore_index: int | None = None,
-        max_pixels: int | None = None,
-        seed: int = 0,
-        zeros_as: float | None = None,
-        first_row: int = 0,
-        name: RowName | None = None,
-    ) -> Scores:
-        """Take probabilities; their logarithms are the logits. Parameters as in `from_logits`.
-
-        One column, of shape (N,) or (N, 1), is the probability p of the second of two classes; it becomes [1 − p, p].
-        Labels as in `from_logits`.
-
-        A probability of exactly 0 means that the class is impossible at every temperature. If the zeros only come
-        from rounding, set what they stand for with ``zeros_as`` (half of the smallest number the format can hold is a
-        fair choice, such as 3e-8 for float16). It means the same in every float type; numbers below the smallest
-        normal one of the type (1.2e-38 in float32) count as zeros. There is no default: four libraries that each chose
-        one in silence found four temperatures for the same data.
-        """
-        if zeros_as is not None and not (isinstance(zeros_as, Real) and sys.float_info.min <= zeros_as < 1):
-            raise InputError(f"zeros_as={zeros_as!r}: must lie between 0 and 1, such as 1e-8", param="zeros_as")
-        ids = GivenIds(groups, clusters, name or numbered(first_row))
-        more = {"axis": axis, "ignore_index": ignore_index, "max_pixels": max_pixels, "seed": seed, "first": first_row}
-        return _checked(probs, labels, "probs", sample_weight, classes, zeros_as, ids, more)
-
-    @staticmethod
-    def from_table(
-        frame: Any,
-        labels: Any = None,
-        *,
-        columns: str | Sequence[Any] | None = None,
         input: InputKind = "logits",
         sample_weight: Any = None,
         groups: Any = None,
         clusters: Any = None,
+        ids: Any = None,
         classes: Sequence[Any] | None = None,
-        **settings: Any,
+        zeros_as: float | None = None,
+        ignore_index: int | None = None,
+        axis: int | None = None,
+        max_pixels: int | None = None,
+        multi_label: bool = False,
+        seed: int = 0,
+        files: Sequence[str] = (),
     ) -> Scores:
-        """Take logits or probabilities out of a table: one column per class, or one column of lists.
+        """Check scores and labels, whatever array holds them.
 
         Parameters
         ----------
-        frame
-            A DataFrame of pandas or polars, an Arrow table or record batch, a dataset of Hugging Face, a dict of
-            columns, or anything that exports an Arrow stream.
-        labels : name of a column, optional
-            Labels are column numbers, or names: those in ``classes``, or the headers of the columns of logits.
-        columns : list of names, or text, optional
-            The columns of logits, in this order. Text is what their names begin with, or the name of a column of
-            lists. By default a column of lists called ``logits`` (``probs``), else columns that begin ``logit_``
-            (``prob_``), else those that have the names of ``classes``. `Scores.columns` has those that were taken.
-        input : "logits" or "probs"
-        sample_weight, groups, clusters : names of columns, optional
-        classes : names of the classes, optional
-            Columns with these names, such as ``logit_cat``, may stand in any order.
-        **settings
-            As for `from_logits` or `from_probs`.
-
-        Examples
-        --------
-        >>> table = {"question": ["2 + 2?", "3 · 3?"], "A": [2.5, 0.5], "B": [0.1, 1.5], "answer": ["A", "B"]}
-        >>> scores = Scores.from_table(table, "answer", columns=["A", "B"])
-        >>> scores.columns, scores.classes, scores.labels
-        (('A', 'B'), ('A', 'B'), array([0, 1]))
+        values : array of shape (N, K), or (N,) for the second of two classes; with ``axis`` images or sequences
+        labels : column numbers, or names if ``classes`` has them; shares of shape (N, K); with ``axis`` one a pixel
+        input : "logits" or "probs"; never guessed
+        sample_weight, groups, clusters, ids : one entry for each row; of images one for each image, or for each pixel
+        classes : names of the columns
+        zeros_as : what a probability of exactly 0 stands for; by default half of the smallest positive one
+        ignore_index : rows with this label do not count
+        axis : where the classes are in an array of three or more dimensions: 1 for (N, K, H, W), -1 for (B, L, V)
+        max_pixels, seed : use at most so many pixels of each image, drawn with this seed
+        multi_label : columns do not exclude each other, and labels are N×L of 0, 1 and NaN
+        files : what the values were read from
         """
-        one_of("input", input, ("logits", "probs"))
-        found = arrays_of(
-            frame,
-            labels,
-            sample_weight,
-            groups,
-            clusters,
-            columns=columns,
-            classes=classes,
-            input=input,
+        if input not in ("logits", "probs"):
+            raise InputError(f"input={input!r}: expected 'logits' or 'probs'", "input")
+        if type(values) is not np.ndarray or values.dtype.kind != "f":
+            values = as_array(values, "data")
+        if labels is not None and not isinstance(labels, np.ndarray):
+            labels = as_plain(labels)
+        one_column = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
+        if one_column:
+            values = values.reshape(-1, 1) if multi_label else two_columns(values, input)
+        rows = Rows(values, labels, sample_weight)
+        if values.ndim > 2:
+            rows = image_rows(rows, axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed)
+        elif values.ndim != 2 or 0 in values.shape:
+            raise InputError(f"data: expected shape (N, K), got {tuple(values.shape)}", "data")
+        elif ignore_index is not None and labels is not None:
+            rows = counted_rows(rows, ignore_index)
+        k = int(rows.values.shape[1])
+        names = None if classes is None else as_names(classes, k)
+        y = rows.labels
+        if y is not None and y.ndim == 2 and y.shape[1] > 1 and not multi_label:
+            rows = soft_rows(rows)
+            y = rows.labels
+        n = int(rows.values.shape[0]) if rows.index is None else len(rows.index)
+        if y is not None and multi_label:
+            y = as_label_matrix(y, n, k)
+        elif y is not None:
+            y = as_labels(y > 0 if one_column and names is None and is_signed(y) else y, n, k, names, rows)
+        given = {"groups": groups, "clusters": clusters, "ids": ids}
+        own: dict[str, Any] = {"clusters": rows.case}
+        for param, value in given.items():
+            if value is not None:
+                own[param] = ids_of_rows(value, rows, n, param)
+        numbered = clusters is None and rows.case is not None
+        scores = cls(
+            values=rows.values, labels=y, w=None if rows.weights is None else as_weights(rows.weights, n),
+            classes=names, index=rows.index, input=input, zeros_as=zeros_as, multi_label=multi_label,
+            one_column=one_column, numbered=numbered, files=tuple(files), **own,
+        )  # fmt: skip
+        return scores._scanned()
+
+    def _scanned(self) -> Scores:
+        """Look at every number once: limits, masks, zeros; an error names the first row that cannot be used."""
+        if self.input == "probs":
+            return self._scanned_probs()
+        numpy = isinstance(self.values, np.ndarray)
+        if not numpy and on_gpu(self.values) and not self.multi_label:
+            return self._scanned_on_gpu()
+        low, high, masked = np.inf, -np.inf, False
+        for raw in (self.values,) if numpy and self.index is None else self._raw_chunks():
+            lowest, highest = float(raw.min()), float(raw.max())
+            if not (np.isfinite(lowest) and np.isfinite(highest)):
+                low, high, masked = *self._finite_limits(), True
+                break
+            low, high = min(low, lowest), max(high, highest)
+        finite_masks = low <= MASKS_FROM and has_finite_masks(self._raw_chunks())
+        scores = replace(
+            self, low=low, bound=max(abs(low), abs(high)), masked=masked or finite_masks, finite_masks=finite_masks
         )
-        make: Any = Scores.from_probs if input == "probs" else Scores.from_logits
-        ids = {"groups": found.groups, "clusters": found.clusters}
-        scores: Scores = make(
-            found.values, found.labels, sample_weight=found.weights, classes=found.classes, **ids, **settings
-        )
-        names = scores.classes if classes is None else tuple(classes)
-        return replace(scores, columns=found.columns, classes=names)
+        if finite_masks:
+            chunks = (scores._h(part) for part in row_slices(*self.shape))
+            scores = replace(scores, bound=max(float(np.abs(h[np.isfinite(h)]).max()) for h in chunks))
+        return scores if 1 / LARGEST <= scores.bound <= LARGEST and not scores.masked else scores._usable()
+
+    def _finite_limits(self) -> tuple[float, float]:
+        """Return the lowest and the highest logit that is finite; NaN and infinity are errors."""
+        low, high = np.inf, -np.inf
+        for part in row_slices(*self.shape):
+            raw = to_numpy(self._raw(part))
+            _check_logits(raw, part.start)
+            finite = raw[np.isfinite(raw)]
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+        return low, high
+
+    def _scanned_probs(self) -> Scores:
+        smallest = 1.0
+        for part in row_slices(*self.shape):
+            smallest = min(smallest, _check_probs(to_numpy(self._raw(part)), part.start, self))
+        zeros_as = max(smallest / 2, 1e-38) if self.zeros_as is None else self.zeros_as
+        if not 0 < zeros_as < 1:
+            raise InputError(f"zeros_as={zeros_as!r}: expected a number between 0 and 1, such as 1e-8", "zeros_as")
+        return replace(self, zeros_as=zeros_as, bound=-float(np.log(min(zeros_as, smallest))))
+
+    def _scanned_on_gpu(self) -> Scores:
+        from attemper.torch.rows import DeviceRows
+
+        device = DeviceRows.of(self.values, self.labels, self.w, self.index)
+        scores = self
+        low = float(device.found.lowest.amin())
+        if low <= MASKS_FROM and has_finite_masks(self._raw_chunks()):
+            scores = replace(self, values=masks_as_inf(self.values))
+            device = DeviceRows.of(scores.values, self.labels, self.w, self.index)
+        scores = replace(scores, low=low, bound=device.bound(), masked=device.has_nonfinite, device=device)
+        if not device.usable():
+            for part in row_slices(*self.shape):
+                _check_logits(to_numpy(scores._raw(part)), part.start)
+        return scores._usable()
+
+    def _usable(self) -> Scores:
+        """Refuse logits that no temperature can mend, and labels that are masked."""
+        if self.bound > LARGEST or 0 < self.bound < 1 / LARGEST:
+            raise InputError(
+                f"data: the largest logit is {self.bound:.3g} in magnitude; expected {1 / LARGEST:g} to {LARGEST:g}. "
+                "For a class that is masked out use -inf.",
+                "data",
+            )
+        if self.masked and self.labels is not None and not self.multi_label:
+            for part in row_slices(*self.shape):
+                h, y, _ = self.chunk(part)
+                hit = np.flatnonzero(np.isneginf(h[np.arange(len(y)), y]))
+                if hit.size:
+                    row = part.start + hit[0]
+                    raise InputError(f"labels: the class of row {row} is masked out (its logit is -inf)", "labels")
+        return self
 
     def __len__(self) -> int:
-        """Return the number of rows: samples, or with soft labels their classes with a share."""
-        return int(self.values.shape[0])
+        """Return the number of rows that count: samples, or with soft labels their classes with a share."""
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        what = "without labels" if self.labels is None else "with labels"
+        return f"Scores({len(self)} rows of {self.n_classes} {self.input}, {what})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return how many rows count, and K."""
+        return int(self.values.shape[0]) if self.index is None else len(self.index), int(self.values.shape[1])
 
     @property
     def n_classes(self) -> int:
@@ -276,78 +263,43 @@ class Scores:
 
     @property
     def n_samples(self) -> int:
-        """How many samples there are: the number of rows, unless soft labels made several rows of one."""
-        return len(self) if self.repeated is None else self.repeated
+        """How many samples there are; soft labels make several rows of one."""
+        return len(self) if self.index is None else len(np.unique(self.index))
+
+    @property
+    def weights(self) -> Floats:
+        """Weight of each row; ones where none were passed."""
+        return np.ones(len(self)) if self.w is None else self.w
 
     @property
     def total_weight(self) -> float:
         """Sum of the weights; N when there are none."""
-        return float(len(self)) if self.weights is None else float(self.weights.sum())
+        return float(len(self)) if self.w is None else float(self.w.sum())
 
     @property
-    def logits(self) -> Any:
-        """The logits, in the array that was passed; of probabilities the logarithms, in double precision."""
-        values = self.values.gathered() if isinstance(self.values, RowView) else self.values
-        if self.input == "probs":
-            return log_probs(values, self.zeros_as)
-        return masks_as_inf(values) if self.finite_masks else values
+    def logits(self) -> Floats:
+        """All logits as NumPy has them, in double precision; of probabilities their logarithms."""
+        return self._h(slice(0, len(self))).astype(np.float64, copy=False)
 
-    @property
-    def clusters(self) -> NDArray[Any] | None:
-        """Which case each row is of: the ids passed, else its image, or sample with a soft label.
+    @cached_property
+    def cases(self) -> Labels | None:
+        """Number of the cluster that each row is of, from 0; None where rows are cases of their own."""
+        return None if self.clusters is None else np.unique(self.clusters, return_inverse=True)[1].reshape(-1)
 
-        None where rows are samples of their own.
-        """
-        return self.image if self.cluster_ids is None else self.cluster_ids
-
-    def image_rows(self) -> list[slice] | None:
-        """Rows of each image, which lie side by side; None where rows are samples of their own."""
-        if self.image is None:
-            return None
-        ends = [0, *(np.flatnonzero(np.diff(self.image)) + 1).tolist(), len(self.image)]
-        return [slice(a, b) for a, b in pairwise(ends)]
-
-    @property
-    def dtype(self) -> Any:
-        """Type of predictions: that of the array that was passed; None where it holds whole numbers."""
-        dtype = self.values.dtype
-        return dtype if "float" in str(dtype) else None
-
-    def rows(self, part: slice) -> NDArray[Any]:
-        """Logits of some rows as NumPy has them, in at least single precision."""
-        values = to_numpy(self.values[part, :])
-        if self.input == "probs":
-            return np.asarray(log_probs(values, self.zeros_as))
-        return np.asarray(masks_as_inf(values)) if self.finite_masks else values
-
-    def chunks(self, *, most_rows: int | None = None) -> Iterator[tuple[slice, Floats]]:
-        """Go through the logits in double precision, some rows at a time."""
-        for part in row_slices(len(self), self.n_classes, most_rows=most_rows):
-            yield part, self.rows(part).astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LabelledScores(Scores):
-    """Scores with one label per sample: what a fit or a metric takes.
-
-    `Scores.from_logits` and `Scores.from_probs` make them if labels are passed.
-
-    >>> Scores.from_logits([[2.0, 0.0], [0.0, 1.0]], [0, 1]).labels
-    array([0, 1])
-    """
-
-    y: Any  # column numbers: NumPy, or a tensor where labels are on the GPU that holds the logits
-    device: DeviceRows | None = None  # logits on a GPU
-
-    @property
-    def labels(self) -> Labels:
-        """Column numbers, as a NumPy array."""
-        return to_numpy(self.y)
-
-    @property
+    @cached_property
     def backend(self) -> Backend:
         """Where the sums of a fit are computed."""
         return NumpyRows(self) if self.device is None else self.device
+
+    def chunk(self, part: slice | NDArray[np.intp], dtype: type[np.floating[Any]] | None = None) -> Chunk:
+        """Bring some rows to NumPy, in single or double precision as they are, or in ``dtype``."""
+        as_is = self.index is None and self.input == "logits" and not self.finite_masks
+        if as_is and isinstance(self.values, np.ndarray) and self.values.dtype.itemsize >= 4:
+            h = self.values[part]
+        else:
+            h = self._h(part)
+        h = h if dtype is None else h.astype(dtype, copy=False)
+        return Chunk(h, self.labels[part], None if self.w is None else self.w[part])
 
     def total(
         self,
@@ -359,182 +311,119 @@ class LabelledScores(Scores):
         """Sum ``function(chunk)`` over all chunks, on several threads when it is worth it.
 
         The blocks and the order in which they are added do not depend on the number of threads, so the sum is the same
-        to the last bit. ``dtype`` is what chunks are brought to; None leaves them in single or double precision, as
-        they are. Where there are many, chunks may be up to ``large`` times as large as usual; below 1, all of them are.
+        to the last bit. Where there are many, chunks may be up to ``large`` times as large as usual; below 1, all are.
         """
-        elements = int(CHUNK_ELEMENTS * min(max(len(self) * self.n_classes // (16 * CHUNK_ELEMENTS), 1), large))
+        n, k = self.shape
+        elements = int(CHUNK_ELEMENTS * min(max(n * k // (16 * CHUNK_ELEMENTS), 1), large))
 
         def add(block: slice) -> NDArray[Any]:
-            parts = row_slices(block.stop, self.n_classes, elements, first=block.start)
+            parts = row_slices(block.stop, k, elements, first=block.start)
             total: Any = sum(function(self.chunk(part, dtype)) for part in parts)
             return np.asarray(total)
 
-        blocks = list(row_slices(len(self), self.n_classes, BLOCK_ELEMENTS))
-        threads = min(len(blocks), _threads())
+        blocks = list(row_slices(n, k, BLOCK_ELEMENTS))
+        threads = 1 if len(blocks) == 1 else min(len(blocks), n_threads())
         if threads == 1:
             return np.asarray(sum(map(add, blocks)), dtype=np.float64)
         with ThreadPoolExecutor(threads) as pool:
             return np.asarray(sum(pool.map(add, blocks)), dtype=np.float64)
 
-    def chunk(self, part: slice, dtype: type[np.floating[Any]] | None = None) -> Chunk:
-        """Bring some rows to NumPy."""
-        h = self.rows(part)
-        return Chunk(h.astype(dtype or h.dtype, copy=False), to_numpy(self.y[part]), _part(self.weights, part))
+    def take(self, rows: slice | NDArray[Any]) -> Self:
+        """Return some rows, by a slice, numbers or a mask; the scores are not copied."""
 
-    @cached_property
-    def cases(self) -> Labels | None:
-        """Number of the case that each row is of, from 0, by the ids passed; None without ids."""
-        return None if self.cluster_ids is None else np.unique(self.cluster_ids, return_inverse=True)[1]
+        def some(entries: Any) -> Any:
+            return None if entries is None else entries[rows]
 
-    def slopes(self, beta: float) -> Floats:
-        """Slope of the NLL in β, of each row."""
-        found = np.empty(len(self))
-        for part, h in self.chunks():
-            found[part] = row_terms(h, to_numpy(self.y[part]), beta, bound=self.bound, masked=self.masked)[1]
-        return found
+        index, values, device = self.index, self.values, None
+        if isinstance(rows, slice) and index is None:
+            values, device = values[rows, :], None if self.device is None else self.device[rows]
+        else:
+            index = (np.arange(len(self)) if index is None else index)[rows]
+        own = {name: some(getattr(self, name)) for name in ("labels", "w", "groups", "clusters", "ids")}
+        scores = replace(self, values=values, index=index, device=device, **own)
+        if self.device is not None and device is None:
+            from attemper.torch.rows import DeviceRows
 
-    def slopes_by_cluster(self, beta: float) -> Floats | None:
-        """Slope of the NLL in β, summed over the rows of each case; None where rows are samples of their own.
-
-        Of ids that were passed it is less the case's share of the whole, which is 0 at the best T.
-        """
-        if self.cases is None:
-            return self.slopes_by_image(beta)
-        slopes, w = self.slopes(beta), np.ones(len(self)) if self.weights is None else self.weights
-        return cluster_sums(w * (slopes - w @ slopes / w.sum()), self.cases)
-
-    def slopes_by_image(self, beta: float) -> Floats | None:
-        """Slope of the NLL in β, summed over the pixels of each image; None where rows are samples of their own."""
-        parts = self.image_rows()
-        return None if parts is None else np.array([self._some(part).backend.nll(beta)[1] for part in parts])
-
-    def _some(self, part: slice) -> Self:
-        """Take some rows that lie side by side."""
-        return replace(
-            self,
-            values=self.values[part, :],
-            y=self.y[part],
-            **self.entries(part),
-            device=None if self.device is None else self.device[part],
-        )
-
-    def at(self, rows: NDArray[np.intp]) -> Self:
-        """Copy some rows, in this order, as logits of NumPy."""
-        image = None if self.image is None else np.unique(self.image[rows], return_inverse=True)[1].reshape(-1)
-        more = self.entries(rows) | {"zeros_as": None, "finite_masks": False, "device": None, "image": image}
-        if self.repeated is not None and image is not None:
-            more["repeated"] = int(image.max()) + 1
-        return replace(self, values=to_numpy(self.logits)[rows], y=self.labels[rows], input="logits", **more)
-
-    def entries(self, part: Any) -> dict[str, Any]:
-        """Return, for some rows, the fields that have one entry for each row beside the scores and the labels."""
-        arrays = {name: getattr(self, name) for name in ("weights", "image", "groups", "cluster_ids")}
-        return {name: None if array is None else array[part] for name, array in arrays.items()}
-
-    def weighted(self, weights: Floats) -> Self:
-        """Give the samples other weights, wherever they lie."""
-        return replace(self, weights=weights, device=None if self.device is None else self.device.weighted(weights))
+            scores = replace(scores, device=DeviceRows.of(values, scores.labels, scores.w, index))
+        return scores
 
     def sample(self, rows: int) -> Self:
-        """At most ``rows`` rows, evenly spread; itself when it is no longer than that."""
+        """Return at most ``rows`` rows, evenly spread; itself when it is no longer than that."""
         step = -(-len(self) // rows)
         if step <= 1:
             return self
         # A prime step meets every class also where labels repeat in a cycle.
         while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
             step += 1
-        part = slice(None, None, step)
-        return replace(
-            self,
-            values=self.values[part, :],
-            y=self.y[part],
-            **self.entries(part),
-            device=None if self.device is None else self.device.strided(step),
-        )
+        return self.take(slice(None, None, step))
 
-    def _warn_of_chance(self) -> None:
-        """Warn where labels and predictions seem to have nothing to do with each other."""
-        y, w = self.labels, np.ones(len(self)) if self.weights is None else self.weights
-        top = self.backend.tops()
-        weight = float(w.sum())
-        if weight > 0 and self.bound > 0:  # of logits that are all 0 none is the largest
-            _, code = np.unique(np.concatenate([y, top]), return_inverse=True)  # few of many classes
-            labels, predictions = (
-                np.bincount(part, w, int(code.max()) + 1).astype(np.float64)
-                for part in (code[: len(y)], code[len(y) :])
-            )
-            n = weight**2 / float((w * w).sum())
-            warn_of_chance(float((w * (top == y)).sum()) / weight, labels, predictions, n)
+    def with_weights(self, w: Floats) -> Self:
+        """Give the rows other weights."""
+        return replace(self, w=w, device=None if self.device is None else self.device.weighted(w))
+
+    def _raw(self, part: slice | NDArray[np.intp]) -> Any:
+        """Return some rows as they were passed."""
+        return take_rows(self.values, part if self.index is None else self.index[part])
+
+    def _h(self, part: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Logits of some rows as NumPy has them, in at least single precision."""
+        raw = to_numpy(self._raw(part))
+        if self.input == "probs":
+            return np.asarray(_log_odds(raw, self.zeros_as) if self.multi_label else log_probs(raw, self.zeros_as))
+        return np.asarray(masks_as_inf(raw)) if self.finite_masks else raw
+
+    def _raw_chunks(self) -> Iterator[NDArray[Any]]:
+        return (to_numpy(self._raw(part)) for part in row_slices(*self.shape))
 
 
-def labelled(scores: Scores, what: str = "scores") -> LabelledScores:
-    """Refuse scores without labels."""
-    if not isinstance(scores, Scores):
-        raise InputTypeError(
-            f"{what}: expected a Scores with labels, got {type(scores).__name__}. Use Scores.from_logits(logits, "
-            "labels), or Scores.from_probs(probs, labels)."
-        )
-    if not isinstance(scores, LabelledScores):
-        raise InputError(f"{what}: expected labels, got none; pass one label per row")
-    return scores
-
-
-def _checked(
-    given: Any,
-    labels: Any,
-    kind: InputKind,
-    sample_weight: Any,
-    classes: Sequence[Any] | None,
-    zeros_as: float | None,
-    ids: GivenIds,
-    layout: dict[str, Any],
-) -> Scores:
-    """Look at every number once; an error names the first that cannot be used."""
-    check_classes(given, classes, kind)
-    what = "probabilities" if kind == "probs" else kind
-    laid = as_rows(given, what, labels, sample_weight, ids.name, **layout)
-    n_samples = laid.values.shape[0]
-    classes = laid.names(classes)
-    laid, sample, is_matrix = spread_labels(laid)
-    values, labels, sample_weight, name, one_column, images = laid
-    n, n_classes = values.shape
-    known = None if is_matrix else classes
-    gpu = kind == "logits" and on_gpu(values)
-    y = None if labels is None else as_labels(labels, n, n_classes, known, name, on_device=gpu, one_column=one_column)
-    w = None if sample_weight is None else as_weights(sample_weight, n, name)
-    device = None
-    if gpu:
-        limits, values, device = scan_tensor(values, y, w, name)
-    else:
-        limits = scan(values, kind, y, zeros_as, name)
-    names = None if classes is None else tuple(as_names(classes, n_classes))
-    more: dict[str, Any] = {"input": kind, "weights": w, "zeros_as": zeros_as, "classes": names, **limits._asdict()}
-    more |= ids.of_rows(laid, sample)
-    if images is not None:
-        more |= {"image": images.image(), "layout": images}
-    if kind == "logits" and one_column:
-        warn_of_single_probs(values, "all numbers")  # beside zeros
-    elif kind == "logits":
-        warn_of_probs(values)
-    if y is None:
-        return Scores(values=values, **more)
-    repeated = {} if sample is None else {"image": sample, "repeated": n_samples}
-    scores = LabelledScores(values=values, y=y, device=device, **more | repeated)
-    scores.sample(max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // n_classes)))._warn_of_chance()
-    return scores
-
-
-def _part(weights: Floats | None, part: slice) -> Floats | None:
-    return None if weights is None else weights[part]
-
-
-def _threads() -> int:
-    """Two where there are two cores: beyond, Python gains little and each thread holds chunks of its own."""
+def n_threads() -> int:
+    """Two where there are two cores: beyond, Python gains little. ATTEMPER_THREADS sets another number."""
     asked = os.environ.get("ATTEMPER_THREADS", "")
     if asked:
-        if re.fullmatch("0*[1-9][0-9]{0,5}", asked):
-            return int(asked)
-        raise InputError(
-            f"ATTEMPER_THREADS={asked[:20]!r}: expected a whole number, 1 or more. Use ATTEMPER_THREADS=2."
-        )
+        return max(1, int(asked))
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def _check_logits(h: NDArray[Any], first: int) -> None:
+    bad = np.argwhere(np.isnan(h) | (h == np.inf))
+    if len(bad):
+        row, column = bad[0]
+        what = "NaN" if np.isnan(h[row, column]) else "infinity"
+        raise InputError(f"data: row {first + row}, column {column} is {what}. Fix or drop that row.", "data")
+    dead = np.flatnonzero(np.isneginf(h).all(axis=1))
+    if dead.size:
+        raise InputError(f"data: row {first + dead[0]} is -inf everywhere; some class must be possible", "data")
+
+
+def _check_probs(p: NDArray[Any], first: int, scores: Scores) -> float:
+    """Return the smallest positive probability."""
+    bad = np.argwhere(~((p >= 0) & (p <= 1 + 1e-3)))
+    if len(bad):
+        row, column = bad[0]
+        value = p[row, -1] if scores.one_column else p[row, column]  # as it was passed
+        if np.isnan(value):
+            raise InputError(f"data: row {first + row}, column {column} is NaN. Fix or drop that row.", "data")
+        raise InputError(
+            f"data: row {first + row}, column {column} is {value}; expected probabilities from 0 to 1. For logits use "
+            "input='logits'.",
+            "data",
+        )
+    sums = p.sum(axis=1, dtype=np.float64)
+    off = np.flatnonzero(~(np.abs(sums - 1) <= 0.01 + 1e-3 * np.sqrt(p.shape[1])))
+    if off.size and not scores.multi_label:
+        raise InputError(
+            f"data: row {first + off[0]} sums to {sums[off[0]]:.6g}; expected probabilities that sum to 1. For labels "
+            "that do not exclude each other use multi_label=True.",
+            "data",
+        )
+    least = np.finfo(p.dtype if p.dtype.kind == "f" else np.float64).smallest_normal
+    positive = np.minimum(p, 1 - p)[(p >= least) & (p < 1)] if scores.multi_label else p[p >= least]
+    return float(positive.min()) if positive.size else 1.0
+
+
+def _log_odds(p: NDArray[Any], zeros_as: float | None) -> Floats:
+    """Log-odds of single probabilities; zeros and ones are ``zeros_as`` away from the end."""
+    low = zeros_as or 1e-38
+    p = p.astype(np.float64)
+    p, q = np.where(p <= 0, low, p), np.where(p >= 1, low, 1 - p)
+    return np.asarray(np.log(p) - np.log(q))

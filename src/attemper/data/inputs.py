@@ -1,0 +1,377 @@
+"""What people pass beside the scores: labels, names of classes, weights, ids; and forms that become plain rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import is_foreign, take_rows, to_numpy
+from attemper.errors import InputError, listed
+
+__all__ = [
+    "Rows",
+    "as_ids",
+    "as_label_matrix",
+    "as_labels",
+    "as_names",
+    "as_plain",
+    "as_weights",
+    "counted_rows",
+    "ids_of_rows",
+    "image_rows",
+    "is_signed",
+    "label_shares",
+    "soft_rows",
+    "two_columns",
+]
+
+MAX_WEIGHT = 1e12
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Scores as N×K rows, and what is known of each: a form of input after it was laid out."""
+
+    values: Any
+    labels: Any
+    weights: Any = None
+    index: NDArray[np.intp] | None = None  # rows of `values`; None: all of them, once each
+    case: Labels | None = None  # image or sample of each row, where rows are not samples of their own
+
+
+def as_plain(values: Any) -> NDArray[Any]:
+    """Return anything with one entry for each row as a NumPy array; missing entries stay None or NaN."""
+    if is_foreign(values):
+        return to_numpy(values)
+    if hasattr(values, "to_numpy"):  # columns of pandas, polars and Arrow
+        values = values.to_numpy()
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, list | tuple):  # numbers among texts would become texts
+        array = np.asarray(values, dtype=object)
+    return array
+
+
+def as_names(classes: Sequence[Any], n_classes: int) -> tuple[Any, ...]:
+    """Return names of the classes in column order: one for each column, none twice."""
+    names = tuple(classes.tolist() if hasattr(classes, "tolist") else classes)
+    if isinstance(classes, str) or len(names) != n_classes or len(set(names)) != n_classes:
+        raise InputError(
+            f"classes: expected {n_classes} different names, one for each column, got {listed(map(str, names))}",
+            "classes",
+        )
+    return names
+
+
+def as_labels(
+    labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, rows: Rows | None = None
+) -> Labels:
+    """Return labels as column numbers: names are looked up in ``classes``, whole numbers are columns.
+
+    Where some names are numerals, numbers are names, too. ``rows`` of scores help an error to say more.
+
+    >>> as_labels(["dog", "cat"], 2, 2, ["cat", "dog"]), as_labels([2, 1], 2, 2, ["1", "2"])
+    (array([1, 0]), array([1, 0]))
+    """
+    y = labels if isinstance(labels, np.ndarray) else as_plain(labels)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.shape != (n,):
+        raise InputError(f"labels: expected one label for each of {n} rows, got shape {y.shape}", "labels")
+    names = None if classes is None else [_text(name) for name in classes]
+    if names is not None and y.dtype.kind in "biuf":
+        columns = names == [str(k) for k in range(n_classes)] or not any(name.isdecimal() for name in names)
+        names = None if columns else names
+    if names is not None and classes is not None:
+        return _looked_up(y, classes)
+    if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() < n_classes:
+        return y.astype(np.int64, copy=False)
+    try:
+        numbers = y.astype(np.float64)
+    except (TypeError, ValueError):
+        first = next(label for label in y.tolist() if isinstance(label, str) or label is None)
+        raise InputError(
+            f"labels: expected column numbers from 0 to {n_classes - 1}, got {first!r:.60}. For names use "
+            "classes=[…], in column order.",
+            "labels",
+        ) from None
+    bad = np.flatnonzero(~((numbers >= 0) & (numbers < n_classes) & (numbers == np.floor(numbers))))
+    if bad.size:
+        row = bad[0]
+        raise InputError(
+            f"labels: row {row} is {y[row]}; expected a column number from 0 to {n_classes - 1}."
+            f"{_hint(numbers, n_classes, numbers[row], rows)}",
+            "labels",
+        )
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def _hint(numbers: Floats, k: int, bad: float, rows: Rows | None) -> str:
+    """Return what to do about labels that are no columns."""
+    known = numbers[~np.isnan(numbers)]
+    if np.isfinite(bad) and bad != np.floor(bad):
+        return " Pass the scores first, then the labels."
+    if known.size and known.min() >= 1 and known.max() == k:
+        share = ""
+        if rows is not None and not np.isnan(numbers).any():
+            some = np.unique(np.linspace(0, len(numbers) - 1, 1000).astype(np.intp))
+            h = to_numpy(take_rows(rows.values, some if rows.index is None else rows.index[some]))
+            share = f" With -1 added {np.mean(h.argmax(axis=1) == numbers[some] - 1):.1%} agree with the predictions."
+        return f"{share} If labels start at 1, use classes={range_text(1, k + 1)}."
+    return f" To leave such rows out use ignore_index={bad:.0f}." if bad in (-1, -100, 255) else ""
+
+
+def range_text(first: int, stop: int) -> str:
+    """Write a list of whole numbers, shortened where it is long.
+
+    >>> range_text(1, 4), range_text(1, 1001)
+    ('[1, 2, 3]', 'range(1, 1001)')
+    """
+    return str(list(range(first, stop))) if stop - first <= 20 else f"range({first}, {stop})"
+
+
+def _looked_up(y: NDArray[Any], classes: Sequence[Any]) -> Labels:
+    column: dict[Any, int] = {name: k for k, name in enumerate(classes)}
+    column = {_text(name): k for name, k in column.items()} | column  # 3 in a file may be '3'
+    names, inverse = _unique(y)
+    found = np.array([column.get(name, column.get(_text(name), -1)) for name in names.tolist()], dtype=np.int64)
+    if (found < 0).any():
+        unknown = names[found < 0].tolist()[0]
+        raise InputError(
+            f"labels: {unknown!r:.60} is not among the classes {listed(map(str, classes))}. For other names use "
+            "classes=[…], in column order.",
+            "labels",
+        )
+    return np.asarray(found[inverse])
+
+
+def _unique(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """`numpy.unique` with the inverse, also for objects that cannot be compared."""
+    if y.dtype.kind != "O":
+        values, inverse = np.unique(y, return_inverse=True)
+        return values, inverse.reshape(-1)
+    place: dict[Any, int] = {}
+    inverse = np.array([place.setdefault(item, len(place)) for item in y.tolist()], dtype=np.intp)
+    values = np.empty(len(place), dtype=object)
+    values[:] = list(place)
+    return values, inverse
+
+
+def _text(label: Any) -> str:
+    """3.0 is '3': a column of whole numbers with a gap is read as decimals."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def as_weights(weights: Any, n: int) -> Floats:
+    """Return sample weights: one for each row, none negative, not all zero."""
+    try:
+        w = np.broadcast_to(as_plain(weights).astype(np.float64), (n,))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"sample_weight: expected {n} numbers, got shape {np.shape(weights)}", "sample_weight"
+        ) from None
+    bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
+    if bad.size:
+        raise InputError(f"sample_weight: row {bad[0]} is {w[bad[0]]}; expected at least 0", "sample_weight")
+    if not (w > 1e-100).any():
+        raise InputError("sample_weight: all weights are zero", "sample_weight")
+    return np.ascontiguousarray(w)
+
+
+def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
+    """Return ids of groups, clusters or samples: one for each row, none missing."""
+    found = as_plain(ids)
+    if found.shape != (n,):
+        raise InputError(f"{param}: expected one id for each of {n} rows, got shape {found.shape}", param)
+    missing = found != found if found.dtype.kind in "fO" else np.zeros(n, dtype=bool)
+    if found.dtype.kind == "O":
+        missing = missing | np.array([item is None or item == "" for item in found.tolist()])
+    if missing.any():
+        raise InputError(f"{param}: row {np.flatnonzero(missing)[0]} has no id. Drop these rows or name them.", param)
+    return found
+
+
+def ids_of_rows(ids: Any, rows: Rows, n: int, param: str) -> NDArray[Any]:
+    """Return ids of the rows that count, from one for each row of the data, or for each image or sample."""
+    found = as_plain(ids)
+    if rows.case is not None and found.shape == (int(rows.case.max()) + 1,):
+        found = found[rows.case]
+    elif rows.index is not None and found.size == rows.values.shape[0]:
+        found = found.reshape(-1)[rows.index]
+    return as_ids(found.reshape(-1) if rows.case is not None else found, n, param)
+
+
+def counted_rows(rows: Rows, ignore_index: int) -> Rows:
+    """Leave out rows whose label is ``ignore_index``."""
+    y = rows.labels
+    kept = np.flatnonzero(y != ignore_index) if y.size == len(y) else np.arange(len(y))
+    if not kept.size:
+        raise InputError(f"labels: no row counts after ignore_index={ignore_index}", "labels")
+    if len(kept) == len(y) or len(y) != rows.values.shape[0]:
+        return rows
+    return Rows(rows.values, y[kept], None if rows.weights is None else as_weights(rows.weights, len(y))[kept], kept)
+
+
+def two_columns(column: Any, input: str) -> Any:
+    """Return one column of two classes, the probability or log-odds of the second one, as two.
+
+    >>> two_columns(np.array([0.2, 0.7]), "probs").tolist()
+    [[0.8, 0.2], [0.30000000000000004, 0.7]]
+    """
+    xp = array_api_compat.array_namespace(column)
+    column = column[:, 0] if column.ndim == 2 else column
+    if not xp.isdtype(column.dtype, "real floating"):
+        column = xp.astype(column, xp.float64)
+    return xp.stack([1 - column if input == "probs" else xp.zeros_like(column), column], axis=1)
+
+
+def is_signed(labels: NDArray[Any]) -> bool:
+    """Whether labels of two classes are −1 and 1."""
+    return labels.dtype.kind in "if" and bool((labels == -1).any()) and bool(np.isin(labels, (-1, 1)).all())
+
+
+def soft_rows(rows: Rows) -> Rows:
+    """Turn soft labels, N×K shares, into a row for each class with a share, weighted by it.
+
+    Sums over these rows are expectations over the label. The scores stay where they are.
+    """
+    shares: NDArray[Any] = rows.labels
+    n, n_classes = rows.values.shape
+    if shares.shape != (n, n_classes) or shares.dtype.kind not in "biuf":
+        raise InputError(
+            f"labels: expected shape ({n},), or shares of shape ({n}, {n_classes}), got {shares.shape}. For votes of "
+            "annotators use label_shares, for labels that do not exclude each other multi_label=True. The scores come "
+            "first, then the labels.",
+            "labels",
+        )
+    shares = shares.astype(np.float64)
+    total = shares.sum(axis=1)
+    bad = np.flatnonzero(~((shares >= 0).all(axis=1) & (np.abs(total - 1) < 0.02)))
+    if bad.size:
+        raise InputError(
+            f"labels: row {bad[0]} sums to {total[bad[0]]:.6g}; expected shares that sum to 1. For counts of votes use "
+            "labels / labels.sum(axis=1, keepdims=True), for labels that do not exclude each other multi_label=True.",
+            "labels",
+        )
+    shares = shares / total[:, None]
+    sample, column = (np.ascontiguousarray(part) for part in np.nonzero(shares))
+    if len(sample) == n:
+        return replace(rows, labels=column)
+    weights = shares[sample, column]
+    weights = weights if rows.weights is None else weights * as_weights(rows.weights, n)[sample]
+    index = sample if rows.index is None else rows.index[sample]
+    return Rows(rows.values, column, weights, index, sample)
+
+
+def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[Any] | None = None) -> Floats:
+    """Return the share of the annotators that chose each class, N×K: soft labels for fits and metrics.
+
+    Parameters
+    ----------
+    votes : array of shape (N, M)
+        What each of M annotators chose: column numbers, or names if ``classes`` has them. A vote that is missing is
+        −1, NaN or None.
+    n_classes : int
+    classes : sequence of names, optional
+        Names of the columns, in their order, instead of ``n_classes``.
+
+    Examples
+    --------
+    >>> label_shares([[0, 1, 1], [2, 2, -1]], n_classes=3).round(2)
+    array([[0.33, 0.67, 0.  ],
+           [0.  , 0.  , 1.  ]])
+    >>> label_shares([["no", "yes"], ["yes", None]], classes=["no", "yes"])
+    array([[0.5, 0.5],
+           [0. , 1. ]])
+    """
+    table = votes.to_numpy() if hasattr(votes, "to_numpy") else np.asarray(votes, dtype=object)
+    if table.ndim != 2 or (classes is None and n_classes is None):
+        raise InputError("votes: expected an array of shape (N, M), and n_classes or classes", "votes")
+    k = n_classes if classes is None else len(classes)
+    assert k is not None
+    shares = np.zeros((len(table), k))
+    for m in range(table.shape[1]):
+        cast = np.array([not (vote is None or vote != vote or vote == -1) for vote in table[:, m].tolist()])
+        if cast.any():
+            chosen = as_labels(table[cast, m], int(cast.sum()), k, classes)
+            shares[np.flatnonzero(cast), chosen] += 1
+    total = shares.sum(axis=1, keepdims=True)
+    if not total.all():
+        raise InputError(
+            f"votes: row {np.flatnonzero(total == 0)[0]} has none. Drop samples that nobody labelled.", "votes"
+        )
+    return np.asarray(shares / total)
+
+
+def image_rows(rows: Rows, axis: int | None, *, ignore_index: int | None, max_pixels: int | None, seed: int) -> Rows:
+    """Turn images, classes at ``axis``, into rows of pixels; with ``max_pixels`` at most so many of each image count.
+
+    Pixels that are drawn are weighted by the share of their image's pixels that count.
+    """
+    values, y = rows.values, rows.labels
+    if axis is None or not -values.ndim <= axis < values.ndim or axis % values.ndim == 0:
+        raise InputError(
+            f"axis: expected where the classes are in shape {tuple(values.shape)}. Use axis=1 for images, "
+            "(N, K, H, W), or axis=-1.",
+            "axis",
+        )
+    xp = array_api_compat.array_namespace(values)
+    n_images = int(values.shape[0])
+    last = xp.moveaxis(values, axis, -1)
+    shape, k = tuple(last.shape[:-1]), int(last.shape[-1])
+    pixels = xp.reshape(last, (-1, k))
+    n = int(pixels.shape[0])
+    image = np.repeat(np.arange(n_images), n // n_images)
+    if y is not None and y.shape != shape:
+        raise InputError(
+            f"labels: expected shape {shape}, that of the data without the classes, got {y.shape}", "labels"
+        )
+    y = None if y is None else y.reshape(-1)
+    kept = np.arange(n) if y is None or ignore_index is None else np.flatnonzero(y != ignore_index)
+    if not kept.size:
+        raise InputError(f"labels: no pixel counts after ignore_index={ignore_index}", "labels")
+    w = None
+    if rows.weights is not None:
+        given = as_plain(rows.weights)
+        w = as_weights(given.reshape(-1) if given.size == n else np.repeat(given, n // n_images), n)[kept]
+    if max_pixels is not None:
+        drawn, share = _draw_pixels(image[kept], n_images, max_pixels, seed)
+        kept, w = kept[drawn], share if w is None else w[drawn] * share
+    index = None if len(kept) == n else kept
+    return Rows(pixels, None if y is None else y[kept], w, index, image[kept])
+
+
+def _draw_pixels(image: Labels, n_images: int, most: int, seed: int) -> tuple[NDArray[np.intp], Floats]:
+    rng = np.random.default_rng(seed)
+    chosen, share = [], []
+    ends = np.searchsorted(image, np.arange(n_images + 1))
+    for first, last in pairwise(ends):
+        n = last - first
+        rows = np.arange(first, last) if n <= most else first + np.sort(rng.choice(n, most, replace=False))
+        chosen.append(rows)
+        share.append(np.full(len(rows), n / max(len(rows), 1)))
+    return np.concatenate(chosen), np.concatenate(share)
+
+
+def as_label_matrix(labels: Any, n: int, n_labels: int) -> Floats:
+    """Return N×L labels that do not exclude each other, as 0, 1 and NaN where one is not known."""
+    y = as_plain(labels)
+    if y.dtype.kind == "O":
+        y = np.array([[np.nan if item is None or item == "" else item for item in row] for row in y.tolist()])
+    try:
+        y = y.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("labels: expected 0, 1 or NaN for each label", "labels") from None
+    if y.shape != (n, n_labels):
+        raise InputError(f"labels: expected shape {(n, n_labels)}, one column for each label, got {y.shape}", "labels")
+    bad = np.argwhere(~(np.isnan(y) | ((y >= 0) & (y <= 1))))
+    if len(bad):
+        row, column = bad[0]
+        raise InputError(f"labels: row {row}, column {column} is {y[row, column]}; expected 0, 1 or NaN", "labels")
+    return y

@@ -1,0 +1,145 @@
+"""The door: whatever people hold becomes `Scores`, by one small function for each form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypedDict, Unpack
+
+import numpy as np
+
+from attemper.data.doubts import warn_of_doubts
+from attemper.data.files import Piece, entries_beside, expand, names_in, pieces, settings_of, whole
+from attemper.data.frames import is_frame, layout_of, of_frame, picked
+from attemper.data.scores import Scores
+from attemper.errors import InputError
+
+__all__ = ["Read", "ReadOptions", "is_paths", "read", "read_pieces", "remembered"]
+
+
+class Read(TypedDict, total=False):
+    """How to read data; the same options everywhere.
+
+    For frames and files ``sample_weight``, ``clusters``, ``groups`` and ``ids``, as ``labels``, are names of columns or
+    arrays, or the paths of .npy or .txt files; for arrays they are arrays.
+    """
+
+    columns: Sequence[str] | str | None
+    input: Literal["logits", "probs"] | None
+    classes: Sequence[Any] | None
+    sample_weight: Any
+    clusters: Any
+    groups: Any
+    ids: Any
+    zeros_as: float | None
+    axis: int | None
+    ignore_index: int | None
+    max_pixels: int | None
+    multi_label: bool
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What is remembered of a reading: a calibrator's file stores it, so that later calls need not repeat it."""
+
+    labels: str | None = None
+    columns: tuple[str, ...] | None = None
+    input: Literal["logits", "probs"] | None = None
+    classes: tuple[str, ...] | None = None
+    sample_weight: str | None = None
+    clusters: str | None = None
+    groups: str | None = None
+    ids: str | None = None
+    zeros_as: float | None = None
+    axis: int | None = None
+    ignore_index: int | None = None
+    max_pixels: int | None = None
+    multi_label: bool = False
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> ReadOptions:
+        """Keep what is plain: names, not arrays."""
+        kept: dict[str, Any] = {}
+        for field in fields(cls):
+            value = options.get(field.name)
+            if field.name in ("columns", "classes") and value is not None:
+                value = (value,) if isinstance(value, str) else tuple(map(str, value))
+            if value is None or isinstance(value, str | int | float | tuple):
+                kept[field.name] = value if value is not None else field.default
+        return cls(**kept)
+
+    def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options with what is remembered where they are silent."""
+        known = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return known | {name: value for name, value in options.items() if value is not None}
+
+
+def is_paths(data: Any) -> bool:
+    """Whether this is a path, a pattern, or a list of these."""
+    return isinstance(data, str | os.PathLike) or (
+        isinstance(data, list | tuple) and bool(data) and all(isinstance(item, str | os.PathLike) for item in data)
+    )
+
+
+def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
+    """Read arrays, pairs, frames, paths or patterns into one `Scores`.
+
+    Examples
+    --------
+    >>> read({"prob_cat": [0.9, 0.2], "prob_dog": [0.1, 0.8], "label": ["cat", "dog"]}).labels
+    array([0, 1])
+    """
+    if isinstance(data, tuple) and len(data) == 2 and labels is None and not is_paths(data):
+        data, labels = data
+    if unknown := options.keys() - Read.__annotations__.keys():
+        raise TypeError(f"read() got an unexpected keyword argument {min(unknown)!r}")
+    given: dict[str, Any] = {"labels": labels, **options}
+    if isinstance(data, Scores):
+        scores = _again(data, given)
+    elif type(data) is np.ndarray or not (is_paths(data) or is_frame(data)):
+        if given.pop("columns", None) is not None:
+            raise InputError("columns: expected a table or a file; an array has no names of columns", "columns")
+        given["input"] = given.get("input") or "logits"
+        scores = Scores.of(data, **given)
+    else:
+        scores = whole(expand(data), **given) if is_paths(data) else _of_frame(data, given)
+    warn_of_doubts(scores)
+    return scores
+
+
+def read_pieces(paths: Any, labels: Any = None, *, keep: bool = False, **options: Unpack[Read]) -> Iterator[Piece]:
+    """Read files piece by piece: the one loop of `sketch`, `apply` and `monitor`."""
+    return pieces(expand(paths), keep=keep, labels=labels, **options)
+
+
+def remembered(data: Any, options: Mapping[str, Any], scores: Scores) -> ReadOptions:
+    """Return what later calls need not repeat; columns as they were found, so that their order is that of the fit."""
+    if not (is_paths(data) or is_frame(data)):
+        return ReadOptions.of(options)
+    names = names_in(expand(data)[0]) if is_paths(data) else list(of_frame(data))
+    beside = entries_beside(options, names)  # which belong to the data of the fit alone
+    columns = layout_of(names, beside, **options).columns
+    found = {"columns": None if columns == ("",) else columns, "input": scores.input, "classes": scores.classes}
+    return ReadOptions.of({**options, **dict.fromkeys(beside), **found})
+
+
+def _of_frame(frame: Any, options: dict[str, Any]) -> Scores:
+    table = of_frame(frame)
+    beside = entries_beside(options, list(table))
+    own = picked(table, layout_of(list(table), beside, **options))
+    return Scores.of(**{**own, **beside}, **settings_of(options))
+
+
+def _again(scores: Scores, options: dict[str, Any]) -> Scores:
+    """Give scores that were read before other labels, names or ids."""
+    more = {key: value for key, value in options.items() if value is not None and value is not False}
+    if more.pop("input", scores.input) != scores.input:
+        raise InputError(f"input: these Scores hold {scores.input}", "input")
+    if not more:
+        return scores
+    own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
+    own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
+    values = scores.values if scores.index is None else scores._raw(slice(0, len(scores)))
+    made = Scores.of(values, input=scores.input, **{**own, **more})
+    return replace(made, one_column=scores.one_column, numbered=scores.numbered and "clusters" not in more)
