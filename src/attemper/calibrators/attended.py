@@ -2,85 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from attemper._checks import one_of
-from attemper._json import Dims
-from attemper._table import Table
 from attemper._typing import Floats
-from attemper.calibrators.estimator import fitted, recipe
-from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.calibrators.style import ORANGE, Style
-from attemper.calibrators.temperature import FLAT, _evaluator, advice, best_temperature
-from attemper.data.arrays import one_line
-from attemper.data.scale import DEFAULT_T_RANGE, logit_scale
-from attemper.data.scores import LabelledScores
-from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError
-from attemper.kernels import attended, chebyshev
-from attemper.maps import ScaleMap
-from attemper.sketch import Part, Sketch, check_thetas, enough_nodes, log_range
+from attemper.calibrators.base import Calibrator, Fit, Report
+from attemper.calibrators.temperature import EDGES, Best, best_temperature, scale_of, z95
+from attemper.data.scores import Scores
+from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError, warn
+from attemper.kernels import chebyshev
+from attemper.kernels.attended import theta_path
+from attemper.maps import Map
+from attemper.sketches import THETAS, Sketch, enough_nodes, log_range
 
 __all__ = ["AttendedTemperatureScaling", "ThetaPath"]
 
 CHANCE = 1.0  # nats in all that a fit of one parameter gains by chance: half on its own data, half is lost on others
+NEAR = 0.01  # nats a sample above its least loss at which a temperature may still matter, by FEW samples
+FEW = 512  # samples that show where the losses of all θ have their minima
+EXACT = 3e-7  # error of log T that few nodes may leave
 
 
-Column = Annotated[Floats, Dims(1)]
-
-
-class _ThetaPath(NamedTuple):
-    theta: Column
-    temperature: Column  # T(θ), the global minimum of the attended loss
-    nll: Column  # mean validation NLL at T(θ), by which θ is tuned
-    error: Column  # bound on the error of log T(θ)
-
-
-class ThetaPath(_ThetaPath, Table):
+@dataclass(frozen=True, eq=False)
+class ThetaPath:
     """What each θ of the grid gives: ``path_`` of `AttendedTemperatureScaling`."""
 
-    __slots__ = ()
+    theta: Floats
+    temperature: Floats  # T(θ), the global minimum of the attended loss
+    nll: Floats  # mean validation NLL at T(θ), by which θ is tuned
 
-    def __repr__(self) -> str:
-        return one_line(self)
+
+class _At(NamedTuple):
+    """A temperature and what is known of it."""
+
+    t: float
+    nll: float  # mean, of the validation data
+    std: float  # of log T
 
 
-@recipe
-class AttendedTemperatureScaling(StreamingCalibrator):
+class AttendedTemperatureScaling(Calibrator):
     """One temperature, fitted with the attended loss of Mozafari et al. (arXiv 1810.11586).
 
-    Each sample also attends to the classes that it could almost belong to: those with a
-    probability of at least θ at T = 1 (for logits on an unusual scale, at the T that counts as 1 there). The whole θ
-    path comes from one table.
+    Each sample also attends to the classes that it could almost belong to: those with a probability of at least θ at
+    T = 1 (for logits on an unusual scale, at the T that counts as 1 there). The whole θ path comes from one table.
 
-    Tuned on enough clean labels it lands on the temperature of `TemperatureScaling`; its gain is
-    with few or noisy labels for accurate, over-confident networks, where the bounded θ keeps T
-    from running away. It cannot help a network that needs T < 1, and a loss that is not proper moves a classifier that
-    is calibrated: there it falls back on temperature scaling, or on T = 1.
+    Tuned on enough clean labels it lands on the temperature of `TemperatureScaling`; its gain is with few or noisy
+    labels for accurate, over-confident networks. It cannot help a network that needs T < 1, and a loss that is not
+    proper moves a classifier that is calibrated: where the validation NLL is above that of T = 1 by more than chance it
+    falls back on temperature scaling, or on T = 1, with a warning and θ = 1. A ``theta`` that you choose is kept.
 
     Parameters
     ----------
-    theta : float or None
-        The threshold of Eq. (7). None: the value of ``theta_grid`` whose T has the least validation NLL.
+    theta : float, optional
+        The threshold of Eq. (7); by default the value of ``theta_grid`` whose T has the least validation NLL.
     theta_grid : array, optional
-        Ascending; 0.001, 0.002, … 0.1 by default. (A grid that reaches 1, tuned by NLL, is plain
-        temperature scaling: above every S_k the attended loss is the NLL.)
+        Ascending; 0.001, 0.002, … 0.1 by default, which is also what sketches hold.
     loss : "paper" or "reference"
-        Eq. (8), or the loss of the authors' published code, which differs (`docs/paper-map.md`).
+        Eq. (8), or the loss of the authors' published code, which differs.
     t_range : (low, high), optional
-        The loss is not convex; its global minimum within this range is taken. By default (0.05, 20), or a range that
-        suits the scale of the logits.
-    fallback : bool
-        Do no harm: where the validation NLL is above that of T = 1 by more than chance (one nat in all), take the T of
-        temperature scaling, or T = 1 where that gains nothing beyond chance. A warning reports it, and ``theta_`` is 1,
-        at which no sample attends to another class. False leaves the T of the paper's method. A ``theta`` that you
-        choose is never replaced.
-    input, zeros_as, classes
-        As for `TemperatureScaling`.
+        The loss is not convex; its global minimum within this range is taken. By default (0.05, 20), in units that suit
+        the scale of the logits; from a sketch all that it holds.
 
     Attributes
     ----------
@@ -88,13 +71,9 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     temperature_interval_ : (float, float) or None
         As for `TemperatureScaling`, around this T.
     path_ : ThetaPath
-        θ, T(θ) and validation NLL for every θ of the grid.
-    map_, fit_report_, sketch_, classes_, n_features_in_
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from attemper import AttendedTemperatureScaling
     >>> rng = np.random.default_rng(0)
     >>> logits = 3 * rng.normal(size=(2000, 5))
     >>> labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
@@ -104,242 +83,185 @@ class AttendedTemperatureScaling(StreamingCalibrator):
     """
 
     method = "ats"
-    minimises_nll = False
-    needs_few_labels = True
     title = "attended temperature scaling"
-    style = Style(ORANGE, "-.", "^")
-    sketch_tables = ("attended",)
+    sketch_parts = ("attended",)
+    value_types: ClassVar[dict[str, Any]] = {"path": ThetaPath}
 
-    stored = (*StreamingCalibrator.stored, "theta_", "path_")
+    def __init__(
+        self, *, theta: float | None = None, theta_grid: Any = None, loss: Literal["paper", "reference"] = "paper",
+        t_range: tuple[float, float] | None = None, input: Any = "logits", classes: Any = None,
+        zeros_as: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input=input, classes=classes, zeros_as=zeros_as)
+        self.theta, self.theta_grid, self.loss, self.t_range = theta, theta_grid, loss, t_range
 
-    theta: float | None = None
-    theta_grid: ArrayLike | None = None
-    loss: Literal["paper", "reference"] = "paper"
-    t_range: tuple[float, float] | None = None
-    fallback: bool = True
-    theta_: float = fitted()
-    path_: ThetaPath = fitted()
-
-    def summary(self) -> dict[str, Any]:
-        """Return the fitted values as plain numbers."""
-        return super().summary() | {"theta": self.theta_, "loss": self.loss}
-
-    def describe(self) -> list[str]:
-        """Return a readable summary, line by line."""
-        return [*super().describe(), f"θ = {self.theta_:g}"]
-
-    def _check_parameters(self) -> None:
-        one_of("loss", self.loss, ("paper", "reference"))
-        if self.theta is not None and len(check_thetas(self.theta)) != 1:
-            raise InputError(
-                f"theta={self.theta!r}: one number is expected; a grid to tune on goes into theta_grid", param="theta"
-            )
-        if self.theta_grid is not None:
-            check_thetas(self.theta_grid)
+    def _fit(self, scores: Scores) -> Fit:
+        part, thetas, (unit, (low, high)) = self._part(), self._thetas(), scale_of(scores)
         if self.t_range is not None:
-            log_range(self.t_range)
+            log_range(self.t_range)  # a check
+            low, high = self.t_range[0] / unit, self.t_range[1] / unit
+        whole = (low * unit, high * unit)
 
-    def sketch_parts(self) -> tuple[Part, ...]:
-        """Return the tables of a sketch that this fit needs in addition to the NLL."""
-        return ("reference",) if self.loss == "reference" else ("attended",)
+        def sketch_of(rows: Scores, within: tuple[float, float], n_nodes: int) -> Sketch:
+            return Sketch.of(rows, parts=(part,), t_range=within, n_nodes=n_nodes, thetas=thetas, unit=unit)
 
-    def _sketch_settings(self) -> dict[str, Any]:
-        return super()._sketch_settings() | {"thetas": self._grid}
+        few = scores.sample(FEW)
+        if len(scores) < 4 * FEW or few.total_weight == 0:
+            return self._solved(sketch_of(scores, whole, 64), whole, unit, scores)
+        near = _neighbourhood(part, sketch_of(few, whole, 40))  # there, fewer nodes are as exact
+        sketch = sketch_of(scores, near, enough_nodes(near))
+        best = _minima(sketch, part, slice(None))
+        ends = (best.edge < 0) & (near[0] > whole[0]) | (best.edge > 0) & (near[1] < whole[1])
+        if ends.any():
+            sketch = sketch_of(scores, whole, 64)
+        elif best.error.max() > max(EXACT, 1e4 * sketch.rounding / sketch.weight):
+            sketch = sketch_of(scores, near, 64)
+        return self._solved(sketch, whole, unit, scores)
 
-    @property
-    def _grid(self) -> ArrayLike | None:
-        return self.theta if self.theta is not None else self.theta_grid
+    def _fit_sketch(self, sketch: Sketch) -> Fit:
+        if self._part() not in sketch.tables:
+            raise InputError(f"parts: the sketch lacks {self._part()!r}, which loss={self.loss!r} needs", "parts")
+        sketch = sketch if self.t_range is None else _within(sketch, self.t_range)
+        return self._solved(sketch, sketch.t_range, 1.0, None)
 
-    def _solve_scores(self, scores: LabelledScores) -> None:
+    def _part(self) -> str:
+        """Return the table of a sketch that has the terms of the loss."""
+        if self.loss not in ("paper", "reference"):
+            raise InputError(f"loss={self.loss!r}: expected 'paper' or 'reference'", "loss")
+        return "attended" if self.loss == "paper" else "reference"
 
-        unit, whole = logit_scale(scores)
-        if self.t_range is not None:
-            whole = (float(self.t_range[0]), float(self.t_range[1]))
-        settings: dict[str, Any] = {"thetas": self._grid, "parts": self.sketch_parts(), "unit": unit, "addable": False}
+    def _thetas(self) -> Floats:
+        """Return the θ that are asked for."""
+        if self.theta is not None:
+            return _checked(self.theta, "theta")
+        return THETAS if self.theta_grid is None else _checked(self.theta_grid, "theta_grid")
 
-        def sketch(of: LabelledScores, t_range: tuple[float, float], n_nodes: int) -> Sketch:
-            return Sketch.of(of, t_range=t_range, n_nodes=n_nodes, **settings)
-
-        part = scores.sample(512)
-        if len(scores) < 2048:
-            self._finish(sketch(scores, whole, 64), whole, scores)
-            return
-        # The sample shows where the losses of all θ have their minima; there, fewer nodes are as exact.
-        near = _neighbourhood(sketch(part, whole, 32), self.loss)
-        table = sketch(scores, near, enough_nodes(near))
-        best = _minima(table, self.loss)
-        inside = (best.edge == 0) | (np.where(best.edge < 0, near[0], near[1]) == np.where(best.edge < 0, *whole))
-        if not inside.all():
-            table = sketch(scores, whole, 64)
-        elif best.error.max() > max(3e-7, 1e4 * table.rounding / table.weight):
-            table = sketch(scores, near, 64)
-        self._finish(table, whole, scores)
-
-    def _solve_sketch(self, sketch: Sketch) -> None:
-        self._check_range_of(sketch)
-        if self.theta_grid is not None and not np.array_equal(check_thetas(self.theta_grid), sketch.thetas):
-            raise InputError("theta_grid: this sketch was made for another grid; make it with Sketch.of(..., thetas=…)")
-        self._finish(sketch, sketch.t_range)
-
-    def _finish(self, sketch: Sketch, whole: tuple[float, float], scores: LabelledScores | None = None) -> None:
-        best = _minima(sketch, self.loss)
-        value = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
-        path = ThetaPath(sketch.thetas, np.exp(best.at), value / sketch.weight, best.error)
-        if self.theta is None:
-            chosen = int(path.nll.argmin())
-        else:
-            chosen = int(np.abs(sketch.thetas - self.theta).argmin())
-            if abs(sketch.thetas[chosen] - self.theta) > 1e-12:
-                raise InputError(
-                    f"theta={self.theta!r} is not in the grid of this sketch ({sketch.thetas[0]:g} … "
-                    f"{sketch.thetas[-1]:g}, {len(sketch.thetas)} values); "
-                    + f"make it with Sketch.of(..., thetas=[{self.theta}])",
-                    param="theta",
-                )
-            path = ThetaPath(*(column[chosen : chosen + 1] for column in path))
-        self.path_ = path
-        self.theta_ = float(sketch.thetas[chosen])
-        t = float(np.exp(best.at[chosen]))
-        edge: Literal["low", "high"] | None = None
-        error, nll = float(best.error[chosen]), float(value[chosen] / sketch.weight)
-        message = f"global minimum of a table of {len(sketch.nll)} nodes; T is known to {error:.0e} relative"
-        if sketch.flat:
-            message = FLAT
-        if best.edge[chosen]:
-            edge = "low" if best.edge[chosen] < 0 else "high"
+    def _solved(self, sketch: Sketch, whole: tuple[float, float], unit: float, scores: Scores | None) -> Fit:
+        """Find T(θ) for every θ, and of these the one with the least NLL; ``scores`` are None for a sketch."""
+        thetas = self._thetas()
+        columns = _columns(sketch, thetas)
+        best = _minima(sketch, self._part(), columns)
+        nll = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
+        path = ThetaPath(thetas, np.exp(best.at), nll / sketch.weight)
+        at = int(path.nll.argmin())
+        t, edge = float(path.temperature[at]), _EDGE[int(best.edge[at])]
+        if edge is not None:
             t = whole[edge == "high"]
             if sketch.perfect and self.t_range is None:
-                t = float(np.clip(DEFAULT_T_RANGE[0] * sketch.unit, *whole))
-            message = f"the attended loss has its minimum at T = {t:g}, the edge of the range"
-        doubts = [] if sketch.flat or edge is not None else self._doubts(sketch)
-        alone = None if sketch.flat else _uncalibrated(sketch, scores, self.t_range)
-        if alone is not None and nll > alone.nll * (1 + 1e-9):
-            harm = f"the validation NLL of {nll:.4f} at T = {t:.4g} is above {alone.nll:.4f} at T = {alone.t:g}"
-            if self.fallback and self.theta is None and sketch.weight * (nll - alone.nll) > CHANCE:
-                self._fall_back([harm, *doubts], alone, sketch, scores)
-                return
-            doubts = [harm, *doubts]
-        self._set(_At(t, nll, sketch.log_t_std(t)), has_interval=edge is None and not sketch.flat)
-        ok = edge is None and error < 1e-3
-        self.fit_report_ = FitReport(
-            converged=ok,
-            log_t_error=error,
-            edge=edge,
-            nll=nll,
-            n_samples=sketch.n_samples,
-            message="; ".join([message, *doubts]),
-        )
+                t = float(np.clip(EDGES[0] * unit, *whole))
+        found = _At(t, float(path.nll[at]), sketch.log_t_std(t))
+        theta, error, notes = float(thetas[at]), float(best.error[at]), list[str]()
         if edge is not None:
-            hint = f"Widen t_range if the logits are on an unusual scale. {advice()}"
-            reason = f"{message} ({whole[0]:g}, {whole[1]:g})"
-            self._warn(f"{'; '.join([reason, *doubts])}. {hint}", EdgeWarning)
-        elif doubts:
-            self._warn(f"{'; '.join(doubts)}. {_instead()}", AttemperWarning)
-        elif not ok:
-            self._warn(f"{message}.", ConvergenceWarning)
-
-    def _set(self, at: _At, *, has_interval: bool = True) -> None:
-        self.temperature_ = at.t
-        self.map_ = ScaleMap(1 / at.t)
-        if has_interval:
-            self._set_interval(at.log_t_std)
-
-    def _doubts(self, sketch: Sketch) -> list[str]:
-        """Return whether the best θ may lie outside the grid."""
-        low, high = float(sketch.thetas[0]), float(sketch.thetas[-1])
-        # Beyond 0 and 1 there is nothing to look for.
-        if self.theta is None and 0 < self.theta_ < 1 and low < high and self.theta_ in (low, high):
-            return [f"θ = {self.theta_:g} is the end of its grid ({low:g} … {high:g})"]
-        return []
-
-    def _fall_back(self, doubts: list[str], alone: _At, sketch: Sketch, scores: LabelledScores | None) -> None:
-        """Take the θ above every S_k, which leaves temperature scaling; or T = 1 where that gains nothing."""
-        plain, error = _temperature_scaling(sketch, scores, self.t_range)
-        if plain is not None and sketch.weight * (alone.nll - plain.nll) > CHANCE:
-            found, taken = plain, f"fell back on temperature scaling: T = {plain.t:.4g}"
-        else:
-            found, error, taken = alone, 0.0, f"fell back on T = {alone.t:g}, since temperature scaling gains nothing"
-            if alone.t == 1:
-                taken = "the classifier is better left alone: T = 1"
-        self.theta_ = 1.0
-        self._set(found)
-        self.fit_report_ = FitReport(
-            log_t_error=error,
-            nll=found.nll,
-            n_samples=sketch.n_samples,
-            message="; ".join([*doubts, taken]),
-            left_alone=found.t == 1,
-        )
-        self._warn(f"{self.fit_report_.message}. {_instead()}", AttemperWarning)
+            notes.append(f"the attended loss has its minimum at the {edge} edge of the range")
+        elif len(thetas) > 1 and at in (0, len(thetas) - 1) and 0 < theta < 1:  # beyond 0 and 1 there is nothing
+            notes.append(f"theta = {theta:g} is the end of its grid")
+        # T = 1, or the T that counts as 1 for logits on an unusual scale: the one with the lower NLL, within the range.
+        low, high = self.t_range or (0.0, np.inf)
+        ones = [] if sketch.flat else [_at(t, sketch, scores) for t in {1.0, unit} if low <= t <= high]
+        alone = min((one for one in ones if one is not None), key=lambda one: one.nll, default=None)
+        left_alone = False
+        if alone is not None and found.nll > alone.nll * (1 + 1e-9):
+            notes.append(f"the NLL of {found.nll:.4f} at T = {t:.4g} is above {alone.nll:.4f} at T = {alone.t:g}")
+            plain, of_plain = _temperature_scaling(sketch, scores, self.t_range)
+            if plain is not None and plain.t < unit:
+                notes.append(f"the classifier needs T = {plain.t:.4g}, below {unit:g}, where this loss does harm")
+            if self.theta is None and sketch.weight * (found.nll - alone.nll) > CHANCE:
+                found, error = alone, 0.0
+                if plain is not None and sketch.weight * (alone.nll - plain.nll) > CHANCE:
+                    found, error = plain, of_plain
+                theta, edge, left_alone = 1.0, None, found.t == 1
+                notes.append(f"temperature scaling instead: T = {found.t:.4g}")
+        if sketch.flat:
+            notes = [Best(1.0).note]
+        elif notes or error >= 1e-3:
+            kind = EdgeWarning if edge else AttemperWarning if notes else ConvergenceWarning
+            warn(f"ats: {'; '.join(notes) or f'log T is known to {error:.0e} only'}", kind)
+        factor = None if edge or sketch.flat else float(np.exp(z95(scores) * found.std))
+        report = Report(
+            found.nll, sketch.n_samples, edge is None and error < 1e-3, error, edge, left_alone=left_alone,
+            notes=tuple(notes),
+        )  # fmt: skip
+        values = {"theta": theta, "path": path, "temperature": found.t}
+        values["temperature_interval"] = None if factor is None else (found.t / factor, found.t * factor)
+        return Fit(Map.scale(1 / found.t), report, values)
 
 
-class _At(NamedTuple):
-    """A temperature, its mean validation NLL and the standard deviation of log T there."""
-
-    t: float
-    nll: float
-    log_t_std: float
+_EDGE: dict[int, Literal["low", "high"] | None] = {-1: "low", 0: None, 1: "high"}
 
 
-def _instead() -> str:
-    return "Use TemperatureScaling or BayesianTemperatureScaling."
+def _checked(thetas: Any, param: str) -> Floats:
+    """Return θ as an ascending grid within [0, 1]."""
+    try:
+        grid = np.atleast_1d(np.asarray(thetas, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"{param}={thetas!r}: expected numbers from 0 to 1", param) from None
+    ordered = grid.ndim == 1 and len(grid) and grid[0] >= 0 and grid[-1] <= 1 and (np.diff(grid) > 0).all()
+    if not ordered or (param == "theta" and len(grid) != 1):
+        raise InputError(f"{param}={thetas!r}: expected numbers from 0 to 1, ascending; theta is one of them", param)
+    return grid
 
 
-def _at(t: float, sketch: Sketch, scores: LabelledScores | None) -> _At | None:
-    """Look at one temperature; None where neither the table nor the data can decide."""
-    if sketch.t_range[0] <= t <= sketch.t_range[1]:
-        return _At(t, sketch.mean_nll(t), sketch.log_t_std(t))
-    if scores is None:
-        return None
-    nll, _, curvature = _evaluator(scores)(1 / t)
-    return _At(t, float(nll), float(t / np.sqrt(max(scores.total_weight * curvature, 1e-12 * t**2))))
+def _columns(sketch: Sketch, thetas: Floats) -> Any:
+    """Return where the θ are in the grid of a sketch."""
+    at = np.abs(sketch.thetas[:, None] - thetas).argmin(axis=0)
+    if np.abs(sketch.thetas[at] - thetas).max() > 1e-12:
+        raise InputError("theta: a sketch holds 0.001, 0.002, … 0.1; for others fit to the rows", "theta")
+    return at
 
 
-def _uncalibrated(sketch: Sketch, scores: LabelledScores | None, t_range: tuple[float, float] | None) -> _At | None:
-    """T = 1, or the T that counts as 1 for logits on an unusual scale: the one with the lower NLL, within the range."""
-    low, high = t_range or (0.0, np.inf)
-    known = [at for t in {1.0, sketch.unit} if low <= t <= high and (at := _at(t, sketch, scores)) is not None]
-    return min(known, key=lambda at: at.nll, default=None)
+def _within(sketch: Sketch, t_range: tuple[float, float]) -> Sketch:
+    """Bring a sketch to the nodes of a smaller range."""
+    inner, outer = log_range(t_range), sketch.interval
+    if inner.low < outer.low or inner.high > outer.high:
+        raise InputError(f"t_range={t_range!r}: the sketch holds {sketch.t_range}", "t_range")
+    at = chebyshev.basis(len(sketch.nll), outer, chebyshev.nodes(len(sketch.nll), inner))
+    tables = {name: at @ table for name, table in sketch.tables.items()}
+    return replace(sketch, nll=at @ sketch.nll, tables=tables, t_range=(float(t_range[0]), float(t_range[1])))
 
 
-def _temperature_scaling(
-    sketch: Sketch, scores: LabelledScores | None, t_range: tuple[float, float] | None
-) -> tuple[_At | None, float]:
-    """T with the least NLL, and the bound of the error of log T; None where no finite T is best."""
-    if scores is not None:
-        best = best_temperature(scores, t_range)
-        return None if best.minimum is None else _at(
-            best.t, sketch, scores
-        ), 0.0 if best.minimum is None else best.minimum.error
-    found = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
-    return None if found.edge[0] else _at(float(np.exp(found.at[0])), sketch, None), float(found.error[0])
-
-
-def _losses(sketch: Sketch, loss: str) -> Floats:
-    return attended.theta_path(sketch.nll, sketch.tables["reference" if loss == "reference" else "attended"])
-
-
-def _minima(sketch: Sketch, loss: str) -> chebyshev.Minima:
-    losses = _losses(sketch, loss)
+def _minima(sketch: Sketch, part: str, columns: Any) -> chebyshev.Minima:
+    """Return log T with the least attended loss, for each θ."""
+    losses = theta_path(sketch.nll, sketch.tables[part])[:, columns]
     best = chebyshev.minima(chebyshev.coefficients(losses), sketch.interval, sketch.rounding)
     if sketch.flat:
         one = np.clip(np.zeros_like(best.at), *sketch.interval)
         return replace(best, at=one, error=np.zeros_like(one), edge=np.zeros_like(best.edge))
     if not sketch.perfect:
         return best
-    # Where no sample attends to another class either, the loss only falls as T → 0.
-    endless = (losses == sketch.nll[:, None]).all(axis=0)
+    endless = (losses == sketch.nll[:, None]).all(axis=0)  # no sample attends to another class: it falls as T → 0
     at = np.where(endless, sketch.interval.low, best.at)
     return replace(best, at=at, edge=np.where(endless, -1, best.edge).astype(np.int8))
 
 
-def _neighbourhood(sketch: Sketch, loss: str) -> tuple[float, float]:
-    """Temperatures at which some θ comes within 0.01 nats per sample of its least loss."""
-    grid = np.linspace(sketch.interval.low, sketch.interval.high, 600)
-    value = chebyshev.evaluate(chebyshev.coefficients(_losses(sketch, loss)), sketch.interval, grid)
-    near = np.flatnonzero((value - value.min(axis=0) <= 0.01 * sketch.weight).any(axis=1))
-    low, high = np.exp(grid[max(near[0] - 2, 0)]), np.exp(grid[min(near[-1] + 2, len(grid) - 1)])
+def _neighbourhood(part: str, sketch: Sketch) -> tuple[float, float]:
+    """Temperatures at which some θ comes near its least loss."""
+    grid = np.linspace(*sketch.interval, 600)
+    losses = chebyshev.coefficients(theta_path(sketch.nll, sketch.tables[part]))
+    value = chebyshev.evaluate(losses, sketch.interval, grid)
+    near = np.flatnonzero((value - value.min(axis=0) <= NEAR * sketch.weight).any(axis=1))
+    low, high = max(near[0] - 2, 0), min(near[-1] + 2, len(grid) - 1)
     return (
-        sketch.t_range[0] if near[0] <= 2 else float(low),
-        sketch.t_range[1] if near[-1] >= len(grid) - 3 else float(high),
+        float(np.exp(grid[low])) if low else sketch.t_range[0],
+        float(np.exp(grid[high])) if high < len(grid) - 1 else sketch.t_range[1],
     )
+
+
+def _at(t: float, sketch: Sketch, scores: Scores | None) -> _At | None:
+    """Look at one temperature; None where neither the table nor the data can decide."""
+    if sketch.t_range[0] <= t <= sketch.t_range[1]:
+        return _At(t, sketch.mean_nll(t), sketch.log_t_std(t))
+    if scores is None:
+        return None
+    nll, _, curvature = scores.backend.nll(1 / t)
+    return _At(t, float(nll) / scores.total_weight, float(t / np.sqrt(max(curvature, 1e-12 * t**2))))
+
+
+def _temperature_scaling(
+    sketch: Sketch, scores: Scores | None, t_range: tuple[float, float] | None
+) -> tuple[_At | None, float]:
+    """T with the least NLL, and the error of log T; None where no finite T is best."""
+    if scores is not None:
+        best = best_temperature(scores, t_range)
+        return (None, 0.0) if best.found is None else (_at(best.t, sketch, scores), best.found.error)
+    found = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
+    return None if found.edge[0] else _at(float(np.exp(found.at[0])), sketch, None), float(found.error[0])

@@ -1,646 +1,434 @@
-"""What every calibrator is: a scikit-learn classifier whose X is the logits, one column per class.
+"""`Calibrator`: a scikit-learn classifier whose X is the logits. A method is one class with ``_fit``.
 
-A calibrator is a recipe. Fitting it makes a map (`map_`) and a report (`fit_report_`);
-predicting is applying the map.
+A fit is a pure function of data: `_fit(scores) -> Fit(map, report, values)`. The estimator only stores it, so that an
+error leaves the old fit untouched, and every fitted number is stored once.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
-from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import replace
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self, cast
 
 import array_api_compat
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.metaestimators import available_if
 
-from attemper._checks import one_of
-from attemper._json import Fields, from_fields, to_fields, values_of, write_document
-from attemper.calibrators.adaptation import Adaptation
-from attemper.calibrators.changed_priors import ChangesPriors
-from attemper.calibrators.estimator import Classifier, fitted, recipe
-from attemper.calibrators.fit_report import FitReport
-from attemper.calibrators.group_fits import GroupFit, GroupMaps, LabelErrors, fit_groups, is_common
-from attemper.calibrators.provenance import Provenance
-from attemper.calibrators.registry import METHODS
-from attemper.calibrators.style import Style
-from attemper.data.arrays import as_matrix, as_numbers, on_gpu, to_numpy
-from attemper.data.binary import is_one_column
-from attemper.data.ids import as_ids
-from attemper.data.labels import as_names
-from attemper.data.scores import LabelledScores, Scores, labelled
-from attemper.errors import (
-    FileError,
-    InputError,
-    InputTypeError,
-    NotFittedError,
-    listed,
-    warn,
-)
-from attemper.group_sketches import GroupSketches
-from attemper.kernels.blas import one_blas_thread
-from attemper.maps import Map, map_from_fields
-from attemper.sketch import Part, Sketch
+from attemper import _json
+from attemper._typing import Floats, InputKind
+from attemper.data.arrays import MASKS_FROM, as_array, has_finite_masks, masks_as_inf, to_numpy
+from attemper.data.doubts import row_marks, warn_of_doubts
+from attemper.data.inputs import as_names, two_columns
+from attemper.data.reading import ReadOptions, is_paths
+from attemper.data.scores import Chunk, Scores
+from attemper.errors import FileError, InputError, LabelShiftError, NotFittedError, warn
+from attemper.kernels import one_blas_thread
+from attemper.maps import Affine, Map
+from attemper.sketches import Sketch
 
-__all__ = ["Calibrator"]
+__all__ = ["METHODS", "WRAPPERS", "Calibrator", "Fit", "Report", "from_dict", "load", "method_of"]
 
-SHARED_PARAMS = ("input", "zeros_as", "classes", "axis", "ignore_index")
+METHODS: dict[str, type[Calibrator]] = {}
+WRAPPERS: dict[str, type[Calibrator]] = {}  # classes that are saved and loaded, but are no methods of their own
+MANY_CLASSES = 32  # beyond, predicted classes do not show their mix (`attemper.priors`)
 
 
-@recipe
-class Calibrator(ChangesPriors, Classifier):
-    """Base of all calibrators; use one of its subclasses, such as `TemperatureScaling`.
+@dataclass(frozen=True)
+class Report:
+    """How a fit went: ``report_`` of every calibrator."""
 
-    To write one, make a class with `recipe` that has a ``method`` and a ``title``, and sets ``map_`` and
-    ``fit_report_`` in ``_solve_scores``. `attemper.testing.check_calibrator` checks it.
+    nll: float  # mean validation NLL of the fitted map
+    n_samples: int
+    converged: bool = True
+    error: float | None = None  # of log T; else by how many nats the mean objective may be above its minimum
+    edge: Literal["low", "high"] | None = None  # which end of the range T lies on, if no T inside it is best
+    n_iter: int = 1  # passes over the data
+    changed: float | None = 0.0  # share of the validation predictions that the map changes; None for other priors
+    left_alone: bool = False  # no gain over the classifier as it is: better left alone
+    too_few_classes: bool = False  # have a label, so that one temperature stands for class parameters
+    cannot_tell: bool = False  # whether errors are the network's or the labels': pass their share as ``noise``
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, fitted: Map, scores: Scores, **facts: Any) -> Report:
+        """Report on a map: its NLL, and the predictions that it changes on these samples."""
+        plain = replace(fitted, input="logits")
+
+        def sums(chunk: Chunk) -> Floats:
+            log_p = plain.log_apply(chunk.h.astype(np.float64, copy=False))
+            nll = -log_p[np.arange(len(chunk.y)), chunk.y]
+            nll = nll if chunk.w is None else np.where(chunk.w > 0, nll, 0.0)  # 0 · inf, where a bin has no such label
+            changed = log_p.argmax(axis=1) != chunk.h.argmax(axis=1)
+            return np.array([t.sum() if chunk.w is None else chunk.w @ t for t in (nll, changed)])
+
+        nll, changed = (scores.total(sums) / scores.total_weight).tolist()
+        return cls(nll=nll, n_samples=scores.n_samples, changed=changed, **facts)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a method returns. ``values`` become attributes with an underscore."""
+
+    map: Map
+    report: Report
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of all methods. A subclass has a ``method``, under which it is registered, and ``_fit``.
 
     Parameters
     ----------
     input : "logits" or "probs"
         What X holds. It is never guessed.
-    zeros_as : float, optional
-        For probabilities: the value that zeros are read as, such as 1e-8, if they come from rounding. By default a
-        zero means that the class is impossible.
     classes : sequence of names, optional
         Names of the columns, if labels are names.
-    axis : int, optional
-        Where the classes are in an array of three or more dimensions: 1 for images, (N, K, H, W), −1 for (B, L, V).
-        Each pixel is a sample, labels have that shape without the axis, and `predict_proba` returns the shape of X. An
-        array of two dimensions is always (N, K).
-    ignore_index : int, optional
-        Samples with this label do not count in a fit.
-
-    Attributes
-    ----------
-    map_ : Map
-        What was fitted.
-    fit_report_ : FitReport
-        How the fit went.
-    sketch_ : Sketch
-        After `fit_sketch`, where a sketch is enough.
-    adaptation_ : Adaptation
-        After `with_priors` and `adapt`.
-    group_maps_ : dict of Map
-        After a fit with groups: the map of each group. ``map_`` is the common map, which groups that were not seen get.
-    groups_ : GroupFit
-        After a fit with groups: how each group's map differs from the common one, a table.
-    classes_, n_features_in_
-        As scikit-learn has them: names or numbers of the columns, and how many there are.
-
-    Examples
-    --------
-    >>> from attemper import TemperatureScaling
-    >>> ts = TemperatureScaling().fit([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0], [2.0, 0.0]], [0, 1, 0, 1])
-    >>> ts.predict_proba([[2.0, 0.0]]).round(2), ts.predict([[2.0, 0.0]])
-    (array([[0.75, 0.25]]), array([0]))
+    zeros_as : float, optional
+        What a probability of exactly 0 stands for; by default half of the smallest positive one of the fit.
     """
 
-    method: ClassVar[str]  # the name on the command line and in files
-    stored: ClassVar[tuple[str, ...]] = ()  # fitted attributes that a file keeps in addition to the map, as annotated
-    title: ClassVar[str] = ""  # the name for readers
-    style: ClassVar[Style | None] = None  # how plots draw it; None: one that is left
-    sketch_tables: ClassVar[tuple[Part, ...] | None] = None  # enough for a fit, with the NLL; None: rows are needed
-    max_classes: ClassVar[int | None] = None  # `compare` leaves it out beyond, unless it is named
-    knows_noise: ClassVar[bool] = False  # has parameters ``labels`` and ``noise``, for labels that may be wrong
-    needs_few_labels: ClassVar[bool] = False  # a few dozen fit it
-    keeps_arg_max: ClassVar[bool] = False  # never changes the predicted class
-    minimises_nll: ClassVar[bool] = True  # or something close to it; else temperatures of groups are relative ones
-    ranks_only: ClassVar[bool] = False  # uses no more of a probability than its rank or bin, so a zero is no problem
+    method: ClassVar[str]
+    title: ClassVar[str] = ""
+    knows_noise: ClassVar[bool] = False
+    sketch_parts: ClassVar[tuple[str, ...] | None] = None  # tables of a sketch that a fit needs; None: it needs rows
+    needs: ClassVar[tuple[str, ...]] = ("labels",)  # of the scores
+    value_types: ClassVar[dict[str, Any]] = {}  # of fitted numbers that are not plain, by name without underscore
 
-    input: Literal["logits", "probs"] = "logits"
-    zeros_as: float | None = None
-    classes: Sequence[Any] | None = None
-    axis: int | None = None
-    ignore_index: int | None = None
-    map_: Map = fitted()
-    fit_report_: FitReport = fitted()
-    provenance_: Provenance = fitted()  # only if it was loaded from a file that has one
-    classes_: Any = fitted()
-    n_features_in_: int = fitted()
-    sketch_: Sketch = fitted()  # after `fit_sketch`, where a sketch is enough
-    adaptation_: Adaptation = fitted()  # after `with_priors` or `adapt`
-    group_maps_: GroupMaps = fitted()  # only after a fit with groups
-    groups_: GroupFit = fitted()
-    group_: str = fitted()  # only of `for_group`
+    def __init__(self, *, input: InputKind = "logits", classes: Any = None, zeros_as: float | None = None) -> None:
+        self.input, self.classes, self.zeros_as = input, classes, zeros_as
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, *, wrapper: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
         if "method" in vars(cls):
-            cls.title = vars(cls).get("title") or cls.method
-            METHODS[cls.method] = cls
+            (WRAPPERS if wrapper else METHODS)[cls.method] = cls
 
-    def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None, clusters: Any = None
-    ) -> Self:
-        """Fit on validation data.
+    def _fit(self, scores: Scores) -> Fit:
+        """Fit to labelled scores; ``scores.logits``, ``labels`` and ``weights`` are NumPy arrays."""
+        raise NotImplementedError
 
-        Parameters
-        ----------
-        X : array of shape (n_samples, n_classes), or of more dimensions (see axis)
-            Logits (or probabilities with ``input="probs"``), in any array library; or a `Scores`. Of two classes one
-            column is enough, of shape (n_samples,) or (n_samples, 1): the log-odds, or the probability, of the second.
-        y : array of shape (n_samples,), or that of X without its axis of classes
-            Column numbers, or names if ``classes`` has them. With one column also -1 and 1.
-        sample_weight : array of shape (n_samples,), optional
-            How often each row counts: weight 2 is the row twice.
-        groups : array of shape (n_samples,), optional
-            The group that each row is of, such as a site: text or whole numbers. Each group then gets a map of its own
-            by partial pooling (``group_maps_``), and predictions need groups too. The number 1 and the text "1" are
-            the same group.
-        clusters : array of shape (n_samples,), optional
-            The case that each row is of, such as a patient. Rows of one case are not independent, so that intervals
-            become wider. A `Scores` brings its own groups and clusters.
-        """
-        scores = self._scores(X, y, sample_weight, groups=groups, clusters=clusters)
-        self._reset_fitted_state(scores.n_classes, X, scores.classes)
-        self._warn_of_order()
+    def _fit_sketch(self, sketch: Sketch) -> Fit:
+        """Fit to a sketch, where `sketch_parts` says that one is enough."""
+        raise InputError(f"method: {self.method} needs the rows, not a sketch", "method")
+
+    def _options(self) -> dict[str, Any]:
+        """How X is read."""
+        return {"input": self.input, "classes": self.classes, "zeros_as": self.zeros_as}
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, clusters: Any = None) -> Self:
+        """Fit to logits (or probabilities) and labels; X may be `Scores`, which hold all of it."""
+        return self._fit_to(X, y, sample_weight=sample_weight, clusters=clusters)
+
+    def _fit_to(self, X: Any, y: Any, **given: Any) -> Self:
+        from attemper.calibrators.temperature import independent
+
+        scores = X
+        if not isinstance(X, Scores):
+            if is_paths(X):
+                raise InputError("X: expected an array; for files use attemper.fit", "X")
+            if y is None:
+                raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
+            scores = Scores.of(X, y, **given, **self._options())
+            warn_of_doubts(scores)
+        missing = next((name for name in self.needs if getattr(scores, name) is None), None)
+        if missing is not None:
+            raise InputError(f"{missing}: a fit needs them", missing)
         with one_blas_thread():
-            try:
-                self._solve_scores(scores)
-            except np.linalg.LinAlgError as error:
-                raise InputError(
-                    f"logits: {type(self).__name__} expected logits of about one size, got some as large as "
-                    f"{scores.bound:.3g} in magnitude ({error}). For classes that are masked out use -inf, such as "
-                    "logits[logits < -1e4] = -np.inf."
-                ) from None
-            self._allow_for_clusters(scores)
-            self._fit_groups(scores)
-        if on_gpu(scores.values) and (scores.device is None or self.sketch_parts() is None):
-            message = f"{self.fit_report_.message}; the scores were copied from the GPU to NumPy"
-            self.fit_report_ = replace(self.fit_report_, message=message)
-        return self
+            return self._store(self._fit(independent(scores)), scores)
 
-    def fit_sketch(self, sketch: Sketch | GroupSketches) -> Self:
-        """Fit on a `Sketch` of the validation data, which may be many sketches added; or on `GroupSketches`.
-
-        From sketches by group each group gets a temperature of its own.
-        """
-        if isinstance(sketch, GroupSketches):
-            self.fit_sketch(sketch.total)
-            with one_blas_thread():
-                self._take_groups(*self._from_group_sketches(sketch))
-            return self
-        if not isinstance(sketch, Sketch):
-            raise InputError(f"fit_sketch takes a Sketch, not {type(sketch).__name__}; see Sketch.of")
-        self._check_parts(sketch)
-        self._reset_fitted_state(sketch.n_classes, None)
+    def fit_sketch(self, sketch: Sketch) -> Self:
+        """Fit to a sketch."""
+        missing = set(self.sketch_parts or ()) - sketch.tables.keys()
+        if missing:
+            raise InputError(f"parts: the sketch lacks {min(missing)!r}, which {self.method} needs", "parts")
         with one_blas_thread():
-            self._solve_sketch(sketch)
+            return self._store(self._fit_sketch(sketch), sketch)
+
+    @available_if(lambda self: self.sketch_parts is not None)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Add samples to what the calibrator was fitted on, and fit again: a sketch is all that is kept."""
+        options = self._options() if classes is None else self._options() | {"classes": classes}
+        scores = Scores.of(X, y, sample_weight=sample_weight, **options)
+        sketch = Sketch.of(scores, parts=self.sketch_parts or ())
+        before = getattr(self, "sketch_", None)
+        sketch = sketch if before is None else before + sketch
+        self.fit_sketch(sketch)
         self.sketch_ = sketch
         return self
 
-    def _check_parts(self, sketch: Sketch) -> None:
-        """Refuse a sketch that lacks what this recipe, as its parameters are, needs."""
-        parts = self.sketch_parts()
-        if parts is None:
-            raise InputError(f"{type(self).__name__} cannot be fitted from a sketch: it needs the logits themselves")
-        missing = [part for part in parts if part not in sketch.tables]
-        if missing:
-            raise InputError(
-                f"{type(self).__name__} needs the {missing[0]!r} part, which this sketch was made without; make it "
-                f"again from the data with Sketch.of(..., parts=[{missing[0]!r}])"
-            )
-
-    def predict_proba(self, X: Any, groups: Any = None) -> Any:
-        """Calibrated probabilities, in the array type, device, precision and shape of ``X``.
-
-        ``groups`` is the group of each row, for a calibrator that was fitted with groups; ``groups="common"`` applies
-        the common map to all rows, as is done for groups that were not seen in the fit.
-        """
-        return self._predicted(X, groups, lambda own, h, dtype: own.apply(h, dtype=dtype))
-
-    def predict_positive(self, X: Any, groups: Any = None) -> Any:
-        """Calibrated probabilities of the second of two classes, one number for each sample.
-
-        >>> from attemper import TemperatureScaling
-        >>> ts = TemperatureScaling().fit([2.0, -2.0, 2.0, 2.0], [1, 0, 1, 0])
-        >>> ts.predict_positive([2.0, -1.0]).round(2), ts.predict_proba([2.0]).round(2)
-        (array([0.75, 0.37]), array([[0.25, 0.75]]))
-        """
-        if self._check_is_fitted().n_features_in_ != 2:
-            raise InputError(
-                f"predict_positive: expected a calibrator of two classes, got one of {self.n_features_in_}. Use "
-                "predict_proba."
-            )
-        probs = self.predict_proba(X, groups)
-        axis = 1 if self.axis is None or probs.ndim == 2 else self.axis % probs.ndim
-        return probs[(*[slice(None)] * axis, 1)]
-
-    def predict_log_proba(self, X: Any, groups: Any = None) -> Any:
-        """Logarithms of the calibrated probabilities, without underflow."""
-        return self._predicted(X, groups, lambda own, h, dtype: own.log_apply(h, dtype=dtype))
-
-    def predict(self, X: Any, groups: Any = None) -> Any:
-        """Return the class with the largest probability.
-
-        It is the one that the classifier gave before, unless the map is one that may change it.
-        """
-
-        def classes_of(own: Map, h: Any, dtype: Any) -> Any:
-            value = h if own.keeps_arg_max else own.apply(h)
-            if self.class_names is None:
-                return array_api_compat.array_namespace(value).argmax(value, axis=1)
-            return self.classes_[to_numpy(value).argmax(axis=1)]
-
-        return self._predicted(X, groups, classes_of)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
-        """Return the share of right predictions; ``groups`` as for `predict`.
-
-        Labels are names of the classes, or column numbers, as in `fit`.
-        """
-        names = self._check_is_fitted().class_names
-        if names is not None and np.asarray(names).dtype.kind == "U" and to_numpy(y).dtype.kind in "iu":
-            y = np.asarray(names)[to_numpy(y)]
-        if groups is None:
-            return super().score(X, y, sample_weight)
-        right = to_numpy(self.predict(X, groups)) == to_numpy(y)
-        return float(np.average(right, weights=None if sample_weight is None else to_numpy(sample_weight)))
-
-    def _predicted(self, X: Any, groups: Any, predict: Callable[[Map, Any, Any], Any]) -> Any:
-        """Predict all rows at once; an array with the classes along ``axis`` keeps its shape."""
-        scores = self._check_is_fitted()._scores_of(X, groups)
-        h = scores.logits
-        if scores.groups is None or is_common(groups) or not hasattr(self, "group_maps_"):
-            found = predict(self.map_, h, scores.dtype)
-        else:
-            found = self.group_maps_.predict(
-                scores.groups, self.map_, h, lambda map_, some: predict(map_, some, scores.dtype)
-            )
-        return found if scores.layout is None or isinstance(X, Scores) else scores.layout.restored(found)
-
-    def for_group(self, group: Any) -> Self:
-        """Return this calibrator with the map of one group for all rows; ``"common"`` for the common map.
-
-        Use it to export the map of a group. It cannot be saved; save the calibrator that has all groups.
-        """
-        maps: GroupMaps | None = getattr(self._check_is_fitted(), "group_maps_", None)
-        if maps is None and not is_common(group):
-            raise InputError(
-                f"group={group!r}: this {type(self).__name__} was fitted without groups. Leave it out.", param="group"
-            )
-        new = copy(self)
-        for name in () if maps is None else ("group_maps_", "groups_"):
-            new.__dict__.pop(name, None)
-        if maps is None or is_common(group):
-            return new
-        by_text = {str(key): own for key, own in maps.items()}
-        if str(group) not in by_text:
-            raise InputError(
-                f"group={group!r}: expected one of {listed(by_text)}, or 'common' for the map of all groups",
-                param="group",
-            )
-        new.map_, new.group_ = by_text[str(group)], str(group)
-        return new
-
-    @property
-    def class_names(self) -> list[Any] | None:
-        """Names of the columns: ``classes``, or the labels of the fit; None where those are column numbers."""
-        if not hasattr(self, "classes_"):
-            return None if self.classes is None else list(self.classes)
-        numbers = self.classes is None and np.array_equal(self.classes_, np.arange(len(self.classes_)))
-        return None if numbers else self.classes_.tolist()
-
-    @classmethod
-    def for_labels(cls, *, noisy: bool, noise: str | None = None, **parameters: Any) -> Self:
-        """Return a calibrator for labels of this quality; most recipes know no difference."""
-        if cls.knows_noise:
-            quality = {"labels": "noisy" if noisy else "clean"} | ({} if noise is None else {"noise": noise})
-            parameters = quality | parameters
-        return cls(**parameters)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the fitted values as plain numbers."""
-        found = {} if self.map_.keeps_arg_max else {"changed": self.fit_report_.changed}
-        return found | ({"groups": self.groups_.to_dict()} if hasattr(self, "groups_") else {})
-
-    def describe(self) -> list[str]:
-        """Return a readable summary, line by line."""
-        if self.map_.keeps_arg_max:
-            return self._group_lines()
-        changes = f"changes the prediction in {self.fit_report_.changed:.2%} of the validation samples"
-        return [changes, *self._group_lines()]
-
-    def _group_lines(self) -> list[str]:
-        return self.groups_.lines() if hasattr(self, "groups_") else []
-
-    def known_within(self) -> float | None:
-        """Return the factor within which the data fix the overall temperature; None where that is unknown."""
-        return None
-
-    def save(self, path: str | os.PathLike[str], *, provenance: Provenance | None = None) -> None:
-        """Write the fitted calibrator as JSON, atomically; read it with `attemper.load`.
-
-        The same data give the same bytes, unless ``provenance`` has a date.
-        """
-        write_document(path, "calibrator", self.to_document(provenance=provenance))
-
-    def to_document(self, *, provenance: Provenance | None = None) -> dict[str, Any]:
-        """Return what `save` writes, as plain numbers, text, lists and dicts."""
-        if hasattr(self._check_is_fitted(), "group_"):
-            raise InputError(
-                f"group {self.group_}: expected a calibrator with all groups. Save the one it was taken of."
-            )
-        provenance = provenance or getattr(self, "provenance_", None)
-        names = self.class_names
-        content = {
-            "method": self.method,
-            "n_classes": int(self.n_features_in_),
-            "input": self.input,
-            "zeros_as": self.zeros_as,
-            "classes": names,
-            **(
-                {"columns": columns}
-                if (columns := [str(name) for name in getattr(self, "feature_names_in_", ())])
-                else {}
-            ),
-            **{name: int(getattr(self, name)) for name in ("axis", "ignore_index") if getattr(self, name) is not None},
-            "params": {name: _plain(getattr(self, name)) for name in self.own_params()},
-            "map": self.map_.to_dict(),
-            "report": to_fields(self.fit_report_),
-            "fitted": to_fields(self, self.stored),
-        }
-        if hasattr(self, "adaptation_"):
-            content["adaptation"] = to_fields(self.adaptation_)
-        if hasattr(self, "group_maps_"):
-            maps = [own.to_dict() for own in self.group_maps_.values()]
-            content["groups"] = self.groups_.to_dict() | {"maps": maps}
-        if provenance is not None:
-            content["provenance"] = to_fields(provenance)
-        if names is not None and any(n != n or not isinstance(n, str | int | float) for n in names):
-            raise InputError("classes: only text and numbers can be saved as class names")
-        return content
-
-    @classmethod
-    def from_fields(cls, content: Fields) -> Self:
-        """Make a fitted calibrator from what `save` wrote."""
-        n_classes = content.integer("n_classes")
-        names = content.items("classes") if content.content.get("classes") is not None else None
-        params = content.fields("params").content
-        unknown = set(params) - set(cls.own_params())
-        if unknown:
-            raise FileError(f"{content.where}: the parameter {sorted(unknown)[0]!r} is unknown")
-        params = {name: tuple(v) if isinstance(v, list) else v for name, v in params.items()}
-        layout: Any = {name: content.integer(name) for name in ("axis", "ignore_index") if name in content}
-        kind: Any = content.read("input", Literal["logits", "probs"])
-        new = cls(**params, input=kind, zeros_as=content.read("zeros_as", float | None), classes=names, **layout)
-        try:
-            new._reset_fitted_state(n_classes, None)
-        except InputError as error:
-            raise FileError(f"{content.where}: {error}") from None
-        new.map_ = map_from_fields(content.fields("map"))
-        if new.map_.n_classes not in (None, n_classes):
-            raise FileError(f"{content.where}: a map of {new.map_.n_classes} classes for {n_classes}")
-        new.fit_report_ = from_fields(FitReport, content.fields("report"))
-        new.__dict__.update(values_of(cls, content.fields("fitted"), cls.stored))
-        if "adaptation" in content:
-            new.adaptation_ = from_fields(Adaptation, content.fields("adaptation"))
-        if "columns" in content:  # headers of the table of the fit
-            new.feature_names_in_ = np.array(content.read("columns", tuple[str, ...]), dtype=object)
-        if "groups" in content:
-            by_group = content.fields("groups")
-            new.groups_ = GroupFit.from_fields(by_group)
-            new.group_maps_ = GroupMaps.from_fields(new.groups_.group, by_group)
-        if "provenance" in content:
-            new.provenance_ = from_fields(Provenance, content.fields("provenance"))
-        return new
-
-    # What a recipe may or must define.
-
-    def sketch_parts(self) -> tuple[Part, ...] | None:
-        """Return the tables of a sketch that this fit needs in addition to the NLL; None: a sketch is not enough."""
-        return self.sketch_tables
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that make no sense."""
-
-    def _allow_for_clusters(self, scores: LabelledScores) -> None:
-        """Widen intervals where rows are not independent: those of one case, or pixels of one image."""
-
-    def _fit_groups(self, scores: LabelledScores) -> None:
-        """Fit the maps of the groups, where the scores have groups; the common map is fitted."""
-        if scores.groups is None:
-            return
-        from attemper.calibrators.clustering import tempered  # it has a recipe, which imports this file
-
-        scores, _ = tempered(scores, biases=not self.keeps_arg_max)
-        maps, found = fit_groups(
-            self.map_,
-            scores,
-            self._label_errors(),
-            recentred=not self.minimises_nll,
-            level=getattr(self, "credible_level", 0.95),
-        )
-        self._take_groups(maps, found)
-
-    def _label_errors(self) -> LabelErrors:
-        """How labels go wrong, as this fit found it."""
-        return LabelErrors()
-
-    def _solve_scores(self, scores: LabelledScores) -> None:
-        raise NotImplementedError
-
-    def _solve_sketch(self, sketch: Sketch) -> None:
-        raise NotImplementedError
-
-    def _from_group_sketches(self, sketches: GroupSketches) -> tuple[GroupMaps, GroupFit]:
-        raise NotImplementedError
-
-    # What they share.
-
-    def _scores(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        classes: Sequence[Any] | None = None,
-        *,
-        groups: Any = None,
-        clusters: Any = None,
-    ) -> LabelledScores:
-        one_of("input", self.input, ("logits", "probs"))
-        if isinstance(X, Scores):
-            if not isinstance(X, LabelledScores):
-                raise InputError("labels: these Scores hold none; a fit needs them")
-            if y is not None or sample_weight is not None:
-                raise InputError("a Scores brings its own labels and weights; give no others as well")
-            if groups is not None or clusters is not None:
-                name = "groups" if groups is not None else "clusters"
-                raise InputError(
-                    f"{name}: a Scores brings its own. Use Scores.from_logits(logits, labels, {name}=…), or "
-                    "Scores.from_probs."
-                )
-            if X.input != self.input:
-                raise InputError(f"these Scores hold {X.input}, but input={self.input!r}")
-            if X.zeros_as != self.zeros_as:  # predictions would take zeros for something else
-                made = f"{type(self).__name__}(input='probs', zeros_as={X.zeros_as!r})"
-                raise InputError(
-                    f"zeros_as: these Scores have {X.zeros_as!r}, but the calibrator has {self.zeros_as!r}, for "
-                    f"predictions. Use {made}."
-                )
-            self._check_classes(X, self.classes)
-            return X
-        if y is None:
-            raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: give one label per row"
-            )
-        more: dict[str, Any] = {"classes": self.classes if classes is None else classes}
-        more |= {"sample_weight": sample_weight, "groups": groups, "clusters": clusters}
-        return labelled(self._make_scores(X, y, ignore_index=self.ignore_index, **more))
-
-    def _make_scores(self, X: Any, y: Any = None, **more: Any) -> Scores:
-        if self.input == "probs":
-            scores: Scores = Scores.from_probs(X, y, zeros_as=self.zeros_as, axis=self.axis, **more)
-            return scores
-        if self.zeros_as is not None:
-            raise InputError(
-                f"zeros_as={self.zeros_as!r}: only probabilities take zeros_as; "
-                f"""use input='probs'""",
-                param="input",
-            )
-        logits: Scores = Scores.from_logits(X, y, axis=self.axis, **more)
-        return logits
-
-    def _reset_fitted_state(self, n_classes: int, X: Any, classes: Sequence[Any] | None = None) -> None:
-        classes = classes if self.classes is None else self.classes
-        names = None if classes is None else as_names(classes, n_classes)
-        self._check_parameters()
-        for name in [a for a in vars(self) if a.endswith("_") and not a.startswith("_")]:
-            delattr(self, name)  # nothing of an earlier fit may stay
-        self.n_features_in_ = n_classes
-        self.classes_ = np.arange(n_classes) if names is None else np.asarray(names)
-        self._column_names(X, reset=True)
-
-    def _warn_of_order(self) -> None:
-        if self.class_names is not None and not _ascends(self.classes_.tolist()):
-            warn(
-                "classes: the names are not in sorted order. They are used in the order given, one per column, but "
-                "scikit-learn's scorers of probabilities (neg_log_loss, …) take columns to be in sorted order."
-            )
-
-    @classmethod
-    def own_params(cls) -> list[str]:
-        """Return the parameters that not all calibrators share."""
-        return [name for name in cls._get_param_names() if name not in SHARED_PARAMS]
-
-    def _check_is_fitted(self) -> Self:
-        if not hasattr(self, "map_"):
-            raise NotFittedError(
-                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with validation logits and "
-                "labels first."
-            )
+    def _store(self, fit: Fit, data: Scores | Sketch) -> Self:
+        """Keep a fit, in place of an earlier one."""
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            delattr(self, name)
+        self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
+        self.report_ = fit.report
+        names = data.classes if self.classes is None else self.classes
+        self.classes_ = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
+        self.n_features_in_ = data.n_classes
+        if isinstance(data, Scores):
+            self.rows_ = row_marks(data)
+            if not data.multi_label:
+                self.priors_ = np.bincount(data.labels, data.w, data.n_classes) / data.total_weight
+        for name, value in fit.values.items():
+            setattr(self, f"{name}_", value)
         return self
 
-    def _take_groups(self, maps: GroupMaps, found: GroupFit) -> None:
-        """Keep the maps of groups, and add to the report how their fit went."""
-        self.group_maps_, self.groups_ = maps, found
-        report = self.fit_report_
-        state = "" if found.converged else ", which did NOT converge"
-        message = f"{report.message}; maps of {len(found)} groups{state}, log T to {found.log_t_error:.0e}"
-        self.fit_report_ = replace(report, converged=report.converged and found.converged, message=message)
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "map_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet; call fit first")
 
-    def _check_groups(self, scores: Scores, groups: Any) -> None:
-        """Refuse rows without a group where groups have maps, and groups where they have none."""
-        if is_common(groups):
-            return
-        maps = getattr(self, "group_maps_", None)
-        if maps is None and groups is not None:
-            raise InputError(
-                f"groups: this {type(self).__name__} was fitted without groups, so there is one map for all rows. "
-                "Leave groups out, or fit with groups."
-            )
-        if maps is not None and scores.groups is None:
-            use = 'groups=…, one id for each row, or groups="common"'
-            raise InputError(
-                f"groups: this {type(self).__name__} has maps of {len(maps)} groups ({listed(map(str, maps))}), but "
-                f"these rows have no groups. Use {use} to apply the common map to all rows."
-            )
-        if maps is not None:
-            self._warn_of_other_groups(maps, scores.groups)
+    def predict_proba(self, X: Any, *, axis: int | None = None) -> Any:
+        """Calibrated probabilities, in the array library, on the device and in the precision of X.
 
-    @staticmethod
-    def _warn_of_other_groups(maps: GroupMaps, groups: Any) -> None:
-        """Warn of several groups, none of them of the fit: another column was passed, or ids are written otherwise."""
-        found = [str(name) for name in np.unique(groups).tolist()]
-        if len(found) < 2 or {str(name) for name in maps} & set(found):
-            return
-        warn(
-            f"groups: expected those of the fit ({listed(map(str, maps))}), got none of them, but {listed(found)}; the "
-            f"common map is applied to all of these {len(groups)} rows. Use "
-            "groups='common' if that is what you want."
-        )
+        ``axis`` is where the classes are of an array with three or more dimensions; by default that of the fit.
+        """
+        return self._predicted(X, axis, log=False)
 
-    def _scores_of(self, X: Any, groups: Any = None) -> Scores:
-        """Check what is to be predicted."""
-        self._column_names(X, reset=False)
-        ids = None if is_common(groups) else groups
-        scores: Scores = X
-        if not isinstance(X, Scores):
-            shape: tuple[int, ...] = () if getattr(X, "is_nested", False) else getattr(X, "shape", ())
-            if len(shape) == 2 and shape[1] != self.n_features_in_ and (shape[1], self.n_features_in_) != (1, 2):
-                self._reject_columns(shape[1])
-            what = "logits" if self.input == "logits" else "probabilities"
-            if self.n_features_in_ != 2 and is_one_column(as_numbers(X, what)):
-                as_matrix(X, what)  # raises
-            scores = self._make_scores(X, groups=ids)
-        elif ids is not None and X.groups is not None:
-            raise InputError("groups: these Scores have their own; pass no others, or groups='common'")
-        elif ids is not None:
-            scores = replace(X, groups=as_ids(ids, len(X), "groups"))
-        self._check_groups(scores, groups)
-        if scores.n_classes != self.n_features_in_:
-            self._reject_columns(scores.n_classes)
-        self._check_classes(scores, self.class_names)
-        return scores
+    def predict_log_proba(self, X: Any, *, axis: int | None = None) -> Any:
+        """Calibrated log-probabilities, which do not underflow."""
+        return self._predicted(X, axis, log=True)
 
-    @staticmethod
-    def _check_classes(scores: Scores, names: Sequence[Any] | None) -> None:
-        """Refuse scores whose classes are the same in another order."""
-        found = scores.classes
-        if names is not None and found is not None and list(names) != list(found) and set(names) == set(found):
-            raise InputError(
-                f"classes: expected columns in the order {listed(map(str, names))}, that of the calibrator, got "
-                f"{listed(map(str, found))}. Put them in this order."
-            )
+    def predict(self, X: Any, **options: Any) -> Any:
+        """Return the most probable class of each row."""
+        probs = self.predict_proba(X, **options)
+        return self.classes_[to_numpy(array_api_compat.array_namespace(probs).argmax(probs, axis=-1))]
 
-    def _column_names(self, X: Any, *, reset: bool) -> None:
-        """Remember the column names of a table, or compare them with those of the fit."""
-        if isinstance(X, Scores):
-            known = list(getattr(self, "feature_names_in_", ()))
-            names = list(X.columns or ())
-            if reset and names:
-                self.feature_names_in_ = np.array(names, dtype=object)
-            elif known != names and sorted(known) == sorted(names):
-                raise InputError(
-                    f"columns: expected {listed(known)}, the order of the fit, got {listed(names)}. Pass these names "
-                    "in the order of the fit with columns=[…]."
-                )
-            return
-        if not hasattr(X, "columns"):
-            return
-        try:
-            validate_data(self, X, skip_check_array=True, reset=reset, ensure_2d=False)  # one column is of two classes
-        except TypeError as error:
-            raise InputTypeError(str(error)) from None
-        except ValueError as error:
-            raise InputError(str(error)) from None
+    def predict_risk(self, X: Any, **options: Any) -> Any:
+        """Return the probability of the second of two classes: one column in, one column out."""
+        self._check_fitted()
+        if self.n_features_in_ != 2:
+            raise InputError(f"X: expected a calibrator of two classes, got {self.n_features_in_}", "X")
+        return self.predict_proba(X, **options)[..., 1]
 
-    def _reject_columns(self, count: int) -> None:
-        raise InputError(
-            f"X has {count} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
-            "input: one column per class"
-        )
+    def decide(self, X: Any, *, groups: Any = None) -> Any:
+        """Return what the rule does with each row (`attemper.decide` chooses one): refer or decide, or a set."""
+        if getattr(self, "rule_", None) is None:
+            raise InputError("calibrator: it has no rule. Use attemper.decide to choose one.", "calibrator")
+        probs = self.predict_proba(X, **({"groups": groups} if "groups" in self.needs else {}))
+        return self.rule_.decide(to_numpy(probs), getattr(X, "groups", None) if groups is None else groups)
+
+    def _predicted(self, X: Any, axis: int | None, *, log: bool) -> Any:
+        self._check_fitted()
+        x = as_array(X._raw(slice(0, len(X))) if isinstance(X, Scores) else X, "X")
+        if x.ndim == 1 and self.map_.independent:
+            x = array_api_compat.array_namespace(x).reshape(x, (-1, 1))
+        elif x.ndim == 1 or (x.ndim == 2 and x.shape[1] == 1 and self.n_features_in_ == 2):
+            x = two_columns(x, self.map_.input)
+        if x.ndim <= 2:
+            return self._apply(x, log=log)
+        axis = getattr(self, "read_", ReadOptions()).axis if axis is None else axis
+        if axis is None:
+            raise InputError(f"axis: expected where the classes are in shape {tuple(x.shape)}", "axis")
+        xp = array_api_compat.array_namespace(x)
+        rows = xp.moveaxis(x, axis, -1)
+        made = self._apply(xp.reshape(rows, (-1, rows.shape[-1])), log=log)
+        return xp.moveaxis(xp.reshape(made, rows.shape), -1, axis)
+
+    def _apply(self, x: Any, *, log: bool) -> Any:
+        k = x.shape[1] if x.ndim == 2 else 0
+        if k != self.n_features_in_:
+            own = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
+            raise InputError(f"X has {k} features, but {own}", "X")
+        if self.map_.input == "probs" and bool(((x < -1e-3) | (x > 1 + 1e-3)).any()):
+            raise InputError("X: expected probabilities from 0 to 1, as in the fit, got other numbers", "X")
+        if self.map_.input == "logits" and not self.map_.independent:
+            x = _without_finite_masks(x)
+        return self.map_.log_apply(x) if log else self.map_.apply(x)
+
+    def with_priors(self, new: Any, old: Any = None) -> Self:
+        """Return a calibrator for other class priors: p_k times new_k / old_k, rows normalised. A rule is dropped.
+
+        ``old`` are the shares of the classes in the data of the fit; by default those of its labels.
+        """
+        from attemper.priors import as_priors
+
+        self._check_fitted()
+        names = self.classes_.tolist()
+        before = getattr(self, "priors_", None) if old is None else as_priors(old, names, "old")
+        if before is None:
+            raise InputError("old: expected the shares of the classes in the data of the fit", "old")
+        after = as_priors(new, names, "new")
+        none = np.flatnonzero((before == 0) & (after > 0))
+        if len(none):
+            raise InputError(f"old: the share of {names[none[0]]!r} is 0, and {after[none[0]]:g} now", "old")
+        made = copy.copy(self)
+        with np.errstate(divide="ignore"):
+            made._tilt(np.where(before > 0, np.log(after), -np.inf) - np.log(np.where(before > 0, before, 1.0)))
+        made.priors_, made.report_ = after, replace(self.report_, changed=None)
+        if made.__dict__.pop("rule_", None) is not None:
+            warn("the rule is dropped: it was chosen for other class priors. Use attemper.decide again.")
+        return made
+
+    def _tilt(self, log_ratio: Floats) -> None:
+        """Add to the logarithms of the probabilities."""
+        self.map_ = self.map_.then(Affine.of(1.0, log_ratio))
+
+    def adapt(self, X: Any, *, validation: Any = None, **options: Any) -> Self:
+        """Return a calibrator for the class priors of unlabelled data, which are estimated from the predictions.
+
+        ``validation`` are data with labels, (X, y) or `Scores`: where no mix of their classes explains the new
+        predictions a `LabelShiftError` is raised. ``adapted_`` of the result is the estimate, with intervals.
+        """
+        from attemper.priors import estimate_priors, shift_test
+
+        probs, clusters = to_numpy(self.predict_proba(X, **options)), getattr(X, "clusters", None)
+        old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
+        labelled = None if old is None else old > 0
+        if validation is not None:
+            val = validation if isinstance(validation, Scores) else Scores.of(*validation, **self._options())
+            before = to_numpy(self.predict_proba(val, **options))
+            old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
+        if old is None:
+            raise InputError("validation: expected data with labels, (X, y)", "validation")
+        found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=clusters)
+        if validation is not None:
+            known = found.priors if k > MANY_CLASSES else None
+            cases = {"val_clusters": val.clusters, "clusters": clusters}
+            test = shift_test(before, val.labels, probs, priors=known, **cases)  # type: ignore[arg-type]
+            if not test.plausible:
+                what = f"{test.unexplained:.0%} of the predictions (p = {test.p_value:.2g})"
+                raise LabelShiftError(f"X: no mix of the classes explains {what}. Fit again on new labels.", "X")
+        made = self.with_priors(found.priors, found.old)
+        made.adapted_ = found
+        return made
+
+    def wrap(self, module: Any) -> Any:
+        """Return a torch module that returns calibrated probabilities of what ``module`` returns."""
+        from attemper.torch.module import wrap
+
+        return wrap(self, module)
+
+    def to_torch(self) -> Any:
+        """Return a torch module from logits to calibrated probabilities."""
+        from attemper.torch.module import to_torch
+
+        return to_torch(self)
+
+    def to_onnx(self, path: str | os.PathLike[str], model: Any = None, tensor: str | None = None) -> Any:
+        """Write an ONNX model that returns calibrated probabilities: of logits, or of the inputs of ``model``."""
+        from attemper.onnx import to_onnx
+
+        return to_onnx(self, path, model=model, tensor=tensor)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted calibrator as JSON, atomically: method, parameters, map, report and fitted numbers."""
+        self._check_fitted()
+        _json.save(path, "calibrator", self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a file holds."""
+        own = {name[:-1]: v for name, v in vars(self).items() if name.endswith("_") and name not in SAVED_APART}
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in SAVED_APART}
+        content = {
+            "method": self.method,
+            "params": _json.plain(params),
+            "classes": self.classes_.tolist(),
+            "map": self.map_.to_dict(),
+            "report": _json.plain(self.report_),
+            "values": _json.plain({n: v.to_dict() if isinstance(v, Calibrator) else v for n, v in sorted(own.items())}),
+            "read": _json.plain(getattr(self, "read_", ReadOptions())),
+        }
+        rule = getattr(self, "rule_", None)
+        return content if rule is None else content | {"rule": rule.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], where: str = "calibrator") -> Self:
+        """Make a fitted calibrator from what `to_dict` returned."""
+        known = inspect.signature(cls).parameters
+        params = {name: _tuples(v) for name, v in content["params"].items() if name in known}
+        made = cls(**params)
+        made.map_ = Map.from_dict(content["map"], f"{where}: map")
+        made.report_ = _json.typed(content["report"], Report, f"{where}: report")
+        made.classes_ = np.array(content["classes"])
+        made.n_features_in_ = len(made.classes_)
+        for name, value in content["values"].items():
+            kind, place = (VALUE_TYPES | cls.value_types).get(name), f"{where}: {name}"
+            if kind is Calibrator:
+                found = from_dict(value, place)
+            else:
+                found = _tuples(value) if kind is None else _json.typed(value, kind, place)
+            setattr(made, f"{name}_", found)
+        made.read_ = _json.typed(content["read"], ReadOptions, f"{where}: read")
+        if content.get("rule") is not None:
+            from attemper.decisions import rule_from_dict
+
+            made.rule_ = rule_from_dict(content["rule"], f"{where}: rule")
+        return made
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        tags.input_tags.sparse = False
+        return tags
+
+    def __str__(self) -> str:
+        if not hasattr(self, "map_"):
+            return repr(self)
+        return "\n".join([f"{self.title or self.method}", *(f"  {line}" for line in self.facts())])
+
+    def facts(self) -> list[str]:
+        """Return what a reader wants to know of the fit, line by line."""
+        r, lines = self.report_, []
+        if hasattr(self, "temperature_"):
+            interval = getattr(self, "temperature_interval_", None)
+            limits = "" if interval is None else f" ({interval[0]:.3g} to {interval[1]:.3g})"
+            lines.append(f"T = {self.temperature_:.4g}{limits}")
+        if getattr(self, "noise_interval_", None) is not None and getattr(self, "noise", 0) != 0:
+            low, high = self.noise_interval_
+            lines.append(f"wrong labels: {self.noise_:.1%} ({low:.1%} to {high:.1%})")
+        lines.append(f"NLL {r.nll:.4f} of {r.n_samples} validation samples")
+        if not self.map_.independent:
+            moved = "for other class priors: changes predictions" if r.changed is None else ""
+            share = moved or f"changes {r.changed:.1%} of the predictions"
+            lines.append("never changes the prediction" if self.map_.keeps_arg_max else share)
+        lines += ["no gain is expected: the classifier is better left alone"] if r.left_alone else []
+        lines += [f"rule: {self.rule_.describe(self.classes_.tolist())}"] if hasattr(self, "rule_") else []
+        return [*lines, *r.notes]
 
 
-def _ascends(names: list[Any]) -> bool:
+SAVED_APART = ("map_", "report_", "classes_", "n_features_in_", "sketch_", "read_", "rule_", "adapted_", "base")
+VALUE_TYPES: dict[str, Any] = {"priors": Floats}  # of numbers that every fit has
+
+
+def _without_finite_masks(x: Any) -> Any:
+    """Return logits with −inf for finite masks, as a fit reads them."""
+    xp = array_api_compat.array_namespace(x)
+    found = x.shape[0] > 0 and bool(xp.any((x <= MASKS_FROM) & (x > -xp.inf)))
+    return masks_as_inf(x) if found and has_finite_masks([x]) else x
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0) -> Calibrator:
+    """Return an unfitted calibrator of a name, a class or an instance; with a share of wrong labels, or "unknown"."""
+    kind = METHODS.get(method) if isinstance(method, str) else method
+    made: Any = kind() if isinstance(kind, type) and issubclass(kind, Calibrator) else kind
+    if not isinstance(made, Calibrator):
+        raise InputError(f"method={method!r}: expected one of {', '.join(METHODS)}", "method")
+    if noise != 0 and not made.knows_noise:
+        raise InputError(f"noise: {made.method} has no model of wrong labels; use bayes or structured", "noise")
+    made = clone(made)
+    return cast(Calibrator, made.set_params(noise=noise) if noise != 0 else made)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a calibrator that `save` wrote; the module that defines its method must be imported."""
+    content = _json.load(path, {"calibrator": dict[str, Any]})
+    return from_dict(content, str(path))
+
+
+def from_dict(content: dict[str, Any], where: str) -> Any:
+    """Make a fitted calibrator of any method from what its `to_dict` returned."""
+    known, method = METHODS | WRAPPERS, content.get("method") if isinstance(content, dict) else None
+    if not isinstance(method, str) or method not in known:
+        raise FileError(f"{where}: the method {method!r:.60} is not known; import its module first")
     try:
-        return all(a < b for a, b in pairwise(names))
-    except TypeError:
-        return False
-
-
-def _plain(value: Any) -> Any:
-    return np.asarray(value).tolist() if isinstance(value, np.ndarray | np.generic | tuple | list) else value
+        return known[method].from_dict(content, where)
+    except FileError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FileError(f"{where}: cannot be understood ({error!r:.120})") from None

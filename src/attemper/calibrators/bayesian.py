@@ -1,318 +1,419 @@
 """Bayesian temperature scaling: few labels, wrong labels, no error in sight; always an answer, with its spread.
 
-The model, its priors and its posterior are in `attemper.calibrators.posterior`.
+The model
+---------
+S = softmax(h / T). In each sample the network is lost with probability e_m, its own floor: then every class is as
+likely. Annotators err at a rate e_a, which is 0, known, or unknown. A label has the probability
+
+    (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
+
+The data cannot distinguish the floors e_m and e_a; their priors do. The prediction leaves the annotators' errors out
+and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a mixture of
+temperatures and a floor, and keeps the arg max. The posterior has two dimensions, log T and logit e. It is evaluated
+on a grid from the tables of a sketch: no sampling, no optimiser.
+
+Where e_a is unknown and the rows are at hand, the true classes are first inferred with biases of the network and
+confusions of the annotators (`attemper.calibrators.label_model`); given these, the posterior is that of T alone.
+
+The priors
+----------
+log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence at
+T = 1 (at most 0.95): networks that are more confident are more often over-confident. e_m is 0 with probability 0.9 and
+Beta(1/4, 20) otherwise; an unknown e_a is uniform.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import expit
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.special import betainc, betaincc, betaln, expit, log_expit, logit
 
-from attemper._checks import fraction, one_of
 from attemper._typing import Floats
-from attemper.calibrators.annotators import Confusions
-from attemper.calibrators.clustering import design_note, tempered
-from attemper.calibrators.estimator import fitted, recipe
-from attemper.calibrators.explanations import MAX_CLASSWISE, Explanation, explain, true_class_gap
-from attemper.calibrators.fit_report import FitReport, validation_nll_and_changes
-from attemper.calibrators.group_fits import LabelErrors
-from attemper.calibrators.label_noise import LabelNoise, label_errors, label_noise, noise_lines, noise_summary
-from attemper.calibrators.one_temperature import student_factor
-from attemper.calibrators.posterior import Model, Posterior
-from attemper.calibrators.samples import Samples, check_noise_is_wanted, warn_of_light_weights
-from attemper.calibrators.streaming import StreamingCalibrator
-from attemper.calibrators.style import BLUE, Style
-from attemper.data.scores import LabelledScores
-from attemper.errors import ConvergenceWarning, EdgeWarning
-from attemper.kernels import chebyshev, quadrature
-from attemper.kernels.shrinkage import ScalePrior
-from attemper.maps import MixtureMap
-from attemper.sketch import Part, Sketch, focused, log_range
+from attemper.calibrators import label_model
+from attemper.calibrators.base import Calibrator, Fit, Report
+from attemper.calibrators.label_model import Account, Confusions, Noise, Samples, error_rate
+from attemper.calibrators.temperature import Z95, scale_of, z95
+from attemper.data.scores import Scores
+from attemper.errors import ConvergenceWarning, EdgeWarning, InputError, warn
+from attemper.kernels import chebyshev
+from attemper.kernels.evidence import ScalePrior
+from attemper.maps import Map, Mixture
+from attemper.sketches import LOG_ODDS, Sketch, local_sketch
 
-__all__ = ["BayesianTemperatureScaling"]
+__all__ = ["BayesianTemperatureScaling", "Posterior"]
 
-
-MAX_LOG_T_ERROR = 0.02  # that a table may leave; a limit by reason, no benchmark chose it
-MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
+PRIOR_DF = 4.0
+PRIOR_SLOPE, CONFIDENCE = 0.125, (0.01, 0.95)
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
+MAX_ERROR = 0.02  # of log T that a table may leave
+MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
+TAILS = (0.025, 0.5, 0.975)
+FLOOR_PROBABILITY, FLOOR_SHAPE = 0.1, (0.25, 20.0)
+GRID = (256, 160)  # points in log T and logit e
+DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^-35 is below double precision
+LEAST = -30.0  # log-odds of the smallest rate that counts
 
-Explained = tuple[Explanation, float, float, float]  # and what `Model.given_true_classes` takes
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
+
+    temperature: Floats
+    temperature_weight: Floats
+    noise: Floats  # share of the labels that are wrong, beyond what S(T) explains
+    noise_weight: Floats
 
 
-@recipe
-class BayesianTemperatureScaling(StreamingCalibrator):
+class BayesianTemperatureScaling(Calibrator):
     """Average over temperatures (and rates of wrong labels), weighted by their posterior probability.
 
     Never changes the prediction. Finite with any labels: few, wrong, or all right.
 
     Parameters
     ----------
-    labels : "clean" or "noisy"
-        Whether validation labels may be wrong. The data alone cannot distinguish a network that fails now and
-        then from annotators that do, so you must specify it.
-    noise : "auto", "uniform" or "classwise"
-        ``labels="noisy"``: how labels go wrong. "auto" weighs errors that fall anywhere, errors among similar classes
-        and confusions of certain classes with others by their evidence, with class biases of the network in the model,
-        so that a biased classifier is not taken for bad labels. That needs the logits themselves; from a sketch "auto"
-        is "uniform", which leaves biases and confusions out. "classwise" takes confusions for granted.
-    t_range : (low, high), optional
-        Temperatures considered; by default those that suit the scale of the logits.
-    prior_centre, prior_slope, prior_scale, prior_df : float
-        log T ~ Student-t(df) around centre + slope · logit(mean confidence), with that scale.
-    floor_probability, floor_shape : float, (float, float)
-        Probability that the network has a floor of its own, and the Beta law of its height.
-    similar_probability, similar_shape : float, float
-        ``labels="noisy"``: prior probability that errors fall among similar classes rather than anywhere, and b of
-        the Beta(1, b) law of their rate.
-    credible_level : float
-        Level of the credible intervals.
-    input, zeros_as, classes
-        As for `TemperatureScaling`.
+    noise : float or "unknown"
+        The share of the validation labels that are wrong. The data alone cannot distinguish a network that fails now
+        and then from annotators that do, so a share that is known helps.
+    prior_centre, prior_scale : float
+        log T ~ Student-t(4) around centre + logit(mean confidence) / 8, with that scale.
 
     Attributes
     ----------
     temperature_, temperature_interval_ : float, (float, float)
-        Posterior median and credible interval of T.
-    noise_rate_, noise_interval_ : float, (float, float)
-        Share of labels that are noise: posterior mean and credible interval; zero for clean labels. A noise label
-        is drawn at random and right by chance once in K times; of confusions only wrong labels count.
-    uniform_mass_ : float
-        Probability of a uniform guess, which stays in the prediction: the network's own floor.
-    similar_, classwise_ : float
-        Posterior probability that the errors, if there are any, fall among similar classes; that they depend on the
-        class.
+        Posterior median and 95 % credible interval of T.
+    noise_, noise_interval_ : float, (float, float)
+        Share of the labels that are wrong: posterior mean and 95 % credible interval.
     confusions_ : Confusions or None
-        The transition matrix, posterior means and credible intervals: row k is how samples whose true class is k are
-        labelled. None where confusions were not considered.
+        Which classes are labelled as which others, where errors depend on the class (``noise="unknown"``, from rows).
     posterior_ : Posterior
-    map_ : MixtureMap
-    fit_report_, sketch_, classes_, n_features_in_
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from attemper import BayesianTemperatureScaling
     >>> rng = np.random.default_rng(0)
-    >>> logits = 3 * rng.normal(size=(200, 5))
+    >>> logits = 3 * rng.normal(size=(400, 5))
     >>> labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)  # drawn at T = 2
-    >>> labels[:40] = rng.integers(0, 5, size=40)  # every fifth label is noise
-    >>> bts = BayesianTemperatureScaling(labels="noisy").fit(logits, labels)
-    >>> low, high = bts.temperature_interval_
-    >>> low < 2 < high, bts.noise_interval_[0] < 0.2 < bts.noise_interval_[1]
-    (True, True)
+    >>> labels[:80] = (labels[:80] + rng.integers(1, 5, size=80)) % 5  # a fifth is wrong
+    >>> cal = BayesianTemperatureScaling(noise=0.2).fit(logits, labels)
+    >>> low, high = cal.temperature_interval_
+    >>> low < 2 < high
+    True
     """
 
     method = "bayes"
-    needs_few_labels = True
     title = "Bayesian temperature scaling"
-    style = Style(BLUE, "-", "o")
-    sketch_tables = ("uniform",)
     knows_noise = True
+    sketch_parts = ("uniform",)
+    value_types: ClassVar[dict[str, Any]] = {"posterior": Posterior, "confusions": Confusions | None}
 
-    labels: Literal["clean", "noisy"] = "clean"
-    noise: Literal["auto", "uniform", "classwise"] = "auto"
-    t_range: tuple[float, float] | None = None
-    prior_centre: float = 0.15  # docs/bayesian.md has the sets that chose these
-    prior_slope: float = 0.125
-    prior_scale: float = 0.4
-    prior_df: float = 4.0
-    floor_probability: float = 0.1
-    floor_shape: tuple[float, float] = (0.25, 20.0)
-    similar_probability: float = 0.1
-    similar_shape: float = 4.0
-    credible_level: float = 0.95
+    def __init__(
+        self, *, noise: Noise = 0, prior_centre: float = 0.15, prior_scale: float = 0.4, input: Any = "logits",
+        classes: Any = None, zeros_as: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(input=input, classes=classes, zeros_as=zeros_as)
+        self.noise, self.prior_centre, self.prior_scale = noise, prior_centre, prior_scale
 
-    stored = (
-        *StreamingCalibrator.stored,
-        *("noise_rate_", "noise_interval_", "uniform_mass_", "similar_", "classwise_", "confusions_", "posterior_"),
-    )
+    def _fit(self, scores: Scores) -> Fit:
+        rate, (unit, t_range) = error_rate(self.noise, scores.n_classes), scale_of(scores)
+        truth = self._truth(scores) if rate is None and scores.n_classes <= label_model.MAX_CLASSWISE else None
 
-    temperature_interval_: tuple[float, float] = fitted()
-    noise_rate_: float = fitted()
-    noise_interval_: tuple[float, float] = fitted()
-    uniform_mass_: float = fitted()
-    similar_: float = fitted()
-    classwise_: float = fitted()
-    confusions_: Confusions | None = fitted()
-    posterior_: Posterior = fitted()
+        def believe(sketch: Sketch) -> Belief:
+            model = self._model(sketch, unit)
+            return model.believe(sketch) if truth is None else truth.believe(model, sketch)
 
-    def model(self) -> Model:
-        """Return the priors, from which a sketch gives the joint posterior again."""
-        return Model(**{f.name: getattr(self, f.name) for f in fields(Model)})
-
-    def sketch_parts(self) -> tuple[Part, ...] | None:
-        """Return the tables of a sketch that this fit needs; None for ``noise="classwise"``, which needs the rows."""
-        if self.labels == "noisy" and self.noise == "classwise":
-            return None
-        return self._parts()
-
-    def _parts(self) -> tuple[Part, ...]:
-        return ("uniform", "similar") if self.labels == "noisy" else ("uniform",)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the fitted values as plain numbers."""
-        return super().summary() | noise_summary(self) | {"similar": self.similar_}
-
-    def describe(self) -> list[str]:
-        """Return a readable summary, line by line."""
-        return noise_lines(self) + self._group_lines()
-
-    def _label_errors(self) -> LabelErrors:
-        return label_errors(self, similar=self.similar_)
-
-    def _check_parameters(self) -> None:
-        one_of("noise", self.noise, ("auto", "uniform", "classwise"))
-        one_of("labels", self.labels, ("clean", "noisy"))
-        check_noise_is_wanted(self.labels, self.noise)
-        self.model().check()
-        if self.t_range is not None:
-            log_range(self.t_range)
-        fraction("credible_level", self.credible_level)
-
-    def _solve_scores(self, scores: LabelledScores) -> None:
-        warn_of_light_weights(scores)
-        scores, effect = tempered(scores)
-        explained = None
-        many = scores.n_classes > MAX_CLASSWISE
-        if self.labels == "noisy" and (self.noise == "classwise" or (self.noise == "auto" and not many)):
-            prior = ScalePrior(self.prior_centre, self.prior_scale, self.prior_df)
-            samples = Samples.of(scores, prior, self.prior_slope)
-            explanation = explain(samples, "noisy", self.noise, unbiased=True)
-            explained = explanation, *true_class_gap(samples, explanation), explanation.log_t_variance
-        window = partial(self._window, explained)
-        self._solve(*focused(scores, window, t_range=self.t_range, parts=self._parts()), explained)
-        self._report_nll(scores)
-        if scores.cases is not None:
-            self._note(design_note(effect, int(scores.cases.max()) + 1))
-
-    def _allow_for_clusters(self, scores: LabelledScores) -> None:
-        """Allow for few cases; the posterior has been widened by the design effect."""
-        if scores.cases is None:
-            super()._allow_for_clusters(scores)
-            return
-        wider = student_factor(max(2, int(scores.cases.max()) + 1))
-        low, high = self.temperature_interval_
-        t = self.temperature_
-        self.temperature_interval_ = (t * (low / t) ** wider, t * (high / t) ** wider)
-
-    def _solve_sketch(self, sketch: Sketch) -> None:
-        self._check_range_of(sketch)
-        self._solve(sketch, sketch, None)
-
-    def _window(self, explained: Explained | None, sketch: Sketch) -> tuple[float, float]:
-        """Temperatures that the posterior does not rule out."""
-        model = self.model()
-        u, _, parts = model.grid(sketch)
-        ends = _ends(u, np.sum([part.weight.sum(axis=1) for part in parts], axis=0))
-        if explained is not None:
-            ends += _ends(*model.given_true_classes(sketch, *explained[1:]))
-        return float(np.exp(min(ends))), float(np.exp(max(ends)))
-
-    def _solve(self, sketch: Sketch, whole: Sketch, explained: Explained | None) -> None:
-        """Average over the posterior; ``explained`` is an account of the labels in which the network has biases.
-
-        ``sketch`` covers the temperatures that matter, ``whole`` all of them.
-        """
-        model = self.model()
-        u, v, parts = model.grid(sketch)
-        e = expit(v)
-        of_t = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
-        kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-        noise = LabelNoise()
-        if self.labels == "noisy":
-            noise = label_noise(model, e, parts, self.credible_level)
-        rates = e, np.sum([p.weight.sum(axis=0) for p in parts if p.has_rate_axis], axis=0)
-        nodes, weights = quadrature.gauss(u, kept, N_COMPONENTS)
-        error = model.interpolation_error(sketch, u, v, parts)
-        if explained is not None:
-            explanation, *facts = explained
-            share = 1.0 if explanation.channel.matrix is not None else explanation.biased
-            at, of_at = model.given_true_classes(sketch, *facts)
-            more, and_weights = quadrature.gauss(at, of_at * (1 - explanation.own_floor), N_COMPONENTS)
-            nodes, weights = np.concatenate([nodes, more]), np.concatenate([(1 - share) * weights, share * and_weights])
-            order = np.argsort(np.concatenate([u, at]))
-            u = np.concatenate([u, at])[order]
-            of_t = np.concatenate([(1 - share) * of_t, share * of_at])[order]
-            noise = noise.mixed(explanation, share, self.n_features_in_, self.credible_level)
-            if share > 0.5:
-                rates = explanation.law.rate, explanation.law.weight
-        self.uniform_mass_ = float(max(0.0, 1 - weights.sum()))
-        weights *= (1 - self.uniform_mass_) / weights.sum()
-        large = weights > 1e-12
-        self.map_ = MixtureMap(
-            tuple(weights[large].tolist()),
-            tuple(np.exp(-nodes[large]).tolist()),
-            max(0.0, 1 - float(weights[large].sum())),
-        )
-        self.uniform_mass_ = self.map_.uniform_mass
-        tails = (1 - self.credible_level) / 2
-        low, middle, high = np.exp(quadrature.quantiles(u, of_t, [tails, 0.5, 1 - tails]))
-        self.temperature_ = float(middle)
-        self.temperature_interval_ = (float(low), float(high))
-        self.noise_rate_, self.noise_interval_, self.similar_, self.classwise_, self.confusions_ = noise
-        self.posterior_ = Posterior(np.exp(u), of_t, *rates)
-        self._report(sketch, whole, u, of_t, error)
-
-    def _report_nll(self, scores: LabelledScores) -> None:
-        """Report the NLL of the map. Of many samples, that of the median T is; of few, the posterior is wide."""
+        parts = () if truth else self.sketch_parts
+        sketch, whole = local_sketch(scores, lambda s: _window(believe(s)), parts=parts, unit=unit, t_range=t_range)
+        fit = self._averaged(believe(sketch), sketch, whole)
         if len(scores) <= max(200, MAX_ELEMENTS // scores.n_classes):
-            nll, _ = validation_nll_and_changes(self.map_, scores)
-            self.fit_report_ = replace(self.fit_report_, nll=nll)
+            fit = replace(fit, report=replace(fit.report, nll=Report.of(fit.map, scores).nll))
+        t, wider = fit.values["temperature"], z95(scores) / Z95  # of cases
+        interval = tuple(t * (end / t) ** wider for end in fit.values["temperature_interval"])
+        return replace(fit, values=fit.values | {"temperature_interval": interval})
 
-    def _report(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats, nats: float) -> None:
-        value = sketch.mean_nll(self.temperature_, self.uniform_mass_)
-        spread = float(np.sqrt(of_t @ (u - of_t @ u) ** 2))
-        # A log-likelihood that is off by δ everywhere at most moves the posterior mean by 2 δ standard deviations.
-        error = 2 * nats * spread
-        edge = self._edge(sketch, whole, u, of_t)
-        message = f"posterior standard deviation of log T: {spread:.2g}; the grid is exact to {error:.0e}"
+    def _fit_sketch(self, sketch: Sketch) -> Fit:
+        return self._averaged(self._model(sketch).believe(sketch), sketch, sketch)
+
+    def _truth(self, scores: Scores) -> Truth:
+        """Infer the true classes, with biases of the network and errors of the annotators."""
+        samples = Samples.of(scores, ScalePrior(self.prior_centre, self.prior_scale, PRIOR_DF), PRIOR_SLOPE)
+        found = label_model.account(samples, "unknown", {"biases"})
+        return Truth(*label_model.true_class_gap(samples, found), found)
+
+    def _model(self, sketch: Sketch, unit: float = 1.0) -> Model:
+        """Return the priors for logits on the scale of those in the sketch, of which ``unit`` is the T that is 1."""
+        if not (np.isfinite(self.prior_centre) and 0 < self.prior_scale < np.inf):
+            raise InputError(f"prior_scale={self.prior_scale!r}: expected a positive number", "prior_scale")
+        confidence = np.clip(sketch.confidence / sketch.weight, *CONFIDENCE)
+        centre = self.prior_centre + PRIOR_SLOPE * float(logit(confidence)) + float(np.log(unit))
+        return Model(error_rate(self.noise, sketch.n_classes), centre, self.prior_scale)
+
+    def _averaged(self, belief: Belief, sketch: Sketch, whole: Sketch) -> Fit:
+        """Average over the posterior; ``sketch`` covers the temperatures that matter, ``whole`` all of them."""
+        u, weight = belief.u, belief.weight
+        stage = mixture(*chebyshev.gauss(u, belief.kept, N_COMPONENTS))
+        low, middle, high = np.exp(chebyshev.quantiles(u, weight, TAILS)).tolist()
+        edge = _edge(belief, sketch, whole, self.noise == 0)
+        spread = float(np.sqrt(weight @ (u - weight @ u) ** 2))
+        error = 2 * belief.nats * spread  # what is off by δ everywhere moves the mean by 2 δ standard deviations
+        notes = []
         if edge is not None:
-            message = f"T lies on the edge of the range ({whole.t_range[0]:g}, {whole.t_range[1]:g}), or beyond it"
-            if edge == "low" and sketch.perfect:
-                advice = "Every label is the arg max, so only the range keeps T from 0; more labels would help."
-            else:
-                advice = (
-                    "If the logits are on an unusual scale, divide them by a constant or widen "
-                    "t_range; otherwise check that the labels match the logit columns."
-                )
-            self._warn(f"{message}. {advice}", EdgeWarning)
-        ok = edge is None and error < MAX_LOG_T_ERROR
-        if edge is None and not ok:
-            message += "; that is more than wanted: the labels are many, or the temperatures of the range far apart"
-            if error > spread:
-                self._warn(f"{message}.", ConvergenceWarning)
-        self.fit_report_ = FitReport(
-            converged=ok, log_t_error=error, edge=edge, nll=value, n_samples=sketch.n_samples, message=message
-        )
+            first, last = whole.t_range
+            notes.append(f"T lies at the {edge} edge of the range ({first:g}, {last:g}), or beyond")
+            warn(f"bayes: {notes[0]}. Check that the labels match the columns.", EdgeWarning)
+        elif error > max(spread, MAX_ERROR):
+            notes.append(f"log T is known to {error:.0e} only")
+            warn(f"bayes: {notes[0]}", ConvergenceWarning)
+        cannot_tell = self.noise == "unknown" and belief.noise > label_model.OPEN and belief.confusions is None
+        report = Report(
+            sketch.mean_nll(middle, stage.uniform_mass), sketch.n_samples, edge is None and error < MAX_ERROR, error,
+            edge, cannot_tell=cannot_tell, notes=(*notes, label_model.CANNOT_TELL) if cannot_tell else tuple(notes),
+        )  # fmt: skip
+        values = {
+            "temperature": middle,
+            "temperature_interval": (low, high),
+            "noise": belief.noise,
+            "noise_interval": belief.noise_interval,
+            "confusions": belief.confusions,
+            "posterior": Posterior(np.exp(u), weight, *belief.noise_law),
+        }
+        return Fit(Map((stage,)), report, values)
 
-    def _edge(self, sketch: Sketch, whole: Sketch, u: Floats, of_t: Floats) -> Literal["low", "high"] | None:
-        """Return whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
-
-        Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
-        """
-        near = 0.02 * whole.interval.length
-        if of_t[u < whole.interval.low + near].sum() > 0.05:
-            return "low"
-        if of_t[u > whole.interval.high - near].sum() > 0.05:
-            return "high"
-        beyond = _beyond(sketch)
-        if beyond and sketch.t_range[beyond > 0] != whole.t_range[beyond > 0]:
-            beyond = _beyond(whole)
-        if beyond < 0 and not sketch.perfect:
-            return "low"
-        return "high" if beyond > 0 and self.labels == "clean" else None
+    def facts(self) -> list[str]:
+        """Return what a reader wants to know of the fit, line by line."""
+        lines = super().facts()
+        for k, j, mean, low, high in self.confusions_.worst() if self.confusions_ else ():
+            lines.append(f"{mean:.1%} ({low:.1%} to {high:.1%}) of {self.classes_[k]} are labelled {self.classes_[j]}")
+        return lines
 
 
-def _ends(u: Floats, weight: Floats) -> list[float]:
-    """Return the ends of what is not impossible, and a little more."""
-    inside = np.flatnonzero(weight > 1e-13 * weight.max())
-    return [float(u[max(inside[0] - 2, 0)]), float(u[min(inside[-1] + 2, len(u) - 1)])]
+def mixture(nodes: Floats, weights: Floats) -> Mixture:
+    """Return the stage of some log T with weights; what is missing of 1 is uniform."""
+    mass = max(0.0, 1 - float(weights.sum()))
+    weights = weights * ((1 - mass) / weights.sum())
+    large = weights > 1e-12
+    return Mixture(weights[large], np.exp(-nodes[large]), max(0.0, 1 - float(weights[large].sum())))
+
+
+def _window(belief: Belief) -> tuple[float, float]:
+    """Temperatures that the posterior does not rule out."""
+    u = belief.u
+    inside = np.flatnonzero(belief.weight > 1e-13 * belief.weight.max())
+    return float(np.exp(u[max(inside[0] - 2, 0)])), float(np.exp(u[min(inside[-1] + 2, len(u) - 1)]))
+
+
+def _edge(belief: Belief, sketch: Sketch, whole: Sketch, clean: bool) -> Literal["low", "high"] | None:
+    """Return whether the range is too narrow: the posterior piles up there, or the NLL would have T beyond it.
+
+    Without an error in sight the NLL always would; and with noise it may, where labels are mostly noise.
+    """
+    u, of_t, near = belief.u, belief.weight, 0.02 * whole.interval.length
+    if of_t[u < whole.interval.low + near].sum() > 0.05:
+        return "low"
+    if of_t[u > whole.interval.high - near].sum() > 0.05:
+        return "high"
+    beyond = _beyond(sketch)
+    if beyond and sketch.t_range[beyond > 0] != whole.t_range[beyond > 0]:
+        beyond = _beyond(whole)
+    if beyond < 0 and not sketch.perfect:
+        return "low"
+    return "high" if beyond > 0 and clean else None
 
 
 def _beyond(sketch: Sketch) -> int:
     """−1 or +1 where the NLL has its minimum on that edge of the range; otherwise 0."""
     return int(chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval).edge[0])
+
+
+# --- the posterior, on a grid from the tables of a sketch -------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Hypothesis:
+    """One account of the labels: its posterior over (log T, logit e), and the floor that predictions keep."""
+
+    table: Floats  # log-likelihood at the nodes of T × those of log-odds of e, or at one e
+    odds: Floats | None  # log-odds of e on the grid; None: e is one number
+    weight: Floats  # log T × logit e; logarithms until they are normalised
+    floor: Floats
+
+
+class Belief(NamedTuple):
+    """What is believed of T and of the labels."""
+
+    u: Floats  # log T
+    weight: Floats  # probability of each
+    kept: Floats  # of that what is not a uniform guess
+    nats: float  # by which the log-likelihood may be off
+    noise: float  # share of wrong labels, with its interval and its law
+    noise_interval: tuple[float, float]
+    noise_law: tuple[Floats, Floats]
+    confusions: Confusions | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """How labels come about, with the priors of what is not known."""
+
+    rate: float | None  # e_a; None: unknown
+    centre: float  # of log T
+    scale: float
+
+    def log_prior(self, u: Floats) -> Floats:
+        """Log-density of u = log T, up to a constant."""
+        z = (u - self.centre) / self.scale
+        return np.asarray(-(PRIOR_DF + 1) / 2 * np.log1p(z * z / PRIOR_DF))
+
+    def believe(self, sketch: Sketch) -> Belief:
+        """Return the posterior of T and of the rate of errors, by the tables of a sketch."""
+        u, v, parts = _zoomed(sketch, lambda u, v: self.log_posterior(sketch, u, v))
+        wrong = 1 - 1 / sketch.n_classes  # of labels that are drawn at random
+        if self.rate is not None:
+            noise = self.rate * wrong
+            return _belief(sketch, u, parts, noise, (noise, noise), (np.array([noise]), np.ones(1)))
+        e, weight, floor = expit(v), parts[0].weight.sum(axis=0), parts[0].floor
+        low, high = _noise_interval(v, weight)
+        noise = float(weight @ ((e - floor) / (1 - floor))) * wrong
+        return _belief(sketch, u, parts, noise, (low * wrong, high * wrong), (e * wrong, weight))
+
+    def log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[Hypothesis]:
+        """Unnormalised log-posterior of each hypothesis on a grid; v is logit e_m where e_a is known, else logit e."""
+        at_u = chebyshev.basis(len(sketch.nll), sketch.interval, u)
+        prior, step = self.log_prior(u)[:, None], v[1] - v[0]
+        uniform = sketch.tables["uniform"]
+
+        def spread(table: Floats, odds: Floats, density: Floats, floor: Floats) -> Hypothesis:
+            at_v = chebyshev.basis(table.shape[1], LOG_ODDS, odds)
+            right = -sketch.weight * np.logaddexp(0, odds)  # weight · log(1 − e)
+            with np.errstate(divide="ignore"):
+                weight = at_u @ table @ at_v.T + right + prior + np.log(density * step)
+            return Hypothesis(table, odds, weight, floor)
+
+        if self.rate is None:
+            return [spread(uniform, v, *total_floor(v))]
+        (a, b), e = FLOOR_SHAPE, expit(v)
+        density = FLOOR_PROBABILITY * np.exp(a * np.log(e) + b * np.log1p(-e) - betaln(a, b))
+        right = log_expit(-v) + np.log1p(-self.rate)  # log(1 − e_m)(1 − e_a)
+        lost = spread(uniform, v if self.rate == 0 else np.log(-np.expm1(right)) - right, density, e)
+        # No floor, or one too low for the grid.
+        below = 1 - FLOOR_PROBABILITY * betaincc(a, b, expit(LOG_ODDS.low))
+        table = sketch.log_likelihood(self.rate)[:, None]
+        return [lost, Hypothesis(table, None, at_u @ table + prior + np.log(below), np.zeros(1))]
+
+
+def total_floor(v: Floats) -> tuple[Floats, Floats]:
+    """Prior density, in v = logit e, of the total floor e where e_a is uniform; and the network's share E[e_m | e].
+
+    The law of e = 1 − (1 − e_m)(1 − e_a) is an incomplete beta function.
+    """
+    (a, b), p, e = FLOOR_SHAPE, FLOOR_PROBABILITY, expit(v)
+    density = 1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)
+    own = p * a / (b - 1) * betainc(a + 1, b - 1, e)
+    return density * e * (1 - e), own / density
+
+
+def noise_below(t: Floats, e: Floats) -> Floats:
+    """P(e_a ≤ t, e_m > 0 | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
+    (a, b), p = FLOOR_SHAPE, FLOOR_PROBABILITY
+    c = p * (a + b - 1) / (b - 1)
+    total = betainc(a, b - 1, e)
+    least = np.clip((e - t) / (1 - t), 0, 1)
+    return np.asarray(c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What is known of the true classes, on average over the samples."""
+
+    gap: float  # mean of h_label − E[h_true class]
+    information: float  # how much of a clean label each is worth
+    account: Account  # of the labels
+
+    def believe(self, model: Model, sketch: Sketch) -> Belief:
+        """Return the posterior of T given the true classes."""
+        table, floor, information = sketch.nll[:, None], np.full(1, self.account.floor), self.information
+
+        def log_posterior(u: Floats, _: Floats) -> list[Hypothesis]:
+            """NLL(T) + N · gap / T is the NLL of the true classes."""
+            nll = chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll
+            value = model.log_prior(u) - information * (nll + sketch.weight * self.gap * np.exp(-u))
+            return [Hypothesis(table, None, value[:, None], floor)]
+
+        u, _, parts = _zoomed(sketch, log_posterior)
+        if self.account.log_t_variance > 0:  # as not knowing the rate of errors adds to that of log T
+            weight = parts[0].weight[:, 0]
+            own = float(weight @ (u - weight @ u) ** 2)
+            information *= own / (own + self.account.log_t_variance)
+            u, _, parts = _zoomed(sketch, log_posterior)
+        return _belief(sketch, u, parts, noise_law=self.account.law, **self.account.values)
+
+
+def _zoomed(
+    sketch: Sketch, log_posterior: Callable[[Floats, Floats], list[Hypothesis]]
+) -> tuple[Floats, Floats, list[Hypothesis]]:
+    """Zoom in on the box of log T × logit e that holds the posterior."""
+    by_t, by_e = sketch.interval, LOG_ODDS
+    for _ in range(12):
+        u, v = np.linspace(*by_t, GRID[0]), np.linspace(*by_e, GRID[1])
+        parts = log_posterior(u, v)
+        top = max(part.weight.max() for part in parts)
+        in_u = np.max([part.weight.max(axis=1) for part in parts], axis=0) > top - DROP
+        in_v = [part.weight.max(axis=0) for part in parts if part.odds is not None]
+        closer = _box(u, in_u), _box(v, np.max(in_v, axis=0) > top - DROP) if in_v else by_e
+        if closer[0].length > 0.6 * by_t.length and closer[1].length > 0.6 * by_e.length:
+            break
+        by_t, by_e = closer
+    weights = [np.exp(part.weight - top) for part in parts]
+    total = sum(float(w.sum()) for w in weights)
+    return u, v, [replace(part, weight=w / total) for part, w in zip(parts, weights)]
+
+
+def _belief(
+    sketch: Sketch, u: Floats, parts: list[Hypothesis], noise: float, noise_interval: tuple[float, float],
+    noise_law: tuple[Floats, Floats], confusions: Confusions | None = None,
+) -> Belief:  # fmt: skip
+    weight = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
+    kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
+    nats = _interpolation_error(sketch, u, parts)
+    return Belief(u, weight, kept, nats, noise, noise_interval, noise_law, confusions)
+
+
+def _noise_interval(v: Floats, weight: Floats) -> tuple[float, float]:
+    """Credible interval of the annotators' rate, which is e itself where the network has no floor.
+
+    It has a density, of which the grid has the mass of each cell: within a cell the share below is interpolated.
+    """
+    e, ends = expit(v), np.append(v[0], v) + (v[1] - v[0]) * np.append(-0.5, np.full(len(v), 0.5))
+    no_floor = 1 - noise_below(e, e)  # P(e_m = 0 | e)
+    mass = weight * no_floor
+    # What is next to nothing would overflow as a slope.
+    below_end = PchipInterpolator(ends, np.append(0.0, np.cumsum(mass * (mass > 1e-200))))
+    t = np.concatenate([[0.0], expit(np.linspace(LEAST, ends[0], 30)[:-1]), expit(np.linspace(ends[0], ends[-1], 200))])
+    with_floor = noise_below(t[:, None], e) @ weight
+    below = with_floor + np.append(0.0, below_end(np.clip(logit(t[1:]), ends[0], ends[-1])))
+    return label_model.shortest_interval(t, below / below[-1])
+
+
+def _interpolation_error(sketch: Sketch, u: Floats, parts: list[Hypothesis]) -> float:
+    """Nats by which the interpolated log-likelihood may be off, where the posterior lies."""
+    error = 0.0
+    for part in parts:
+        along = [part.table]  # log T; where e is not one number also log-odds
+        if part.odds is not None:
+            along = [part.table @ chebyshev.basis(part.table.shape[1], LOG_ODDS, part.odds).T]
+            along.append((chebyshev.basis(len(part.table), sketch.interval, u) @ part.table).T)
+        for axis, values in enumerate(along):
+            beyond = chebyshev.tail(chebyshev.coefficients(values), sketch.rounding)[0]
+            error += 2 * float(beyond @ part.weight.sum(axis=axis))
+    return error
+
+
+def _box(grid: Floats, inside: NDArray[np.bool_]) -> chebyshev.Interval:
+    """Interval of the grid points inside, and one more at either end."""
+    if not inside.any():
+        return chebyshev.Interval(float(grid[0]), float(grid[-1]))
+    first, last = np.flatnonzero(inside)[[0, -1]]
+    return chebyshev.Interval(float(grid[max(first - 1, 0)]), float(grid[min(last + 1, len(grid) - 1)]))

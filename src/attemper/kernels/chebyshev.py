@@ -1,4 +1,4 @@
-"""Functions known at Chebyshev nodes: interpolate, find the global minimum, bound the error.
+"""Functions known at Chebyshev nodes: interpolate, find the global minimum, bound the error; and Gauss rules.
 
 An analytic function is known to full precision from a few dozen nodes, because
 its Chebyshev coefficients fall off geometrically. How small the last ones
@@ -7,17 +7,21 @@ are shows how good the interpolant is: that is the certificate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh_tridiagonal
 
 from attemper._typing import Floats
-from attemper.kernels.minimum import Minimum
 
-__all__ = ["Interval", "Minima", "basis", "coefficients", "evaluate", "minima", "nodes", "resolving_nodes", "tail"]
+__all__ = [
+    "Interval", "Minima", "basis", "coefficients", "evaluate", "gauss", "minima", "nodes", "quantiles",
+    "resolving_nodes", "tail",
+]  # fmt: skip
 
 
 class Interval(NamedTuple):
@@ -67,10 +71,14 @@ def basis(count: int, interval: Interval, u: ArrayLike) -> Floats:
     return evaluate(coefficients(np.eye(count)), interval, u)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Minima(Minimum):
-    """The global minimum of each column; ``error`` is from interpolation and rounding."""
+@dataclass(frozen=True, eq=False)
+class Minima:
+    """The global minimum of each column."""
 
+    at: Floats
+    value: Floats
+    error: Floats  # bound on the error of ``at`` from interpolation and rounding
+    n_iter: int
     edge: NDArray[np.int8]  # −1, +1: the minimum lies on that edge of the interval; 0: inside
 
 
@@ -150,3 +158,30 @@ def tail(c: Floats, rounding: float = 0.0) -> tuple[Floats, Floats]:
         rate = np.clip((last / middle) ** (2 / count), 0.0, 0.98)
     rate = np.where(np.isfinite(rate), rate, 0.0)
     return last * rate / (1 - rate), rate
+
+
+def gauss(x: Floats, w: Floats, count: int) -> tuple[Floats, Floats]:
+    """Gauss quadrature of a discrete measure: ``count`` nodes that stand for all its points (Golub and Welsch 1969)."""
+    keep = w > 1e-14 * w.max()
+    x, w = x[keep], w[keep]
+    centre, scale = (x[0] + x[-1]) / 2, max((x[-1] - x[0]) / 2, 1e-12)
+    t = (x - centre) / scale
+    q = [np.sqrt(w / w.sum())]
+    diagonal, beside = [], []
+    for _ in range(min(count, len(x))):  # Lanczos, made orthogonal twice at every step
+        r = t * q[-1]
+        diagonal.append(float(r @ q[-1]))
+        for _ in range(2):
+            r = r - np.array(q).T @ (np.array(q) @ r)
+        norm = float(np.linalg.norm(r))
+        if norm < 1e-10:
+            break
+        beside.append(norm)
+        q.append(r / norm)
+    values, vectors = eigh_tridiagonal(np.array(diagonal), np.array(beside[: len(diagonal) - 1]))
+    return centre + scale * values, w.sum() * vectors[0] ** 2
+
+
+def quantiles(x: Floats, w: Floats, p: Sequence[float]) -> Floats:
+    """Quantiles of the points ``x``, ascending, with weights ``w``."""
+    return np.asarray(np.interp(p, (np.cumsum(w) - w / 2) / w.sum(), x))

@@ -6,15 +6,7 @@ import numpy as np
 
 from attemper._typing import Floats, Labels
 
-__all__ = ["cluster_sums", "design_effect"]
-
-
-def cluster_sums(values: Floats, case: Labels) -> Floats:
-    """Sum rows of values, N or N×D, over cases numbered from 0."""
-    columns = values[:, None] if values.ndim == 1 else values
-    n = int(case.max()) + 1
-    sums = np.stack([np.bincount(case, column, n) for column in columns.T], axis=1)
-    return np.asarray(sums[:, 0] if values.ndim == 1 else sums)
+__all__ = ["design_effect"]
 
 
 def design_effect(values: Floats, case: Labels, weights: Floats | None = None, *, repeats: bool = False) -> float:
@@ -37,6 +29,6 @@ def design_effect(values: Floats, case: Labels, weights: Floats | None = None, *
     size = float((w if repeats else w * w) @ np.einsum("nd,nd->n", columns, columns))
     if m < 2 or n <= 1 or alone <= 1e-24 * size:
         return float("nan")
-    sums = cluster_sums(apart * w[:, None], case)
+    sums = np.stack([np.bincount(case, column, m) for column in (apart * w[:, None]).T], axis=1)
     together = float(np.einsum("md,md->", sums, sums)) * m / (m - 1)
     return max(1.0, together / (alone * n / (n - 1)))

@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats, Labels
 
-__all__ = ["PENALTIES", "best_penalty", "mass_before", "one_per_cluster", "order_for", "score_classes", "threshold_at"]
+__all__ = ["ROUNDING", "mass_before", "one_per_cluster", "order_for", "score_classes", "threshold_at"]
 
-PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)  # λ that RAPS chooses from, as in the paper (appendix E)
 ROUNDING = 1e-9  # 0.7 · 10 may be a little more than 7
 
 
@@ -94,22 +93,3 @@ def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -
     order = np.lexsort((arrival, cluster))
     own = cluster[order]
     return order[np.concatenate([[True], own[1:] != own[:-1]])] if len(own) else order
-
-
-def best_penalty(probs: Floats, labels: Labels, counts: Floats, coverage: float) -> tuple[float, int]:
-    """Return λ and k_reg of RAPS: k_reg is the place that the true class reaches, λ makes the sets smallest.
-
-    Algorithm 4 of the paper and its grid of λ; of equally good ones the smallest. Use samples that the threshold is not
-    taken from.
-    """
-    before, rank = mass_before(probs)
-    rows, repeats = np.arange(len(labels)), counts.astype(np.int64)
-    k = min(order_for(int(counts.sum()), coverage), int(counts.sum()))
-    k_reg = int(threshold_at(np.repeat(rank[rows, labels], repeats), k)) + 1
-    over = np.maximum(rank + (1 - k_reg), 0.0)
-    found = []
-    for penalty in PENALTIES:
-        scores = before + penalty * over
-        threshold = threshold_at(np.repeat(scores[rows, labels], repeats), k)
-        found.append(float(counts @ (scores <= threshold).sum(axis=1)))
-    return PENALTIES[int(np.argmin(found))], k_reg

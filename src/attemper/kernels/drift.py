@@ -3,12 +3,10 @@
 For a row of log-probabilities log p and a factor λ let q^λ = softmax(log p / λ): what the map would predict if its
 temperature were λ times as high. `log_ratios` gives log q^λ(y) − log q^e(y) for a grid of λ outside a band [1/τ, τ],
 e being the edge of the band on the side of λ. `advance` multiplies such ratios up from every possible beginning at
-once. Why that is a fair wager: docs/drift.md. `log_bets` gives such ratios for conformal p-values instead.
+once.  `log_bets` gives such ratios for conformal p-values instead.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,32 +15,15 @@ from attemper._typing import Floats
 from attemper.kernels.softmax import rest, split
 
 __all__ = [
-    "STEPS",
-    "WIDTH",
-    "Wager",
-    "advance",
-    "average_by_cluster",
-    "best_factor",
-    "conformal_p_values",
-    "log_bets",
-    "log_factors",
-    "log_prior",
-    "log_ratios",
+    "STEPS", "WIDTH", "advance", "average_by_cluster", "conformal_p_values", "log_bets", "log_prior", "log_ratios",
     "log_unspent",
-    "top_confidence",
-]
+]  # fmt: skip
 
 
 # Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
 STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)
 WIDTH = 2 * len(STEPS)  # wagers side by side: half of them on a change upwards
 SCALE = 100.0  # samples within which a first change is about as likely at any of them
-
-
-def log_factors(tolerance: float) -> Floats:
-    """Return log λ of the alternatives: those above the band, then those below it."""
-    above = np.log(tolerance) + STEPS
-    return np.concatenate([above, -above])
 
 
 def log_unspent(t: NDArray[np.int64] | int) -> Floats:
@@ -70,29 +51,28 @@ def log_ratios(log_p: Floats, y: NDArray[np.int64], tolerance: float) -> Floats:
 
     below = log_q(tolerance)
     above = below if tolerance == 1 else log_q(1 / tolerance)
-    factors = log_factors(tolerance)
+    beyond = np.log(tolerance) + STEPS  # log λ of the alternatives above the band; then those below it
+    factors = np.concatenate([beyond, -beyond])
     return np.stack([log_q(float(np.exp(-u))) - (above if u > 0 else below) for u in factors], axis=1)
 
 
-def top_confidence(log_p: Floats, factor: float) -> Floats:
-    """Return the largest probability of each row at ``factor`` times the temperature."""
-    rows = split(log_p, masked=bool(np.isneginf(log_p).any()))
-    return np.asarray(1 / (1 + rest(rows, 1 / factor, np.empty_like(rows.d))[1]))
-
-
 def average_by_cluster(ratios: Floats, clusters: NDArray[np.generic]) -> tuple[Floats, NDArray[np.int64]]:
-    """Average log-ratios over the rows of each cluster, in the order in which clusters appear.
+    """Average log-ratios over the rows of each cluster; return them, and the number of the cluster of each row.
 
-    Return them, and the number of the cluster of each row. By Hölder's inequality the mean of Π L_i^(1/m) over m rows
-    is at most Π E[L_i]^(1/m) ≤ 1, however the rows depend on each other.
+    Clusters are in the order of one row of each, drawn at random: that of their first rows would put large clusters
+    first, which are not like the others. By Hölder's inequality the mean of Π L_i^(1/m) over m rows is at most
+    Π E[L_i]^(1/m) ≤ 1, however the rows depend on each other.
     """
-    _, first, inverse, count = np.unique(clusters, return_index=True, return_inverse=True, return_counts=True)
+    drawn = np.random.Generator(np.random.PCG64(len(clusters))).permutation(len(clusters))
+    _, first, inverse, count = np.unique(clusters[drawn], return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(drawn[first])
     rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    case = rank[inverse.ravel()]
+    rank[order] = np.arange(len(first))
+    case = np.empty(len(clusters), dtype=np.int64)
+    case[drawn] = rank[inverse.ravel()]
     total = np.zeros((len(first), ratios.shape[1]))
     np.add.at(total, case, ratios)
-    return total / count[np.argsort(first)][:, None], case
+    return total / count[order][:, None], case
 
 
 # Exponents of the power wagers ε p^(ε−1), which grow with single surprises, and slopes of the tilts, which grow with
@@ -134,51 +114,16 @@ def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: 
     return found
 
 
-class Wager(NamedTuple):
-    """What is known after t samples, for each factor."""
+def advance(t: int, log_stake: Floats, ratios: Floats) -> tuple[Floats, Floats]:
+    """Take in n more samples after t; return what is at stake after them, and the log of the wealth after each.
 
-    t: int
-    log_stake: Floats  # log Σ_s w_s Π of the ratios since s: the mixture over all beginnings
-    log_best: Floats  # the largest term of that sum
-    start: NDArray[np.int64]  # and which it is
-
-    @classmethod
-    def new(cls) -> Wager:
-        """Nothing is at stake yet."""
-        none = np.full(WIDTH, -np.inf)
-        return cls(0, none, none, np.zeros(len(none), dtype=np.int64))
-
-
-def advance(wager: Wager, ratios: Floats) -> tuple[Wager, Floats]:
-    """Take in n more samples; return the state after them, and the log of the wealth after each."""
-    n, width = ratios.shape
+    ``log_stake`` is log Σ_s w_s Π of the ratios since s, for each wager: the mixture over all beginnings s ≤ t.
+    """
+    n = len(ratios)
     total = np.cumsum(ratios, axis=0)
-    before = np.concatenate([np.zeros((1, width)), total[:-1]])
-    begun = log_prior(wager.t, n)[:, None] - before
-    mixed = np.logaddexp.accumulate(np.concatenate([wager.log_stake[None], begun]), axis=0)[1:] + total
+    before = np.concatenate([np.zeros((1, ratios.shape[1])), total[:-1]])
+    begun = log_prior(t, n)[:, None] - before
+    mixed = np.logaddexp.accumulate(np.concatenate([log_stake[None], begun]), axis=0)[1:] + total
     top = mixed.max(axis=1)
     won = top + np.log(np.exp(mixed - top[:, None]).mean(axis=1))  # three times as fast as np.logaddexp.reduce
-    wealth = np.logaddexp(won, log_unspent(np.arange(wager.t + 1, wager.t + n + 1)))
-    terms = np.concatenate([wager.log_best[None], begun])
-    best = terms.argmax(axis=0)
-    start = np.where(best == 0, wager.start, wager.t + best - 1)
-    return Wager(wager.t + n, mixed[-1], terms.max(axis=0) + total[-1], start), wealth
-
-
-def best_factor(wager: Wager, tolerance: float) -> float:
-    """Return log λ where the stake is largest: the vertex of a parabola through the largest and its neighbours."""
-    n = len(STEPS)
-    if wager.t == 0:
-        return 0.0
-    side = slice(0, n) if wager.log_stake.argmax() < n else slice(n, 2 * n)
-    # The edge of the band is a neighbour too: a wager on it against itself keeps what was put in.
-    u = np.concatenate([[0.0], STEPS])
-    f = np.concatenate([[np.log(-np.expm1(log_unspent(wager.t)))], wager.log_stake[side]])
-    j = 1 + int(f[1:].argmax())
-    at = u[j]
-    if j < n:
-        left, right = (f[j] - f[j - 1]) / (u[j] - u[j - 1]), (f[j + 1] - f[j]) / (u[j + 1] - u[j])
-        bend = (right - left) / (u[j + 1] - u[j - 1])
-        if bend < 0:
-            at = np.clip((u[j] + u[j - 1]) / 2 - left / (2 * bend), u[j - 1], u[j + 1])
-    return float((np.log(tolerance) + at) * (1 if side.start == 0 else -1))
+    return mixed[-1], np.logaddexp(won, log_unspent(np.arange(t + 1, t + n + 1)))

@@ -64,13 +64,16 @@ def most_likely_priors(
     array([0.667, 0.333])
     """
     rows, w = _scaled(likelihoods, weights)
-    total = float(w.sum() + (0.0 if pseudo is None else pseudo.sum()))
     k = rows.shape[1]
+    pseudo = np.zeros(k) if pseudo is None else pseudo
+    total = float(w.sum() + pseudo.sum())
     pi = np.full(k, 1 / k) if start is None else np.maximum(start / start.sum(), 1e-12 / k)
     fit = MixtureFit(pi, np.inf, 0)
     for step in range(1, MOST_STEPS + 1):
         mix = rows @ pi
-        gradient = _gradient(rows, mix, w, pi, pseudo, total)
+        gradient = rows.T @ (w / mix)  # of the first part of `_value`; 1 at the solution, or less for a class at zero
+        gradient[pseudo > 0] += (pseudo / np.maximum(pi, 1e-300))[pseudo > 0]
+        gradient /= total
         fit = MixtureFit(pi / pi.sum(), float(max(gradient.max() - 1, 0.0)), step)
         if fit.gap <= tolerance:
             break
@@ -80,10 +83,9 @@ def most_likely_priors(
     return fit
 
 
-def em_step(likelihoods: Floats, weights: Floats, priors: Floats, pseudo: Floats | None = None) -> Floats:
+def em_step(likelihoods: Floats, weights: Floats, priors: Floats, pseudo: Floats | float = 0.0) -> Floats:
     """Replace the priors by the mean posterior probabilities under them (Saerens et al. 2002, Eq. 2.9)."""
-    counts = priors * (likelihoods.T @ (weights / (likelihoods @ priors)))
-    counts = counts if pseudo is None else counts + pseudo
+    counts = priors * (likelihoods.T @ (weights / (likelihoods @ priors))) + pseudo
     return np.asarray(counts / counts.sum())
 
 
@@ -159,38 +161,23 @@ def _scaled(likelihoods: Floats, weights: Floats | None) -> tuple[Floats, Floats
     return rows, np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
 
 
-def _value(mix: Floats, w: Floats, pi: Floats, pseudo: Floats | None, total: float) -> float:
+def _value(mix: Floats, w: Floats, pi: Floats, pseudo: Floats, total: float) -> float:
     """Mean penalised log-likelihood, less the sum of the priors."""
-    value = float(w @ np.log(mix))
-    if pseudo is not None:
-        seen = pseudo > 0
-        value += float(pseudo[seen] @ np.log(pi[seen]))
-    return value / total - float(pi.sum())
+    seen = pseudo > 0
+    return float(w @ np.log(mix) + pseudo[seen] @ np.log(pi[seen])) / total - float(pi.sum())
 
 
-def _gradient(rows: Floats, mix: Floats, w: Floats, pi: Floats, pseudo: Floats | None, total: float) -> Floats:
-    """Of the first part of `_value`; at the solution 1, or less for a class at zero."""
-    gradient = rows.T @ (w / mix)
-    if pseudo is not None:
-        seen = pseudo > 0
-        gradient[seen] += pseudo[seen] / pi[seen]
-    return np.asarray(gradient / total)
-
-
-def _newton(
-    rows: Floats, mix: Floats, w: Floats, pi: Floats, pseudo: Floats | None, total: float, gradient: Floats
-) -> Floats:
+def _newton(rows: Floats, mix: Floats, w: Floats, pi: Floats, pseudo: Floats, total: float, gradient: Floats) -> Floats:
     """One projected Newton step, halved until it gains; ``pi`` itself where none does."""
     slope, value = gradient - 1, _value(mix, w, pi, pseudo, total)
     free = (pi > 1e-9) | (slope > 0)
     part = rows[:, free] / mix[:, None]
     hessian = part.T @ (part * w[:, None]) / total
-    if pseudo is not None:
-        hessian += np.diag(pseudo[free] / pi[free] ** 2) / total
+    hessian += np.diag(pseudo[free] / np.maximum(pi[free], 1e-150) ** 2) / total
     hessian += 1e-12 * np.trace(hessian) / len(hessian) * np.eye(len(hessian))
     direction = np.zeros_like(pi)
     direction[free] = np.linalg.solve(hessian, slope[free])
-    low = 0.0 if pseudo is None else np.where(pseudo > 0, 1e-3 * pi, 0.0)  # the logarithm keeps away from zero
+    low = np.where(pseudo > 0, 1e-3 * pi, 0.0)  # the logarithm keeps away from zero
     size = 1.0
     for _ in range(30):
         moved = np.maximum(pi + size * direction, low)

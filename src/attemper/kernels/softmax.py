@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats
 
-__all__ = ["BOTTOM", "Rows", "log_rest", "rest", "row_max", "softmax_in_place", "split"]
+__all__ = ["BOTTOM", "SHORT", "Rows", "log_rest", "powers", "rest", "row_max", "split"]
 
 
 # Stands for −inf: exp() of it is 0 at every temperature, and 0 · BOTTOM is 0 where 0 · −inf is NaN.
 BOTTOM = -1e100
 
 SHORT = 32  # rows of which the largest element is found faster column by column
+LOWEST = -700.0  # exponents below it count as it: their exponentials are nothing beside 1, but denormals are slow
 
 
 class Rows(NamedTuple):
@@ -36,6 +37,7 @@ class Rows(NamedTuple):
     d: Floats  # h − max(h); BOTTOM in the column of the maximum and where a class is masked
     top: NDArray[np.intp]  # column of the maximum (the first, if several tie)
     possible: NDArray[np.intp] | None  # number of classes not masked in each row; None: all are possible
+    deepest: float  # the least d that is not BOTTOM
 
     def gap(self, y: NDArray[np.int64]) -> Floats:
         """h_y − max(h), which is 0 where the label is the maximum."""
@@ -52,15 +54,23 @@ def split(h: NDArray[Any], masked: bool) -> Rows:
     if masked:
         possible = np.isfinite(d).sum(axis=1)
         np.maximum(d, BOTTOM, out=d)
+    deepest = float(d.min() if possible is None else d.min(where=d > BOTTOM, initial=0.0))
     d[n, top] = BOTTOM
-    return Rows(d, top, possible)
+    return Rows(d, top, possible, deepest)
 
 
 def rest(rows: Rows, beta: float, out: Floats | None = None) -> tuple[Floats, Floats]:
     """exp(β d) and R, its sum over all classes but the largest."""
-    e = np.multiply(rows.d, beta, out=out)
-    np.exp(e, out=e)
+    e = powers(rows.d, beta, rows.deepest, out)
     return e, np.einsum("ik->i", e)  # faster than `sum` where rows are short, and no threads of BLAS beside our own
+
+
+def powers(d: Floats, beta: float, deepest: float, out: Floats | None = None) -> Floats:
+    """exp(β d), never a denormal number; ``deepest`` is the least d that is not BOTTOM."""
+    e = np.multiply(d, beta, out=out)
+    if beta * deepest < LOWEST:
+        np.maximum(e, LOWEST, out=e)
+    return np.asarray(np.exp(e, out=e))
 
 
 def log_rest(rows: Rows, beta: float, total: Floats) -> Floats:
@@ -80,13 +90,3 @@ def log_rest(rows: Rows, beta: float, total: Floats) -> Floats:
 def row_max(z: Floats) -> Floats:
     """Largest of each row. NumPy takes rows one by one, which is slow where they are short."""
     return np.asarray(z.max(axis=1) if z.shape[1] > SHORT else np.ascontiguousarray(z.T).max(axis=0))
-
-
-def softmax_in_place(z: Floats) -> Floats:
-    """Turn logits into probabilities in place; return the logarithms of the sums of their exponentials."""
-    top = row_max(z)
-    z -= top[:, None]
-    np.exp(z, out=z)
-    total = np.vecdot(z, np.ones(z.shape[1]))
-    z /= total[:, None]
-    return np.asarray(np.log(total) + top)

@@ -28,7 +28,7 @@ N_NODES = 25  # of Gauss–Hermite
 START = np.linspace(-1, 1, 121)  # of the unit interval, to find a mode from
 STEPS, ARRIVED = 40, 1e-9
 BLOCK = 1000  # groups at a time
-PRIOR_SCALE = 0.2  # √3 times the scale of the Student law; docs/groups.md has what it was chosen on
+PRIOR_SCALE = 0.2  # √3 times the scale of the Student law
 
 
 class PooledScales(NamedTuple):
@@ -46,53 +46,35 @@ class PooledScales(NamedTuple):
         """Posterior mean of s."""
         return float(self.weights @ self.spreads)
 
-    def interval(self, level: float) -> tuple[Floats, Floats]:
-        """Credible intervals of a, as of normal laws."""
-        reach = float(ndtri((1 + level) / 2)) * self.std
-        return self.mean - reach, self.mean + reach
+    @property
+    def reach(self) -> Floats:
+        """How far 95 % credible intervals of a reach from its mean, as of normal laws."""
+        return float(ndtri(0.975)) * self.std
 
-    def spread_interval(self, level: float) -> tuple[float, float]:
-        """Credible interval of s."""
+    @property
+    def spread_interval(self) -> tuple[float, float]:
+        """95 % credible interval of s."""
         below = np.cumsum(self.weights) - self.weights / 2
-        low, high = np.exp(np.interp([(1 - level) / 2, (1 + level) / 2], below, np.log(self.spreads)))
+        low, high = np.exp(np.interp([0.025, 0.975], below, np.log(self.spreads)))
         return float(low), float(high)
 
 
-def spread_prior(scale: float = PRIOR_SCALE, spreads: Floats = SPREADS) -> Floats:
+def spread_prior(spreads: Floats) -> Floats:
     """Prior probabilities of a grid of spreads, even in log s: of a half-Student law with 3 degrees of freedom."""
-    density = spreads / (1 + (spreads / scale) ** 2) ** 2
+    density = spreads / (1 + (spreads / PRIOR_SCALE) ** 2) ** 2
     return np.asarray(density / density.sum())
 
 
-def pool(
-    log_likelihood: Floats,
-    interval: Interval = RANGE,
-    *,
-    spreads: Floats = SPREADS,
-    prior: Floats | None = None,
-    rounding: float = 0.0,
-) -> PooledScales:
-    """Return the posterior of the scales.
-
-    Parameters
-    ----------
-    log_likelihood : nodes × groups
-        At the Chebyshev nodes of ``interval``, in a.
-    spreads, prior
-        Values of s that are considered, and their prior probabilities.
-    rounding
-        By how much the log-likelihoods may be off.
-    """
-    prior = spread_prior(spreads=spreads) if prior is None else prior
-    spreads = np.asarray(spreads, dtype=np.float64)
+def pool(log_likelihood: Floats, interval: Interval = RANGE, *, spreads: Floats = SPREADS) -> PooledScales:
+    """Return the posterior of the scales, by log-likelihoods (nodes × groups) at the Chebyshev nodes of a."""
     c = chebyshev.coefficients(log_likelihood - log_likelihood.max(axis=0))
     blocks = (c[:, first : first + BLOCK] for first in range(0, c.shape[1], BLOCK))
     found = [_given(block, interval, spreads[:, None]) for block in blocks]
     evidence, mean, variance = (np.concatenate(part, axis=1) for part in zip(*found, strict=True))
-    log_weights = np.log(prior) + evidence.sum(axis=1)
+    log_weights = np.log(spread_prior(spreads)) + evidence.sum(axis=1)
     weights = np.exp(log_weights - logsumexp(log_weights))
     overall, within = weights @ mean, weights @ variance
-    beyond = chebyshev.tail(c, rounding)[0] + rounding
+    beyond = chebyshev.tail(c)[0]
     return PooledScales(
         mean=overall,
         std=np.sqrt(within + weights @ (mean - overall) ** 2),

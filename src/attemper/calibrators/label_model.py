@@ -1,0 +1,376 @@
+"""The model of the labels: right, wrong anywhere at a rate, or confused class by class.
+
+A network fails now and then however confident it was (its own floor e_m: then every class is as likely), and so do
+annotators (ε_l). A label is a uniform guess at the rate ε = 1 − (1 − e_m)(1 − ε_l). Labels tell ε alone. With ε_l known
+(0 for clean labels) the rest, (ε − ε_l) / (1 − ε_l), is the network's, and stays in the prediction. With ε_l unknown
+all but a trace is taken for the labels', and the report says that data cannot tell.
+
+Temperature and biases of the network are fitted within each account, so that a classifier that favours some classes is
+not taken for one with bad labels. The account with the most evidence is taken; two are never mixed. Confusions are
+believed only if they explain much, and if they do not make the network under-confident: a transition matrix is also a
+flexible map, so a lower temperature with more errors explains something wherever a network errs in its own ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import PchipInterpolator
+from scipy.special import betainc, betaincinv, betaln, expit, logit, logsumexp
+
+from attemper._typing import Floats, Labels
+from attemper.calibrators.temperature import scale_of
+from attemper.data.scores import Scores
+from attemper.errors import InputError
+from attemper.kernels import evidence
+from attemper.kernels.annotators import Annotators
+from attemper.kernels.evidence import Channel, Group, Prior, Rows, ScalePrior
+from attemper.kernels.softmax import SHORT
+from attemper.maps import centred
+
+__all__ = [
+    "CANNOT_TELL", "Account", "Confusions", "Noise", "RateLaw", "Samples", "account", "error_rate",
+    "own_floor", "shortest_interval", "true_class_gap",
+]  # fmt: skip
+
+Noise = float | Literal["unknown"]
+
+# Chosen looking at each family of classifiers: none may pay. Neighbouring values differ by 1 to 5 thousandths of a nat.
+BIASES, SCALES, CURVE = Group(0.35), Group(0.01), Group(0.05)
+MATRIX_VARIANCE = 0.2  # divided by K²
+TAIL = 3.0  # degrees of freedom of single biases
+LOG_T = ScalePrior(0.15, 0.6, 4.0)  # around centre + slope · logit(mean confidence)
+CONFIDENCE_SLOPE, CONFIDENCE = 0.125, (0.01, 0.95)
+FOLDS = 5
+MAX_ELEMENTS, MIN_ROWS = 1 << 16, 1000  # of logits that are enough for rates, biases and precisions
+
+FLOOR_PROBABILITY, FLOOR_SHAPE = 0.5, (0.5, 20.0)  # of the network's own floor: that there is one, and its Beta law
+FLOORS = np.array([0.25, 0.08, 0.025, 0.007, 0.0015, 0.0])
+OWN_FLOOR = 0.001  # that is left of it where the labels' share is unknown: a confident error need not be theirs
+FINE = np.linspace(logit(1e-5), logit(0.85), 400)  # log-odds of rates at which the posterior is summed
+ASTRAY = 0.01  # gradient for each sample of a fit that went astray, and is begun anew
+
+NOISE_PROBABILITY, NOISE_SHAPE = 0.75, (1.0, 4.0)  # that labels have errors at all, and of their rate
+RATES = np.array([0.8, 0.6, 0.43, 0.3, 0.2, 0.13, 0.08, 0.04, 0.015, 0.004, 0.0])
+HIGH_RATE = 0.2  # at which temperatures are those of a network whose labels are often wrong
+MAX_CLASSWISE = 1000  # classes up to which a transition matrix is looked for
+CERTAIN, MUCH = 8.0, 0.02  # nats, and nats a sample, that confusions have to explain
+FEW = 0.01  # rate of confusions that are not worth a matrix
+UNDER_CONFIDENT = 0.7  # log T below its prior at which confusions are not believed
+OPEN = 0.01  # nats by which predictions with and without the floor differ, from which on it matters whose it is
+CANNOT_TELL = "data cannot tell wrong labels from errors of the classifier: pass noise=, the share of wrong labels"
+DENSE, SHOWN = 100, 20  # classes above which so many destinations of each are kept
+
+
+def error_rate(noise: Noise, n_classes: int) -> float | None:
+    """Return ε, at which labels are drawn at random where a share ``noise`` is wrong; None where it is unknown.
+
+    >>> error_rate(0.1, 5), error_rate("unknown", 5)
+    (0.125, None)
+    """
+    if isinstance(noise, str) and noise == "unknown":
+        return None
+    most = 1 - 1 / n_classes
+    if isinstance(noise, bool | str) or not 0 <= noise < most:
+        raise InputError(f"noise={noise!r}: expected 'unknown' or a share from 0 to {most:.3g}", "noise")
+    return float(min(noise / most, 0.98))
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Logits, labels and weights as the evidence needs them; columns are classes that may have parameters."""
+
+    x: Floats  # centred
+    y: Labels
+    w: Floats
+    masked: NDArray[np.bool_] | None
+    prior: Prior
+    case: Labels | None  # number of the case that each is of; None: each is one
+
+    @classmethod
+    def of(cls, scores: Scores, log_t: ScalePrior = LOG_T, slope: float = CONFIDENCE_SLOPE) -> Samples:
+        """Take away what the softmax does not see, and samples of weight zero."""
+        h, y, w, case = scores.logits, scores.labels, scores.weights, scores.cases
+        if (w == 0).any():
+            case = None if case is None else case[w > 0]
+            h, y, w = h[w > 0], y[w > 0], w[w > 0]
+        k, unit = h.shape[1], scale_of(scores)[0]
+        few = slice(None, None, max(1, len(h) // max(MIN_ROWS, MAX_ELEMENTS // k)))
+        top = 1 / np.exp((h[few] - h[few].max(axis=1, keepdims=True)) / unit).sum(axis=1)
+        confidence = float(np.clip(np.average(top, weights=w[few]), *CONFIDENCE))
+        centre = log_t.centre + slope * float(logit(confidence)) + float(np.log(unit))
+        prior = Prior(log_t._replace(centre=centre), BIASES, SCALES, Group(MATRIX_VARIANCE / k**2), CURVE, TAIL)
+        masked, x = np.isneginf(h), centred(h, "mean", np)
+        x = np.asfortranarray(x) if k < SHORT else x  # few classes: loops over samples are faster
+        return cls(x, y, w, masked if masked.any() else None, prior, case)
+
+    @property
+    def n_classes(self) -> int:
+        """Return how many columns there are."""
+        return int(self.x.shape[1])
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which classes have a label."""
+        return np.isin(np.arange(self.n_classes), self.y)
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """Which classes are not masked throughout."""
+        return np.ones(self.n_classes, dtype=bool) if self.masked is None else np.asarray(~self.masked.all(axis=0))
+
+    def among(self, classes: NDArray[np.bool_]) -> Samples:
+        """Return the same samples, given that the label is of these classes: of others no label says anything."""
+        if classes.all():
+            return self
+        masked = None if self.masked is None else self.masked[:, classes]
+        matrix = Group(MATRIX_VARIANCE / classes.sum() ** 2)
+        y = (np.cumsum(classes) - 1)[self.y]
+        return replace(self, x=self.x[:, classes], y=y, masked=masked, prior=self.prior._replace(matrix=matrix))
+
+    def rows(self, log_t: float, part: slice = slice(None)) -> Rows:
+        """Return some of them at a temperature, for a diagonal matrix."""
+        masked = None if self.masked is None else self.masked[part]
+        return Rows(self.x[part] * np.exp(-log_t), self.y[part], self.w[part], masked)
+
+    def every(self, elements: int, least: int) -> slice:
+        """Rows that hold at most so many numbers, but at least so many rows; evenly spread."""
+        step = max(1, len(self.x) // max(least, elements // self.n_classes))
+        while step > 1 and (self.n_classes % step == 0 or any(step % d == 0 for d in range(2, int(step**0.5) + 1))):
+            step += 1  # a prime step meets every class also where labels repeat in a cycle
+        return slice(None, None, step)
+
+    def folds(self) -> Labels:
+        """Fold by the rank of a sample's size: of no order of samples or classes; a case is in one fold."""
+        size = np.einsum("nk,nk->n", self.x, self.x)
+        if self.case is not None:
+            size = (np.bincount(self.case, size) / np.maximum(np.bincount(self.case), 1))[self.case]
+        return np.asarray(np.unique(size, return_inverse=True)[1] % FOLDS, dtype=np.int64)
+
+
+class RateLaw(NamedTuple):
+    """Posterior of a rate: its values, their probabilities (what is missing is that of zero), and the log-evidence."""
+
+    rate: Floats
+    weight: Floats
+    log_evidence: float
+
+    @property
+    def mean(self) -> float:
+        """Posterior mean."""
+        return float(self.weight @ self.rate)
+
+
+def rate_law(rates: Floats, log_evidence: Floats, shape: tuple[float, float], probability: float) -> RateLaw:
+    """Posterior of a rate with log-evidence at rates that descend to zero; Beta prior and a spike at zero."""
+    v, values, at_zero = logit(rates[:-1])[::-1], log_evidence[:-1][::-1], log_evidence[-1]
+    rate, (a, b) = expit(FINE), shape
+    curve = PchipInterpolator(v, values)(np.clip(FINE, v[0], v[-1]))
+    small = v[0] > FINE  # below, the likelihood is linear in the rate
+    curve[small] = at_zero + (values[0] - at_zero) * rate[small] / expit(v[0])
+    width = np.log(FINE[1] - FINE[0])
+    log_prior = a * np.log(rate) + b * np.log1p(-rate) - betaln(a, b) + width + np.log(probability)
+    spike = at_zero + np.log(1 - probability) if probability < 1 else -np.inf
+    total = float(logsumexp(np.append(curve + log_prior, spike)))
+    return RateLaw(rate, np.exp(curve + log_prior - total), total)
+
+
+def total_rate(floor: float, rate: float) -> float:
+    """ε of a network's floor and the labels' rate: the share of labels that are a uniform guess."""
+    return floor if rate == 0 else 1 - (1 - floor) * (1 - rate)
+
+
+def own_floor(log_s: Floats, w: Floats, k: int, rate: float) -> float:
+    """Posterior mean of the network's own floor, given the log-probability of each label and the labels' rate."""
+    s, totals = np.exp(log_s), [total_rate(floor, rate) for floor in FLOORS]
+    values = np.array([w @ np.log((1 - e) * s + e / k) if e > 0 else w @ log_s for e in totals])
+    return rate_law(FLOORS, values, FLOOR_SHAPE, FLOOR_PROBABILITY).mean
+
+
+def fit_at(rate: float, rows: Rows, prior: Prior, groups: set[str], near: evidence.Fit | None = None) -> evidence.Fit:
+    """Temperature and biases, if labels are uniform at a known rate; begun ``near`` a fit, anew if it goes astray."""
+    start, tries = evidence.Fit.start(rows.x.shape[1], prior), []
+    for begin in (start,) if near is None else (near, start):
+        begin = begin._replace(channel=Channel(rate))
+        tries.append(evidence.maximise(rows, prior, begin, groups, rounds=25, tolerance=1e-2))
+        if tries[-1].gradient_norm < ASTRAY:
+            break
+    return max(tries, key=lambda fit: fit.evidence)
+
+
+class Profile(NamedTuple):
+    """Fits of temperature and biases at each rate."""
+
+    rates: Floats
+    fits: list[evidence.Fit]
+    law: RateLaw
+
+    def near(self, rate: float) -> evidence.Fit:
+        """Return the fit at the rate that is nearest."""
+        return self.fits[int(np.abs(np.log((self.rates + 1e-4) / (rate + 1e-4))).argmin())]
+
+    @property
+    def log_t_variance(self) -> float:
+        """What not knowing the rate adds to the variance of log T."""
+        t = np.array([fit.total_log_t for fit in self.fits])
+        apart = np.interp(self.law.rate, self.rates[::-1], t[::-1]) - t[-1]
+        return max(0.0, float(self.law.weight @ apart**2) - float(self.law.weight @ apart) ** 2)
+
+
+def profile(
+    rows: Rows, prior: Prior, groups: set[str], grid: Floats, shape: tuple[float, float], probability: float,
+    known: float = 0.0,
+) -> Profile:  # fmt: skip
+    """Fit at each rate of a grid that descends to zero, and more closely where the posterior lies.
+
+    The labels are wrong at that rate, or are so beside a ``known`` rate.
+    """
+    rates, fits = grid, list[evidence.Fit]()
+    for rate in grid.tolist():  # from above: labels are then hardly to be trusted, and T is near its prior
+        fits.append(fit_at(total_rate(rate, known), rows, prior, groups, fits[-1] if fits else None))
+    mean = rate_law(rates, np.array([fit.evidence for fit in fits]), shape, probability).mean
+    for rate in sorted({mean, 0.5 * mean, 1.5 * mean}):
+        if grid[-2] < rate < grid[0]:
+            place = int(np.searchsorted(-rates, -rate))
+            fits.insert(place, fit_at(total_rate(rate, known), rows, prior, groups, fits[place - 1]))
+            rates = np.insert(rates, place, rate)
+    return Profile(rates, fits, rate_law(rates, np.array([fit.evidence for fit in fits]), shape, probability))
+
+
+class Account(NamedTuple):
+    """How labels come about, with temperature and biases of the network."""
+
+    fit: evidence.Fit  # its channel is that of the labels
+    log_t_variance: float  # that not knowing the rate adds
+    rate: float | None  # ε_l where it is known
+    floor: float | None  # uniform mass that stays in the prediction; None: it is found at the end
+    values: dict[str, Any]  # what is known of the labels: ``noise``, …
+    cannot_tell: bool = False  # whose errors they are, where that matters
+    law: Any = None  # of the share of wrong labels, where it is unknown: shares and their probabilities
+
+
+def account(samples: Samples, noise: Noise, groups: set[str]) -> Account:
+    """Return how labels come about: at a known rate of wrong ones, or by the account with the most evidence.
+
+    ``groups`` may hold the biases of the network.
+    """
+    rate = error_rate(noise, samples.n_classes)
+    if rate is None:
+        return _unknown(samples, groups)
+    rows = samples.rows(samples.prior.log_t.centre, samples.every(MAX_ELEMENTS // 2, MIN_ROWS))
+    found = profile(rows, samples.prior, groups, FLOORS, FLOOR_SHAPE, FLOOR_PROBABILITY, rate)
+    fit = found.near(found.law.mean)._replace(channel=Channel(total_rate(found.law.mean, rate)))
+    return Account(fit, found.log_t_variance, rate, None, {"noise": float(noise)})
+
+
+@dataclass(frozen=True, eq=False)
+class Confusions:
+    """The transition matrix: row k is how samples of true class k are labelled; ``confusions_`` of a fit.
+
+    With up to 100 classes all columns are there, in order. With more, only the 20 most likely ones of each row.
+    """
+
+    columns: Labels  # K×m
+    mean: Floats  # K×m, posterior means
+    low: Floats  # K×m, credible intervals
+    high: Floats
+
+    @classmethod
+    def of(cls, mean: Floats, square: Floats, level: float = 0.95) -> Confusions:
+        """Take the moments of each entry for those of a beta distribution."""
+        k = len(mean)
+        columns = np.broadcast_to(np.arange(k), (k, k))
+        if k > DENSE:
+            columns = np.sort(np.argpartition(-mean, SHOWN - 1, axis=1)[:, :SHOWN], axis=1)
+            mean, square = (np.take_along_axis(v, columns, axis=1) for v in (mean, square))
+        m = np.clip(mean, 1e-12, 1 - 1e-12)
+        variance = np.clip(square - mean**2, 1e-9 * m * (1 - m), 0.999 * m * (1 - m))
+        count = m * (1 - m) / variance - 1
+        low, high = (np.asarray(betaincinv(m * count, (1 - m) * count, p)) for p in ((1 - level) / 2, (1 + level) / 2))
+        # Where an entry is almost surely zero, its mean may lie above the upper quantile.
+        return cls(np.array(columns), np.array(mean), np.minimum(low, mean), np.maximum(high, mean))
+
+    def worst(self, count: int = 5) -> list[tuple[int, int, float, float, float]]:
+        """Return the most frequent confusions that are surely there: true class, label, share and its interval."""
+        wrong = np.where(self.columns == np.arange(len(self.columns))[:, None], -1.0, self.mean)
+        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
+        found = [np.unravel_index(i, wrong.shape) for i in order]
+        return [
+            (int(i[0]), int(self.columns[i]), float(self.mean[i]), float(self.low[i]), float(self.high[i]))
+            for i in found
+            if wrong[i] > 0.02
+        ]
+
+
+def _unknown(samples: Samples, groups: set[str]) -> Account:
+    """Return the account with the most evidence, where the labels' rate is unknown."""
+    k = samples.n_classes
+    # Many classes need more rows, that confusions of each may be seen.
+    part = samples.every(MAX_ELEMENTS, max(MIN_ROWS, min(2500, 4 * MAX_ELEMENTS // k)))
+    rows = samples.rows(samples.prior.log_t.centre, part)
+    found = profile(rows, samples.prior, groups, RATES, NOISE_SHAPE, NOISE_PROBABILITY)
+    fit, wrong = found.near(found.law.mean), (k - 1) / k  # of labels that are drawn at random
+    confused = _confused(rows, samples, groups, [fit, found.near(HIGH_RATE)], found.law) if k <= MAX_CLASSWISE else None
+    confusions: Confusions | None = None
+    if confused is None:
+        rate, variance, channel = found.law.mean, found.log_t_variance, Channel(found.law.mean)
+        share, shares = rate * wrong, np.append(0.0, found.law.rate) * wrong
+        below = np.cumsum(np.append(1 - found.law.weight.sum(), found.law.weight))
+    else:
+        fit, annotators = confused
+        mean, square = annotators.moments()
+        rate, variance, channel = annotators.rate, 0.0, Channel(0.0, mean)
+        share, shares, confusions = rate, np.append(0.0, found.law.rate), Confusions.of(mean, square)
+        below = betainc(*annotators.law, shares)
+    below = below / below[-1]
+    values = {"noise": share, "noise_interval": shortest_interval(shares, below), "confusions": confusions}
+    cannot_tell = confused is None and share > OPEN  # confident predictions differ by −log(1 − share) nats
+    law, fit = (shares, np.diff(below, prepend=0.0)), fit._replace(channel=channel)
+    return Account(fit, variance, None, min(OWN_FLOOR, rate), values, cannot_tell, law)
+
+
+def _confused(
+    rows: Rows, samples: Samples, groups: set[str], starts: list[evidence.Fit], law: RateLaw
+) -> tuple[evidence.Fit, Annotators] | None:
+    """Let temperature and biases, and the annotators' confusions, follow each other; None if these are not believed.
+
+    They begin at the other account, and at a lower temperature: errors among similar classes look like a soft network.
+    """
+    found = []
+    for fit in starts:
+        annotators = None
+        for _ in range(4):
+            z = rows.logits(fit.theta)
+            annotators = Annotators.fit(z, rows.y, rows.w, annotators)
+            cost = float(rows.w @ fit.channel.apply(z, rows.y).log_likelihood) - fit.evidence
+            found.append((annotators.log_evidence - cost, fit, annotators))
+            start = fit._replace(channel=Channel(0.0, annotators.moments()[0]))
+            last, fit = fit, evidence.maximise(rows, samples.prior, start, groups, rounds=10, tolerance=1e-1)
+            if np.abs(fit.theta - last.theta).max() < 0.03:
+                break
+    value, fit, annotators = max(found, key=lambda one: one[0])
+    believed = value - law.log_evidence > CERTAIN + MUCH * float(rows.w.sum()) and annotators.rate > FEW
+    believed = believed and fit.total_log_t > samples.prior.log_t.centre - UNDER_CONFIDENT
+    return (fit, annotators) if believed else None
+
+
+def shortest_interval(rates: Floats, below: Floats, level: float = 0.95) -> tuple[float, float]:
+    """Shortest interval that holds a share of a law, from its distribution function; it reaches 0 where that may be."""
+    tail = np.linspace(0, 1 - level, 201)
+    low, high = np.interp([tail, tail + level], below, rates)
+    low[0] = 0.0
+    at = int((high - low).argmin())
+    return float(low[at]), float(high[at])
+
+
+def true_class_gap(samples: Samples, account: Account) -> tuple[float, float]:
+    """Return the mean of h_label − E[h_true class], and how much of a clean label each is worth, on average."""
+    part = samples.every(MAX_ELEMENTS, MIN_ROWS)
+    rows = samples.rows(account.fit.log_t, part)
+    state = account.fit.channel.apply(rows.logits(account.fit.theta), rows.y)
+    true, h = state.p + state.d, samples.x[part]  # posterior of the true class
+    gaps = h[np.arange(len(h)), rows.y] - np.vecdot(true, h)
+    return tuple(float(rows.w @ v) / float(rows.w.sum()) for v in (gaps, state.info))  # type: ignore[return-value]

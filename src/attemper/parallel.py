@@ -1,0 +1,79 @@
+"""Many files: each becomes a sketch, in parallel through joblib; sketches are added in order of the files.
+
+``with joblib.parallel_config(backend="dask")`` (or ``"ray"``) around a call sends the files to a cluster. The sum does
+not depend on how many work on it, to the last bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from joblib import Parallel, delayed
+
+from attemper.data.arrays import row_slices, to_numpy
+from attemper.data.doubts import warn_of_doubts
+from attemper.data.files import entries_beside, smallest_probability
+from attemper.data.reading import read_pieces
+from attemper.data.scores import Scores
+from attemper.errors import AttemperWarning, InputError, collected_warnings, warn
+from attemper.sketches import PARTS, Sketch
+
+__all__ = ["sketch_files", "sketch_scores", "zeros_of_files"]
+
+PORTION = 256  # files whose sketches are in memory at once
+
+
+def sketch_files(
+    paths: Sequence[str], *, parts: Sequence[str] = PARTS, n_jobs: int | None = None, **options: Any
+) -> Sketch:
+    """Sketch files in parallel, and add the sketches in their order; options are those of `Read`, and ``labels``."""
+    total: Any = 0
+    warned: set[type[AttemperWarning]] = set()
+    work = [delayed(_sketch_task)(task, tuple(parts), options) for task in _tasks(paths, options)]
+    for first in range(0, len(work), PORTION):
+        # A list: Ray's backend takes no generators.
+        for sketch, warnings in Parallel(n_jobs=n_jobs)(work[first : first + PORTION]):
+            for warning in warnings:
+                if type(warning) not in warned:  # each kind once
+                    warned.add(type(warning))
+                    warn(str(warning), type(warning))
+            total += sketch
+    return cast(Sketch, total)
+
+
+def zeros_of_files(paths: Sequence[str], *, n_jobs: int | None = None, **options: Any) -> float | None:
+    """Look through files of probabilities once: what zeros stand for; None for logits."""
+    work = [delayed(smallest_probability)(task, **options) for task in _tasks(paths, options)]
+    found = [value for value in Parallel(n_jobs=n_jobs)(work) if value is not None]
+    return min(found) if found else None
+
+
+def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:
+    """Sketch scores; of probabilities with zeros ``zeros_as`` is needed, so that sketches of all parts add."""
+    if scores.input == "probs" and zeros_as is None:
+        if any((to_numpy(scores._raw(part)) == 0).any() for part in row_slices(*scores.shape)):
+            raise InputError("zeros_as: some probabilities are 0; a sketch needs zeros_as, such as 1e-8", "zeros_as")
+        scores = replace(scores, zeros_as=None)
+    return Sketch.of(scores, parts=parts)
+
+
+def _tasks(paths: Sequence[str], options: dict[str, Any]) -> list[list[str]]:
+    """Return the files of each task: one, or all of them where labels or ids are in a file beside them."""
+    own = [path if "://" in path else os.path.abspath(path) for path in paths]  # noqa: PTH100 (workers may be elsewhere)
+    return [own] if entries_beside(options) else [[path] for path in own]
+
+
+def _sketch_task(
+    paths: Sequence[str], parts: Sequence[str], options: dict[str, Any]
+) -> tuple[Sketch, list[AttemperWarning]]:
+    """Sketch files one after the other; what a worker warns of is sent back."""
+    total: Any = 0
+    with collected_warnings() as warnings:
+        for i, piece in enumerate(read_pieces(list(paths), **options)):
+            if i == 0:
+                warn_of_doubts(piece.scores)
+            total += sketch_scores(piece.scores, parts, zeros_as=options.get("zeros_as"))
+    return total, warnings
