@@ -1,31 +1,27 @@
-"""Which cases to decide and which to refer: rules, how to choose them, and their outcomes."""
+"""Decisions from calibrated probabilities: refer or decide, and sets of classes, with guarantees."""
 
-from attemper.decisions.choosing import policy_for_budget, policy_for_cost, policy_for_miss
-from attemper.decisions.conformal import prediction_sets
-from attemper.decisions.labels import LabelDecisions, LabelPolicies, label_policies
-from attemper.decisions.outcomes import ClassOutcome, Outcome, outcome_of
-from attemper.decisions.policy import Decisions, Guarantee, Policy, refer_or_decide
-from attemper.decisions.set_outcomes import SetOutcome, SetShare, set_outcome
-from attemper.decisions.sets import PredictionSets, SetPolicy
+from attemper.decisions.choosing import Decision, decide_scores
+from attemper.decisions.outcomes import Outcome, Part, outcome_of
+from attemper.decisions.referral import Referral, refer_for_budget, refer_for_costs, refer_for_miss
+from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage, rule_from_dict
+from attemper.decisions.sets import PredictionSets, conformal_sets
 
 __all__ = [
-    "ClassOutcome",
-    "Decisions",
-    "Guarantee",
-    "LabelDecisions",
-    "LabelPolicies",
+    "Actions",
+    "Choice",
+    "Decision",
     "Outcome",
-    "Policy",
+    "Part",
     "PredictionSets",
-    "SetOutcome",
-    "SetPolicy",
-    "SetShare",
-    "label_policies",
+    "Promise",
+    "Referral",
+    "Rule",
+    "Shortage",
+    "conformal_sets",
+    "decide_scores",
     "outcome_of",
-    "policy_for_budget",
-    "policy_for_cost",
-    "policy_for_miss",
-    "prediction_sets",
-    "refer_or_decide",
-    "set_outcome",
+    "refer_for_budget",
+    "refer_for_costs",
+    "refer_for_miss",
+    "rule_from_dict",
 ]

@@ -7,24 +7,23 @@ P(Bin(m, α) ≤ k) ≤ δ. It is equivalent that the Clopper–Pearson upper bo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr
 
 from attemper._typing import Floats
-from attemper.metrics.intervals import proportion
 
 __all__ = [
     "Certificate",
     "certify_all",
     "certify_decided",
     "most_errors",
-    "proportion",
     "ranks_to_test",
     "samples_needed",
+    "start_of",
 ]
 
 # The first test lets three errors pass, as long as a third of the samples is enough for that: one wrong answer among
@@ -37,13 +36,14 @@ SHARE_AT_FIRST = 0.1
 MOST_RANKS = 200
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """A threshold, or why there is none: then it is 1, and everybody is referred."""
+class Certificate(NamedTuple):
+    """A threshold; where none is certified it is 1, and everybody is referred."""
 
     threshold: float
     reached: bool
-    why: str = ""
+
+
+NONE = Certificate(1.0, False)
 
 
 def samples_needed(alpha: float, delta: float) -> int:
@@ -124,7 +124,7 @@ def certify_decided(
 
     With ``start``, a confidence fixed without these samples (`start_of` others), the first test decides all that reach
     it, and each distinct confidence below it is a further test: valid for any distribution. Without, thresholds lie at
-    fixed ranks of the same samples: valid where confidences are not tied. docs/referral.md has both proofs.
+    fixed ranks of the same samples: valid where confidences are not tied.
     """
     n = int(counts.sum())
     value, decided, errors = _from_the_top(confidence, wrong, counts)
@@ -137,16 +137,15 @@ def certify_decided(
     else:
         first = int((value >= start).sum())
         reached = int(decided[first - 1]) if first else 0
-        if n >= needed > reached:
-            return Certificate(1.0, False, f"{_too_few(reached, alpha, delta)} that reach the start, {start:.6g}")
+        if reached < needed:
+            return NONE
         ends = np.arange(first, len(value) + 1)
     if n < needed or ends.size == 0:
-        return Certificate(1.0, False, _too_few(n, alpha, delta))
+        return NONE
     passes = bdtr(errors[ends - 1], decided[ends - 1].astype(np.int64), alpha) <= delta
     n_passed = len(ends) if passes.all() else int(passes.argmin())
     if n_passed == 0:
-        m, k = decided[ends[0] - 1], errors[ends[0] - 1]
-        return Certificate(1.0, False, _wrong_among(m, k, most_errors(int(m), alpha, delta)))
+        return NONE
     end = ends[n_passed - 1]
     return Certificate(float(value[end]) if end < len(value) else 0.0, True)
 
@@ -156,16 +155,17 @@ def certify_all(
 ) -> Certificate:
     """Lowest threshold for which the share of *all* samples that is decided wrongly is certified.
 
-    That share can only rise as the threshold falls, so every threshold can be tried (Bates et al. 2021).
+    That share can only rise as the threshold falls, so every threshold can be tried (Bates et al. 2021). Where the most
+    confident are wrong already, they are referred, and what is more confident is decided.
     """
     n = int(counts.sum())
     allowed = most_errors(n, alpha, delta)
     if allowed < 0:
-        return Certificate(1.0, False, _too_few(n, alpha, delta))
-    value, decided, errors = _from_the_top(confidence, wrong, counts)
+        return NONE
+    value, _, errors = _from_the_top(confidence, wrong, counts)
     end = int(np.searchsorted(errors, allowed, side="right"))  # groups until there is one error too many
-    if end == 0:
-        return Certificate(1.0, False, _wrong_among(decided[0], errors[0], allowed))
+    if end == 0 and value[0] >= 1:
+        return NONE
     return Certificate(float(value[end]) if end < len(value) else 0.0, True)
 
 
@@ -174,14 +174,3 @@ def _from_the_top(confidence: Floats, wrong: NDArray[np.bool_], counts: Floats) 
     value, group = np.unique(-confidence, return_inverse=True)
     decided = np.bincount(group, counts).cumsum()
     return -value, decided, np.bincount(group, counts * wrong, minlength=len(value)).cumsum()
-
-
-def _too_few(n: int, alpha: float, delta: float) -> str:
-    return (
-        f"it takes {samples_needed(alpha, delta)} right predictions in a row to be {1 - delta:.4g} confident that at "
-        f"most {alpha:.4g} are wrong, and there are {n} samples"
-    )
-
-
-def _wrong_among(n: float, errors: float, allowed: int) -> str:
-    return f"among the {n:.0f} most confident predictions {errors:.0f} are wrong, and {allowed} are allowed"

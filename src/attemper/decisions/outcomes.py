@@ -1,171 +1,202 @@
-"""How a rule fares on labelled samples: who is referred, which errors that catches, which slip through."""
+"""How a rule fares on labelled samples, counted in the unit of its promise, so that like is compared with like.
+
+Where the promise is about cases, each counts once: its samples share its weight, within all, the class or the group.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attemper._checks import fraction
-from attemper._json import to_fields
-from attemper._table import Columns, Table
+from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
-from attemper.data.ids import as_ids
-from attemper.data.labels import as_weights
-from attemper.decisions.policy import MissRateOf, Policy, as_predictions, several_per_cluster
-from attemper.metrics import Estimate
-from attemper.metrics.bootstrap import estimate
-from attemper.metrics.intervals import share_held
-from attemper.metrics.risk import cost_of
+from attemper.decisions import words
+from attemper.decisions.rules import Actions, Promise, Rule, checked, name_of
+from attemper.errors import InputError
+from attemper.metrics.intervals import Spread, around_mean, around_share
 
-__all__ = ["ClassOutcome", "Outcome", "outcome_of"]
+__all__ = ["Outcome", "Part", "outcome_of"]
+
+# "broken": the interval lies beyond the bound; "unclear": the value alone does; "beyond": the interval does, of a class
+# or group that the promise is not about.
+Verdict = Literal["held", "unclear", "broken", "beyond"]
 
 
 @dataclass(frozen=True)
-class ClassOutcome:
-    """Outcome for some samples, part of `outcome_of`; sums of weights, or counts without weights."""
+class Part:
+    """What happens to all cases, to those of a true class, or to those of a group.
 
+    Counts are of cases, or of samples where there are no clusters or no promise; ``n_samples`` is always of samples.
+    """
+
+    of: Literal["all", "class", "group"]
     name: str
     n: float
+    n_samples: float
+    decided: float
+    listed: float
     referred: float
-    caught: float  # wrong predictions that are referred
+    caught: float  # wrong predictions that are not decided
     missed: float  # wrong predictions that are decided
-    miss_rate: Estimate | None  # None: there are no samples to take it of
-    referred_share: Estimate | None = None  # None: there are no samples
-
-    @property
-    def decided(self) -> float:
-        """How many are decided."""
-        return self.n - self.referred
-
-    @property
-    def errors(self) -> float:
-        """How many predictions are wrong."""
-        return self.caught + self.missed
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and text."""
-        return to_fields(self) | {"decided": self.decided, "errors": self.errors}
+    miss_rate: Estimate | None  # of the decided; of a true class, of all its cases
+    referred_share: Estimate | None
+    coverage: Estimate | None = None  # of sets
+    mean_size: float | None = None  # of sets
+    bound: float | None = None  # what was promised for these, or for all together
+    verdict: Verdict | None = None
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Outcome(Table):
-    """Outcome for all samples, for those of each class, and for each group: `outcome_of` returns it."""
+    """A table with a row for all cases, for each true class and for each group."""
 
-    all: ClassOutcome
-    referred_share: Estimate
-    miss_rate_of: MissRateOf  # what the miss rate of all, and of predicted classes, is taken of
-    by_class: tuple[ClassOutcome, ...]  # true classes; misses are taken of all samples of the class
-    by_predicted: tuple[ClassOutcome, ...]
-    cost: Estimate | None  # a sample, where the policy knows costs
-    by_group: tuple[ClassOutcome, ...] = ()  # sorted by name; intervals that hold for all groups together
-    n_clusters: int | None = None  # that samples are of; None: each is one
+    parts: tuple[Part, ...]
+    promise: Promise | None = None
+    cost: Estimate | None = None  # of a sample, where the rule knows costs
 
-    def __repr__(self) -> str:
-        counts = (f"{name}={getattr(self.all, name):g}" for name in ("n", "referred", "caught", "missed"))
-        return f"Outcome({', '.join(counts)})"
+    @property
+    def all(self) -> Part:
+        """Return the row of all cases."""
+        return self.parts[0]
 
-    def _table_columns(self) -> Columns:
-        groups = {"all": (self.all,), "true class": self.by_class, "predicted class": self.by_predicted}
-        groups |= {"group": self.by_group} if self.by_group else {}
-        rows = [(group, each) for group, outcomes in groups.items() for each in outcomes]
-        names = ("name", "n", "decided", "referred", "errors", "caught", "missed", "miss_rate", "referred_share")
-        return {"group": [group for group, _ in rows]} | {name: [getattr(r, name) for _, r in rows] for name in names}
+    def part(self, of: str, name: object) -> Part:
+        """Return the row of a class or a group."""
+        return next(part for part in self.parts if (part.of, part.name) == (of, str(name)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers and text; those of all samples come first."""
-        found = to_fields(self)
-        by_group = found.pop("by_group")
-        return {**found.pop("all"), **found, **({"by_group": by_group} if by_group else {})}
+    def columns(self) -> Columns:
+        """Return one column for each number."""
+        names = [name for name in Part.__dataclass_fields__ if any(getattr(p, name) is not None for p in self.parts)]
+        return {name: [getattr(part, name) for part in self.parts] for name in names}
+
+    def shown(self) -> Columns:
+        """Return what is read first: shares, the rate that was promised, the verdict."""
+        first = ("n", "referred_share", "miss_rate" if self.all.coverage is None else "coverage", "verdict")
+        names = [part.name if part.of == "all" else f"{part.of} {part.name}" for part in self.parts]
+        return {"of": names, **{name: cells for name, cells in self.columns().items() if name in first}}
+
+    def notes(self) -> list[str]:
+        """Return what is counted, and which class or group misses its bound."""
+        counted = [] if self.promise is None or not self.promise.unit else [f"n: {words.unit(self.promise.unit)}"]
+        return [*counted, *words.missed(self.parts, self.promise)]
 
 
 def outcome_of(
-    policy: Policy,
-    probs: ArrayLike | Any,
-    labels: ArrayLike | Any,
+    rule: Rule,
+    probs: ArrayLike,
+    labels: ArrayLike,
     *,
-    miss_rate_of: MissRateOf | None = None,
-    sample_weight: ArrayLike | None = None,
-    groups: ArrayLike | Any = None,
+    groups: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
     confidence_level: float = 0.95,
-    seed: int = 0,
 ) -> Outcome:
-    """Apply a policy to labelled samples that it was not chosen on.
+    """Apply a rule to labelled samples that it was not chosen on.
 
-    Shares come with Clopper–Pearson intervals (weights count as repeats: their unit matters), the cost with that of a
-    mean (`expected_cost`).
-    ``miss_rate_of`` is that of the policy's guarantee, else "decided". With ``groups``, the id of the group (such as a
-    site) that each sample is of, there is a row for each group. Its intervals hold for all groups together: each of G
-    has the level :math:`c^{1/G}` (Šidák). A guarantee is of all samples, and of no group by itself.
-
-    With ``clusters``, the patient (document, user) that each sample is of, intervals are of as many samples as the
-    clusters are worth (E. Korn and B. Graubard, Confidence intervals for proportions with small expected number of
-    positive counts estimated from survey data, 1998), and that of the cost is resampled by cluster. If at most so many
-    of each cluster count in the policy's guarantee, they do in rates of misses as well; counts are of all samples.
+    With clusters, a promise about cases is compared with cases: each counts once. The intervals of several groups hold
+    together at ``confidence_level`` (Šidák).
 
     Examples
     --------
-    >>> policy = Policy(0.75, "by hand", n_classes=2, n_samples=0)
-    >>> found = outcome_of(policy, [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]], [0, 0, 0, 1])
+    >>> from attemper.decisions import Referral
+    >>> p = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
+    >>> found = outcome_of(Referral(2, threshold=0.75), p, [0, 0, 0, 1])
     >>> found.all.referred, found.all.caught, found.all.missed, found.all.miss_rate.value
     (2.0, 1.0, 1.0, 0.5)
     """
-    fraction("confidence_level", confidence_level)
-    whole: MissRateOf = miss_rate_of or (policy.guarantee.miss_rate_of if policy.guarantee else "decided")
-    p = as_predictions(probs, labels, sample_weight, policy.classes, clusters)
-    refer, prediction, _ = policy.refer_or_decide(p.probs)
-    wrong = prediction != p.labels
-    n_clusters = several_per_cluster(p)
-    case = None if n_clusters is None or p.clusters is None else np.unique(p.clusters, return_inverse=True)[1]
-    counted = p.weights if case is None else _counted(p.weights, case, policy)
-
-    def part(name: str, rows: NDArray[np.bool_], of: MissRateOf, level: float = confidence_level) -> ClassOutcome:
-        n, referred, caught, missed = (
-            float(p.weights[rows & chosen].sum()) for chosen in (rows, refer, wrong & refer, wrong & ~refer)
-        )
-        base = rows if of == "all" else rows & ~refer
-        rate = share(base, wrong & ~refer, counted, level)
-        return ClassOutcome(name, n, referred, caught, missed, rate, share(rows, refer, p.weights, level))
-
-    def share(rows: NDArray[np.bool_], held: NDArray[np.bool_], weights: Floats, level: float) -> Estimate | None:
-        if not rows.any():
-            return None
-        return share_held(held[rows], weights[rows], None if case is None else case[rows], level)
-
-    everybody = part("all", np.ones(len(p), dtype=bool), whole)
-    assert everybody.referred_share is not None
-    cost = None
-    if policy.cost_refer is not None and policy.cost_miss is not None:
-        statistic = cost_of(p, refer, policy.cost_refer, policy.cost_miss, prediction)
-        cost = estimate(statistic, p.weights, confidence_level, seed=seed, clusters=case)
-    classes = range(p.n_classes)
-    ids = p.groups if groups is None else _ids(groups, sample_weight, labels)
-    names = [] if ids is None else np.unique(ids).tolist()
+    p, y, w = checked(probs, labels, sample_weight)
+    case = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1].ravel()
+    promise = rule.promise
+    if promise is not None and promise.unit and case is None:
+        raise InputError(f"clusters: the promise is by {promise.unit}, so that of each sample is needed", "clusters")
+    rows = _Rows(rule.decide(p, groups), y, w, case, promise)
+    parts = [rows.part("all", "all", np.ones(len(y), dtype=bool), confidence_level)]
+    parts += [rows.part("class", name_of(k, classes), y == k, confidence_level, k) for k in range(p.shape[1])]
+    ids = np.zeros(0) if groups is None else np.asarray(groups)
+    names = np.unique(ids).tolist()
     together = confidence_level ** (1 / max(len(names), 1))
-    return Outcome(
-        everybody,
-        everybody.referred_share,
-        whole,
-        tuple(part(policy.name(k), p.labels == k, "all") for k in classes),
-        tuple(part(policy.name(k), prediction == k, whole) for k in classes),
-        cost,
-        tuple(part(str(name), np.asarray(ids == name), whole, together) for name in names),
-        n_clusters,
-    )
+    parts += [rows.part("group", str(name), ids == name, together) for name in names]
+    return Outcome(tuple(parts), promise, _cost(rule, rows, confidence_level))
 
 
-def _ids(groups: Any, sample_weight: Any, labels: Any) -> NDArray[Any]:
-    """Return the groups of the samples that count: one of weight 0 does not."""
-    n = len(labels)
-    ids = as_ids(groups, n, "groups")
-    return ids if sample_weight is None else ids[as_weights(sample_weight, n) > 0]
+@dataclass(frozen=True)
+class _Rows:
+    """Samples, and what is done with them."""
+
+    actions: Actions
+    labels: Labels
+    weights: Floats
+    case: Labels | None
+    promise: Promise | None
+
+    def part(self, of: Literal["all", "class", "group"], name: str, rows: Any, level: float, k: int = 0) -> Part:
+        """Count some rows."""
+        wrong, w, sets = self.actions.prediction != self.labels, self._weights(rows), self.actions.sets
+        decided, listed, refer = (self.actions.action == one for one in ("decide", "list", "refer"))
+        miss = self._share(wrong & decided, w if of == "class" else np.where(decided, w, 0.0), level)
+        n, coverage, size = float(w.sum()), None, None
+        if sets is not None:
+            coverage = self._share(sets[np.arange(len(w)), self.labels], w, level)
+            size = float(w @ sets.sum(axis=1)) / n if n else None
+        bound = self._bound(of, k)
+        verdict = _verdict(bound, miss if sets is None else coverage, upper=sets is None)
+        if self.promise is not None and of not in ("all", self.promise.by):
+            verdict = "beyond" if verdict == "broken" else None
+        return Part(
+            of, name, n, float(self.weights[rows].sum()), float(w @ decided), float(w @ listed), float(w @ refer),
+            float(w @ (wrong & ~decided)), float(w @ (wrong & decided)), miss, self._share(refer, w, level), coverage,
+            size, bound, verdict,
+        )  # fmt: skip
+
+    def _weights(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return the weights of some rows; in the unit of cases those of a case add up to 1."""
+        w = np.where(rows, self.weights, 0.0)
+        if self.case is None or self.promise is None or not self.promise.unit:
+            return w
+        return np.asarray(w / np.maximum(np.bincount(self.case, w), 1e-300)[self.case])
+
+    def _share(self, held: NDArray[np.bool_], w: Floats, level: float) -> Estimate | None:
+        used = w > 0
+        if not used.any():
+            return None
+        values, w = held[used].astype(np.float64), w[used]
+        case = None if self.case is None else np.unique(self.case[used], return_inverse=True)[1].ravel()
+        return around_share(float(w @ values / w.sum()), Spread.of(values, w, case), level)
+
+    def _bound(self, of: str, k: int) -> float | None:
+        """Return what was promised for these, or is compared with them: groups, and classes of sets."""
+        if self.promise is None:
+            return None
+        bounds, by_class = self.promise.bounds, self.promise.by == "class"
+        if self.promise.kind == "coverage":
+            return bounds[0]
+        if by_class != (of == "class"):  # of a true class another rate is shown
+            return None
+        return (bounds[k] if bounds[k] < 1 else None) if by_class else bounds[0]
 
 
-def _counted(weights: Floats, case: Labels, policy: Policy) -> Floats:
-    """Weigh samples such that of each cluster at most so many count as in the policy's guarantee."""
-    most = None if policy.guarantee is None else policy.guarantee.max_per_cluster
-    size = np.bincount(case, weights)
-    return weights if most is None else weights * (np.minimum(size, most) / size)[case]
+def _verdict(bound: float | None, rate: Estimate | None, *, upper: bool) -> Verdict | None:
+    """Compare a rate with a bound from above, or from below."""
+    if bound is None or rate is None:
+        return None
+    if rate.value <= bound if upper else rate.value >= bound:
+        return "held"
+    return "broken" if (rate.low > bound if upper else rate.high < bound) else "unclear"
+
+
+def _cost(rule: Any, rows: _Rows, level: float) -> Estimate | None:
+    """Return the mean cost of a sample."""
+    refer, miss = getattr(rule, "cost_refer", None), getattr(rule, "cost_miss", None)
+    if refer is None or miss is None:
+        return None
+    a, w = rows.actions, rows.weights
+    cost = np.where(a.refer, refer, np.where(a.prediction != rows.labels, np.asarray(miss)[rows.labels], 0.0))
+    value = float(w @ cost / w.sum())
+    if math.isinf(value):
+        return Estimate(value, note="no interval for an infinite mean")
+    return around_mean(value, Spread.of(cost, w, rows.case), level)

@@ -1,310 +1,159 @@
-"""Prediction sets: a rule that returns a few classes instead of one, how to apply it, how to keep it in a file."""
+"""Prediction sets by split conformal calibration: a few classes instead of one, with a guaranteed coverage."""
 
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Literal, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv
+from numpy.typing import ArrayLike
 
-from attemper._checks import same_classes, whole
-from attemper._json import from_fields, read_document, to_fields, write_document
-from attemper._table import Columns, Table, as_list, as_table
-from attemper._typing import Floats
-from attemper.data.arrays import one_line, row_slices
+from attemper._typing import Floats, Labels
+from attemper.data.arrays import row_slices
+from attemper.decisions import rules
 from attemper.decisions.certificates import most_errors, samples_needed
-from attemper.decisions.policy import as_predictions
+from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
 from attemper.errors import InputError, listed, warn
-from attemper.kernels.conformal import order_for, score_classes
-from attemper.kernels.set_mask import SetRule
+from attemper.kernels.conformal import order_for, score_classes, threshold_at
 
-__all__ = ["PredictionSets", "SetPolicy", "order_of"]
+__all__ = ["PredictionSets", "conformal_sets", "order_of", "units_needed"]
 
-Score = Literal["lac", "aps", "raps"]
+Score = Literal["lac", "aps"]
 By = Literal["class", "group"]
-DOCUMENT = "set policy"
 ROOM = 1e-9  # so that rounding takes no class out; it can only add some
-TITLES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 
 
-@dataclass(frozen=True, repr=False)
-class PredictionSets(Table):
-    """The classes that remain possible for each sample: `SetPolicy.sets` returns it.
+@dataclass(frozen=True)
+class PredictionSets(Rule):
+    """A class is in the set if its score is at most the threshold: of all, of the class, or of the sample's group.
 
-    A set of one class is a decision, one of at most ``max_size`` classes a short list, and any other is referred; so is
-    a set of all classes, which rules nothing out.
+    The most probable class is always in, which can only raise the coverage. A set of one class is a decision, one of at
+    most ``max_size`` a list; any other, and one of all classes, is referred.
+
+    Examples
+    --------
+    >>> rule = PredictionSets(3, "lac", (0.75,))
+    >>> found = rule.decide([[0.9, 0.06, 0.04], [0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
+    >>> found.action.tolist(), found.sets.sum(axis=1).tolist()
+    (['decide', 'list', 'refer'], [1, 2, 3])
     """
 
-    __repr__ = one_line
-
-    mask: NDArray[np.bool_]  # N×K: which classes are in the set
-    probs: Floats  # N×K
-    max_size: int = 3
-    classes: tuple[str, ...] | None = None
-
-    @cached_property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many classes are in each set."""
-        return np.asarray(self.mask.sum(axis=1, dtype=np.int64))
-
-    @cached_property
-    def prediction(self) -> NDArray[np.int64]:
-        """The most probable class of each set (the first, when tied), as a column number; −1 for an empty set."""
-        best = np.where(self.mask, self.probs, -1.0).argmax(axis=1)
-        return np.where(self.sizes > 0, best, -1).astype(np.int64)
-
-    @cached_property
-    def action(self) -> NDArray[np.str_]:
-        """For each sample "decide", "list" or "refer"."""
-        short = (self.sizes > 1) & (self.sizes <= self.max_size) & (self.sizes < self.mask.shape[1])
-        return np.where(self.sizes == 1, "decide", np.where(short, "list", "refer"))
-
-    def lists(self) -> list[list[Any]]:
-        """Return the classes of each set by name (column number without names), the most probable first."""
-        order = np.argsort(-self.probs, axis=1, kind="stable")
-        names: Any = range(self.mask.shape[1]) if self.classes is None else self.classes
-        return [[names[k] for k in row if inside[k]] for row, inside in zip(order.tolist(), self.mask.tolist())]
-
-    def __len__(self) -> int:
-        """Return N, the number of samples."""
-        return len(self.mask)
-
-    def _table_columns(self) -> Columns:
-        sets = [", ".join(map(str, names)) for names in self.lists()]
-        return {"set": sets, "size": self.sizes, "action": self.action}
-
-
-@dataclass(frozen=True, repr=False)
-class SetPolicy(Table):
-    """A rule that returns a set of classes, with a guaranteed coverage; `prediction_sets` makes one.
-
-    A class is in the set where its score is at most the threshold: that of all samples, of the class itself
-    (``by="class"``), or of the sample's group (``by="group"``).
-    """
-
-    score: Score
-    coverage: float
-    thresholds: tuple[float | None, ...]  # None: too few samples, so every class (this class) is in the set
-    n_units: tuple[int, ...]  # samples, or clusters, that each threshold was taken from
+    kind: ClassVar[str] = "sets"
     n_classes: int
-    n_samples: int
-    by: By | None = None
-    groups: tuple[int | str, ...] | None = None  # of by="group", in the order of the thresholds
-    unit: Literal["sample", "cluster"] = "sample"
-    confidence_level: float | None = None  # None: the coverage holds on average over draws of these samples
-    penalty: float = 0.0  # λ of RAPS
-    k_reg: int = 0  # of RAPS: places without a penalty
-    randomized: bool = False  # APS and RAPS: add a random share of the own probability, new for each sample
-    allow_empty: bool = False  # False: the most probable class is in every set
-    max_size: int = 3  # of sets that are listed; larger ones are referred
-    notes: tuple[str, ...] = ()
-    classes: tuple[str, ...] | None = None
-    map_sha256: str | None = None  # of the map whose probabilities it is for
+    score: Score
+    thresholds: tuple[float, ...]
+    promise: Promise | None = None
+    n_cases: tuple[int, ...] = ()  # that each threshold was taken from
+    groups: tuple[str, ...] | None = None  # of by="group", in the order of the thresholds
+    max_size: int = 3
 
-    def __repr__(self) -> str:
-        return f"SetPolicy({self.rule()!r}, n_classes={self.n_classes}, n_samples={self.n_samples})"
-
-    def sets(
-        self, probs: ArrayLike | Any, *, groups: Any = None, seed: int | np.random.Generator = 0
-    ) -> PredictionSets:
-        """Apply the rule to calibrated probabilities, N×K, of any array library.
-
-        Parameters
-        ----------
-        probs : array of shape (N, K)
-        groups : array of shape (N,)
-            With ``by="group"``: the group of each sample. One that the rule does not know gets every class.
-        seed : int or Generator
-            Of ``randomized`` scores. A Generator continues where the call before stopped.
-
-        Examples
-        --------
-        >>> policy = SetPolicy("lac", 0.9, (0.75,), (99,), n_classes=3, n_samples=99)
-        >>> sets = policy.sets([[0.9, 0.06, 0.04], [0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
-        >>> sets.mask
-        array([[ True, False, False],
-               [ True,  True, False],
-               [ True,  True,  True]])
-        >>> sets.action.tolist(), sets.lists()
-        (['decide', 'list', 'refer'], [[0], [0, 1], [2, 0, 1]])
-        """
-        given = as_predictions(probs, groups=groups)
-        p = given.probs.astype(np.float64)
-        same_classes(self.n_classes, p.shape[1], of="the policy", where="probabilities")
-        limits = self._limits(given.groups)
-        rng = (
-            seed
-            if isinstance(seed, np.random.Generator)
-            else np.random.default_rng([whole("seed", seed, at_least=0), 2])
-        )
-        mask = np.empty(p.shape, dtype=bool)
+    def decide(self, probs: ArrayLike, groups: ArrayLike | None = None) -> Actions:
+        """Return the set of each sample; a group that the rule does not know gets every class."""
+        p = rules.as_probs(probs, self.n_classes)
+        limits, sets = self._limits(groups, len(p)), np.empty(p.shape, dtype=bool)
         for rows in row_slices(*p.shape):
-            mask[rows] = self.classes_within(p[rows], limits[rows] if len(limits) > 1 else limits, rng)
-        return PredictionSets(mask, p, self.max_size, self.classes)
+            within = score_classes(self.score, p[rows]) <= (limits[rows] if len(limits) > 1 else limits) + ROOM
+            sets[rows] = within | (p[rows] == p[rows].max(axis=1, keepdims=True))
+        size = sets.sum(axis=1)
+        short = (size <= self.max_size) & (size < self.n_classes)
+        action = np.where(size == 1, "decide", np.where(short, "list", "refer"))
+        return Actions(action, *rules.tops(p), sets)
 
-    def classes_within(self, p: Floats, limits: Floats, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Return which classes have a score of at most their limit, 1 or N × 1 or K."""
-        share: Any = rng.random(len(p)) if self.randomized else 0.0
-        mask: NDArray[np.bool_] = score_classes(self.score, p, share, self.penalty, self.k_reg) <= limits + ROOM
-        return mask if self.allow_empty else mask | (p == p.max(axis=1, keepdims=True))
-
-    def _limits(self, groups: NDArray[Any] | None) -> Floats:
-        limits = np.array([math.inf if t is None else t for t in self.thresholds])
-        if self.by != "group":
+    def _limits(self, groups: ArrayLike | None, n: int) -> Floats:
+        """Return thresholds of shape 1×1, 1×K or N×1."""
+        limits = np.asarray(self.thresholds, dtype=np.float64)
+        if self.groups is None:
             return limits[None, :]
-        assert self.groups is not None
-        if groups is None:
-            raise InputError(
-                "groups: expected the group of each sample, as the policy has a threshold for each group, got none. "
-                f"Use groups=…; its groups are {listed(map(str, self.groups))}.",
-                param="groups",
-            )
-        place = {str(name): i for i, name in enumerate(self.groups)}  # in a table the number 1 may be text
-        values, inverse = np.unique(groups, return_inverse=True)
-        number = np.array([place.get(str(value), -1) for value in values.tolist()])[inverse]
-        unknown = groups[number < 0]
-        if unknown.size:
-            names = [str(name) for name in np.unique(unknown)]
-            warn(
-                f"groups: {len(unknown)} samples are of groups that the policy was not fitted on ({listed(names)}); "
-                "nothing is known of these, so every class is in their sets"
-            )
-        return np.asarray(np.append(limits, math.inf)[number][:, None])
+        if groups is None or np.shape(groups) != (n,):
+            raise InputError(f"groups: expected the group of each of {n} samples: {listed(self.groups)}", "groups")
+        place = {name: i for i, name in enumerate(self.groups)}
+        number = np.array([place.get(str(value), -1) for value in np.asarray(groups).tolist()], dtype=np.int64)
+        unknown = sorted({str(g) for g in np.asarray(groups)[number < 0].tolist()})
+        if unknown:
+            warn(f"groups: nothing is known of {listed(unknown)}, so their sets hold every class")
+        return np.append(limits, math.inf)[number][:, None]
 
-    def rule(self) -> str:
-        """Return the rule as a sentence."""
-        title = TITLES[self.score] + (", randomized" if self.randomized else "")
-        which = {None: "the threshold", "class": "the threshold of the class", "group": "the threshold of the group"}
-        value = f" {self.thresholds[0]:.6g}" if self.by is None and self.thresholds[0] is not None else ""
-        if all(t is None for t in self.thresholds):
-            return "every class is in every set"
-        return f"a class is in the set if its {title} score is at most {which[self.by]}{value}"
 
-    def promise(self) -> str:
-        """Return the guarantee as a sentence, in plain words."""
-        of = {"sample": "new samples", "cluster": "random samples, one from each new cluster,"}[self.unit]
-        each = {None: "", "class": " of each class", "group": " of each group"}[self.by]
-        held = f"the set holds the true class for at least {self.coverage:.4g} of {of}{each} like these"
-        if self.confidence_level is None:
-            return f"{held}, on average over draws of the calibration samples"
-        return f"with confidence {self.confidence_level:.4g} in the draw of the calibration samples, {held}"
+def conformal_sets(
+    probs: ArrayLike,
+    labels: ArrayLike,
+    coverage: float = 0.9,
+    *,
+    score: Score = "lac",
+    by: By | None = None,
+    groups: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    guarantee_level: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+    unit: str = "cluster",
+    seed: int = 0,
+) -> Choice:
+    """Choose thresholds so that the sets of new cases hold the true class with probability ``coverage``.
 
-    @property
-    def coverage_range(self) -> tuple[tuple[float, float], ...]:
-        """The 5 % and 95 % points of the coverage that a draw of calibration samples gives, for each threshold.
+    The threshold is the ⌈(n + 1) · coverage⌉-th smallest of the scores of n true classes. The samples must have trained
+    neither the network nor the map.
 
-        The coverage is a random number, as the samples are: its law is Beta(k, n + 1 − k), exactly, where no scores are
-        tied and the sets are as the scores give them. Ties and the most probable class, which is in every set, can only
-        raise it. 1 where every class is in the set.
-        """
-        orders = (
-            None if t is None else order_of(n, self.coverage, self.delta) for n, t in zip(self.n_units, self.thresholds)
-        )
-        return tuple(
-            (1.0, 1.0) if k is None else (float(betaincinv(k, n + 1 - k, 0.05)), float(betaincinv(k, n + 1 - k, 0.95)))
-            for n, k in zip(self.n_units, orders)
-        )
+    Parameters
+    ----------
+    probs, labels, clusters, sample_weight, classes, unit, seed
+        As in `refer_for_miss`; with clusters, the coverage is that of a random sample of a new case.
+    coverage : float
+    score : "lac" or "aps"
+        "lac": 1 − p, the smallest sets on average. "aps": the probability of all classes that are more probable; sets
+        are larger where the classifier is less confident.
+    by : "class" or "group", optional
+        The coverage holds for each true class, or each group, by thresholds of their own.
+    groups : array of shape (n_samples,), with ``by="group"``
+    guarantee_level : float, optional
+        Raise thresholds so that the coverage holds with this confidence in the draw of these cases, for all classes or
+        groups at once. By default it holds on average over draws.
 
-    @property
-    def delta(self) -> float | None:
-        """What may go wrong for one threshold: 1 − ``confidence_level``, shared by all of them."""
-        return None if self.confidence_level is None else (1 - self.confidence_level) / len(self.thresholds)
+    References
+    ----------
+    V. Vovk, Conditional validity of inductive conformal predictors, 2012. A. Angelopoulos and S. Bates, A gentle
+    introduction to conformal prediction, arXiv 2107.07511.
 
-    def law(self) -> str:
-        """Return as a sentence how far the coverage varies from draw to draw of the calibration samples."""
-        ranges = [r for r, t in zip(self.coverage_range, self.thresholds) if t is not None]
-        if not ranges:
-            return f"every set has all {self.n_classes} classes, so the coverage is 1"
-        low, high = (f(ends) for f, ends in zip((min, max), zip(*ranges)))
-        several = f" of {len(ranges)} thresholds" if len(ranges) > 1 else ""
-        return f"of 100 draws of the calibration samples 90 give a coverage{several} between {low:.4g} and {high:.4g}"
-
-    def lists_of(self) -> str:
-        """Return as words which sets are listed."""
-        most = min(self.max_size, self.n_classes - 1)
-        return "no sets" if most < 2 else "sets of 2 classes" if most == 2 else f"sets of 2 to {most} classes"
-
-    def name(self, k: int) -> str:
-        """Return what class k is called."""
-        return f"class {k}" if self.classes is None else str(self.classes[k])
-
-    def part_names(self) -> list[str]:
-        """Return what each threshold is of."""
-        if self.by == "class":
-            return [self.name(k) for k in range(self.n_classes)]
-        return ["all"] if self.groups is None else [str(name) for name in self.groups]
-
-    def for_group(self, group: Any) -> SetPolicy:
-        """Return the rule of one group, for samples that are all of it.
-
-        >>> policy = SetPolicy("lac", 0.9, (0.5, None), (20, 3), 2, 23, by="group", groups=("a", "b"))
-        >>> policy.for_group("a").thresholds
-        (0.5,)
-        """
-        if self.by != "group" or self.groups is None:
-            raise InputError(f"group {group!r}: the policy has no thresholds of groups")
-        found = [i for i, name in enumerate(self.groups) if name == group or str(name) == str(group)]
-        if not found:
-            raise InputError(f"there is no group {group!r}; there are {listed(map(str, self.groups))}")
-        (i,) = found
-        one: dict[str, Any] = {"thresholds": (self.thresholds[i],), "n_units": (self.n_units[i],)}
-        level = None if self.delta is None else 1 - self.delta
-        return replace(self, by=None, groups=None, confidence_level=level, **one)
-
-    def exported(self, group: Any = None) -> SetRule:
-        """Return what exports compute: the rule without draws, for all samples or for those of one group."""
-        if self.by == "group" and group is None:
-            raise InputError(
-                "the policy has a threshold for each group, and an export holds one. Use "
-                f"group=…; its groups are {listed(map(str, self.groups or ()))}.",
-                param="group",
-            )
-        if group is not None:
-            return self.for_group(group).exported()
-        if self.randomized:
-            raise InputError("randomized sets cannot be exported; fit the policy without randomized=True")
-        if self.by == "class" and self.score != "lac":
-            raise InputError(
-                f"thresholds by class of the score {self.score!r} cannot be exported. Use score={'lac'!r}.",
-                param="score",
-            )
-        limits = tuple(math.inf if t is None else t for t in self.thresholds)
-        return SetRule(self.score, limits, self.penalty, self.k_reg, self.allow_empty)
-
-    def _table_columns(self) -> Columns:
-        low, high = zip(*self.coverage_range)
-        names = {"of": self.part_names(), "threshold": self.thresholds, f"n_{self.unit}s": self.n_units}
-        return {**names, "coverage_5%": low, "coverage_95%": high}
-
-    def _repr_html_(self) -> str:
-        sentences = [text[:1].upper() + text[1:] for text in (self.rule(), self.promise(), self.law(), *self.notes)]
-        return f"<div>{as_list(sentences)}{as_table(self._table_columns()) if self.by else ''}</div>"
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the policy as JSON, atomically; read it with `SetPolicy.load`."""
-        write_document(path, DOCUMENT, self.to_dict())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the same as plain numbers and text."""
-        return to_fields(self)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; a clear `FileError` for anything else."""
-        return from_fields(cls, read_document(path, DOCUMENT))
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> probs = rng.dirichlet([1, 1, 1], 500)
+    >>> labels = np.array([rng.choice(3, p=row) for row in probs])
+    >>> round(conformal_sets(probs, labels, 0.9).rule.thresholds[0], 2)
+    0.79
+    >>> conformal_sets(probs[:5], labels[:5], 0.9).shortages
+    (Shortage(of=None, n_cases=5, more=4, errors=0, tested=0),)
+    """
+    rules.check_share(coverage, "coverage")
+    if score not in get_args(Score):
+        raise InputError(f"score={score!r}: expected one of {listed(get_args(Score))}", "score")
+    p, y, w = rules.checked(probs, labels, sample_weight, whole=True)
+    names, part = _parts(by, y, groups, p.shape[1], classes)
+    own, drawn, rng = np.empty(len(p)), [], np.random.default_rng([seed, 1])
+    for each in row_slices(*p.shape):
+        own[each] = score_classes(score, p[each])[np.arange(each.stop - each.start), y[each]]
+    for i in range(len(names)):
+        rows, counts = rules.draw_cases(clusters, np.where(part == i, w, 0.0), rng)
+        drawn.append(np.repeat(own[rows], counts.astype(np.int64)))
+    delta = None if guarantee_level is None else (1 - guarantee_level) / len(names)  # shared by the thresholds
+    orders = [order_of(len(scores), coverage, delta) for scores in drawn]
+    few = [(name, len(scores)) for name, scores, k in zip(names, drawn, orders) if k is None]
+    if few:
+        needed = units_needed(coverage, delta)
+        return Choice(None, tuple(Shortage(None if by is None else name, n, needed - n) for name, n in few))
+    thresholds = tuple(threshold_at(scores, k) for scores, k in zip(drawn, orders) if k is not None)
+    promise = Promise("coverage", (float(coverage),), guarantee_level, by, rules.unit_of(clusters, w, unit))
+    known = names if by == "group" else None
+    return Choice(PredictionSets(p.shape[1], score, thresholds, promise, tuple(map(len, drawn)), known))
 
 
 def order_of(n: int, coverage: float, delta: float | None = None) -> int | None:
     """Return which of n ordered scores is the threshold; None where n are too few.
 
     With ``delta`` the coverage, which has the law Beta(k, n + 1 − k), is below what is asked with this probability at
-    most (V. Vovk, Conditional validity of inductive conformal predictors, 2012, proposition 2a): n − k is the number of
-    errors that a Clopper–Pearson bound allows.
+    most (Vovk 2012, proposition 2a): n − k is the number of errors that a Clopper–Pearson bound allows.
 
     >>> order_of(100, 0.9), order_of(100, 0.9, 0.05), order_of(8, 0.9), order_of(28, 0.9, 0.05)
     (91, 96, None, None)
@@ -316,10 +165,26 @@ def order_of(n: int, coverage: float, delta: float | None = None) -> int | None:
 
 
 def units_needed(coverage: float, delta: float | None = None) -> int:
-    """Return the least number of samples for which there is a threshold.
+    """Return the least number of cases for which there is a threshold.
 
     >>> units_needed(0.95), units_needed(0.95, 0.05)
     (19, 59)
     """
     least = math.ceil(coverage / (1 - coverage) - 1e-9)
     return least if delta is None else max(least, samples_needed(1 - coverage, delta))
+
+
+def _parts(
+    by: str | None, y: Labels, groups: ArrayLike | None, n_classes: int, classes: Sequence[Any] | None
+) -> tuple[tuple[str, ...], Labels]:
+    """Return the names of the thresholds, and which is that of each sample."""
+    if by == "class":
+        return tuple(rules.name_of(k, classes) for k in range(n_classes)), y
+    if by == "group":
+        if groups is None or np.shape(groups) != y.shape:
+            raise InputError(f"groups: by='group' needs the group of each of {len(y)} samples", "groups")
+        values, part = np.unique(np.asarray(groups), return_inverse=True)
+        return tuple(map(str, values.tolist())), part.ravel().astype(np.int64)
+    if by is not None:
+        raise InputError(f"by={by!r}: expected 'class', 'group' or None", "by")
+    return ("all",), np.zeros(len(y), dtype=np.int64)

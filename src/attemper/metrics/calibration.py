@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import partial
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
+from scipy.fft import dct, idct
+from scipy.sparse import csr_array
 
 from attemper._typing import Floats
 from attemper.errors import InputError
-from attemper.metrics.bins import BY_CLASS, Binned, Bins, Kind, Norm, Strategy, bins_of, check_norm, error_of
-from attemper.metrics.bootstrap import BATCH_ELEMENTS, Statistic
-from attemper.metrics.intervals import Estimate, quantile
-from attemper.metrics.metric import metric
-from attemper.metrics.predictions import Predictions
+from attemper.metrics.bins import BY_CLASS, Binned, Kind, Norm, Strategy, checked_kind, error_of
+from attemper.metrics.intervals import Statistic, batches, few_errors, value_of
+from attemper.metrics.predictions import Given, Predictions
 
-__all__ = ["classwise_ece", "ece", "mce", "mmce"]
+__all__ = ["classwise_ece", "ece", "ece_of", "mce", "mmce", "mmce_of", "smooth_ece", "smooth_ece_of"]
+
+SmoothKind = Literal["top", "classwise", "binary"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper
-NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it, so p shows little"
-NO_DEBIASED = "no interval of the debiased error by cluster: its correction is for independent samples"
+# Cells of the grid for each width of the Gaussian kernel: the value is then exact to 1e-4 of it. No more cells than
+# MOST, which is enough for a width of 0.001.
+CELLS, MOST, LEAST = 16, 1 << 14, 1 << 7
+MOST_STEPS, TOLERANCE = 60, 1e-6  # of the search for the width; about five steps are enough
+NOTHING = 1e-12  # an error that is none
+
+NO_MAXIMUM = "no interval for a maximum: the bin with the fewest samples decides it"
+NO_DEBIASED = "no interval for the debiased error: it is a root that is cut at 0"
 NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 
-@metric
 def ece(
-    p: Predictions,
-    *,
-    kind: Kind = "top",
-    n_bins: Bins = 15,
-    strategy: Strategy = "uniform",
-    norm: Norm = 1,
-    debiased: bool = False,
-) -> Statistic:
+    labels: Any, probs: Any, *, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform",
+    norm: Norm = 1, debiased: bool = False, **given: Unpack[Given],
+) -> float:  # fmt: skip
     r"""ECE, the expected calibration error; by default Eq. (3) of arXiv 1810.11586 with 15 bins.
 
     .. math:: \Big( \sum_l \tfrac{|B_l|}{N} |\mathrm{acc}(B_l) - \mathrm{conf}(B_l)|^p \Big)^{1/p}
@@ -42,17 +44,15 @@ def ece(
 
     Parameters
     ----------
-    labels, probs, input, sample_weight, n_resamples, seed
+    labels, probs, sample_weight, input, classes
         As in `nll`.
     kind : {"top", "classwise", "full", "binary", "top_label"}
-        Which (probability, right or wrong) pairs are binned: of the most probable class;
+        Which (probability, right or wrong) pairs are binned: of the most probable class, the default;
         of each class in bins of its own, with the mean over the classes taken inside the
-        root; of all classes pooled into one set of bins; of the second of two classes; of the most probable class, in
-        bins of its own for each predicted class (Gupta and Ramdas 2022).
-    n_bins : int or "auto"
-        Number of bins (of each class, if class-wise). "auto" is :math:`N^{1/3}`, rounded: more bins add noise, fewer
-        hide errors, and that rate balances both (Sun et al. 2023). It depends on the number of samples
-        alone (the effective one, where they have weights) and not on the labels, so that ``p_value`` holds.
+        root; of all classes pooled into one set of bins; of the second of two classes, the default for one column; of
+        the most probable class, in bins of its own for each predicted class (Gupta and Ramdas 2022).
+    n_bins : int
+        Number of bins (of each class, if class-wise).
     strategy : {"uniform", "quantile"}
         Bins of equal width, or of equal weight (equal confidences stay together).
     norm : float or "max"
@@ -60,127 +60,122 @@ def ece(
     debiased : bool
         Subtract from each squared gap what chance alone adds, acc (1 − acc) / (\|B\| − 1), the
         estimator of Kumar et al. (2019); for ``norm=2``. Bins with one sample count as 0, and
-        so does a negative total. Weights count as repeats here, in the interval too: their unit matters.
-    confidence_level : float, optional
-        Such as 0.95: return an `Estimate` with a bootstrap interval of the error in these
-        bins, if there are 20 errors. ECE itself is too large when samples are few, and the interval is
-        corrected for that (see `attemper.metrics.bootstrap.estimate_all`): its lower end is 0 when the
-        predictions may well be calibrated, and the value often lies near its upper end. With ``debiased``
-        it is that of a U-statistic. Bins for each class and ``norm="max"`` have none. ``chance`` of the `Estimate`
-        is the mean ECE of perfectly calibrated predictions, from labels drawn from ``probs``, and
-        ``p_value`` the share of draws with an ECE as large.
-
-    Returns
-    -------
-    float or Estimate
-
-    References
-    ----------
-    M. P. Naeini et al., Obtaining well calibrated probabilities using Bayesian strategy, 2015.
-    A. Kumar, P. Liang, T. Ma, Verified uncertainty calibration, 2019.
-    C. Gupta, A. Ramdas, Top-label calibration and multiclass-to-binary reductions, 2022.
-    https://arxiv.org/abs/2107.08353
-    Z. Sun, D. Song, A. Hero, Minimum-risk recalibration of classifiers, 2023. https://arxiv.org/abs/2305.10886
+        so does a negative total. The unit of the weights matters here.
 
     Examples
     --------
     >>> probs = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]
     >>> round(ece([0, 1, 0, 1], probs), 3)
     0.35
-    >>> round(ece([0, 1, 0, 1], probs, n_bins=1), 3)
-    0.0
     >>> round(ece([0, 1, 0, 1], probs, kind="top_label", n_bins=1), 3)
     0.05
     """
-    check_norm(norm)
-    if debiased and norm != 2:
-        raise InputError(f"debiased=True corrects squared gaps: expected norm=2, got norm={norm!r}")
-    binned = Binned(p, kind, n_bins, strategy)
-    if debiased and not any((weight > 1).any() for weight, _, _ in binned.sums(p.weights[:, None])):
-        raise InputError(
-            "debiased=True needs a bin with two samples or more (weights count as repeats, so do not scale "
-            f"them to sum to 1): {len(p)} samples of total weight {p.weights.sum():.6g} in {n_bins} bins"
-        )
-    if norm == "max":
-        reason = NO_MAXIMUM
-    elif kind in BY_CLASS:
-        reason = NO_CLASSWISE
-    elif debiased and p.clusters is not None:
-        reason = NO_DEBIASED
-    else:
-        reason = p.few_errors()
-
-    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        sizes = _batches(count, max(len(w), binned.edges.size))
-        tables = [table[..., 0] for table in binned.sums(w[:, None])]
-        return np.concatenate([error_of(binned.drawn(rng, size, w, tables), norm, debiased=debiased) for size in sizes])
-
-    limits = partial(_around_debiased, binned) if debiased else None
-    return Statistic(lambda w: error_of(binned.sums(w), norm, debiased=debiased), limits, reason, drawn)
+    options = {"kind": kind, "n_bins": n_bins, "strategy": strategy, "norm": norm, "debiased": debiased}
+    return value_of(ece_of, labels, probs, given, **options)
 
 
-@metric
 def mce(
-    p: Predictions,
-    *,
-    kind: Kind = "top",
-    n_bins: Bins = 15,
-    strategy: Strategy = "uniform",
-) -> Statistic:
-    """Maximum calibration error: the largest gap of any bin, `ece` with ``norm="max"``.
-
-    It depends on the bin with the fewest samples, and a bin of one or two does not show how uncertain its gap is. So
-    there is no interval: use ``chance`` and ``p_value`` of the `Estimate`, few bins, or ``strategy="quantile"``.
-    Naeini et al., 2015. Parameters as in `ece`.
+    labels: Any, probs: Any, *, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform",
+    **given: Unpack[Given],
+) -> float:  # fmt: skip
+    """Maximum calibration error: the largest gap of any bin. Parameters as in `ece`, with ``norm="max"``.
 
     Examples
     --------
     >>> round(mce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
     0.7
     """
-    return ece.statistic(p, kind=kind, n_bins=n_bins, strategy=strategy, norm="max")
+    return ece(labels, probs, kind=kind, n_bins=n_bins, strategy=strategy, norm="max", **given)
 
 
-@metric
 def classwise_ece(
-    p: Predictions,
-    *,
-    n_bins: Bins = 15,
-    strategy: Strategy = "uniform",
-    norm: Norm = 1,
-) -> Statistic:
-    """Mean over the classes of each one's calibration error, `ece` with ``kind="classwise"``.
-
-    Parameters as in `ece`.
+    labels: Any, probs: Any, *, n_bins: int = 15, strategy: Strategy = "uniform", norm: Norm = 1,
+    **given: Unpack[Given],
+) -> float:  # fmt: skip
+    """Mean over the classes of each one's calibration error. Parameters as in `ece`, with ``kind="classwise"``.
 
     Examples
     --------
     >>> round(classwise_ece([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
     0.35
     """
-    return ece.statistic(p, kind="classwise", n_bins=n_bins, strategy=strategy, norm=norm)
+    return ece(labels, probs, kind="classwise", n_bins=n_bins, strategy=strategy, norm=norm, **given)
 
 
-@metric
-def mmce(p: Predictions) -> Statistic:
+def smooth_ece(labels: Any, probs: Any, *, kind: SmoothKind | None = None, **given: Unpack[Given]) -> float:
+    r"""Smooth ECE: no bins, but a Gaussian kernel whose width follows from the data.
+
+    .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Big| \tfrac{1}{N} \sum_i (c_i - r_i) K_\sigma(r_i, t) \Big| \, dt
+
+    with confidence r, c = 1 where the prediction is right, and a Gaussian K of width σ that is reflected at 0 and 1. It
+    falls when σ rises, and the smooth ECE is where both are equal, :math:`\mathrm{smECE}_\sigma = \sigma`. So there is
+    nothing to choose, and it is continuous: no sample jumps from one bin to the next (Błasiok and Nakkiran, 2023,
+    https://arxiv.org/abs/2309.12236).
+
+    Parameters
+    ----------
+    labels, probs, sample_weight, input, classes
+        As in `nll`.
+    kind : {"top", "classwise", "binary"}
+        Of the most probable class, the default; the mean over the classes of each one's error; or of the second of two
+        classes, the default for one column.
+
+    Examples
+    --------
+    >>> round(smooth_ece([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 4)
+    0.0963
+    """
+    return value_of(smooth_ece_of, labels, probs, given, kind=kind)
+
+
+def mmce(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     r"""Maximum mean calibration error: no bins, but a kernel over confidences.
 
     .. math:: \Big( \tfrac{1}{N^2} \sum_{ij} (c_i - r_i)(c_j - r_j) e^{-|r_i - r_j| / 0.4} \Big)^{1/2}
 
-    with confidence r and c = 1 where the most probable class is the label. Exact, in
-    O(N log N). Parameters as in `nll`, the interval as in `ece`.
-
-    References
-    ----------
-    A. Kumar, S. Sarawagi, U. Jain, Trainable calibration measures for neural networks from
-    kernel mean embeddings, 2018.
+    with confidence r and c = 1 where the most probable class is the label; of one column, the probability of the
+    positive class and c = 1 where it is the label (Kumar, Sarawagi and Jain, ICML 2018). Exact, in O(N log N).
+    Parameters as in `nll`.
 
     Examples
     --------
     >>> round(mmce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 4)
     0.0891
     """
-    confidence, right = p.top
+    return value_of(mmce_of, labels, probs, given)
+
+
+def ece_of(
+    p: Predictions, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform", norm: Norm = 1,
+    debiased: bool = False,
+) -> Statistic:  # fmt: skip
+    """`ece` of checked predictions."""
+    if norm != "max" and not (isinstance(norm, int | float) and 1 <= norm <= 64):
+        raise InputError(f"norm={norm!r}: expected a number from 1 to 64, or 'max'", "norm")
+    if debiased and norm != 2:
+        raise InputError(f"debiased=True corrects squared gaps: expected norm=2, got norm={norm!r}", "debiased")
+    binned = Binned(p, kind, n_bins, strategy)
+    if debiased and not (binned.sums(p.weights[:, None])[0] > 1).any():
+        raise InputError(
+            "debiased=True needs a bin with two samples or more (weights count as repeats, so do not scale "
+            f"them to sum to 1): {len(p)} samples of total weight {p.weights.sum():.6g} in {n_bins} bins",
+            "debiased",
+        )
+
+    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
+        sizes = batches(count, max(len(w), binned.n_cells))
+        return np.concatenate([error_of(binned.drawn(rng, size, w), norm, debiased=debiased) for size in sizes])
+
+    if norm == "max" or binned.kind in BY_CLASS or debiased:
+        reason = NO_MAXIMUM if norm == "max" else NO_DEBIASED if debiased else NO_CLASSWISE
+    else:
+        reason = few_errors(p)
+    return Statistic(lambda w: error_of(binned.sums(w), norm, debiased=debiased), drawn=drawn, reason=reason)
+
+
+def mmce_of(p: Predictions) -> Statistic:
+    """`mmce` of checked predictions."""
+    confidence, right = p.of_class(1) if p.one_column else p.top
     order = np.argsort(confidence, kind="stable")
     r = confidence[order, None]
     # For r_j <= r_i the kernel is e^(−r_i/0.4) e^(r_j/0.4), so a running sum over sorted confidences
@@ -194,40 +189,97 @@ def mmce(p: Predictions) -> Statistic:
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        sizes = _batches(count, len(r))
+        sizes = batches(count, len(r))
         return np.concatenate([value_of((r > rng.random((size, len(r))).T) - r, w[:, None]) for size in sizes])
 
-    gap = right[order, None] - r
-    return Statistic(partial(value_of, gap), None, p.few_errors(), drawn)
+    return Statistic(partial(value_of, right[order, None] - r), drawn=drawn, reason=few_errors(p))
 
 
-def _around_debiased(binned: Binned, value: float, w: Floats, confidence_level: float) -> Estimate:
-    r"""Put normal limits around the U-statistic of the squared gaps, :math:`\theta = \sum_b \pi_b \delta_b^2`.
+def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
+    """`smooth_ece` of checked predictions."""
+    kind = checked_kind(p, kind, get_args(SmoothKind))
+    classes = range(1, 2) if p.n_classes == 2 else range(p.n_classes)  # of two, both have the same error
+    pairs = [p.top] if kind == "top" else [p.of_class(k) for k in classes]
+    blurs = [_Blur.of(confidence, right, p.weights) for confidence, right in pairs]
 
-    A sample of bin b with the difference d of outcome and probability has the influence
-    :math:`2 \delta_b d - \delta_b^2 - \theta`; where all gaps are 0 that is 0, and the variance
-    :math:`2 \sigma_b^4` of the products of two samples is left.
-    """
-    [(weight, confidence, right)] = (table[..., 0] for table in binned.sums(w[:, None]))
-    gap = (right - confidence) / np.where(weight > 0, weight, 1.0)
-    influence, squares = np.zeros(len(w)), np.zeros(len(weight))
-    for c, r in binned.pairs():
-        place, d = bins_of(c, binned.edges[0]), r - c
-        influence += (2 * gap[place] * d - gap[place] ** 2) * w.sum() / weight.sum()
-        squares += np.bincount(place, w * d**2, minlength=len(weight))
-    many = weight > 1  # weights count as repeats, as in the value
-    n = np.where(many, weight, 2.0)
-    variance = np.where(many, np.maximum(squares - weight * gap**2, 0.0) / (n - 1), 0.0)
-    theta = np.sum(np.where(many, weight * (gap**2 - variance / n), 0.0)) / weight.sum()
-    a = w / w.sum()
-    first = a @ (influence - a @ influence) ** 2 / w.sum()
-    second = np.sum(2 * variance**2 * n / (n - 1)) / weight.sum() ** 2
-    half = quantile(confidence_level) * math.sqrt(first + second)
-    low, high = (math.sqrt(max(0.0, theta + end)) for end in (-half, half))
-    return Estimate(value, min(low, value), max(high, value))
+    def value(w: Floats) -> Floats:
+        return np.asarray(np.mean([blur.errors(blur.gap[:, None] * w, w.sum(axis=0)) for blur in blurs], axis=0))
+
+    def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
+        found = []
+        for size in batches(count, len(w)):
+            labels = (rng.random((size, len(w))) < p.confidence) if kind == "top" else p.draw_labels(rng, size)
+            outcomes = [labels] if kind == "top" else [labels == k for k in classes]
+            gaps = [outcome.T - confidence[:, None] for outcome, (confidence, _) in zip(outcomes, pairs)]
+            found.append(np.mean([blur.errors(gap * w[:, None], w.sum()) for blur, gap in zip(blurs, gaps)], axis=0))
+        return np.concatenate(found)
+
+    # Where there is no error the width, so the value too, falls as N^(−1/3): noise adds to the cube. Far from that it
+    # adds to the square. In between lies what covers best (benchmarks/coverage.py).
+    return Statistic(value, drawn=drawn, reason=few_errors(p), power=2.5)
 
 
-def _batches(count: int, n: int) -> Iterator[int]:
-    """Cut draws of n numbers each into batches that memory holds."""
-    batch = max(1, BATCH_ELEMENTS // n)
-    return (min(batch, count - first) for first in range(0, count, batch))
+class _Blur(NamedTuple):
+    """Confidences on a grid that is fine enough for the width at which error and width are equal."""
+
+    spread: csr_array  # cells × samples: each sample lies on the two cells next to it
+    gap: Floats  # outcome less confidence
+    width: float = 0.05  # where to search
+
+    @classmethod
+    def of(cls, confidence: Floats, right: Floats, weights: Floats) -> _Blur:
+        """Refine until the cells are small beside the width."""
+        blur, cells = cls(_spread(confidence, LEAST), right - confidence), LEAST
+        while True:
+            [width] = blur.errors((blur.gap * weights)[:, None], weights.sum())
+            blur = blur._replace(width=max(float(width), 1 / MOST))
+            needed = min(MOST, 1 << math.ceil(math.log2(CELLS / blur.width)))
+            if needed <= cells:
+                return blur
+            blur, cells = blur._replace(spread=_spread(confidence, needed)), needed
+
+    def errors(self, gaps: Floats, total: Floats | float) -> Floats:
+        """Smooth ECE of each column of weighted gaps, N×B."""
+        density = self.spread @ gaps / total
+        size = len(density)
+        waves = dct(density, axis=0)[: size // 2]  # what lies above is blurred away
+        # To lie on two cells is a blur of its own, which is taken back.
+        waves /= np.sinc(np.arange(len(waves)) / (2 * size))[:, None] ** 2
+        return _fixed_point(waves, self.width)
+
+
+def _fixed_point(waves: Floats, start: float) -> Floats:
+    """Width at which the error of each column is equal to it, from the cosines of the density."""
+    # In cosines the reflected kernel is a product.
+    decay = -((np.pi * np.arange(len(waves))) ** 2)[:, None] / 2
+
+    def excess(u: Floats) -> Floats:
+        """Logarithm of the error over the width; it falls with the logarithm of the width, with a slope below −1."""
+        error = np.abs(idct(waves * np.exp(decay * np.exp(2 * u)), axis=0)).sum(axis=0)
+        return np.asarray(np.log(np.maximum(error, NOTHING)) - u)
+
+    u = np.full(waves.shape[1], math.log(start))
+    low, high = np.full(len(u), math.log(NOTHING)), np.zeros(len(u))
+    before, h_before, slope = u, np.zeros(len(u)), np.full(len(u), -1.5)
+    for _ in range(MOST_STEPS):
+        h = excess(u)
+        # The slope encloses the root from the other side.
+        low, high = np.maximum(low, np.minimum(u, u + h)), np.minimum(high, np.maximum(u, u + h))
+        if (np.abs(h) < TOLERANCE).all():
+            break
+        moved = np.where(u != before, u - before, 1.0)
+        slope = np.where(u != before, np.minimum((h - h_before) / moved, -1.0), slope)
+        slow = (u != before) & (np.abs(h) > np.abs(h_before) / 2)
+        before, h_before = u, h
+        u = np.where(slow, (low + high) / 2, np.clip(u - h / slope, low, high))
+    return np.where(u > math.log(2 * NOTHING), np.exp(u), 0.0)
+
+
+def _spread(confidence: Floats, cells: int) -> csr_array:
+    """Put each sample on the two cells whose middles it lies between; at the ends on one."""
+    place = confidence * cells - 0.5
+    left = np.floor(place)
+    share = place - left
+    rows = np.clip(np.concatenate([left, left + 1]), 0, cells - 1).astype(np.intp)
+    samples = np.tile(np.arange(len(confidence)), 2)
+    return csr_array((np.concatenate([1 - share, share]), (rows, samples)), (cells, len(confidence)))

@@ -1,110 +1,304 @@
-"""All metrics at once: one check of the input, one set of resamples."""
+"""All metrics at once, with intervals: one check of the input, one set of resamples. By group, or by label, too."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Unpack
 
-from attemper._table import Columns, Table
-from attemper.metrics.bins import Bins
-from attemper.metrics.bootstrap import estimate_all
-from attemper.metrics.calibration import classwise_ece, ece, mce, mmce
-from attemper.metrics.decomposition import decomposition_statistics
-from attemper.metrics.intervals import Estimate
-from attemper.metrics.metric import of_predictions
-from attemper.metrics.predictions import Predictions
-from attemper.metrics.proper import accuracy, brier, nll
-from attemper.metrics.smooth import smooth_ece
+import numpy as np
+from scipy.sparse import csr_array
 
-__all__ = ["Evaluation", "evaluate", "evaluate_predictions"]
+from attemper._result import Columns, Estimate, Table
+from attemper._typing import Floats, Labels
+from attemper.data.inputs import as_label_matrix, as_names
+from attemper.errors import InputError, nearest
+from attemper.metrics.bins import Binned
+from attemper.metrics.calibration import ece_of, mmce_of, smooth_ece_of
+from attemper.metrics.intervals import N_RESAMPLES, Statistic, batches, effective, estimate_all, too_few
+from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.proper import accuracy_of, brier_of, gap_of, nll_of
+from attemper.metrics.selective import aurc_of, referral_area_of
 
-Value = TypeVar("Value", bound=float | Estimate)
+__all__ = ["DEFAULT", "METRICS", "Evaluation", "calibration_alike", "evaluate", "evaluate_predictions", "get_scorer"]
+
+METRICS: dict[str, Callable[[Predictions], Statistic]] = {
+    "accuracy": accuracy_of,
+    "nll": nll_of,
+    "brier": brier_of,
+    "gap": gap_of,
+    "ece": ece_of,
+    "ece_quantile": partial(ece_of, strategy="quantile"),
+    "ece_debiased": partial(ece_of, norm=2, debiased=True),
+    "smooth_ece": smooth_ece_of,
+    "classwise_ece": partial(ece_of, kind="classwise"),
+    "mce": partial(ece_of, norm="max"),
+    "mmce": mmce_of,
+    "aurc": aurc_of,
+    "referral_area": referral_area_of,
+}
+DEFAULT = ("accuracy", "nll", "brier", "gap", "ece", "smooth_ece", "classwise_ece", "aurc")
+BY_GROUP = ("accuracy", "nll", "brier", "gap", "ece")
+BY_LABEL = ("nll", "brier", "ece")
+ERRORS = ("nll", "brier", "ece", "smooth_ece", "classwise_ece", "mce", "mmce", "aurc")  # less is better
+
+# Signs of fewer clusters have too few patterns for a p-value.
+LEAST_CLUSTERS = 10
 
 
-class Evaluation(Table, dict[str, Value]):
-    """Metrics by name: a dict, with ``to_pandas()``. `evaluate` returns it.
+@dataclass(frozen=True)
+class Evaluation(Table, Mapping[str, Estimate]):
+    """Metrics by name, of all samples; with ``by`` also those of each part: `evaluate` returns it.
 
-    >>> Evaluation(nll=0.51234, ece=Estimate(0.02, 0.01, 0.03))
-    Evaluation(nll=0.5123, ece=0.02)
+    ``found["ece"]`` is an `Estimate`, and so is ``found.parts["site A"]["ece"]``.
     """
 
-    def __repr__(self) -> str:
-        values = (f"{name}={value[0] if isinstance(value, tuple) else value:.4g}" for name, value in self.items())
-        return f"{type(self).__name__}({', '.join(values)})"
+    metrics: dict[str, Estimate]
+    n: float  # weight of the samples
+    parts: dict[Any, Evaluation] = field(default_factory=dict)  # groups or labels
+    alike: Estimate | None = None  # test of whether the groups are alike: ``p``, or in ``note`` why there is none
 
-    def _table_columns(self) -> Columns:
-        found: dict[str, list[Any]] = {"metric": list(self), "value": list(self.values())}
-        if not any(isinstance(value, Estimate) for value in self.values()):
-            return found
-        numbers = {name: [getattr(value, name, None) for value in self.values()] for name in ("chance", "p_value")}
-        found |= {name: [math.nan if v is None else v for v in values] for name, values in numbers.items()}
-        return found | {"note": [getattr(value, "note", "") for value in self.values()]}
+    def __getitem__(self, name: str) -> Estimate:
+        return self.metrics[name]
 
-    def _html_columns(self) -> Columns:
-        columns = self._table_columns()
-        return {name: values for name, values in columns.items() if any(v == v and v != "" for v in values)}
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    def columns(self) -> Columns:
+        """Return a row for each metric; with parts a row for each of them, and one for all."""
+        if self.parts:
+            rows = [self, *self.parts.values()]
+            first: dict[str, Any] = {"part": ["(all)", *map(str, self.parts)], "n": [row.n for row in rows]}
+            return first | {name: [row.metrics[name] for row in rows] for name in self.metrics}
+        found = list(self.metrics.values())
+        more = {name: [getattr(each, name) for each in found] for name in ("chance", "p", "note")}
+        return {"metric": list(self.metrics), "value": found, **more}
+
+    def shown(self) -> Columns:
+        """Return the columns that are printed: reasons go below."""
+        return {name: cells for name, cells in self.columns().items() if name != "note"}
+
+    def notes(self) -> Sequence[str]:
+        """Return why there are no intervals, and the test of the groups."""
+        found: dict[str, list[str]] = {}
+        for name, each in ({} if self.parts else self.metrics).items():
+            if each.note:
+                found.setdefault(each.note, []).append(name)
+        lines = [f"{', '.join(names)}: {note}" for note, names in found.items()]
+        if self.alike is not None:
+            lines.append(f"alike: {self.alike.note}" if self.alike.p is None else f"alike: p = {self.alike.p:.3g}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics by name, and the parts."""
+        found: dict[str, Any] = {"n": self.n, "metrics": {name: each.to_dict() for name, each in self.metrics.items()}}
+        if self.parts:
+            found["parts"] = {str(name): each.to_dict() for name, each in self.parts.items()}
+        return found | ({} if self.alike is None else {"alike": self.alike.to_dict()})
 
 
-@overload
-def evaluate(labels: Any, probs: Any = None, *, confidence_level: None = None, **options: Any) -> Evaluation[float]: ...
-@overload
-def evaluate(labels: Any, probs: Any = None, *, confidence_level: float, **options: Any) -> Evaluation[Estimate]: ...
-@overload
 def evaluate(
-    labels: Any, probs: Any = None, *, confidence_level: float | None, **options: Any
-) -> Evaluation[float] | Evaluation[Estimate]: ...
-@of_predictions
-def evaluate(
-    p: Predictions,
-    *,
-    n_bins: Bins = 15,
-    confidence_level: float | None = None,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> Any:
-    """Every metric by its name; each value is what the function of that name returns.
+    labels: Any, probs: Any, metrics: Sequence[str] | str | None = None, *, confidence_level: float | None = 0.95,
+    clusters: Any = None, by: Any = None, seed: int = 0, **given: Unpack[Given],
+) -> Evaluation:  # fmt: skip
+    """Metrics by name, each with its interval.
 
-    ``ece_quantile`` is `ece` with ``strategy="quantile"``; ``miscalibration``, ``discrimination`` and ``uncertainty``
-    are those of the Brier score (`decompose`). Parameters as in `nll` and `ece`.
+    Parameters
+    ----------
+    labels, probs, sample_weight, input, classes
+        As in `nll`.
+    metrics : names, optional
+        Those of the functions; also "gap", mean confidence less accuracy; "ece_quantile", with bins of equal weight;
+        and "ece_debiased", of squared gaps less what chance adds (Kumar et al. 2019), by which groups of different
+        sizes can be compared.
+    confidence_level : float or None
+        Level of the intervals; None: values alone.
+    clusters : array of shape (N,), optional
+        Which case (patient, document, image) each sample is of: samples of one case are not independent.
+    by : array of shape (N,), or "label"
+        Group of each sample: metrics of each too, at Šidák's level, so that all intervals of a metric hold together
+        with the confidence level, and a test of whether labels depend on the group given the confidence. "label":
+        columns of ``probs`` do not exclude each other, and ``labels`` are N×L of 0, 1 and NaN where one is not known;
+        metrics are of each label, and of all known entries.
+    seed : int
+        Of the resamples, for metrics without an influence function, and of the labels drawn for ``chance`` and ``p``.
 
     Examples
     --------
-    >>> metrics = evaluate([0, 1, 0], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
-    >>> list(metrics)[:6]
-    ['accuracy', 'nll', 'brier', 'miscalibration', 'discrimination', 'uncertainty']
-    >>> list(metrics)[6:]
-    ['ece', 'ece_quantile', 'smooth_ece', 'classwise_ece', 'mce', 'mmce']
-    >>> round(metrics["brier"], 4)
-    0.36
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(2000)
+    >>> found = evaluate(rng.random(2000) < p, p, ["nll", "ece"])
+    >>> print(f"{found['nll']:.3f}; p = {found['ece'].p:.2f}")
+    0.490 (0.469 to 0.512); p = 0.29
     """
-    return evaluate_predictions(p, confidence_level, n_bins=n_bins, n_resamples=n_resamples, seed=seed, more=True)
+    if isinstance(by, str):
+        if by != "label":
+            raise InputError(f"by={by!r}: expected the group of each sample, or 'label'", "by")
+        every, parts = _labels(labels, probs, clusters, given)
+        return _evaluation(every, parts, _names(metrics, BY_LABEL), confidence_level, seed)
+    p = Predictions.of(labels, probs, **given, clusters=clusters, groups=by)
+    return evaluate_predictions(p, metrics, confidence_level, seed)
 
 
 def evaluate_predictions(
-    p: Predictions,
-    confidence_level: float | None,
-    *,
-    n_bins: Bins = 15,
-    n_resamples: int = 1000,
-    seed: int = 0,
-    more: bool = False,
-) -> Evaluation[float] | Evaluation[Estimate]:
-    """Evaluate predictions that were checked before; ``more``: also by what takes longer."""
-    statistics = {"accuracy": accuracy.statistic(p), "nll": nll.statistic(p), "brier": brier.statistic(p)}
-    if more:
-        parts = decomposition_statistics(p, "brier", "classwise")
-        statistics |= {name: part for name, part in parts.items() if name != "score"}
-    statistics |= {
-        "ece": ece.statistic(p, n_bins=n_bins),
-        "ece_quantile": ece.statistic(p, n_bins=n_bins, strategy="quantile"),
+    p: Predictions, metrics: Sequence[str] | str | None = None, confidence_level: float | None = 0.95, seed: int = 0
+) -> Evaluation:
+    """Evaluate checked predictions; by group where they have groups."""
+    names = _names(metrics, DEFAULT if p.groups is None else BY_GROUP)
+    groups = [] if p.groups is None else np.unique(p.groups).tolist()
+    parts = {name: p.rows(p.groups == name) for name in groups}
+    return _evaluation(p, parts, names, confidence_level, seed)
+
+
+def _evaluation(
+    p: Predictions, parts: Mapping[Any, Predictions], names: Sequence[str], level: float | None, seed: int
+) -> Evaluation:
+    """Evaluate all samples, and each part at Šidák's level."""
+    if level is not None and not 0 < level < 1:
+        raise InputError(f"confidence_level={level!r}: expected a number between 0 and 1", "confidence_level")
+    own = level if level is None or not parts else level ** (1 / len(parts))
+    found = {
+        name: Evaluation(_metrics(part, names, own, seed), float(part.weights.sum())) for name, part in parts.items()
     }
-    if more:
-        statistics["smooth_ece"] = smooth_ece.statistic(p)
-    statistics |= {
-        "classwise_ece": classwise_ece.statistic(p, n_bins=n_bins),
-        "mce": mce.statistic(p, n_bins=n_bins),
-        "mmce": mmce.statistic(p),
-    }
-    if confidence_level is None:
-        return Evaluation({name: statistic.at(p.weights) for name, statistic in statistics.items()})
-    return Evaluation(estimate_all(statistics, p.weights, confidence_level, n_resamples, seed, p.clusters))
+    alike = None if level is None or p.groups is None else calibration_alike(p, seed)
+    return Evaluation(_metrics(p, names, level, seed), float(p.weights.sum()), found, alike)
+
+
+def _names(metrics: Sequence[str] | str | None, default: Sequence[str]) -> Sequence[str]:
+    names = default if metrics is None else [metrics] if isinstance(metrics, str) else list(metrics)
+    for name in names:
+        if name not in METRICS:
+            hint = nearest(str(name), METRICS)
+            raise InputError(f"metrics: {name!r} is none of {', '.join(METRICS)}.{hint}", "metrics")
+    return names
+
+
+def _metrics(p: Predictions, names: Sequence[str], level: float | None, seed: int) -> dict[str, Estimate]:
+    """Return each metric; one that does not exist for these samples is NaN, with the reason."""
+    statistics, missing = {}, {}
+    for name in names:
+        try:
+            statistics[name] = METRICS[name](p)
+        except InputError as error:
+            missing[name] = Estimate(float("nan"), note=str(error))
+    found = estimate_all(statistics, p.weights, level, p.clusters, seed) | missing
+    return {name: found[name] for name in names}
+
+
+def _labels(labels: Any, probs: Any, clusters: Any, given: Given) -> tuple[Predictions, dict[Any, Predictions]]:
+    """Return all known entries, those of a row being one case; and each column as one of its own."""
+    values = np.asarray(probs)
+    y = as_label_matrix(labels, *values.shape)
+    titles = range(values.shape[1]) if given.get("classes") is None else as_names(given["classes"], values.shape[1])
+    case = np.arange(len(y)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    weights = np.ones(len(y)) if given.get("sample_weight") is None else np.asarray(given["sample_weight"], float)
+    input = given.get("input", "probs")
+
+    def entries(row: Any, column: Any, cases: Any) -> Predictions:
+        return Predictions.of(y[row, column], values[row, column], weights[row], input, clusters=cases)
+
+    known = ~np.isnan(y)
+    row, column = np.nonzero(known)
+    parts = {}
+    for k in np.flatnonzero(known.any(axis=0)):
+        rows = np.flatnonzero(known[:, k])
+        parts[titles[k]] = entries(rows, k, None if clusters is None else case[rows])
+    return entries(row, column, case[row]), parts
+
+
+def calibration_alike(p: Predictions, seed: int = 0) -> Estimate:
+    r"""Test whether accuracy depends on the group, given the confidence: the statistic with its p-value.
+
+    Samples are put into strata b of equal mass by their confidence c, and right is 1 where the prediction is the label.
+    All groups share the gap :math:`m_b = \operatorname{mean}_b(\mathrm{right} - c)` of a stratum if they are alike,
+    whether they are calibrated or not. The statistic is :math:`\sum_g s_g^2 / v_g`, where :math:`s_g` sums what is left
+    of right − c in group g, and :math:`v_g` is the variance of that sum for independent labels.
+
+    Independent samples: the labels are drawn again and again from the common curve, right with probability
+    :math:`c + m_b`, and the statistic is computed anew. Clusters: what is left gets a random sign for each cluster (a
+    wild bootstrap of the score, P. Kline and A. Santos, 2012), as nothing is known of the dependence inside.
+    """
+    group = np.unique(p.groups if p.groups is not None else np.zeros(len(p)), return_inverse=True)[1]
+    if reason := _no_test(p, group):
+        return Estimate(float("nan"), note=reason)
+    n_strata = max(1, round(effective(p.weights) ** (1 / 3)))  # Sun et al. 2023; it depends on no label
+    [(offset, right, stratum)] = Binned(p, "top", n_strata, "quantile").blocks()
+    w = p.weights
+    table = _table(group, stratum, w)
+    share = table / np.maximum(table.sum(axis=0), 1e-300)  # of each group in a stratum
+    common = (np.bincount(stratum, w * (right - offset)) / np.maximum(table.sum(axis=0), 1e-300))[stratum]
+    chance = np.clip(offset + common, 0, 1)
+    noise = _table(group, stratum, w**2 * chance * (1 - chance))
+    variance = (noise * (1 - 2 * share)).sum(axis=1) + share**2 @ noise.sum(axis=0)
+    known = variance > 1e-12 * max(float(noise.sum()), 1e-300)
+    if not known.any():
+        return Estimate(float("nan"), note="no two groups have samples of about the same confidence")
+
+    def statistic(by_group: Floats, by_stratum: Floats) -> Floats:
+        left = by_group - share @ by_stratum
+        return np.asarray((left[known] ** 2 / variance[known, None]).sum(axis=0))
+
+    rows = np.arange(len(p)) if p.clusters is None else p.clusters
+    weight = w if p.clusters is None else w * (right - offset - common)
+    n = int(rows.max()) + 1
+    adding = [csr_array((weight, (place, rows)), (size, n)) for place, size in zip((group, stratum), share.shape)]
+    rest = (right - offset)[:, None] if p.clusters is None else np.ones((n, 1))
+    found = float(statistic(*(sums @ rest for sums in adding))[0])
+    rng, reach = np.random.default_rng(seed), 0
+    for size in batches(N_RESAMPLES, max(n, len(share))):
+        if p.clusters is None:
+            drawn = (rng.random((n, size)) < chance[:, None]) - offset[:, None]
+        else:
+            drawn = rng.choice((-1.0, 1.0), (n, size))
+        reach += int((statistic(*(sums @ drawn for sums in adding)) >= found * (1 - 1e-9)).sum())
+    return Estimate(found, p=(1 + reach) / (1 + N_RESAMPLES))
+
+
+def _table(group: Labels, stratum: Labels, values: Any) -> Floats:
+    """Sum over the samples of each group in each stratum."""
+    n_strata = int(stratum.max()) + 1
+    size = (int(group.max()) + 1) * n_strata
+    return np.bincount(group * n_strata + stratum, values, size).reshape(-1, n_strata).astype(np.float64)
+
+
+def _no_test(p: Predictions, group: Labels) -> str:
+    """Give the reason for no test; empty where there is one."""
+    if group.max() == 0:
+        return "there is one group alone"
+    if p.right.all() or not p.right.any():
+        return "all predictions are right, or all are wrong"
+    return "" if p.clusters is None else too_few(len(np.unique(p.clusters)), "clusters", LEAST_CLUSTERS)
+
+
+def get_scorer(name: str, **options: Any) -> Callable[..., float]:
+    """Make a scorer for scikit-learn from a metric: for ``scoring=`` of its searches and cross-validations.
+
+    Labels may be names: columns are those of the estimator's ``classes_``. As everywhere in scikit-learn, more is
+    better, so that errors are negative: ``name`` is "neg_nll", "neg_brier", "neg_ece" … Options are those of the
+    metric, such as ``n_bins=10``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> X, y = load_iris(return_X_y=True)
+    >>> found = cross_val_score(LogisticRegression(max_iter=1000), X, y, scoring=get_scorer("neg_ece", n_bins=10))
+    >>> len(found), bool((found < 0).all())
+    (5, True)
+    """
+    if name.removeprefix("neg_") not in ERRORS or not name.startswith("neg_"):
+        raise InputError(f"name={name!r}: expected one of {', '.join('neg_' + each for each in ERRORS)}", "name")
+    return partial(_score, name.removeprefix("neg_"), options)
+
+
+def _score(name: str, options: dict[str, Any], estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    if not hasattr(estimator, "predict_proba") or not hasattr(estimator, "classes_"):
+        raise InputError(f"estimator: expected predict_proba and classes_, got {type(estimator).__name__}", "estimator")
+    classes = list(estimator.classes_)
+    p = Predictions.of(y, estimator.predict_proba(X), sample_weight, classes=classes)
+    return -METRICS[name](p, **options).at(p.weights)

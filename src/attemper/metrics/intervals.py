@@ -1,135 +1,95 @@
-"""Intervals in closed form: of a share, of a mean, of an area; and the reason where there is none.
+r"""The one rule of intervals.
 
-A weighted sample counts as one independent sample whose weight is known: weights that differ widen an interval, the
-unit of the weights does not matter (Kish 1965). In two places weights count as repeats instead, and their unit matters:
-the debiased ECE (value and interval), and the Clopper–Pearson intervals of referral outcomes.
+A metric is a function of the sample weights. One that has an influence function, the derivative of its value in the
+weight of a sample, sums it within cases (a row alone is a case of one): the sums are independent, and give a standard
+error and a skewness. Others draw whole cases again and again; a resample is a set of weights too.
+
+A weight of 2 is the sample twice, in the same case: the value is that of repeated rows, and the interval counts the
+case once.
 """
 
 from __future__ import annotations
 
-import html
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betaincinv, expit, logit, ndtri, stdtrit
+from scipy.special import expit, logit, ndtr, ndtri, stdtrit
 
+from attemper._result import Estimate
 from attemper._typing import Floats, Labels
+from attemper.metrics.predictions import Given, Predictions
 
 __all__ = [
-    "LEAST_ERRORS",
-    "Estimate",
-    "around_area",
-    "around_mean",
-    "around_share",
-    "effective",
-    "means_of_cases",
-    "proportion",
-    "quantile",
-    "share_held",
-    "skewed",
-    "too_few",
-    "wilson",
-    "worth_of_share",
-]
+    "LEAST_ERRORS", "N_RESAMPLES", "Spread", "Statistic", "around_area", "around_mean", "around_share", "batches",
+    "effective", "enclosed", "estimate", "estimate_all", "few_errors", "mean_of", "skewed", "too_few", "value_of",
+    "wilson", "worth",
+]  # fmt: skip
 
-# Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should:
-# docs/metrics.md.
+N_RESAMPLES = 1000
+BATCH_ELEMENTS = 1 << 20  # weights of one batch of resamples, 8 MB
+# Below, the losses of the few errors that were drawn decide everything, and no interval covers as often as it should.
 LEAST_ERRORS = 20
-MOST_GAIN = 4  # times the samples: where confidence separates right from wrong, their difference hardly varies
-NO_SPREAD = "no interval: the samples do not differ, so they do not show how far the value varies"
+LEAST_CLUSTERS = 5  # fewer cases do not show how far they vary
+MOST_GAIN = 4  # times the cases: where confidence separates right from wrong, their difference hardly varies
+NO_SPREAD = "no interval: the samples do not differ"
 
 
-class _Triple(NamedTuple):
-    value: float
-    low: float
-    high: float
+@dataclass(frozen=True)
+class Spread:
+    """How far a value varies: its standard error and skewness, from sums of influences within cases."""
 
-
-class Estimate(_Triple):
-    """A metric with its interval: what `ece` and the others return with ``confidence_level=0.95``.
-
-    A tuple of value, low and high. Where there is no interval, low and high are NaN and ``note`` has the reason.
-    Calibration errors also have ``chance``, their mean if labels were drawn from the predicted probabilities, and
-    ``p_value``, the share of such draws that reach the value: what perfect calibration would show.
-
-    Examples
-    --------
-    >>> Estimate(0.02, 0.0, 0.03, chance=0.018, p_value=0.28)
-    Estimate(value=0.02, low=0.0, high=0.03, chance=0.018, p_value=0.28)
-    >>> value, low, high = Estimate(0.9, 0.8, 0.95)
-    """
-
-    note: str = ""
-    chance: float | None = None
-    p_value: float | None = None
-
-    def __new__(
-        cls,
-        value: float,
-        low: float,
-        high: float,
-        note: str = "",
-        chance: float | None = None,
-        p_value: float | None = None,
-    ) -> Estimate:
-        """Make one; a NamedTuple cannot have more fields than are unpacked."""
-        self = super().__new__(cls, value, low, high)
-        self.note, self.chance, self.p_value = note, chance, p_value
-        return self
+    error: float
+    skewness: float
+    n_cases: float  # effective number (Kish)
+    n_rows: float  # the same of rows, as if each were a case
 
     @classmethod
-    def without(cls, value: float, note: str) -> Estimate:
-        """Return a value that has no interval, with the reason."""
-        return cls(value, math.nan, math.nan, note)
+    def of(cls, influence: Floats, weights: Floats, case: Labels | None) -> Spread:
+        """Sum the influences, of mean 0 or made so, within cases."""
+        a = weights / weights.sum()
+        sums, share = a * (influence - a @ influence), a
+        if case is not None:
+            sums, share = np.bincount(case, sums), np.bincount(case, a)
+        m, variance = effective(share), float(sums @ sums)
+        if m <= 1 + 1e-9 or variance <= (1e-14 * np.abs(influence).max()) ** 2 / len(a):
+            return cls(0.0, 0.0, m, effective(a))  # of samples that do not differ rounding is left
+        skewness = float(np.sum(sums**3)) / variance**1.5
+        return cls(math.sqrt(variance * m / (m - 1)), skewness, m, effective(a))
 
-    @property
-    def has_interval(self) -> bool:
-        """Whether there is an interval; if not, ``note`` has the reason."""
-        return not math.isnan(self.low)
-
-    def with_chance(self, drawn: Floats) -> Estimate:
-        """Add what perfect calibration shows: the mean of these values, and the share that reach this one."""
-        reach = int((drawn >= self.value * (1 - 1e-12)).sum())
-        return Estimate(*self, self.note, float(drawn.mean()), (1 + reach) / (1 + len(drawn)))
-
-    def __eq__(self, other: object) -> bool:
-        """Compare all that is known; with a plain tuple value, low and high."""
-        if not isinstance(other, Estimate):
-            return tuple.__eq__(self, other)
-        own, its = ((e.note, e.chance, e.p_value) for e in (self, other))
-        return tuple.__eq__(self, other) and own == its
-
-    def __ne__(self, other: object) -> bool:
-        """Compare as ``==`` does; a tuple has an operator of its own."""
-        return not self == other
-
-    __hash__ = tuple.__hash__
-
-    def _repr_html_(self) -> str:
-        note = f"<br>{html.escape(self.note)}" if self.note else ""
-        ends = f" ({self.low:.4g} to {self.high:.4g})" if self.has_interval else ""
-        if self.chance is None:
-            return f"<b>{self.value:.4g}</b>{ends}{note}"
-        chance = f"perfect calibration would show {self.chance:.4g} by chance; p = {self.p_value:.3g}"
-        return f"<b>{self.value:.4g}</b>{ends}<br>{chance}{note}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain numbers; the ends are None where there is no interval, and ``note`` has the reason."""
-        ends = {"low": self.low, "high": self.high} if self.has_interval else {"low": None, "high": None}
-        more = {"chance": self.chance, "p_value": self.p_value, "note": self.note or None}
-        return {"value": self.value, **ends, **{name: v for name, v in more.items() if v is not None}}
-
-    def __repr__(self) -> str:
-        """Write all that is known."""
-        shown = {**self._asdict(), "chance": self.chance, "p_value": self.p_value, "note": self.note or None}
-        return f"Estimate({', '.join(f'{name}={v!r}' for name, v in shown.items() if v is not None)})"
+    def quantile(self, level: float) -> float:
+        """How many standard errors to each side an interval reaches: Student's quantile, which allows for few cases."""
+        return float(stdtrit(max(self.n_cases - 1, 1.0), (1 + level) / 2))
 
 
-def quantile(confidence_level: float) -> float:
-    """How many standard deviations to each side a normal interval reaches."""
-    return float(ndtri((1 + confidence_level) / 2))
+@dataclass(frozen=True)
+class Statistic:
+    """A metric of fixed predictions, as a function of the sample weights."""
+
+    value: Callable[[Floats], Floats]  # from weights, N×B, one column for each resample, to B values
+    influence: Callable[[Floats], Floats] | None = None  # from weights N to the influence of each sample
+    around: Callable[[float, Spread, float], Estimate] | None = None  # interval by influence; None: `around_mean`
+    drawn: Callable[[np.random.Generator, int, Floats], Floats] | None = None  # values, were predictions calibrated
+    reason: str = ""  # why it has no interval
+    power: float = 2.0  # of a norm, to which noise adds about as much whatever the norm is
+
+    def at(self, weights: Floats) -> float:
+        """Return its value for weights N."""
+        return float(self.value(weights[:, None])[0])
+
+
+def value_of(of: Callable[..., Statistic], labels: Any, probs: Any, given: Given, **options: Any) -> float:
+    """Return the value of a metric: check the predictions, and take their own weights."""
+    p = Predictions.of(labels, probs, **given)
+    return of(p, **options).at(p.weights)
+
+
+def batches(count: int, n: int) -> Iterator[int]:
+    """Cut draws of n numbers each into batches that memory holds."""
+    batch = max(1, BATCH_ELEMENTS // n)
+    return (min(batch, count - first) for first in range(0, count, batch))
 
 
 def effective(weights: Floats) -> float:
@@ -141,139 +101,162 @@ def effective(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
 
 
-def too_few(errors: float, what: str = "errors", least: int = LEAST_ERRORS) -> str:
-    """Give the reason for no interval; empty where there are enough errors.
+def too_few(count: float, what: str = "errors", least: int = LEAST_ERRORS) -> str:
+    """Give the reason for no interval; empty where there are enough.
 
     >>> too_few(3), too_few(20)
     ('too few errors for an interval: 3, and 20 are needed', '')
     """
-    if errors >= least - 1e-9:
-        return ""
-    return f"too few {what} for an interval: {errors:.4g}, and {least} are needed"
+    return "" if count >= least - 1e-9 else f"too few {what} for an interval: {count:.4g}, and {least} are needed"
 
 
-def wilson(right: Floats, n: Floats, confidence_level: float) -> tuple[Floats, Floats]:
-    """Wilson interval of the share ``right / n``; NaN where n is 0.
-
-    >>> low, high = wilson(np.array([59.0]), np.array([100.0]), 0.95)
-    >>> low.round(3), high.round(3)
-    (array([0.492]), array([0.681]))
-    """
-    z = quantile(confidence_level)
-    n = np.where(n > 0, n, np.nan)
-    share = right / n
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+def few_errors(p: Predictions) -> str:
+    """Give the reason for no interval; empty where there are enough errors."""
+    return too_few(p.errors, "errors" if p.clusters is None else "clusters with errors")
 
 
-def around_share(share: float, n: float, confidence_level: float) -> Estimate:
-    """Put the Wilson interval around a share of n samples, or of as many as weights are worth."""
-    low, high = (float(end) for end in wilson(np.asarray(share * n), np.asarray(n), confidence_level))
-    return Estimate(share, min(low, share), max(high, share))
+def mean_of(losses: Floats, reason: str = "") -> Statistic:
+    """Mean of the losses as a function of the weights; ``reason``: why it has no interval."""
+    infinite = np.isinf(losses)
+    finite = np.where(infinite, 0.0, losses)
+
+    def value(w: Floats) -> Floats:
+        mean: Floats = finite @ w / w.sum(axis=0)
+        # Not 0 · inf, which is NaN: a sample that was not drawn does not count.
+        return np.where(w[infinite].any(axis=0), np.inf, mean)
+
+    if infinite.any():
+        reason = "no interval for an infinite mean: a label has probability 0"
+    return Statistic(value, lambda w: finite, reason=reason)
 
 
-def proportion(k: float, n: float, level: float) -> Estimate:
-    """Share k/n with its Clopper–Pearson interval; weights that are no whole numbers count as parts of a sample.
-
-    >>> [round(share, 4) for share in proportion(3, 60, 0.95)]
-    [0.05, 0.0104, 0.1392]
-    """
-    tail = (1 - level) / 2
-    low = 0.0 if k <= 0 else float(betaincinv(k, n - k + 1, tail))
-    high = 1.0 if k >= n else float(betaincinv(k + 1, n - k, 1 - tail))
-    return Estimate(k / n, min(low, k / n), max(high, k / n))
+def around_mean(value: float, spread: Spread, level: float) -> Estimate:
+    """Put an interval around a mean, or what acts as one; losses are skewed, and `skewed` allows for that."""
+    if spread.error == 0:
+        return Estimate(value, note=NO_SPREAD)
+    return skewed(value, spread.error, spread.skewness, spread.quantile(level))
 
 
-def worth_of_share(share: float, values: Floats, w: Floats, case: Labels | None, level: float) -> float:
-    """Return how many independent samples have a share that varies as much as the mean of these values.
-
-    Korn and Graubard 1998. Without errors, or without right predictions, a case counts as one sample.
-    """
-    means, weight = means_of_cases(values, w, case)
-    a, n = weight / weight.sum(), effective(weight)
-    variance = float(a**2 @ (means - a @ means) ** 2)
-    worth = n
-    if 0 < share < 1:
-        worth = min(share * (1 - share) / max(variance, 1e-300), MOST_GAIN * n)
-    if case is None or n <= 1 + 1e-9:
-        return worth
-    rows, tail = effective(w), (1 + level) / 2
-    student = float(stdtrit(max(rows - 1, n - 1), tail) / stdtrit(n - 1, tail))
-    return min(worth * (n - 1) / n, rows) * student**2
-
-
-def share_held(held: NDArray[np.bool_], weights: Floats, case: Labels | None, level: float) -> Estimate:
-    """Return a share with its Clopper–Pearson interval, of as many samples as those of cases are worth.
-
-    >>> share = share_held(np.arange(60) >= 3, np.ones(60), np.repeat(np.arange(20), 3), 0.95)
-    >>> [round(value, 2) for value in share]
-    [0.95, 0.73, 1.0]
-    """
-    n = float(weights.sum())
-    if case is None:
-        return proportion(float(weights[held].sum()), n, level)
-    share = float(weights @ held) / n
-    worth = worth_of_share(share, held.astype(np.float64), weights, np.unique(case, return_inverse=True)[1], level)
-    return Estimate(share, *proportion(share * worth, worth, level)[1:])
-
-
-def means_of_cases(values: Floats, w: Floats, case: Labels | None) -> tuple[Floats, Floats]:
-    """Return the mean and the weight of each case."""
-    if case is None:
-        return values, w
-    weight = np.bincount(case, w).astype(np.float64)
-    return np.bincount(case, w * values) / weight, weight
-
-
-def around_mean(value: float, influence: Floats, weights: Floats, confidence_level: float) -> Estimate:
-    """Put an interval around a mean, or what acts as one, from the influence of each sample on it.
-
-    Of a mean, that is the distance of a sample from it. Losses are skewed, and `skewed` allows for that.
-    """
-    error, skewness = _spread(influence, weights)
-    return skewed(value, error, skewness, confidence_level) if error > 0 else Estimate.without(value, NO_SPREAD)
-
-
-def around_area(value: float, influence: Floats, weights: Floats, confidence_level: float) -> Estimate:
-    """Put an interval around an area between 0 and 1, normal on the scale of log-odds, so that limits stay inside.
-
-    ``influence`` is that of DeLong et al. (1988).
-    """
-    if not 0 < value < 1:
-        return Estimate.without(
-            value, "no interval for an area of 0 or 1: confidence separates right from wrong predictions"
-        )
-    error = _spread(influence, weights)[0]
-    if error == 0:
-        return Estimate.without(value, NO_SPREAD)
-    half = quantile(confidence_level) * error / (value * (1 - value))
-    return Estimate(value, float(expit(logit(value) - half)), float(expit(logit(value) + half)))
-
-
-def skewed(value: float, error: float, skewness: float, confidence_level: float) -> Estimate:
+def skewed(value: float, error: float, skewness: float, z: float) -> Estimate:
     """Put an interval around a value with this standard error, and this skewness of its own.
 
     P. Hall, On the removal of skewness by transformation, 1992: a monotone cubic of the Student statistic is nearly
     normal.
     """
-    z = quantile(confidence_level)
 
     def student(u: float) -> float:
         if abs(skewness) < 1e-6:
             return u
         return 3 / skewness * (float(np.cbrt(1 + skewness * (u - skewness / 6))) - 1)
 
-    low, high = value - error * student(z), value - error * student(-z)
+    return _holding(value, value - error * student(z), value - error * student(-z))
+
+
+def around_share(value: float, spread: Spread, level: float) -> Estimate:
+    """Put Wilson's interval around a share, for as many independent samples as its variance is worth."""
+    return _holding(value, *map(float, wilson(value, worth(value, spread, level), level)))
+
+
+def worth(share: float, spread: Spread, level: float) -> float:
+    """Return how many independent samples have a share that varies as much (Korn and Graubard 1998).
+
+    Without errors, or without right predictions, a case counts as one sample.
+    """
+    if spread.n_cases <= 1 + 1e-9:
+        return spread.n_cases
+    n = spread.n_cases
+    if 0 < share < 1 and spread.error > 0:
+        variance = spread.error**2 * (spread.n_cases - 1) / spread.n_cases
+        n = min(share * (1 - share) / variance, MOST_GAIN * spread.n_cases)
+    few = Spread(0, 0, spread.n_rows, 0).quantile(level) / spread.quantile(level)  # 1 without clusters
+    return n * few**2
+
+
+def wilson(share: Any, n: Any, level: float) -> tuple[Floats, Floats]:
+    """Wilson intervals of shares of n samples; NaN where n is.
+
+    >>> [round(float(end), 3) for end in wilson(0.59, 100, 0.95)]
+    [0.492, 0.681]
+    """
+    z = float(ndtri((1 + level) / 2))
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return np.clip(centre - half, 0, 1), np.clip(centre + half, 0, 1)
+
+
+def around_area(value: float, spread: Spread, level: float) -> Estimate:
+    """Put an interval around an area between 0 and 1, normal on the scale of log-odds, so that limits stay inside."""
+    if not 0 < value < 1:
+        return Estimate(value, note="no interval for an area of 0 or 1")
+    if spread.error == 0:
+        return Estimate(value, note=NO_SPREAD)
+    half = spread.quantile(level) * spread.error / (value * (1 - value))
+    return Estimate(value, float(expit(logit(value) - half)), float(expit(logit(value) + half)))
+
+
+def _holding(value: float, low: float, high: float) -> Estimate:
     return Estimate(value, min(low, value), max(high, value))
 
 
-def _spread(influence: Floats, weights: Floats) -> tuple[float, float]:
-    """Return standard error and skewness of a weighted mean."""
-    a, n = weights / weights.sum(), effective(weights)
-    d = influence - a @ influence
-    variance = float(a**2 @ d**2)
-    # Of samples that do not differ rounding is left.
-    if n <= 1 or variance <= (1e-14 * np.abs(influence).max()) ** 2:
-        return 0.0, 0.0
-    return math.sqrt(variance * n / (n - 1)), float(a**3 @ d**3) / variance**1.5
+def estimate(statistic: Statistic, weights: Floats, level: float | None, case: Any = None, seed: int = 0) -> Estimate:
+    """Value of a statistic with its interval; see `estimate_all`."""
+    return estimate_all({"it": statistic}, weights, level, case, seed)["it"]
+
+
+def estimate_all(
+    statistics: Mapping[str, Statistic], weights: Floats, level: float | None, case: Labels | None = None, seed: int = 0
+) -> dict[str, Estimate]:
+    """Value of each statistic with its interval; without a level alone; with clusters without ``chance`` and ``p``."""
+    values = {name: s.at(weights) for name, s in statistics.items()}
+    if level is None:
+        return {name: Estimate(value) for name, value in values.items()}
+    n_cases = len(weights) if case is None else len(np.unique(case))
+    few = "" if case is None else too_few(n_cases, "clusters", LEAST_CLUSTERS)
+    drawn = {name: s for name, s in statistics.items() if s.influence is None and not (s.reason or few)}
+    resampled = _resampled(drawn, weights, case, seed) if drawn else {}
+    found = {}
+    for name, s in statistics.items():
+        if s.reason or few:
+            found[name] = Estimate(values[name], note=s.reason or few)
+        elif s.influence is not None:
+            spread = Spread.of(s.influence(weights), weights, case)
+            found[name] = (s.around or around_mean)(values[name], spread, level)
+        else:
+            wider = level if case is None else _student_level(level, n_cases)
+            found[name] = enclosed(values[name], resampled[name], wider, s.power)
+        if s.drawn is not None and case is None:
+            chance = s.drawn(np.random.default_rng(seed), N_RESAMPLES, weights)
+            reach = int((chance >= values[name] * (1 - 1e-12)).sum())
+            found[name] = replace(found[name], chance=float(chance.mean()), p=(1 + reach) / (1 + N_RESAMPLES))
+    return found
+
+
+def enclosed(value: float, resampled: Floats, level: float, power: float = 2.0) -> Estimate:
+    r"""Put the interval of the resampled values around a calibration error.
+
+    Calibration errors are norms, so noise adds to them: the error :math:`\hat e` is too large, and the resampled
+    :math:`e^*` are too large once more. To the *square* of a norm noise adds about as much whatever the error is, so
+    squares are corrected: with the bias :math:`b = \operatorname{mean}(e^{*2}) - \hat e^2`, the limits are the
+    percentiles of :math:`e^{*2} - 2b`, cut at 0, and their roots. The interval is widened to hold the value.
+    """
+    squares = np.sort(resampled**power)
+    bias = max(0.0, float(squares.mean()) - value**power)  # less than nothing means that resamples missed a small bin
+    tail = math.floor((1 - level) / 2 * (len(squares) - 1))
+    ends = (max(0.0, float(q) - 2 * bias) ** (1 / power) for q in (squares[tail], squares[-1 - tail]))
+    return _holding(value, *ends)
+
+
+def _student_level(level: float, n: int) -> float:
+    """Level whose normal quantile is Student's, for the variance of n cases (T. C. Hesterberg 2015)."""
+    return 2 * float(ndtr(math.sqrt(n / (n - 1)) * float(stdtrit(n - 1, (1 + level) / 2)))) - 1
+
+
+def _resampled(statistics: Mapping[str, Statistic], weights: Floats, case: Any, seed: int) -> dict[str, Floats]:
+    """Values of each statistic with cases drawn with replacement; the same draws for all, whatever the batches."""
+    rng, parts = np.random.default_rng(seed), []
+    n = len(weights) if case is None else int(case.max()) + 1
+    for size in batches(N_RESAMPLES, len(weights)):
+        counts = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(size)], axis=1)
+        w = np.multiply(counts if case is None else counts[case], weights[:, None], order="C")
+        parts.append([s.value(w) for s in statistics.values()])
+    return {name: np.concatenate(values) for name, values in zip(statistics, zip(*parts))}

@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
+
 import numpy as np
 
-from attemper._typing import Floats
-from attemper.metrics.bootstrap import Statistic
-from attemper.metrics.intervals import around_mean, around_share, effective
-from attemper.metrics.metric import metric
-from attemper.metrics.predictions import Predictions
+from attemper._result import Estimate
+from attemper.metrics.intervals import Spread, Statistic, around_share, few_errors, mean_of, value_of, wilson, worth
+from attemper.metrics.predictions import Given, Predictions
 
-__all__ = ["accuracy", "brier", "mean_of", "nll", "share_of"]
-
-INFINITE = "no interval for an infinite mean: a label has probability 0"
+__all__ = ["accuracy", "accuracy_of", "brier", "brier_of", "gap_of", "nll", "nll_of"]
 
 
-@metric
-def nll(p: Predictions) -> Statistic:
+def nll(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     r"""Mean negative log-likelihood, in nats; Eq. (2) of arXiv 1810.11586 over N.
 
     .. math:: \mathrm{NLL} = -\frac{1}{N} \sum_i \log S_{y_i}(x_i)
 
-    Infinite when some label has probability 0.
+    Infinite when some label has probability 0. Intervals: `evaluate`.
 
     Parameters
     ----------
-    labels : array of shape (N,), or LabelledScores
-        True classes, as column numbers, or names with ``classes``. `LabelledScores` have their own labels and
-        weights, and probabilities, if ``probs`` is left out.
-    probs : array of shape (N, K), or Scores
+    labels : array of shape (N,), or shares of shape (N, K)
+        True classes, as column numbers, or names with ``classes``.
+    probs : array of shape (N, K), or (N,) for the second of two classes
         Predictions: NumPy, torch or any other array.
-    input : {"probs", "log_probs", "logits"}
-        What ``probs`` holds. Logarithms cannot underflow, and distinguish confidences that round to 1. `Scores` know.
+    sample_weight : array of shape (N,), optional
+        Weight 2 counts as the sample twice.
+    input : {"probs", "logits"}
+        What ``probs`` holds. Logits distinguish confidences that round to 1.
     classes : sequence, optional
         Names of the classes in column order, if labels are names.
-    sample_weight : array of shape (N,), optional
-        The value is that of a sample of weight 2 twice; intervals use the effective number of samples (Kish).
-    axis, ignore_index : int, optional
-        Where the classes are in an array of three dimensions or more, 1 for (N, K, H, W), with labels of shape
-        (N, H, W); and the label of samples that do not count.
-    clusters : array of shape (N,), optional
-        Which case (patient, document, image) each sample is of: intervals then draw whole cases. Pixels are of their
-        image by default, and one entry for each image is enough.
-    confidence_level : float, optional
-        Such as 0.95: return an `Estimate` with an interval of that level. It allows for the
-        skewness of the losses (Hall 1992) and needs 20 errors: with fewer, its ``note`` has the reason
-        and low and high are NaN.
-    n_resamples, seed : int
-        For calibration errors: how many resamples make the interval, and their random seed.
-
-    Returns
-    -------
-    float or Estimate
 
     Examples
     --------
@@ -60,62 +42,60 @@ def nll(p: Predictions) -> Statistic:
     >>> round(nll(["cat", "dog"], [[0.5, 0.5], [0.2, 0.8]], classes=["cat", "dog"]), 4)
     0.4581
     """
-    return mean_of(-p.log_likelihood, p.few_errors())
+    return value_of(nll_of, labels, probs, given)
 
 
-@metric
-def brier(p: Predictions) -> Statistic:
+def brier(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     r"""Multi-class Brier score: squared error summed over the classes, from 0 to 2.
 
     .. math:: \frac{1}{N} \sum_i \sum_k (S_k(x_i) - [y_i = k])^2
 
-    This is Brier's own convention. With two classes it is twice the binary score
-    (``scale_by_half`` of scikit-learn). Parameters as in `nll`.
-
-    References
-    ----------
-    G. W. Brier, Verification of forecasts expressed in terms of probability, 1950.
+    This is Brier's own convention (1950). One column is the positive class: its squared error, from 0 to 1, is that of
+    `sklearn.metrics.brier_score_loss`, and half of the score of both columns. Parameters as in `nll`.
 
     Examples
     --------
-    >>> round(brier([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4)
-    0.29
+    >>> round(brier([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4), round(brier([0, 1], [0.5, 0.8]), 4)
+    (0.29, 0.145)
     """
-    return mean_of(p.squared_errors, p.few_errors())
+    return value_of(brier_of, labels, probs, given)
 
 
-@metric
-def accuracy(p: Predictions) -> Statistic:
-    """Share of samples whose most probable class (the first, when tied) is the label.
-
-    Parameters as in `nll`. The interval is Wilson's, of the effective number of samples (Kish) where they have weights.
+def accuracy(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+    """Share of samples whose most probable class (the first, when tied) is the label. Parameters as in `nll`.
 
     Examples
     --------
     >>> accuracy([0, 1, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]])
     0.75
     """
-    return share_of(p.top[1])
+    return value_of(accuracy_of, labels, probs, given)
 
 
-def share_of(hits: Floats) -> Statistic:
-    """Share of samples that are hits, 1 or 0, as a function of the weights."""
-    return Statistic(
-        lambda w: np.asarray(hits @ w / w.sum(axis=0)),
-        lambda value, w, level: around_share(value, effective(w), level),
-    )
+def nll_of(p: Predictions) -> Statistic:
+    """`nll` of checked predictions."""
+    return mean_of(-p.log_likelihood, few_errors(p))
 
 
-def mean_of(losses: Floats, reason: str = "") -> Statistic:
-    """Mean of the losses as a function of the weights; ``reason``: why it has no interval."""
-    infinite = np.isinf(losses)
-    finite = np.where(infinite, 0.0, losses)
+def brier_of(p: Predictions) -> Statistic:
+    """`brier` of checked predictions."""
+    return mean_of(p.squared_errors, few_errors(p))
 
-    def value(w: Floats) -> Floats:
-        mean: Floats = finite @ w / w.sum(axis=0)
-        # Not 0 · inf, which is NaN: a sample that was not drawn does not count.
-        return np.where(w[infinite].any(axis=0), np.inf, mean)
 
-    if infinite.any():
-        reason = INFINITE
-    return Statistic(value, lambda mean, w, level: around_mean(mean, finite, w, level), reason)
+def accuracy_of(p: Predictions) -> Statistic:
+    """`accuracy` of checked predictions."""
+    return replace(mean_of(p.right.astype(np.float64)), around=around_share)
+
+
+def gap_of(p: Predictions) -> Statistic:
+    """Mean confidence less accuracy: above 0 the predictions are overconfident."""
+    confidence, right = p.top
+    mean = float(p.weights @ confidence / p.weights.sum())
+    return replace(mean_of(confidence - right), around=partial(_around_gap, mean))
+
+
+def _around_gap(confidence: float, value: float, spread: Spread, level: float) -> Estimate:
+    """Take the limits of the accuracy, for as many samples as the variance of the gap is worth."""
+    share = min(max(confidence - value, 0.0), 1.0)
+    low, high = map(float, wilson(share, worth(share, spread, level), level))
+    return Estimate(value, min(confidence - high, value), max(confidence - low, value))

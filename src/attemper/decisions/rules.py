@@ -1,0 +1,198 @@
+"""What a rule on calibrated probabilities is, what it promises, and what choosing and judging one share.
+
+The unit of a guarantee is the case. Without clusters a sample is a case; with clusters one sample of each is drawn, and
+by class one of each cluster and class, so that exact tests hold. The promise is then about a random sample of a new
+case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attemper import _json
+from attemper._typing import Floats, Labels
+from attemper.errors import FileError, InputError, listed, nearest
+from attemper.kernels.conformal import one_per_cluster
+
+__all__ = [
+    "Actions", "Choice", "Promise", "Rule", "Shortage", "as_probs", "by_name", "check_share", "checked", "draw_cases",
+    "name_of", "rule_from_dict", "tops", "unit_of",
+]  # fmt: skip
+
+RULES: dict[str, type[Rule]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Actions:
+    """What a rule does with each sample."""
+
+    action: NDArray[np.str_]  # "decide", "list" (a few classes remain) or "refer"
+    prediction: Labels  # column of the most probable class, the first when tied
+    confidence: Floats  # its probability
+    sets: NDArray[np.bool_] | None = None  # N×K: classes that remain possible, of a rule with sets
+
+    @property
+    def refer(self) -> NDArray[np.bool_]:
+        """Whether each sample is referred."""
+        return np.asarray(self.action == "refer")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What holds for new cases, with the confidence ``level`` in the draw of the cases that chose the rule.
+
+    "miss": of the cases that are decided at most ``bounds[0]`` are wrong; by class, of the *true* cases of each at most
+    its bound are decided as something else (1: nothing is asked). "coverage": at least ``bounds[0]`` of the sets
+    hold the true class, also by class or by group.
+    """
+
+    kind: Literal["miss", "coverage"]
+    bounds: tuple[float, ...]
+    level: float | None  # None: on average over draws
+    by: Literal["class", "group"] | None = None
+    unit: str = ""  # what a case is: "" a sample; else the name of a cluster, of which one sample counts
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """Why a guarantee cannot be given: cases are missing."""
+
+    of: str | None  # class or group; None: of all cases
+    n_cases: int
+    more: int | None  # None: at the observed rate of errors no number helps
+    errors: int = 0  # among the cases that the first test is about
+    tested: int = 0
+
+
+class Rule:
+    """A rule on calibrated probabilities, referral or sets: a dataclass, in the calibrator's file by its ``kind``."""
+
+    kind: ClassVar[str]
+    n_classes: int
+    promise: Promise | None
+
+    def __init_subclass__(cls) -> None:
+        RULES[cls.kind] = cls
+
+    def decide(self, probs: ArrayLike, groups: ArrayLike | None = None) -> Actions:
+        """Return what to do with each sample."""
+        raise NotImplementedError
+
+    def describe(self, classes: Sequence[Any] | None = None) -> str:
+        """Return its kind, and what it promises."""
+        from attemper.decisions.words import promised
+
+        return " ".join([f"{self.kind}.", *([] if self.promise is None else promised(self.promise, classes))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a calibrator's file holds of it."""
+        return {"kind": self.kind, **_json.plain(self)}
+
+
+def rule_from_dict(content: Any, where: str = "rule") -> Rule:
+    """Make a rule from what its `to_dict` returned.
+
+    >>> from attemper.decisions import Referral
+    >>> rule_from_dict(Referral(2, 0.75).to_dict()) == Referral(2, 0.75)
+    True
+    """
+    kind = content.get("kind") if isinstance(content, Mapping) else None
+    if kind not in RULES:
+        raise FileError(f"{where}: expected a rule of the kind {' or '.join(RULES)}, got {kind!r}")
+    found: Rule = _json.typed({k: v for k, v in content.items() if k != "kind"}, RULES[kind], where)
+    return found
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule; or none, and what is missing for the guarantee that was asked for."""
+
+    rule: Rule | None = None
+    shortages: tuple[Shortage, ...] = ()
+
+
+def as_probs(probs: ArrayLike, n_classes: int | None = None) -> Floats:
+    """Return probabilities as N×K; one column is that of the second of two classes."""
+    p = np.asarray(probs, dtype=np.float64)
+    p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
+    if p.ndim != 2 or p.shape[1] < 2 or not (np.isfinite(p).all() and (p >= 0).all()):
+        raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}, or numbers that are none", "probs")
+    if n_classes is not None and p.shape[1] != n_classes:
+        raise InputError(f"probs: the rule is for {n_classes} classes, got {p.shape[1]}", "probs")
+    return p
+
+
+def checked(
+    probs: ArrayLike, labels: ArrayLike | None, sample_weight: ArrayLike | None, *, whole: bool = False
+) -> tuple[Floats, Labels, Floats]:
+    """Check arrays: probabilities, labels (zeros if there are none) and weights (ones)."""
+    p = as_probs(probs)
+    y = np.zeros(len(p), dtype=np.int64) if labels is None else np.asarray(labels)
+    if y.shape != p.shape[:1] or y.dtype.kind not in "iu" or (y.size and not 0 <= y.min() <= y.max() < p.shape[1]):
+        raise InputError(f"labels: expected {len(p)} column numbers from 0 to {p.shape[1] - 1}", "labels")
+    w = np.ones(len(p)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if w.shape != p.shape[:1] or not (np.isfinite(w).all() and (w >= 0).all()):
+        raise InputError(f"sample_weight: expected {len(p)} numbers of 0 or more", "sample_weight")
+    if whole and (w != np.floor(w)).any():
+        raise InputError("sample_weight: a guarantee needs whole numbers, counts of each sample", "sample_weight")
+    if not w.sum() > 0:
+        raise InputError("probs: expected samples, got none", "probs")
+    return p, y.astype(np.int64), w
+
+
+def check_share(value: float | None, param: str) -> None:
+    """Refuse what is not between 0 and 1."""
+    if value is None or not 0 < value < 1:
+        raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as 0.95", param)
+
+
+def tops(p: Floats) -> tuple[Labels, Floats]:
+    """Return the most probable class of each row, and its probability."""
+    return p.argmax(axis=1).astype(np.int64), np.minimum(p.max(axis=1), 1.0)
+
+
+def draw_cases(
+    clusters: ArrayLike | None, weights: Floats, seed: int | np.random.Generator
+) -> tuple[NDArray[np.intp], Floats]:
+    """Return rows and how often each counts: all rows as often as they occurred, or one row of each cluster."""
+    rows = np.flatnonzero(weights > 0)
+    if clusters is None:
+        return rows, weights[rows]
+    case = np.unique(np.asarray(clusters)[rows], return_inverse=True)[1].ravel()
+    drawn = rows[one_per_cluster(case, weights[rows], np.random.default_rng(seed))]
+    return drawn, np.ones(len(drawn))
+
+
+def unit_of(clusters: ArrayLike | None, weights: Floats, name: str = "cluster") -> str:
+    """Return what a case is: "", a sample, where no cluster has several; else the name of a cluster."""
+    if clusters is None:
+        return ""
+    used = np.asarray(clusters)[weights > 0]
+    return name if len(np.unique(used)) < weights.sum() else ""
+
+
+def by_name(
+    values: Mapping[Any, float], n_classes: int, classes: Sequence[Any] | None, param: str, default: float
+) -> Floats:
+    """Return a number for each column of a mapping by class name (column number without names).
+
+    >>> by_name({"mel": 0.1}, 3, ["nv", "bcc", "mel"], "max_miss", 1.0)
+    array([1. , 1. , 0.1])
+    """
+    names = [name_of(k, classes) for k in range(n_classes)]
+    found = np.full(n_classes, default)
+    for key, value in values.items():
+        if str(key) not in names:
+            raise InputError(f"{param}: {key!r} is not among {listed(names)}.{nearest(str(key), names)}", param)
+        found[names.index(str(key))] = value
+    return found
+
+
+def name_of(k: int, classes: Sequence[Any] | None) -> str:
+    """Return the name of a column."""
+    return str(k if classes is None else classes[k])
