@@ -1,44 +1,23 @@
-"""What runs on torch: ensembles and losses; sums on a GPU and maps as modules behind the scenes.
+"""What runs on torch: modules, ensembles and losses; and the sums of a fit where the logits are, on a GPU.
 
-`rows` and `table` are the sums of the kernels where the logits already are: `fused` reads them in one Triton kernel per
-pass, `plain` in chunks where there is no Triton. torch is imported when a name is first used, not with this package.
+`rows` is the backend: `fused` reads the logits in one Triton kernel per pass, `plain` in chunks where there is no
+Triton. torch is imported when a name is first used, not with this package.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from attemper.torch.ensembles import DeepEnsemble, EnsemblePrediction, MCDropout, average
-    from attemper.torch.losses import MMCELoss, mmce_loss
-    from attemper.torch.module import to_torch
-    from attemper.torch.sets import sets_to_torch
-
-__all__ = [
-    "DeepEnsemble",
-    "EnsemblePrediction",
-    "MCDropout",
-    "MMCELoss",
-    "average",
-    "mmce_loss",
-    "sets_to_torch",
-    "to_torch",
-]
-
-HOMES = {
-    "MMCELoss": "losses",
-    "mmce_loss": "losses",
-    "sets_to_torch": "sets",
-    "to_torch": "module",
+NAMES = {
+    "ensembles": ("DeepEnsemble", "EnsemblePrediction", "MCDropout", "average"),
+    "losses": ("MMCELoss", "mmce_loss"),
+    "module": ("fold_into_linear", "to_torch", "wrap"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"attemper.torch.{HOMES.get(name, 'ensembles')}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+    for module, names in NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"attemper.torch.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

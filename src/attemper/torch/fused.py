@@ -16,7 +16,7 @@ import numpy as np
 from attemper.errors import require
 from attemper.torch.plain import Scan
 
-__all__ = ["counts", "nll", "places", "rests", "scan"]
+__all__ = ["nll", "places", "rests", "scan"]
 
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 triton: Any = require("triton", extra="torch", why="for logits on a GPU")
@@ -171,36 +171,30 @@ def _rests_kernel(
         x = tl.load(h + source[:, None] * stride + column, inside, float("-inf")).to(DTYPE)
         d = tl.where(column == left_out, LOWEST, tl.maximum(x - shift, LOWEST))[:, None, :]
         total += tl.exp2(d * coarse + d * fine)
-    place = row[:, None] * J + j[None, :]
-    tl.store(out + place, tl.sum(total.to(tl.float64), axis=2), there[:, None])
+    tl.store(out + j[None, :] * n + row[:, None], tl.sum(total.to(tl.float64), axis=2), there[:, None])
 
 
 @triton.jit
 def _places_kernel(
-    h, stride, index, cut, counts, starts, columns, n, K,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, SELECTED: tl.constexpr, DTYPE: tl.constexpr, WRITE: tl.constexpr,
+    h, stride, index, cut, counts, columns, width, n, K,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, SELECTED: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Count the logits that reach the cut of their row, or write down their columns from ``starts`` on."""
+    """Write down the columns of the logits that reach the cut of their row, ``width`` at most, and how many."""
     row, source, there = _rows(index, n, ROWS, SELECTED)
     least = tl.load(cut + row, there, 0.0).to(DTYPE)[:, None]
-    count = tl.zeros([ROWS], tl.int64)
-    if WRITE:
-        count = tl.load(starts + row, there, 0)
+    count = tl.zeros([ROWS], tl.int32)
     lane = tl.arange(0, BLOCK)[None, :]
     begin = h + source[:, None] * stride + lane
     for start in range(0, K, BLOCK):
         inside = there[:, None] & (lane < K - start)
         x = tl.load(begin + start, inside, float("-inf")).to(DTYPE)
         hit = (inside & (x >= least)).to(tl.int32)
-        if WRITE:
-            if tl.max(hit) > 0:
-                place = count[:, None] + tl.cumsum(hit, axis=1) - 1
-                tl.store(columns + place, (start + lane).to(tl.int64), hit > 0)
-                count += tl.sum(hit, axis=1)
-        else:
+        if tl.max(hit) > 0:
+            place = count[:, None] + tl.cumsum(hit, axis=1) - 1
+            to = columns + row[:, None].to(tl.int64) * width + place
+            tl.store(to, start + lane + tl.zeros_like(hit), (hit > 0) & (place < width))
             count += tl.sum(hit, axis=1)
-    if not WRITE:
-        tl.store(counts + row, count, there)
+    tl.store(counts + row, tl.minimum(count, width), there)
 
 
 def scan(h: Any, index: Any, y: Any) -> tuple[Scan, bool]:
@@ -212,7 +206,7 @@ def scan(h: Any, index: Any, y: Any) -> tuple[Scan, bool]:
         _launch(_scan_kernel, SCAN, h, index, (y, top, out), h.dtype == torch.float64, CAREFUL=careful)
         if bool(torch.isfinite(out[3]).all()):  # the sums show whatever is not
             break
-    return Scan(top, out), careful
+    return Scan(top, *out), careful
 
 
 def nll(h: Any, index: Any, found: Scan, beta: float, double: bool, masked: bool) -> Any:
@@ -226,39 +220,30 @@ def nll(h: Any, index: Any, found: Scan, beta: float, double: bool, masked: bool
     return out
 
 
-def rests(h: Any, index: Any, top: Any, second: Any, betas: Any, double: bool) -> Any:
-    """N×J: Σ exp(β (h − second)) over all columns but ``top`` for each β."""
-    outs = []
-    for these in betas.split(BETAS):
-        j = _power_of_2(len(these))
-        parts = _two(torch.cat([these, these[-1:].expand(j - len(these))]), double).to(h.device)
-        out = torch.empty((len(top), j), dtype=torch.float64, device=h.device)
-        _launch(_rests_kernel, RESTS, h, index, (top, second, out, parts), double, J=j)
-        outs.append(out[:, : len(these)])
-    return torch.cat(outs, dim=1)
-
-
-def counts(h: Any, index: Any, cut: Any) -> Any:
-    """How many logits of each row reach its cut."""
-    found = torch.empty(len(cut), dtype=torch.int64, device=h.device)
-    _launch(_places_kernel, SCAN, h, index, (cut, found, found, found), h.dtype == torch.float64, WRITE=False)
-    return found
-
-
-def places(h: Any, index: Any, cut: Any, found: Any) -> tuple[Any, Any]:
-    """Rows and columns of the logits that reach the cut of their row, in order; ``found`` is what `counts` gave."""
-    ends = torch.cumsum(found, dim=0)
-    columns = torch.empty(int(ends[-1]), dtype=torch.int64, device=h.device)
-    arguments = (cut, found, ends - found, columns)
-    _launch(_places_kernel, SCAN, h, index, arguments, h.dtype == torch.float64, WRITE=True)
-    return torch.repeat_interleave(torch.arange(len(cut), device=h.device), found), columns
-
-
-def _two(betas: Any, double: bool) -> Any:
-    """β log₂e, and what the precision of the arithmetic loses of it."""
+def rests(h: Any, index: Any, top: Any, shift: Any, betas: Any, double: bool) -> Any:
+    """J×N: Σ exp(β (h − shift)) over all columns but ``top`` for each β."""
     exact = betas * LOG2E.value
     coarse = exact if double else exact.to(torch.float32).to(torch.float64)
-    return torch.cat([coarse, exact - coarse])
+    both = torch.stack([coarse, exact - coarse])  # and what the precision of the arithmetic loses of it
+    outs, left = [], len(betas)
+    while left:
+        size = BETAS if left > BETAS - 2 else min(left, BETAS // 2)
+        these, j = both[:, len(betas) - left :][:, :size], _power_of_2(size)
+        padded = torch.cat([these, these[:, -1:].expand(2, j - size)], dim=1)
+        out = torch.empty((j, len(top)), dtype=torch.float64, device=h.device)
+        _launch(_rests_kernel, RESTS, h, index, (top, shift, out, padded), double, J=j)
+        outs.append(out[:size])
+        left -= size
+    return torch.cat(outs)
+
+
+def places(h: Any, index: Any, cut: Any, most: int) -> tuple[Any, Any]:
+    """Rows and columns of the logits that reach the cut of their row, at most ``most`` of one, in order."""
+    counts = torch.empty(len(cut), dtype=torch.int32, device=h.device)
+    columns = torch.empty((len(cut), most), dtype=torch.int32, device=h.device)
+    _launch(_places_kernel, SCAN, h, index, (cut, counts, columns, most), h.dtype == torch.float64)
+    row, slot = torch.nonzero(torch.arange(most, device=h.device) < counts[:, None], as_tuple=True)
+    return row, columns[row, slot].to(torch.int64)
 
 
 def _launch(kernel: Any, tile: Tile, h: Any, index: Any, arguments: tuple[Any, ...], double: bool, **more: Any) -> None:

@@ -1,122 +1,136 @@
-"""Every map as a torch module: buffers, no parameters; the same numbers as `Map.apply`.
-
-Importing this module needs torch; ``import attemper`` does not import it.
-"""
+"""Calibrators as torch modules: `to_torch` calibrates logits, `wrap` a network, `fold_into_linear` its last layer."""
 
 from __future__ import annotations
 
-import importlib
-import math
+import copy
 from collections.abc import Callable
 from typing import Any
 
-from attemper.calibrators.exportable import Exportable, Source, source_of
-from attemper.data.arrays import log_probs_above
-from attemper.errors import InputError, require
-from attemper.maps import ScaleMap
+import array_api_compat.torch as xp
+import numpy as np
 
-torch: Any = require("torch", extra="torch", why="to make torch modules")
-xp: Any = importlib.import_module("array_api_compat.torch")
+from attemper.data.arrays import settled
+from attemper.errors import InputError, NotFittedError, require
+from attemper.maps import Affine, Map
 
-__all__ = ["CalibrationModule", "to_torch"]
+torch: Any = require("torch", extra="torch", why="for torch modules")
+
+__all__ = ["fold_into_linear", "to_torch", "wrap"]
 
 
-def to_torch(calibration: Exportable, *, log: bool = False, dim: int = -1, positive: bool = False) -> Any:
-    """Return a module that turns logits into calibrated probabilities.
+def to_torch(calibrator: Any, *, dim: int = -1, log: bool = False) -> MapModule:
+    """Return a fitted calibrator, or a map, as a module: from logits (or probabilities) to calibrated probabilities.
 
-    It has no parameters to train and lets gradients through. Half precision is computed in single precision inside,
-    whatever ``.half()`` or autocast set, and returned in the type of the input. A calibrator that was fitted on
-    probabilities makes a module that takes probabilities. ``torch.export``, ``torch.compile`` and ``torch.onnx.export``
-    take it.
+    ``dim`` is where the classes are, 1 for images N×K×H×W; with ``log`` it returns log-probabilities.
 
-    Parameters
-    ----------
-    calibration : fitted calibrator, map, or path of a saved map
-    log : give log-probabilities, which do not underflow
-    dim : where the classes are; 1 for images of logits, N×K×H×W
-    positive : for two classes: take one number for each sample, the log-odds of the second class (or its probability),
-        and give its calibrated probability, in the same shape
-
-    Examples
-    --------
-    >>> import torch
-    >>> from attemper import ScaleMap
-    >>> to_torch(ScaleMap(0.5))(torch.tensor([[2.0, 0.0]]))
-    tensor([[0.7311, 0.2689]])
-    >>> to_torch(ScaleMap(0.5), positive=True)(torch.tensor([-2.0]))
-    tensor([0.2689])
+    >>> to_torch(Map.scale(0.5))(torch.tensor([[2.0, 0.0]])).round(decimals=3)
+    tensor([[0.7310, 0.2690]])
     """
-    source = source_of(calibration)
-    if positive and source.n_classes not in (None, 2):
-        raise InputError(f"positive=True: expected a map of two classes, got one of {source.n_classes}")
-    return CalibrationModule(source, bool(log), int(dim), bool(positive))
+    return MapModule(_map_of(calibrator), dim=dim, log=log, n_classes=getattr(calibrator, "n_features_in_", None))
 
 
-class CalibrationModule(torch.nn.Module):  # type: ignore[misc]
-    """A map, with its arrays as buffers: what `to_torch` makes."""
+def wrap(calibrator: Any, module: Any, *, dim: int = -1) -> CalibratedModule:
+    """Return a network that returns calibrated probabilities; the network is held, not copied.
 
-    def __init__(self, source: Source, log: bool, dim: int, positive: bool = False) -> None:
+    >>> wrap(Map.scale(0.5), torch.nn.Linear(4, 3))(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"module: expected a torch.nn.Module, got {type(module).__name__}", "module")
+    return CalibratedModule(module, to_torch(calibrator, dim=dim))
+
+
+def fold_into_linear(calibrator: Any, layer: Any) -> Any:
+    """Return a copy of the last layer, Linear or a convolution, that gives calibrated logits: no cost at inference.
+
+    Temperatures, vectors and matrices can be folded in; for others an error is raised.
+
+    >>> layer = torch.nn.Linear(4, 3)
+    >>> bool(torch.allclose(fold_into_linear(Map.scale(0.5), layer).weight, layer.weight / 2))
+    True
+    """
+    fitted = _map_of(calibrator)
+    stage, k = fitted.stages[0], int(getattr(layer, "weight", torch.zeros(1)).shape[0])
+    if fitted.linear() is None or not isinstance(stage, Affine):
+        raise InputError(
+            "calibrator: only temperatures, vectors and matrices fold into a layer; use wrap", "calibrator"
+        )
+    known = isinstance(layer, torch.nn.Linear | torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d)
+    if not known or getattr(layer, "groups", 1) != 1 or fitted.n_classes not in (None, k):
+        raise InputError("layer: expected a Linear or a convolution with one output for each class", "layer")
+    matrix = np.diag(np.broadcast_to(stage.weight, k)) if stage.weight.ndim < 2 else stage.weight
+    if stage.centring == "log_probs" and np.ptp(matrix.sum(axis=1)) > 1e-9 * np.abs(matrix).max():
+        raise InputError("calibrator: its logits are normalised first, which no layer does; use wrap", "calibrator")
+    if stage.centring == "mean" and stage.weight.ndim:
+        matrix = matrix - matrix.mean(axis=1, keepdims=True)  # of the logits less the mean of their row
+    made = copy.deepcopy(layer)
+    with torch.no_grad():
+        w = torch.as_tensor(matrix, device=layer.weight.device)
+        made.weight.copy_(torch.tensordot(w, layer.weight.double(), dims=1))
+        bias = torch.zeros_like(w[0]) if layer.bias is None else w @ layer.bias.double()
+        bias = bias if stage.bias is None else bias + torch.as_tensor(stage.bias, device=w.device)
+        if layer.bias is not None or stage.bias is not None:
+            made.bias = torch.nn.Parameter(bias.to(layer.weight.dtype))
+    return made
+
+
+def _map_of(calibrator: Any) -> Map:
+    """Return the map of a calibrator; one for groups has several."""
+    if hasattr(calibrator, "groups_"):
+        raise InputError("calibrator: it has a map for each group; use map_of(group), or its common_", "calibrator")
+    fitted = calibrator if isinstance(calibrator, Map) else getattr(calibrator, "map_", None)
+    if not isinstance(fitted, Map):
+        raise NotFittedError(f"this {type(calibrator).__name__} is not fitted yet; call fit first")
+    return fitted
+
+
+class MapModule(torch.nn.Module):  # type: ignore[misc]
+    """Calibrated probabilities of logits; the numbers of the map are buffers. Made by `to_torch`."""
+
+    def __init__(self, fitted: Map, *, dim: int, log: bool, n_classes: int | None = None) -> None:
         super().__init__()
-        self.positive = positive
-        self.map, self.log, self.dim = source.map, log, dim
-        self.takes_probs = source.takes_probs
-        self.has_zeros_as = source.zeros_as is not None
-        self.n_classes = source.n_classes or 0
-        self.what = describe(source)
-        low = -math.inf if source.zeros_as is None else math.log(source.zeros_as)
-        self.register_buffer("low", torch.tensor(low, dtype=torch.float64))
-        self.buffer_of = {}  # by the name that the map has for it, which may be taken here
-        for name, array in source.map.arrays().items():
-            self.buffer_of[name] = own = f"map_{name}" if hasattr(self, name) else name
-            self.register_buffer(own, torch.tensor(array))
+        self.map, self.dim, self.log, self.n_classes = fitted, dim, log, n_classes
+        arrays = fitted.arrays()
+        self.names = tuple(arrays)
+        for name, array in arrays.items():
+            self.register_buffer(f"map_{name}", torch.tensor(array))
 
     def forward(self, x: Any) -> Any:
-        """Calibrated probabilities of logits, or their logarithms."""
-        if self.positive:
-            h = torch.stack([1 - x if self.takes_probs else torch.zeros_like(x), x], dim=-1)
-            return self.rows(h.reshape(-1, 2))[:, 1].reshape(x.shape)
+        """Calibrate; in the precision of ``x``, computed in single or double precision."""
         h = x.movedim(self.dim, -1)
-        if self.n_classes > 0 and h.shape[-1] != self.n_classes:
-            raise ValueError(f"{h.shape[-1]} classes along dim {self.dim}; the map is for {self.n_classes}")
-        return self.rows(h.reshape(-1, h.shape[-1])).reshape(h.shape).movedim(-1, self.dim)
-
-    def rows(self, h: Any) -> Any:
-        """Calibrate N×K numbers."""
+        if self.n_classes is not None and h.shape[-1] != self.n_classes:
+            raise InputError(
+                f"expected {self.n_classes} classes at dim={self.dim}, got the shape {tuple(x.shape)}", "dim"
+            )
         dtype = h.dtype if h.is_floating_point() else torch.float64
-        if self.takes_probs:
-            h = log_probs_above(h, self.low if self.has_zeros_as else None, xp)
         # Numbers for each class are computed with in double precision, which autocast leaves alone.
-        wide = h.dtype == torch.float64 or not h.is_floating_point() or self.map.n_classes is not None
-        return self.map.transform(
-            h,
-            {name: self._buffers[own] for name, own in self.buffer_of.items()},
-            xp,
-            dtype=dtype,
-            wide=self.low.dtype if wide else torch.float32,
-            output="log_probs" if self.log else "probs",
-        )
+        many = self.map.n_classes is not None or self.map.input == "probs"
+        wide = torch.float64 if many or dtype == torch.float64 else torch.float32
+        buffers = {name: self._buffers[f"map_{name}"] for name in self.names}
+        arrays = {name: b.to(wide) if b.is_floating_point() else b for name, b in buffers.items()}
+        made = self.map.evaluate(h.to(wide), arrays, xp, log=self.log).to(dtype)
+        made = settled(made, h, xp) if dtype.itemsize < 4 and not self.map.independent else made
+        return made.movedim(-1, self.dim)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         """Follow the model to another device, but stay in double precision: ``model.half()`` must not round a map."""
         for name, buffer in self._buffers.items():
-            device = fn(buffer.new_empty(0, dtype=torch.float32)).device
-            if buffer.device.type == "meta" and device.type != "meta":
-                self._buffers[name] = torch.empty_like(buffer, device=device)
-            elif device != buffer.device:
-                narrow = device.type == "mps" and buffer.dtype == torch.float64  # which Apple's GPUs do not have
-                self._buffers[name] = buffer.to(device, dtype=torch.float32 if narrow else buffer.dtype)
+            self._buffers[name] = buffer.to(fn(buffer.new_empty(0, dtype=torch.float32)).device)
         return self
 
-    def extra_repr(self) -> str:
-        """Describe the map in one line."""
-        return self.what
 
+class CalibratedModule(torch.nn.Module):  # type: ignore[misc]
+    """A network that returns calibrated probabilities; made by `wrap`."""
 
-def describe(source: Source) -> str:
-    """Return a map in one line: its kind, its temperature or its size, and what it takes."""
-    m = source.map
-    size = f"T={1 / m.beta:.4g}" if isinstance(m, ScaleMap) else f"{source.n_classes or 'any'} classes"
-    method = source.facts.get("method")
-    return ", ".join(
-        [*([method] if method else []), type(m).__name__, size, "probs" if source.takes_probs else "logits"]
-    )
+    def __init__(self, module: Any, calibration: MapModule) -> None:
+        super().__init__()
+        self.module, self.calibration = module, calibration
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Return probabilities of what the network returns: a tensor, or an object with ``logits``."""
+        output = self.module(*inputs, **named)
+        h = getattr(output, "logits", output)
+        fitted, dim = self.calibration.map, self.calibration.dim
+        if h.shape[dim] == 1 and not fitted.independent:  # the second of two classes
+            h = torch.cat([1 - h if fitted.input == "probs" else torch.zeros_like(h), h], dim=dim)
+        return self.calibration(h)

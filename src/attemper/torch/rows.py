@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from attemper._typing import Floats, Labels
-from attemper.errors import AttemperWarning, require
+from attemper.data.arrays import row_slices
+from attemper.errors import require, warn
 from attemper.torch import plain
 
 __all__ = ["DeviceRows"]
 
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
-
 # Up to so many logits the arithmetic is done in double precision. With more, what single precision rounds averages out.
 FEW_ELEMENTS = 1 << 24
 SINGLE = 1e-7  # share of a slope's terms that single precision may leave open
 SINGLE_BOUNDS = 1e-8, 1e8  # logits on another scale would leave the range of single precision
+PLACES = 1 << 24  # room for the entries that are looked for at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,6 @@ class DeviceRows:
     found: plain.Scan
     exact: bool  # the arithmetic is done in double precision
     has_nonfinite: bool
-    start_tolerance = 0.1  # what a pass over a few rows costs is its launch, so that they are few
 
     @property
     def slope_rounding(self) -> float:
@@ -48,20 +48,14 @@ class DeviceRows:
     @classmethod
     def of(cls, h: Any, y: Any, w: Floats | None = None, index: Labels | None = None) -> DeviceRows:
         """Scan logits; labels may be a tensor."""
-        h = h.detach()
-        if h.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            h = h.to(torch.float64)  # whole numbers
+        h = h.detach() if h.is_floating_point() else h.to(torch.float64)
         n = h.shape[0] if index is None else len(index)
-
-        def there(array: Any) -> Any:
-            # Side by side, as the kernels of Triton take them.
-            return None if array is None else torch.as_tensor(array).to(h.device).contiguous()
-
-        labels, picked = there(y), there(index)
-        some = torch.zeros(n, dtype=torch.int64, device=h.device) if labels is None else labels
-        found, has_nonfinite = _sums_of(h).scan(h, picked, some)
+        # The kernels of Triton take columns that lie side by side.
+        labels, picked, weights = (None if a is None else _tensor(a, h.device) for a in (y, index, w))
+        any_label = torch.zeros(n, dtype=torch.int64, device=h.device) if labels is None else labels
+        found, has_nonfinite = _sums_of(h).scan(h, picked, any_label)
         exact = h.dtype == torch.float64 or n * h.shape[1] <= FEW_ELEMENTS
-        rows = cls(h, picked, labels, there(w), found, exact, has_nonfinite)
+        rows = cls(h, picked, labels, weights, found, exact, has_nonfinite)
         return rows if exact or SINGLE_BOUNDS[0] < rows.bound() < SINGLE_BOUNDS[1] else replace(rows, exact=True)
 
     def __len__(self) -> int:
@@ -70,33 +64,13 @@ class DeviceRows:
 
     def weighted(self, w: Floats) -> DeviceRows:
         """Give the rows other weights."""
-        return replace(self, w=torch.from_numpy(w).to(self.h.device))
-
-    def strided(self, step: int) -> DeviceRows:
-        """Take every ``step``-th row."""
-        part = slice(None, None, step)
-        rows = self[part]
-        few = len(rows) * self.h.shape[1] <= FEW_ELEMENTS
-        return replace(rows, exact=self.exact or few)
+        return replace(self, w=_tensor(w, self.h.device))
 
     def __getitem__(self, part: slice) -> DeviceRows:
         """Take some of the rows; nothing is copied but what is known of them."""
-
-        def some(column: Any) -> Any:
-            return None if column is None else column[part].contiguous()  # as the kernels of Triton take it
-
-        return replace(
-            self,
-            h=self.h[part] if self.index is None else self.h,
-            index=some(self.index),
-            y=some(self.y),
-            w=some(self.w),
-            found=self.found[part],
-        )
-
-    def exactly(self) -> DeviceRows:
-        """Do all arithmetic in double precision."""
-        return replace(self, exact=True)
+        index, y, w = (None if a is None else a[part].contiguous() for a in (self.index, self.y, self.w))
+        found = plain.Scan(*(column[part].contiguous() for column in self.found))
+        return replace(self, h=self.h[part] if index is None else self.h, index=index, y=y, w=w, found=found)
 
     def bound(self) -> float:
         """Largest finite |logit|."""
@@ -104,22 +78,19 @@ class DeviceRows:
 
     def usable(self) -> bool:
         """Whether no logit is NaN or +inf, and in no row all or the label's are −inf."""
-        if not self.has_nonfinite:
-            return True
         f = self.found
         bad = (f.bad > 0) | (f.possible == 0)
-        return not bool((bad if self.y is None else bad | torch.isneginf(f.gap)).any())
+        return not self.has_nonfinite or not bool((bad if self.y is None else bad | torch.isneginf(f.gap)).any())
 
     def nll(self, beta: float, *, quick: bool = False) -> Floats:
-        """NLL, its slope and its curvature in β, summed over the rows; as `attemper.kernels.nll.sums`."""
+        """NLL, its slope and its curvature in β, summed over the rows."""
         terms = _sums_of(self.h).nll(self.h, self.index, self.found, beta, self.exact, self.has_nonfinite)
         return np.asarray(self.add(terms).cpu().numpy())
 
     def limits(self) -> Floats:
-        """Slope of the NLL as β → 0 and as β → ∞; as `attemper.kernels.nll.limits`."""
+        """Slope of the NLL as β → 0 and as β → ∞."""
         f = self.found
-        mean = f.total / f.possible
-        return np.asarray(self.add(torch.stack([mean - f.largest - f.gap, -f.gap])).cpu().numpy())
+        return np.asarray(self.add(torch.stack([f.total / f.possible - f.largest - f.gap, -f.gap])).cpu().numpy())
 
     def table(
         self, betas: Floats, thetas: Floats, odds: Floats, unit: float, kernels: Sequence[Callable[[Any], Any]]
@@ -131,7 +102,7 @@ class DeviceRows:
 
     def confidences(self, betas: Floats) -> Floats:
         """Weight of the correct rows, and the sum of the largest probabilities at each β."""
-        largest = torch.sigmoid(-self.exactly().rests(betas).T)  # 1 / (1 + R)
+        largest = torch.sigmoid(-replace(self, exact=True).rests(betas))  # 1 / (1 + R)
         is_top = (self.found.gap == 0).to(torch.float64)[None, :]
         return np.asarray(self.add(torch.cat([is_top, largest])).cpu().numpy())
 
@@ -140,29 +111,30 @@ class DeviceRows:
         return np.asarray(self.y.where(self.found.gap == 0, self.found.top).cpu().numpy())
 
     def rests(self, betas: Floats) -> Any:
-        """Log R of each row (N×J): R = Σ exp(β (h − max)) over all columns but the largest."""
-        f, b = self.found, torch.from_numpy(betas)
+        """Log R of each row (J×N): R = Σ exp(β (h − max)) over all columns but the largest."""
+        f, b = self.found, torch.from_numpy(betas).to(self.h.device)
         # The second largest logit is taken out of the sums, so that they never underflow.
         shift = torch.where(torch.isneginf(f.second), f.largest, f.second)
         r = _sums_of(self.h).rests(self.h, self.index, f.top, shift, b, self.exact)
-        return torch.log(r) + b.to(r.device) * (shift - f.largest)[:, None]
+        return torch.log(r) + b[:, None] * (shift - f.largest)
 
-    def entries_above(self, cut: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
-        """Rows, columns and values − max of the logits that reach the cut of their row, about ``most`` at a time."""
-        sums = _sums_of(self.h)
-        found = sums.counts(self.h, self.index, cut)
-        before = np.cumsum(found.cpu().numpy()) // most
-        starts = np.flatnonzero(np.diff(before, prepend=-1))
-        for first, last in zip(starts, [*starts[1:], len(self)]):
-            part = slice(int(first), int(last))
+    def entries_above(self, cut: Any, most: float) -> Iterator[tuple[Any, Any, Any]]:
+        """Rows, columns and values − max of the logits that reach the cut of their row, at most ``most`` of a row."""
+        width = math.ceil(min(most, self.h.shape[1]))
+        for part in row_slices(len(self), width, PLACES):
             some = self[part]
-            row, column = sums.places(some.h, some.index, cut[part].contiguous(), found[part].contiguous())
+            row, column = _sums_of(self.h).places(some.h, some.index, cut[part].contiguous(), width)
             source = row if some.index is None else some.index[row]
             yield row + part.start, column, some.h[source, column].to(torch.float64) - some.found.largest[row]
 
     def add(self, values: Any) -> Any:
         """Sum over the rows, the last axis, with their weights."""
         return values.sum(dim=-1) if self.w is None else (values * self.w).sum(dim=-1)
+
+
+def _tensor(array: Any, device: Any) -> Any:
+    """Return a contiguous tensor on the device; of an array of NumPy, which may be read-only, a copy."""
+    return (array if isinstance(array, torch.Tensor) else torch.tensor(array)).to(device).contiguous()
 
 
 def _sums_of(h: Any) -> ModuleType:
@@ -185,10 +157,6 @@ def _has_triton(device: str) -> bool:
         fused.scan(torch.zeros((1, 2), device=device), None, torch.zeros(1, dtype=torch.int64, device=device))
     except Exception as error:  # whatever a compiler and a driver may run into
         reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
-        warnings.warn(
-            f"Triton is installed but cannot be used here ({reason}); plain torch is, which takes many times as long",
-            AttemperWarning,
-            stacklevel=2,
-        )
+        warn(f"Triton cannot be used here ({reason}); plain torch is used, which takes many times as long")
         return False
     return True

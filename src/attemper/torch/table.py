@@ -1,9 +1,9 @@
-"""The table of a sketch from rows on a device: the columns of `attemper.sketch`, one row for each node."""
+"""The table of a sketch from rows on a device: as `attemper.kernels.table`, for all nodes at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,118 +19,112 @@ __all__ = ["tabulate"]
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 ROWS = 1 << 16  # worked on at once
-PAIRS = 1 << 22  # pairs that are worked on at once, or a few more
+ELEMENTS = 1 << 23  # numbers that are worked on at once
 
 
 def tabulate(
     rows: DeviceRows, betas: Floats, thetas: Floats, odds: Floats, unit: float, kernels: Sequence[Callable[[Any], Any]]
 ) -> Floats:
     """Columns (correct weight, confidence at T = ``unit``, NLL, those of each kernel …), one row for each node."""
-    parts = row_slices(len(rows), 1, ROWS)
-    total: Any = sum(_tabulate(rows[part], betas, thetas, odds, unit, kernels) for part in parts)
+    total: Any = 0
+    for part in row_slices(len(rows), 1, ROWS):
+        nodes = _Nodes(rows[part], betas, thetas, odds, unit)
+        total = total + torch.cat([nodes.first(), *(kernel(nodes) for kernel in kernels)], dim=1)
     return np.asarray(total.cpu().numpy())
-
-
-def _tabulate(
-    rows: DeviceRows, betas: Floats, thetas: Floats, odds: Floats, unit: float, kernels: Sequence[Callable[[Any], Any]]
-) -> Any:
-    nodes = _Nodes(rows, betas, thetas, odds, unit)
-    ones = torch.ones_like(nodes.b)
-    is_top = (rows.found.gap == 0).to(torch.float64)
-    correct, confidence = rows.add(torch.stack([is_top, torch.exp(-nodes.log_z_at_unit)]))
-    first = [ones * correct, ones * confidence, rows.add(-nodes.log_s)[:, None]]
-    return torch.cat([*first, *(kernel(nodes) for kernel in kernels)], dim=1)
 
 
 class _Nodes:
     """Some rows at all β: J×N tensors; as `attemper.kernels.table.Node`."""
 
     def __init__(self, rows: DeviceRows, betas: Floats, thetas: Floats, odds: Floats, unit: float) -> None:
-        gap = rows.found.gap
-        self.rows, self.betas, self.unit = rows, betas, unit
-        self.grid, self.odds, b = (torch.from_numpy(a).to(gap.device) for a in (thetas, odds, betas))
-        self.b = b[:, None]
-        log_r, log_z = self._log_rests(np.append(betas, 1 / unit))
+        self.rows, self.betas, self.unit, self.gap = rows, betas, unit, rows.found.gap
+        sizes = [len(thetas), len(odds), len(betas)]
+        numbers = torch.from_numpy(np.concatenate([thetas, odds, betas])).to(self.gap.device)  # one copy to the device
+        self.grid, self.odds, b = numbers.split(sizes)
+        self.b, self.theta_0 = b[:, None], float(thetas[0])
+        log_r = rows.rests(np.append(betas, 1 / unit))
+        log_z = torch.log1p(torch.exp(log_r))
         self.log_r, self.log_z, self.log_z_at_unit = log_r[:-1], log_z[:-1], log_z[-1]
-        self.log_s = self.b * gap - self.log_z
+        self.log_s = self.b * self.gap - self.log_z
         self.log_uniform = -torch.log(rows.found.possible).expand(len(betas), -1)
 
-    def _log_rests(self, betas: Floats) -> tuple[Any, Any]:
-        log_r = self.rows.rests(betas).T.contiguous()
-        return log_r, torch.log1p(torch.exp(log_r))
+    def first(self) -> Any:
+        """Return the correct weight, the confidence and the NLL."""
+        ones = torch.ones_like(self.b)
+        is_top = (self.gap == 0).to(torch.float64)
+        correct, confidence = self.rows.add(torch.stack([is_top, torch.exp(-self.log_z_at_unit)]))
+        return torch.cat([ones * correct, ones * confidence, self.rows.add(-self.log_s)[:, None]], dim=1)
 
-    def log_label(self, softening: float) -> Any:
-        """Log of the label's probability at ``softening`` times the temperature."""
-        return self.b / softening * self.rows.found.gap - self._log_rests(self.betas / softening)[1]
-
-    def noisy(self, log_f: Any) -> Any:
-        """Sum log(S + r F) over the rows for each node and each r; as `attemper.kernels.noisy.log_likelihood`."""
+    def noisy(self) -> Any:
+        """Σ log(S_y + r / K) for each of the odds r; one column each."""
+        log_f = self.log_uniform
         top = torch.maximum(self.log_s, log_f)
         s, f, r = torch.exp(self.log_s - top), torch.exp(log_f - top), self.odds[:, None]
-        return torch.stack([self.rows.add(torch.log(s[j] + r * f[j]) + top[j]) for j in range(len(s))])
+        parts = self._some(s.shape[1] * len(r))
+        return torch.cat([self.rows.add(torch.log(s[j, None] + r * f[j, None]) + top[j, None]) for j in parts])
+
+    def _some(self, width: int) -> Iterator[slice]:
+        """Cut the nodes into parts that are worked on at once."""
+        return row_slices(len(self.betas), max(1, width), ELEMENTS)
 
     def attended(self, *, reference: bool = False) -> Any:
         """Sum the terms of Eq. (8) for k ≠ y_i over the pairs of each θ-bin; as `attemper.kernels.attended.terms`."""
-        rows, grid = self.rows, self.grid
-        wrong = torch.nonzero(rows.found.top != rows.y)[:, 0]
-        confidence = torch.exp(-self.log_z_at_unit[wrong])
-        where = torch.full_like(wrong, len(grid) - 1) if reference else _bins(grid, confidence)
-        tops = _Pairs.of(where, len(grid), wrong, wrong)
+        rows, log_z = self.rows, self.log_z
         right = rows.found.top == rows.y
-        groups = list(_pairs(rows, grid, self.log_z_at_unit, self.unit))
-        lines = []
-        for j, beta in enumerate(self.betas.tolist()):
-            z = self.log_z[j]
-            log_not_top = self.log_r[j] - z
-            # What a pair takes from its row: −log S_k = −β d_k + log Z, and the second factor of Eq. (8).
-            if reference:
-                from_row, slope = 2 * z, 2 * beta
-            else:
-                s_label = torch.exp(beta * rows.found.gap - z).masked_fill(right, 0.0)
-                from_row, slope = z - torch.where(right, log_not_top, torch.log1p(-s_label)), beta
-            line = tops.by_bin((from_row + log_not_top)[tops.row], rows.w)
-            for pairs in groups:
-                log_not_k = torch.log1p(-torch.exp(beta * pairs.gap - z[pairs.row]))
-                line = line + pairs.by_bin(log_not_k + from_row[pairs.row] - slope * pairs.gap, rows.w)
-            lines.append(line)
-        return torch.stack(lines)
+        log_not_top = self.log_r - log_z
+        # What a pair takes from its row: −log S_k = −β d_k + log Z, and the second factor of Eq. (8).
+        if reference:
+            of_row, times = 2 * log_z, 2
+        else:
+            log_not_label = torch.log1p(-torch.exp(self.log_s).masked_fill(right, 0.0))
+            of_row, times = log_z - torch.where(right, log_not_top, log_not_label), 1
+        wrong = torch.nonzero(~right)[:, 0]
+        s_top = torch.exp(-self.log_z_at_unit[wrong])
+        bins = torch.full_like(wrong, len(self.grid) - 1) if reference else self._bins(s_top)
+        total = self._by_bin(bins, wrong, lambda j, row, _: (of_row + log_not_top)[j, row], wrong)
 
+        def terms(j: slice, row: Any, gap: Any) -> Any:
+            log_not_k = torch.log1p(-torch.exp(self.b[j] * gap - log_z[j, row]))
+            return log_not_k + of_row[j, row] - times * self.b[j] * gap
 
-class _Pairs(NamedTuple):
-    """Pairs (i, k) of Eq. (7), sorted by θ-bin; as `attemper.kernels.attended.Pairs`."""
+        for bins, row, gap in self._pairs():
+            total = total + self._by_bin(bins, row, terms, gap)
+        return total
 
-    row: Any
-    gap: Any  # h_ik − max(h_i)
-    lengths: Any  # how many there are in each bin
+    def _pairs(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Bins, rows and gaps of the pairs of Eq. (7) that reach the smallest θ, but for those of the arg max."""
+        rows, log_z = self.rows, self.log_z_at_unit
+        # The threshold in logits, a little low: the exact decision is made in double precision below.
+        largest = rows.found.largest
+        cut = largest + self.unit * (torch.log(self.grid[0]) + log_z - 1e-3)
+        if rows.h.dtype != torch.float64:
+            cut = (cut - 1e-6 * largest.abs()).to(torch.float32)  # two roundings lower
+        cut = cut.clamp(min=-3e38)  # not −inf, which every masked class would reach
+        # Probabilities sum to 1, so no more than 1/θ of a row reach θ; and a few more the lower cut.
+        lower = 2e-3 + 2e-6 * float(largest.abs().amax()) / self.unit
+        most = np.exp(min(lower, 100.0)) / self.theta_0 + 1 if self.theta_0 > 0 else np.inf
+        for row, column, gap in rows.entries_above(cut, most):
+            bins = self._bins(torch.exp(gap / self.unit - log_z[row]))
+            yield torch.where((column == rows.y[row]) | (column == rows.found.top[row]), -1, bins), row, gap
 
-    @classmethod
-    def of(cls, where: Any, bins: int, row: Any, gap: Any) -> _Pairs:
-        """Sort by bin; −1: in none."""
-        order = torch.argsort(where, stable=True)
-        order = order[int((where < 0).sum()) :]
-        return cls(row[order], gap[order], torch.bincount(where[order], minlength=bins))
+    def _bins(self, s: Any) -> Any:
+        """Find the bin that each probability lies in; −1: below all."""
+        return torch.searchsorted(self.grid, s, right=True) - 1
 
-    def by_bin(self, value: Any, w: Any) -> Any:
-        """Sum over the pairs of each bin; the order is fixed, so the last bit is too."""
-        if not len(value):
-            return torch.zeros(len(self.lengths), dtype=value.dtype, device=value.device)
-        return torch.segment_reduce(value if w is None else value * w[self.row], "sum", lengths=self.lengths)
-
-
-def _pairs(rows: DeviceRows, grid: Any, log_z: Any, unit: float) -> Iterator[_Pairs]:
-    """Find the pairs that reach at least the smallest θ, but for those of the arg max."""
-    # The threshold in logits, a little low: the exact decision is made in double precision below.
-    largest = rows.found.largest
-    cut = largest + unit * (torch.log(grid[0]) + log_z - 1e-3)
-    if rows.h.dtype != torch.float64:
-        cut = (cut - 1e-6 * largest.abs()).to(torch.float32)  # two roundings lower
-    cut = cut.clamp(min=-3e38)  # not −inf, which every masked class would reach
-    for row, column, gap in rows.entries_above(cut, PAIRS):
-        where = _bins(grid, torch.exp(gap / unit - log_z[row]))
-        where = torch.where((column == rows.y[row]) | (column == rows.found.top[row]), -1, where)
-        yield _Pairs.of(where, len(grid), row, gap)
-
-
-def _bins(grid: Any, s: Any) -> Any:
-    """Find the bin that each probability lies in; −1: below all."""
-    return torch.searchsorted(grid, s, right=True) - 1
+    def _by_bin(self, bins: Any, row: Any, terms: Callable[[slice, Any, Any], Any], gap: Any) -> Any:
+        """Sum terms over the pairs of each bin, J×bins; the order is fixed, so the last bit is too."""
+        order = torch.argsort(bins, stable=True)
+        edges = torch.searchsorted(bins[order], torch.arange(len(self.grid) + 1, device=bins.device))
+        order = order[int(edges[0]) :]
+        row, gap, lengths = row[order], gap[order], torch.diff(edges)
+        if not len(row):
+            return torch.zeros((len(self.betas), len(lengths)), dtype=torch.float64, device=bins.device)
+        weight = 1.0 if self.rows.w is None else self.rows.w[row]
+        parts = []
+        for j in self._some(len(row)):
+            value = terms(j, row, gap) * weight
+            many = lengths.repeat(len(value))
+            parts.append(
+                torch.segment_reduce(value.reshape(-1), "sum", lengths=many, unsafe=True).reshape(len(value), -1)
+            )
+        return torch.cat(parts)
