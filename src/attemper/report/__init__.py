@@ -1,11 +1,7 @@
-"""A page for doctors and engineers: how good the confidence of a network is, and what calibration changes.
+"""One page of HTML about a comparison: self-contained, printable, for readers who were not there."""
 
-Three steps: `summarise` computes plain numbers, `render` writes them as one page of HTML that needs nothing else,
-`write_report` does both and puts the page into a file.
-"""
+from __future__ import annotations
 
-from attemper.report.page import render, write_report
-from attemper.report.provenance import origin
-from attemper.report.summary import Report, summarise
+from attemper.report.page import render, write
 
-__all__ = ["Report", "origin", "render", "summarise", "write_report"]
+__all__ = ["render", "write"]

@@ -1,161 +1,238 @@
-"""One page of HTML that needs nothing else: styles, numbers and plots are in it.
+"""Write the page. Styles, script and charts are in it, and it can request nothing.
 
-All text goes through a template that escapes it. A content security policy allows the page's own style sheet, by its
-hash, and nothing else: the page runs no script and cannot ask the network for anything.
+Jinja escapes all text. A content security policy allows the page's own style sheet and script, by their hashes.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import json
+import math
 import os
 import re
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
-import numpy as np
-
-from attemper._json import atomic
-from attemper.calibrators import method_title
-from attemper.data.scores import LabelledScores
-from attemper.errors import require
-from attemper.metrics import Reliability
+from attemper import _json
+from attemper._result import Estimate
+from attemper.decisions.words import promised
+from attemper.errors import InputError, require
 from attemper.plots import plot_groups, plot_referral, plot_reliability
-from attemper.plots.sheet import small_axes
-from attemper.report.numbers import count, fixed, p_value, percent, share, signed
-from attemper.report.summary import EDGES, Report, summarise
-from attemper.report.svg import inline_svg
+from attemper.report.summary import Summary, summarise, title_of
+from attemper.report.verdict import MEDICAL, Words, count, findings, focus, next_steps, points, words_for
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["render", "write_report"]
+__all__ = ["render", "write"]
 
 TEMPLATES = Path(__file__).parent / "templates"
-LONGEST_TITLE = 90  # letters, in the margin of a printed page
+# Shown in this order, before all others.
+CARD = ("model", "version", "date", "developer", "intended use", "population", "training data", "limitations")
+WIDTH = 4.3  # of a chart, inches
+FONTS = {"svg.hashsalt": "attemper", "svg.fonttype": "none", "font.size": 9}
 
 
-def render(summary: Report) -> str:
-    """Render the result of `summarise` as a page, as `write_report` does; the same numbers give the same text."""
-    _require()
+def write(
+    comparison: Any,
+    path: str | os.PathLike[str],
+    *,
+    card: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> None:
+    """Write the report of a comparison; the file appears whole or not at all.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What `attemper.compare` returns. The page describes the calibrator that was passed to it as ``calibrator``, with
+        its rule; else the chosen one.
+    path : path of the page
+    card : mapping, or the path of a JSON file, optional
+        What to say about the model, such as ``{"model": "resnet200", "intended use": "triage"}``; "classes" may have
+        what the names of classes stand for, ``{"mel": "melanoma"}``.
+    title : str, optional
+    """
+    page = render(comparison, card=card, title=title).encode("utf-8", "replace")  # a name may hold what is no text
+    with _json.atomic(path) as stream:
+        stream.write(page)
+
+
+def render(
+    comparison: Any,
+    *,
+    card: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> str:
+    """Return the page that `write` writes; the same comparison gives the same text."""
+    for package in ("jinja2", "matplotlib"):
+        require(package, extra="report", why="to write a report")
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
+    entries, describe = _card(card)
+    title = title or "Calibration report"
+    summary = summarise(comparison)
+    cal = summary.calibrator
+    read = getattr(cal, "read_", None)
+    columns = [] if read is None else [read.labels, read.clusters, read.groups, read.ids]
+    texts = [title, *(text for entry in entries for text in entry), *describe.values()]
+    words = words_for([*texts, *columns, *(row.name for row in summary.classes)])
+    promise = getattr(summary.rule, "promise", None)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_kept_together,
     )
-    environment.filters |= {
-        "count": count,
-        "fixed": fixed,
-        "percent": percent,
-        "full_name": method_title,
-        "p_value": p_value,
-        "signed": signed,
-    }
-    environment.globals |= {"share_of": share}
-    style = (TEMPLATES / "report.css").read_text(encoding="utf-8").rstrip("\n")
-    style += f"\n@page {{ @bottom-left {{ content: {_css_text(summary['title'])}; }} }}"
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    # The style sheet is our own; everything else is escaped by the template.
+    environment.filters |= {"count": count, "estimate": _estimate, "points": points, "title_of": title_of}
+    style, script = (_text(name) for name in ("report.css", "report.js"))
     return environment.get_template("report.html").render(
-        summary,
-        **_plots(summary),
-        level=f"{percent(summary['confidence_level'], 0)} %",
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
+        s=summary,
+        title=title,
+        card=entries,
+        describe=describe,
+        words=words,
+        findings=findings(summary, words, describe),
+        next_steps=next_steps(summary, words),
+        focus=getattr(focus(summary), "name", None),
+        promise=" ".join(promised(promise, summary.names)) if promise else "",
+        facts=[fact for fact in summary.calibrator.facts() if not fact.startswith("rule")]
+        if summary.calibrator
+        else [],
+        charts=_charts(summary, words),
+        policy=(
+            f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+            "base-uri 'none'; form-action 'none'"
+        ),
+        # Our own; everything else is escaped.
         style=Markup(style),
+        script=Markup(script),
     )
 
 
-def write_report(path: str | os.PathLike[str], val: LabelledScores, test: LabelledScores, **settings: Any) -> Report:
-    """Write the report of a validation and a test set to a file; return its numbers, which a notebook shows as a page.
+def _text(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8").strip()
 
-    The file appears whole or not at all. ``settings`` are those of `summarise`.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> from attemper import Scores, datasets
-    >>> data = datasets.load()
-    >>> val = Scores.from_logits(data.val_logits, data.val_labels)
-    >>> test = Scores.from_logits(data.test_logits, data.test_labels)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     numbers = write_report(f"{folder}/report.html", val, test, methods=["ts"])
-    >>> numbers["recommended"]
-    'ts'
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _card(card: Mapping[str, Any] | str | os.PathLike[str] | None) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """Return titles and texts of a card, the usual ones first, and what the names of classes stand for.
+
+    >>> _card({"population": "adults", "model": "net 2", "sites": ["a", 2], "date": None, "classes": {"A": "apple"}})
+    ([('Model', 'net 2'), ('Population', 'adults'), ('Sites', 'a, 2')], {'A': 'apple'})
     """
-    _require()  # checked before the work, not after it
-    summary = summarise(val, test, **settings)
-    page = render(summary).encode("utf-8", "replace")  # a file's name may hold what is no text
-    with atomic(path) as stream:
-        stream.write(page)
-    return summary
-
-
-def _require() -> None:
-    for package in ("jinja2", "matplotlib"):
-        require(package, extra="report", why="to write a report")
-
-
-def _plots(summary: Report) -> dict[str, Any]:
-    """Return what the page draws, as SVG."""
-    level = summary["confidence_level"]
-    diagrams: dict[str, Markup] = {}
-    for method, found in summary["reliability"].items():
-        cells = np.array([cell if len(cell) > 1 else [0.0, *[np.nan] * 4] for cell in found["bins"]])
-        ax = _axes(3.9)
-        plot_reliability(Reliability(EDGES, *cells.T), confidence_level=level, ax=ax)
-        label = f"Reliability diagram, {method_title(method)}: accuracy by confidence, as in the table of its bins."
-        diagrams[method] = inline_svg(ax, f"reliability{len(diagrams)}", label)
-    gaps: list[tuple[str, Markup]] = []
-    for method, metrics in getattr(summary, "grouped", {}).items():
-        ax = _axes(0.9 + 0.2 * min(len(metrics.by_group) + 1, 41))
-        label = f"Gap of each group, {method_title(method)}, as in the table."
-        gaps.append((method, inline_svg(plot_groups(metrics, ax=ax), f"groups{len(gaps)}", label)))
-    return {"diagrams": diagrams, "gaps": gaps, "referral_curve": _referral(summary)}
-
-
-def _referral(summary: Report) -> Markup | None:
-    """Draw the referral curve of the recommended method; None where there are no errors, or only errors."""
-    referral = summary["referral"]
-    right, wrong = (np.array(referral[name][0]) for name in ("right", "wrong"))
-    if not (right[-1] > 0 and wrong[-1] > 0):
-        return None
-    thresholds, start = np.array(referral["thresholds"]), referral["start"]
-    curve = SimpleNamespace(
-        threshold=thresholds, correct_decided=1 - right / right[-1], errors_referred=wrong / wrong[-1]
+    read: Any = (
+        json.loads(Path(card).read_text(encoding="utf-8")) if isinstance(card, str | os.PathLike) else card or {}
     )
-    ax = _axes(3.9)
-    chosen = None if start is None else float(thresholds[start])
-    plot_referral({summary["recommended"]: curve}, chosen=chosen, ax=ax)
-    return inline_svg(ax, "referral-curve", "Referral curve: errors caught against right predictions decided.")
+    if not isinstance(read, Mapping):
+        raise InputError(f"card: expected names and texts, got {type(read).__name__}", "card")
+    given = {" ".join(str(key).replace("_", " ").split()): value for key, value in read.items()}
+    classes = given.pop("classes", None) or {}
+    describe = {str(name): str(text) for name, text in classes.items()} if isinstance(classes, Mapping) else {}
+    order = sorted(given, key=lambda key: CARD.index(key.lower()) if key.lower() in CARD else len(CARD))
+    texts = {key: _of_card(given[key]) for key in order}
+    return [(key[:1].upper() + key[1:], text) for key, text in texts.items() if text], describe
 
 
-def _axes(height: float) -> Axes:
-    """Return Axes that pyplot, and so a notebook, does not know."""
+def _of_card(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_of_card, value))
+    return "" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value).strip()
+
+
+def _estimate(value: Estimate | None, spec: str = ".1%") -> Markup:
+    """Write a number with its interval in small figures below."""
+    from markupsafe import Markup
+
+    if value is None or math.isnan(value.value):
+        return Markup("–")
+    if math.isinf(value.value):
+        return Markup("∞") if value.value > 0 else Markup("−∞")
+    if not value.has_interval:
+        return Markup("{}").format(format(value.value, spec))
+    low, high = format(value.low, spec).rstrip("%"), format(value.high, spec)
+    return Markup('{} <span class="interval">{} to {}</span>').format(format(value.value, spec), low, high)
+
+
+def _charts(summary: Summary, words: Words) -> dict[str, Markup]:
+    """Draw what the page shows, as SVG."""
+    p = summary.predictions[1]
+    weights: dict[str, Any] = {"sample_weight": p.weights}
+    drawings: dict[str, tuple[Any, float, str]] = {}
+    for name, each in zip(("before", "after"), summary.predictions[: 1 + summary.is_calibrated]):
+        probs = each.probs[:, 1] if summary.is_risk else each.probs
+        draw = partial(plot_reliability, p.labels, probs, clusters=p.clusters, **weights)
+        drawings[name] = draw, 3.8, f"Reliability diagram {name} calibration, as in the table of bins"
+    if 0 < summary.n_errors < summary.n:
+        draw = partial(plot_referral, p.labels, p.probs, threshold=summary.steps[summary.start].threshold, **weights)
+        drawings["curve"] = draw, 3.8, "Errors caught against right predictions that are decided"
+    for name, groups in zip(("groups_before", "groups_after"), summary.groups or ()):
+        height = 0.8 + 0.24 * min(len(groups.parts) + 1, 41)
+        drawings[name] = partial(plot_groups, groups), height, "Gap of each group, as in the table"
+    return {name: _svg(draw, name, label, height, words) for name, (draw, height, label) in drawings.items()}
+
+
+def _svg(draw: Callable[..., Axes], name: str, label: str, height: float, words: Words) -> Markup:
+    """Draw a figure that can stand in a page with a strict policy: no style attributes, and no id twice."""
+    import matplotlib as mpl
+    from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    [ax] = small_axes(Figure(figsize=(4.2, height), layout="constrained"))
-    return ax
+    stream = io.BytesIO()
+    with mpl.rc_context(FONTS), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the browser has its own fonts
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        ax = draw(ax=figure.subplots())
+        ax.set_ylabel(ax.get_ylabel().replace(MEDICAL.referred, words.referred))
+        figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(stream.getvalue())
+    for parent in list(root.iter()):
+        for child in [child for child in parent if _local(child.tag) in ("metadata", "style")]:
+            parent.remove(child)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        found = {_local(key): value for key, value in element.attrib.items()}
+        found |= dict(_properties(found.pop("style", "")))
+        if element.tag == "g":
+            found.pop("id", None)
+        element.attrib.clear()
+        for key, value in found.items():
+            refers = key == "href" or value.startswith("url(")  # colours have a # too
+            element.set(key, f"{name}-{value}" if key == "id" else value.replace("#", f"#{name}-", int(refers)))
+    box = root.get("viewBox", "")
+    root.attrib.clear()
+    for key, value in {"class": "plot", "viewBox": box, "role": "img", "aria-label": label}.items():
+        root.set(key, value)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _kept_together(value: Any) -> Any:
-    """Let no line end between a number and its percent sign. Parts of pages stay as they are."""
-    return re.sub(r"(?<=\d) %", "\u00a0%", value) if type(value) is str else value
+def _local(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition("}")[2]
 
 
-def _css_text(text: str) -> str:
-    r"""Return text as a string of a style sheet, which cannot end it or the element around it.
+def _properties(style: str) -> list[tuple[str, str]]:
+    """Return the properties of a style as attributes; the font is that of the page.
 
-    >>> print(_css_text('a "b"</style>'))
-    "a \22 b\22 \3c \2f style\3e "
+    >>> _properties("fill: none; font: 7px 'DejaVu Sans', sans-serif; text-anchor: middle")
+    [('fill', 'none'), ('font-size', '7px'), ('text-anchor', 'middle')]
     """
-    words = " ".join(text.split())
-    words = words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1]}…"
-    return '"' + "".join(sign if sign.isalnum() or sign == " " else f"\\{ord(sign):x} " for sign in words) + '"'
+    found = []
+    for key, value in (map(str.strip, part.split(":", 1)) for part in style.split(";") if ":" in part):
+        if key == "font" and (size := re.search(r"[\d.]+px", value)):
+            found.append(("font-size", size[0]))
+        elif not key.startswith("font") or key == "font-size":
+            found.append((key, value))
+    return found

@@ -1,283 +1,341 @@
-"""From validation and test data to plain numbers; their size does not grow with the data."""
+"""From a comparison to the numbers of the page; their amount does not grow with the data."""
 
 from __future__ import annotations
 
-import html
-import math
-from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attemper._checks import fraction, number
-from attemper.calibrators import method_title
-from attemper.comparison import Comparison, Row
-from attemper.data.arrays import to_numpy
-from attemper.data.overlap import same_samples
-from attemper.data.scores import LabelledScores, labelled
-from attemper.decisions import SetOutcome, SetPolicy
-from attemper.errors import InputError
-from attemper.maps import Map
-from attemper.metrics import Estimate, GroupMetrics, Reliability
-from attemper.metrics.bins import bin_sums
-from attemper.metrics.clusters import size_of
-from attemper.metrics.groups import overall
+from attemper._result import Estimate
+from attemper._typing import Floats
+from attemper.calibrators.base import METHODS, Calibrator
+from attemper.data.scores import Scores
+from attemper.decisions import Outcome, outcome_of
+from attemper.metrics import Evaluation, Reliability
+from attemper.metrics.evaluation import evaluate_predictions
+from attemper.metrics.intervals import Spread, around_share, estimate, mean_of
 from attemper.metrics.predictions import Predictions
-from attemper.report.card import card_of
-from attemper.report.classes import confusion, group_classes, names_of, table, taken_for
-from attemper.report.groups import by_group, groups_of
-from attemper.report.methods import compare_within_budget, estimates, is_large, resamples
-from attemper.report.numbers import triple
-from attemper.report.provenance import versions
-from attemper.report.referrals import referral_of
-from attemper.report.sets import sets_of
-from attemper.report.verdict import focus_of, verdict
+from attemper.metrics.reliability import reliability_of
 
-__all__ = ["EDGES", "Report", "summarise"]
+__all__ = ["IN_USE", "LEVEL", "ClassRow", "Confusion", "ErrorRow", "Means", "Step", "Summary", "summarise", "title_of"]
 
-EDGES = np.arange(16) / 15  # of the reliability diagram
-HEIGHT = "48em"
+LEVEL = 0.95
+IN_USE = "in use"  # the row of a calibrator that was passed to `compare`
+MOST_CLASSES = 20  # with a row of their own
+IN_MATRIX = 12  # classes of a confusion matrix; of more, the most frequent confusions are listed
+PAIRS = 15
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # reviewed at the thresholds shown
+START = 0.2  # the share at which the control starts, where no rule has a threshold
+ERRORS = 40  # wrong predictions in the list, at most
 
 
-class Report(dict[str, Any]):
-    """What `summarise` computes and `write_report` returns: a dict that a notebook shows as the page.
+@dataclass(frozen=True)
+class Means:
+    """What the verdict begins with. Of one column, the mean risk and the share of positives."""
 
-    The page is in a frame of its own, without access to the notebook.
+    confidence: float
+    right: Estimate
+    gap: Estimate
+    ece: Estimate
+    nll: Estimate
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A true class: how much of it is found, and what its predictions are worth."""
+
+    name: str
+    n: float
+    found: Estimate | None  # share of the true samples that are predicted as such
+    found_before: float | None  # by the classifier alone
+    predicted: float
+    right: Estimate | None  # share of the predictions of the class that are right
+    taken_for: tuple[str, float] | None  # the most frequent wrong prediction, and how often
+    confidence: tuple[float | None, float | None]  # mean of its predictions, before and after
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How often each class is predicted as each: a matrix, or the most frequent pairs of many classes."""
+
+    matrix: list[list[float]] = field(default_factory=list)
+    pairs: list[tuple[str, str, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens at one threshold; ``by_class`` has the weights reviewed, caught and missed of each class."""
+
+    threshold: float
+    reviewed: Estimate
+    caught: Estimate | None  # share of the errors that are reviewed
+    missed: float
+    error_rate: Estimate | None  # of the decided
+    by_class: list[tuple[float, float, float]]
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """A wrong prediction; ``step`` is the first threshold that has it reviewed."""
+
+    id: str
+    case: str
+    label: str
+    prediction: str
+    confidence: float
+    step: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything that the page shows."""
+
+    comparison: Any
+    described: str  # the row that the page is about: "in use", the chosen method, or "none"
+    calibrator: Calibrator | None
+    on_test: bool  # else on held-out validation samples
+    names: list[str]  # of the classes
+    predictions: tuple[Predictions, Predictions]  # before and after
+    means: tuple[Means, Means]
+    tables: tuple[Reliability, Reliability]
+    changed: float  # share of the predictions that the calibrator changes
+    classes: list[ClassRow]
+    n_other_classes: int  # pooled in the last of these rows
+    confusion: Confusion
+    steps: list[Step]
+    start: int  # the step that is shown first
+    errors: list[ErrorRow]
+    n_errors: float
+    groups: tuple[Evaluation, Evaluation] | None
+    rule: Any
+    outcome: Outcome | None
+    files: dict[str, str]  # SHA-256 by path
+    versions: dict[str, str]
+
+    @property
+    def n(self) -> float:
+        """Weight of the samples."""
+        return float(self.predictions[1].weights.sum())
+
+    @property
+    def n_cases(self) -> int | None:
+        """How many clusters there are; None where each sample is a case."""
+        case = self.predictions[1].clusters
+        return None if case is None else int(case.max()) + 1
+
+    @property
+    def is_risk(self) -> bool:
+        """Whether one column was passed, the probability of the positive class."""
+        return self.predictions[0].one_column
+
+    @property
+    def samples(self) -> str:
+        """What the figures are of."""
+        if self.on_test:
+            return "test samples"
+        held = self.comparison.folds is not None
+        return f"validation samples, {'each held out of a fit' if held else 'which the calibration was fitted on'}"
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether there is something after calibration."""
+        return self.described != "none"
+
+    @property
+    def method(self) -> str:
+        """The name of the calibration."""
+        return title_of(self.calibrator.method if self.calibrator is not None else self.described)
+
+
+def title_of(method: str) -> str:
+    """Return the name of a method for readers.
+
+    >>> title_of("none"), title_of("my method")
+    ('uncalibrated', 'my method')
     """
-
-    grouped: dict[str, GroupMetrics]  # by method; none without groups
-
-    def __repr__(self) -> str:
-        facts = (f"{name}={self[name]!r}" for name in ("title", "n_val", "n_test", "recommended") if name in self)
-        return f"{type(self).__name__}({', '.join(facts)})"
-
-    def _repr_html_(self) -> str | None:
-        if find_spec("jinja2") is None or find_spec("matplotlib") is None:  # the short text is shown instead
-            return None
-        from attemper.report.page import render
-
-        page, title = html.escape(render(self)), html.escape(self["title"])
-        style = f"width: 100%; height: {HEIGHT}; border: 1px solid #8884; background: Canvas"
-        return f'<iframe srcdoc="{page}" sandbox title="{title}" style="{style}"></iframe>'
+    return "uncalibrated" if method == "none" else getattr(METHODS.get(method), "title", "") or method
 
 
-def summarise(
-    val: LabelledScores,
-    test: LabelledScores,
-    *,
-    classes: Sequence[Any] | None = None,
-    descriptions: Mapping[str, str] | None = None,
-    focus: Any = None,
-    methods: Sequence[str] | None = None,
-    comparison: Comparison | None = None,
-    sets: tuple[SetPolicy, SetOutcome] | None = None,
-    title: str = "Calibration report",
-    card: Mapping[str, Any] | None = None,
-    files: Sequence[dict[str, Any]] = (),
-    catch: float = 0.8,
-    noisy: bool = False,
-    noise: str | None = None,
-    cv: int | None = None,
-    val_clusters: Any = None,
-    test_clusters: Any = None,
-    confidence_level: float = 0.95,
-    seed: int = 0,
-    tick: Callable[[str], None] = lambda method: None,
-) -> Report:
-    """Compute everything that the page shows.
-
-    Parameters
-    ----------
-    val, test : Scores
-        Methods are fitted on ``val`` and evaluated on ``test``. Where ``test`` has groups, there is a section by group.
-    classes : names of the columns
-    descriptions : dict, optional
-        What the names stand for, such as ``{"mel": "melanoma"}``; of some classes or of all.
-    focus : name of a class, optional
-        The class that the verdict is about. By default the one with the most samples that the network does not find.
-    methods, noisy, noise, cv, val_clusters, test_clusters, confidence_level, seed, tick
-        As in `attemper.comparison.compare`.
-    comparison : what `compare` returned for these data, if that is at hand
-    sets : (SetPolicy, SetOutcome), optional
-        Prediction sets and how they fare on ``test``, from `attemper.decisions.set_outcome`; they get a section.
-    title, card, files
-        For the page: its title; a model card, such as ``{"model": "resnet200", "version": "1", "date": "2026-05",
-        "population": "adults", "intended use": "triage"}``; where the data came from.
-    catch : float
-        The suggested threshold refers this share of the validation errors.
-
-    Returns
-    -------
-    Report
-        A dict of plain numbers, lists and text; a notebook shows it as the page.
-
-    Examples
-    --------
-    >>> from attemper import Scores, datasets
-    >>> data = datasets.load()
-    >>> val = Scores.from_logits(data.val_logits, data.val_labels)
-    >>> test = Scores.from_logits(data.test_logits, data.test_labels)
-    >>> summary = summarise(val, test, classes=data.class_names, methods=["ts"])
-    >>> lead, figures = summary["verdict"][0]
-    >>> print(lead)
-    The network is over-confident:
-    """
-    level = fraction("confidence_level", confidence_level)
-    share = "a share of the errors, above 0 and at most 1, such as 0.8"
-    number("catch", catch, 0, 1, expected=share, closed=(False, True))
-    for scores, name in ((val, "validation data"), (test, "test data")):
-        labelled(scores, name)
-        if scores.repeated is not None:
-            raise InputError(
-                f"{name}: expected one label for each sample, got soft labels; the report counts samples by class. "
-                "Use labels.argmax(axis=1) for it. compare and metrics take soft labels."
-            )
-    if same_samples(val, test):
-        raise InputError(
-            "validation and test are the same samples. A method looks better than it is on the samples of its fit. Use "
-            "others for the test."
-        )
-    names = names_of(classes, test.n_classes)
-    left_out = comparison is None and methods is None and is_large(val)
-    if comparison is None:
-        settings: dict[str, Any] = {"noisy": noisy, "noise": noise, "confidence_level": level, "seed": seed}
-        settings |= {"cv": cv, "val_clusters": val_clusters, "test_clusters": test_clusters}
-        comparison = compare_within_budget(val, test, methods, **settings, tick=tick)
-    recommended = comparison.recommended
-    shown = dict.fromkeys(["none", recommended])
-    found = {row.method: row for row in comparison.rows}
-    predictions = {m: p for m in shown if (p := found[m].predictions) is not None}
-    weighted = {method: p.weighted(test.weights) for method, p in predictions.items()}
-    w = np.ones(len(test)) if test.weights is None else test.weights
-    groups = group_classes(names, predictions["none"], w, focus)
-    effect = 1.0 if weighted[recommended].clusters is None else size_of(weighted[recommended]).design_effect
-    worth = float(w.sum() / (w @ w)) / effect  # independent samples that a unit of weight is worth (Kish)
-    by_class = table(groups, predictions["none"], predictions[recommended], level, w, worth)
-    for found_of, other in zip(by_class, taken_for(groups, names, predictions["none"], w)):
-        found_of["taken_for"] = other
-    rows = [_row(row, weighted.get(row.method), level, seed) for row in comparison.rows]
-    before, on_val = (_on_validation(found[method].map, val) for method in ("none", recommended))
-    of_row = groups.of_class[test.labels]
-    means = {row["method"]: _overall(weighted[row["method"]], row, level) for row in rows if row["method"] in shown}
-    grouped = by_group(predictions, test, recommended, level, seed)
-    summary = Report(
-        {
-            "title": title,
-            "n_val": len(val),
-            "n_test": len(test),
-            "n_classes": test.n_classes,
-            "weighted": test.weights is not None,
-            "confidence_level": level,
-            "resamples": resamples(len(test)),
-            "left_out": left_out,
-            "recommended": recommended,
-            "reason": comparison.reason,
-            "n_folds": comparison.n_folds,
-            "confidence_set": None if comparison.confidence_set is None else list(comparison.confidence_set),
-            "rows": rows,
-            "reliability": {method: _reliability(p, level, effect) for method, p in weighted.items()},
-            "referral": referral_of(on_val, before, predictions[recommended], w, of_row, len(groups), catch),
-            "scale": worth,
-            "classes": by_class,
-            "other_classes": groups.others,
-            "descriptions": _descriptions(descriptions, names),
-            "focus": focus_of(by_class, groups.others, _place(focus, names, groups.of_class)),
-            "confusion": confusion(names, predictions["none"], w),
-            "overall": means,
-            "clusters": _clusters(weighted["none"]),
-            "card": card_of(card),
-            "sets": sets_of(sets),
-            "by_group": [{"method": method, **metrics.to_dict()} for method, metrics in grouped.items()],
-            "groups": groups_of(grouped, means[recommended]["accuracy"]),
-            "provenance": {
-                "files": list(files),
-                "versions": versions(),
-                "seed": seed,
-                "noisy": noisy,
-                "noise": noise,
-            },
-        }
+def summarise(comparison: Any) -> Summary:
+    """Compute what the page shows, on test samples or, without any, on held-out validation samples."""
+    scores: Scores = comparison.val if comparison.test is None else comparison.test
+    described = IN_USE if any(row.method == IN_USE for row in comparison.rows) else comparison.chosen
+    before, after = comparison.predictions("none"), comparison.predictions(described)
+    names = [str(name) for name in (range(scores.n_classes) if scores.classes is None else scores.classes)]
+    place, class_names = _places(names, after)
+    calibrator = comparison[described].calibrator
+    rule = getattr(calibrator, "rule_", None)
+    steps, start = _steps(after, getattr(rule, "threshold", None), place, len(class_names))
+    return Summary(
+        comparison=comparison,
+        described=described,
+        calibrator=calibrator,
+        on_test=comparison.test is not None,
+        names=names,
+        predictions=(before, after),
+        means=(_means(before), _means(after)),
+        tables=(reliability_of(before), reliability_of(after)),
+        changed=_mean(before.prediction != after.prediction, after.weights),
+        classes=_classes(before, after, place, class_names, names),
+        n_other_classes=len(names) - len(class_names) + 1 if len(names) > len(class_names) else 0,
+        confusion=_confusion(names, after),
+        steps=steps,
+        start=start,
+        errors=_errors(after, scores, [step.threshold for step in steps], names),
+        n_errors=float(after.weights[~after.right].sum()),
+        groups=None if after.groups is None else (_by_group(before), _by_group(after)),
+        rule=rule,
+        outcome=None if rule is None else _outcome(rule, after, names),
+        files=_files(comparison, calibrator),
+        versions=_versions(),
     )
-    summary.grouped = grouped
-    summary["verdict"] = [list(finding) for finding in verdict(summary)]
-    return summary
 
 
-def _reliability(p: Predictions, confidence_level: float, design_effect: float) -> dict[str, Any]:
-    """Return the bins of the reliability diagram, and its means; an empty bin is [0]."""
-    sums = bin_sums(*p.top, EDGES, np.stack([p.weights, p.weights**2], axis=1))
-    table = Reliability.of_sums(EDGES, sums, confidence_level, design_effect)
-    columns = np.stack([table.weight, table.confidence, table.accuracy, table.low, table.high], axis=-1)
-    return {
-        "accuracy": table.mean(table.accuracy),
-        "confidence": table.mean(table.confidence),
-        "bins": [cell.tolist() if cell[0] > 0 else [0.0] for cell in columns],
-    }
+def _means(p: Predictions) -> Means:
+    confidence, right = p.of_class(1) if p.one_column else p.top
+    w = p.weights
+    found = evaluate_predictions(replace(p, groups=None), ("ece", "nll", "gap"), LEVEL)
+    gap = estimate(mean_of(confidence - right), w, LEVEL, p.clusters) if p.one_column else found["gap"]
+    held = _share(right > 0, np.ones(len(p), dtype=bool), p)
+    assert held is not None
+    return Means(float(w @ confidence / w.sum()), held, gap, found["ece"], found["nll"])
 
 
-def _overall(p: Predictions, row: dict[str, Any], confidence_level: float) -> dict[str, Any]:
-    """Return the means of all samples; the accuracy has the interval of the table of methods."""
-    found = overall(p, confidence_level)
-    return {"confidence": found.confidence, "accuracy": row["metrics"]["accuracy"], "gap": triple(found.gap)}
+def _mean(values: Any, w: Floats) -> float:
+    return float(w @ values / w.sum())
 
 
-def _clusters(p: Predictions) -> dict[str, Any] | None:
-    """Return what the samples of the cases are worth; None where samples are independent."""
-    if p.clusters is None:
+def _share(held: NDArray[np.bool_], of: NDArray[np.bool_], p: Predictions) -> Estimate | None:
+    """Return which share of some samples has a property, with its interval by case; None where there are none."""
+    if not of.any():
         return None
-    found = size_of(p)
-    return {
-        "n_clusters": found.n_clusters,
-        "largest": int(np.unique(p.clusters, return_counts=True)[1].max()),
-        "correlation": None if math.isnan(found.correlation) else found.correlation,
-        "design_effect": found.design_effect,
-        "effective": found.effective,
-    }
+    values, w = held[of].astype(np.float64), p.weights[of]
+    case = None if p.clusters is None else np.unique(p.clusters[of], return_inverse=True)[1].reshape(-1)
+    return around_share(_mean(values, w), Spread.of(values, w, case), LEVEL)
 
 
-def _descriptions(given: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
-    known = {str(name): str(text) for name, text in (given or {}).items()}
-    for name in known:
-        _check_name("descriptions", name, names)
-    return {name: text for name, text in known.items() if text}
+def _places(names: Sequence[str], p: Predictions) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the row that each class has in tables, and the names of the rows; of many classes the last are pooled."""
+    if len(names) <= MOST_CLASSES:
+        return np.arange(len(names)), list(names)
+    missed = np.bincount(p.labels, p.weights * ~p.right, len(names))
+    n = np.bincount(p.labels, p.weights, len(names))
+    own = np.sort(np.lexsort((-n, -missed))[:MOST_CLASSES])
+    place = np.full(len(names), MOST_CLASSES)
+    place[own] = np.arange(MOST_CLASSES)
+    return place, [*(names[k] for k in own), f"{len(names) - MOST_CLASSES} others"]
 
 
-def _check_name(param: str, name: str, names: Sequence[str]) -> None:
-    if name not in names:
-        known = f"{', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
-        raise InputError(f"{param}: expected names of classes ({known}), got {name!r}", param=param)
+def _classes(
+    before: Predictions, after: Predictions, place: NDArray[np.intp], rows: Sequence[str], names: Sequence[str]
+) -> list[ClassRow]:
+    is_of, predicts, w = place[after.labels], place[after.prediction], after.weights
+    found = []
+    for k, name in enumerate(rows):
+        own, those = is_of == k, predicts == k
+        wrong = np.bincount(after.prediction[own & ~after.right], w[own & ~after.right], len(names))
+        other = int(wrong.argmax())
+        pooled = len(names) > len(rows) and k == len(rows) - 1
+        confidence = [_mean(p.confidence[those], w[those]) if those.any() else None for p in (before, after)]
+        found.append(
+            ClassRow(
+                name=name,
+                n=float(w[own].sum()),
+                found=_share(after.right, own, after),
+                found_before=_mean(before.right[own], w[own]) if own.any() else None,
+                predicted=float(w[those].sum()),
+                right=_share(after.right, those, after),
+                taken_for=(names[other], float(wrong[other])) if wrong[other] > 0 and not pooled else None,
+                confidence=(confidence[0], confidence[1]),
+            )
+        )
+    return found
 
 
-def _place(focus: Any, names: Sequence[str], of_class: Any) -> int | None:
-    """Return the row of the class that the verdict is about, where one is given."""
-    if focus is None:
-        return None
-    _check_name("focus", str(focus), names)
-    return int(of_class[list(names).index(str(focus))])
+def _confusion(names: Sequence[str], p: Predictions) -> Confusion:
+    """Return the weight of each true class (row) by predicted class, or the most frequent confusions.
+
+    >>> p = Predictions.of([0, 0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.3, 0.7]])
+    >>> _confusion(["a", "b"], p).matrix
+    [[1.0, 1.0], [0.0, 2.0]]
+    """
+    n = len(names)
+    if n <= IN_MATRIX:
+        cells = np.bincount(p.labels * n + p.prediction, p.weights, n * n).reshape(n, n)
+        return Confusion([[float(cell) for cell in row] for row in cells])
+    wrong = ~p.right
+    pairs, place = np.unique(p.labels[wrong] * n + p.prediction[wrong], return_inverse=True)
+    weight = np.bincount(place, p.weights[wrong], len(pairs))
+    order = np.argsort(-weight, kind="stable")[:PAIRS]
+    return Confusion(pairs=[(names[pairs[i] // n], names[pairs[i] % n], float(weight[i])) for i in order])
 
 
-def _on_validation(found: Map | None, val: LabelledScores) -> Predictions:
-    assert found is not None
-    log_p = found.log_apply(to_numpy(val.logits).astype(np.float64))
-    return Predictions.of(val.labels, log_p, val.weights, input="log_probs").without_probs()
+def _steps(p: Predictions, threshold: float | None, place: NDArray[np.intp], n_rows: int) -> tuple[list[Step], int]:
+    """Return what happens at some thresholds, and which of them is shown first: the rule's, if it has one."""
+    shown = np.unique(np.quantile(p.confidence, SHARES, method="lower"))
+    thresholds = np.unique([0.0, *shown, *([] if threshold is None else [threshold])])
+    if threshold is not None:
+        start = int(np.searchsorted(thresholds, threshold))
+    else:
+        start = int(np.searchsorted(thresholds, np.quantile(p.confidence, START, method="lower")))
+    every, row, w = np.ones(len(p), dtype=bool), place[p.labels], p.weights
+    steps = []
+    for t in thresholds.tolist():
+        reviewed = p.confidence <= t
+        share = _share(reviewed, every, p)
+        assert share is not None
+        missed = ~reviewed & ~p.right
+        counts = [np.bincount(row, w * some, n_rows) for some in (reviewed, reviewed & ~p.right, missed)]
+        by_class = [(float(a), float(b), float(c)) for a, b, c in zip(*counts)]
+        caught, rate = _share(reviewed, ~p.right, p), _share(~p.right, ~reviewed, p)
+        steps.append(Step(t, share, caught, float(w @ missed), rate, by_class))
+    return steps, start
 
 
-def _row(row: Row, p: Predictions | None, confidence_level: float, seed: int) -> dict[str, Any]:
-    found = estimates(row, p, confidence_level, seed)
-    ece = found.get("ece")
-    return {
-        "method": row.method,
-        "name": method_title(row.method),
-        "temperature": row.temperature,
-        "changed": row.changed,
-        "cv": None if row.cv is None else [None if np.isnan(number) else number for number in row.cv],
-        "above_best": None if row.above_best is None else triple(row.above_best),
-        "metrics": {name: triple(value) for name, value in found.items() if name != "area"} or None,
-        "area": triple(found["area"]) if "area" in found else None,
-        # ECE of perfect calibration, and the share of draws that reach the ECE.
-        "chance": [ece.chance, ece.p_value] if isinstance(ece, Estimate) and ece.chance is not None else None,
-        "reasons": {name: value.note for name, value in found.items() if isinstance(value, Estimate) and value.note},
-        "notes": list(row.notes),
-        "failure": row.failure,
-    }
+def _errors(p: Predictions, scores: Scores, thresholds: Sequence[float], names: Sequence[str]) -> list[ErrorRow]:
+    """Return the most confident errors, with their ids or the numbers of their rows."""
+    counted = np.flatnonzero(scores.weights > 0)
+    rows = counted if scores.index is None else scores.index[counted]
+    wrong = np.flatnonzero(~p.right)
+    chosen = wrong[np.argsort(-p.confidence[wrong], kind="stable")[:ERRORS]]
+    step = np.searchsorted(thresholds, p.confidence[chosen], side="left")
+    cases = None if scores.clusters is None or scores.numbered else scores.clusters[counted]
+    return [
+        ErrorRow(
+            id=f"row {rows[i]}" if scores.ids is None else str(scores.ids[counted[i]]),
+            case="" if cases is None else str(cases[i]),
+            label=names[p.labels[i]],
+            prediction=names[p.prediction[i]],
+            confidence=float(p.confidence[i]),
+            step=int(s),
+        )
+        for i, s in zip(chosen.tolist(), step.tolist())
+    ]
+
+
+def _by_group(p: Predictions) -> Evaluation:
+    return evaluate_predictions(p, ("gap", "accuracy", "ece"), LEVEL)
+
+
+def _outcome(rule: Any, p: Predictions, names: Sequence[str]) -> Outcome:
+    options: dict[str, Any] = {"groups": p.groups, "clusters": p.clusters, "sample_weight": p.weights}
+    return outcome_of(rule, p.probs, p.labels, classes=names, confidence_level=LEVEL, **options)
+
+
+def _files(comparison: Any, calibrator: Any) -> dict[str, str]:
+    """Return the SHA-256 of the files that were compared, and of others that the calibrator was fitted on."""
+    found = dict(comparison.files)
+    fitted = [sha256 for sha256 in getattr(calibrator, "fitted_on_", ()) if sha256 not in found.values()]
+    return found | {f"file {i} of the fit": sha256 for i, sha256 in enumerate(fitted, 1)}
+
+
+def _versions() -> dict[str, str]:
+    from attemper._version import __version__
+
+    found = {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    return {"attemper": __version__, "Python": platform.python_version(), **found}

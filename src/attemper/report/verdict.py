@@ -1,213 +1,317 @@
-"""The findings first, in sentences that a clinician can use: each has a lead, which is bold, and the figures."""
+"""The findings in sentences, the most important first, and what to do next: the only place of the page's own prose."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from attemper.calibrators import method_title
-from attemper.report.numbers import count, percent, share, signed
-from attemper.report.referrals import LEAST_ERRORS
+import numpy as np
 
-__all__ = ["about", "focus_of", "verdict"]
+from attemper._result import Estimate
+from attemper.decisions.words import missed, promised
+from attemper.metrics import Reliability
+from attemper.metrics.reliability import reliability_of
+from attemper.report.summary import IN_USE, ClassRow, Summary
 
-Finding = tuple[str, str]
+__all__ = ["GENERAL", "MEDICAL", "Finding", "Words", "about", "count", "findings", "next_steps", "points", "words_for",
+           "worst_bin"]  # fmt: skip
+
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
-LEAST = 20  # predictions of a group of which a share is worth a sentence
+RARELY = 0.01  # how often a bin, or the ECE, may look wrong by chance; the gap's interval has its own 5 %
+LEAST = 20  # samples of which a share is worth a sentence
+MEDICINE = re.compile(
+    r"\b(patient|hospital|clinic|medic|diagnos|melanom|lesion|carcinom|tumou?r|cancer|disease|radiolog|patholog|dermat)",
+    re.IGNORECASE,
+)
 
 
-def verdict(summary: dict[str, Any]) -> list[Finding]:
-    """Return a lead and its figures for: the confidence, calibration, the classes, referral.
+@dataclass(frozen=True)
+class Words:
+    """What is done with cases that are not decided, in the words of the reader's field."""
 
-    ``summary`` is what `summarise` has found so far.
+    refer: str
+    referred: str
+    by: str
+    title: str
+
+
+GENERAL = Words("review", "reviewed", "checked by a person", "Which cases to review")
+MEDICAL = Words("refer", "referred", "referred to a specialist", "Which cases to refer")
+
+
+def words_for(texts: Iterable[object]) -> Words:
+    """Return the words of medicine where a card, the names of classes or of columns show it.
+
+    >>> words_for(["cat", "dog"]).refer, words_for(["patient"]).refer
+    ('review', 'refer')
     """
-    findings = [_confidence(summary), _calibration(summary), *_classes(summary), _referral(summary)]
-    groups = summary["groups"]
-    return [*findings, *([] if groups is None else [_groups(groups)])]
+    return MEDICAL if any(MEDICINE.search(str(text)) for text in texts) else GENERAL
 
 
-def focus_of(classes: list[dict[str, Any]], others: int, given: int | None = None) -> int | None:
-    """Return the class that a sentence is about: the one given, or the one with the most samples that are not found.
+@dataclass(frozen=True)
+class Finding:
+    """A sentence that is bold, and its figures; ``code`` is what to type."""
 
-    >>> rows = [{"n": 100, "found": [0.9]}, {"n": 40, "found": [0.5]}, {"n": 0, "found": None}]
-    >>> focus_of(rows, 0)
-    1
+    lead: str
+    text: str
+    code: str = ""
+
+
+def worst_bin(table: Reliability, wide: Reliability, sign: float = 0) -> int | None:
+    """Return the bin whose confidence is furthest off; None where none is off by much, beyond chance.
+
+    Of bins with a twentieth of the samples. The intervals of ``wide`` allow for the choice among them (Bonferroni).
+    ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
     """
-    if given is not None:
-        return given
-    own = range(len(classes) - (others > 0))
-    missed = {k: row["n"] * (1 - row["found"][0]) for k in own if (row := classes[k])["found"] is not None}
-    return max(missed, key=lambda k: missed[k]) if missed else None
+    with np.errstate(invalid="ignore"):
+        gap = table.confidence - table.accuracy
+        beyond = (table.confidence < wide.low) | (table.confidence > wide.high)
+        far = _large(table) & beyond & (np.abs(gap) >= SMALL) & (sign * gap >= 0)
+    return int(np.argmax(np.where(far, np.abs(gap), 0.0))) if far.any() else None
 
 
-def worst_bin(bins: list[list[float]], level: float, scale: float, sign: float = 0) -> int | None:
-    """Return the group of predictions whose confidence is furthest off; None where none is off by much, beyond chance.
-
-    Of groups with a twentieth of the predictions. Each is compared with an interval that allows for the choice among
-    them (Bonferroni). ``sign`` 1 looks only where confidence is too high, -1 where it is too low.
-    """
-    enough = max(sum(b[0] for b in bins) / 20, LEAST)
-    large = {i: b for i, b in enumerate(bins) if b[0] >= enough}
-    far = {}
-    for i, (weight, confidence, accuracy, *_) in large.items():
-        found = share(accuracy * weight, weight, 1 - (1 - level) / len(large), scale)
-        assert found is not None
-        gap = confidence - accuracy
-        if abs(gap) >= SMALL and sign * gap >= 0 and not found[1] <= confidence <= found[2]:
-            far[i] = abs(gap)
-    return max(far, key=lambda i: far[i]) if far else None
+def _large(table: Reliability) -> Any:
+    return table.weight >= max(float(table.weight.sum()) / 20, LEAST)
 
 
-def about(summary: dict[str, Any]) -> tuple[str, int | None]:
-    """Return a key of `LEADS`, and the group of predictions that shows it best."""
-    gap = summary["overall"]["none"]["gap"]
-    bins = summary["reliability"]["none"]["bins"]
-    settings = summary["confidence_level"], summary["scale"]
-    if len(gap) == 1:
+def about(summary: Summary) -> tuple[str, int | None]:
+    """Return a key of `LEADS`, and the bin that shows it best."""
+    gap, table = summary.means[0].gap, summary.tables[0]
+    if not gap.has_interval:
         return "unknown", None
-    is_off = gap[1] > 0 or gap[2] < 0
-    worst = worst_bin(bins, *settings, sign=math.copysign(1, gap[0]) if is_off else 0)
-    if is_off and (worst is not None or abs(gap[0]) >= SMALL):
-        return "over" if gap[0] > 0 else "under", worst
-    return ("near" if is_off else "fine", None) if worst is None else ("mixed", worst)
+    n_large = max(int(_large(table).sum()), 1)
+    wide = reliability_of(summary.predictions[0], confidence_level=1 - RARELY / n_large)
+    is_off = gap.low > 0 or gap.high < 0
+    worst = worst_bin(table, wide, math.copysign(1, gap.value) if is_off else 0)
+    if is_off and (worst is not None or abs(gap.value) >= SMALL):
+        return "over" if gap.value > 0 else "under", worst
+    p = summary.means[0].ece.p
+    if worst is not None or (p is not None and p < RARELY):
+        return "mixed", worst
+    return "near" if is_off else "fine", None
 
 
-LEADS = {
-    "over": "The network is over-confident:",
-    "under": "The network is under-confident:",
-    "mixed": "The network's confidence is right on average, but not everywhere:",
-    "near": "The network's confidence is nearly right:",
-    "fine": "No error of the network's confidence is detectable:",
-    "unknown": "There are too few independent cases for a verdict on the confidence:",
+LEADS = {  # of the confidence, and of one column, the probability of the positive class
+    "over": ("The classifier is over-confident:", "The predicted probabilities are too high:"),
+    "under": ("The classifier is under-confident:", "The predicted probabilities are too low:"),
+    "mixed": ("The confidence is right on average, but not everywhere:", "Probabilities are right on average only:"),
+    "near": ("The confidence is nearly right:", "The predicted probabilities are nearly right:"),
+    "fine": ("No error of the confidence is detectable:", "No error of the probabilities is detectable:"),
+    "unknown": ("There are too few independent cases for a verdict:",) * 2,
 }
 
 
-def _confidence(summary: dict[str, Any]) -> Finding:
+def findings(summary: Summary, words: Words, describe: Mapping[str, str]) -> list[Finding]:
+    """Return what the page says first: the confidence, the calibration, a class, the rule, the groups."""
+    found = [_confidence(summary), _calibration(summary), _class(summary, describe), _rule(summary, words)]
+    return [finding for finding in [*found, _groups(summary)] if finding is not None]
+
+
+def _confidence(summary: Summary) -> Finding:
     kind, place = about(summary)
-    overall = summary["overall"]["none"]
-    digits = 1 if kind == "near" else 0
-    mean, share_right = (f"{percent(v, digits)} %" for v in (overall["confidence"], overall["accuracy"][0]))
-    level = f"{percent(summary['confidence_level'], 0)} % interval "
-    limits = _limits(overall["accuracy"], level, digits)
-    n = count(summary["n_test"])
-    text = f"its mean confidence is {mean}, and of {n} predictions {share_right} are right{limits}."
+    means, table = summary.means[0], summary.tables[0]
+    if summary.is_risk:
+        lead, of = LEADS[kind][1], f"of {count(summary.n)} samples {means.right:.1%} are positive"
+        text = f"the mean probability is {means.confidence:.1%}, and {of}."
+        there = "It is furthest off where the probability is about {:.0%}: there {} are positive."
+    else:
+        lead, of = LEADS[kind][0], f"of {count(summary.n)} predictions {means.right:.1%} are right"
+        text = f"the mean confidence is {means.confidence:.1%}, and {of}."
+        there = "It is furthest off where it is {:.0%} confident: there {} are right."
     if place is not None:
-        confidence, right = _group(summary["reliability"]["none"]["bins"][place])
-        text += f" It is furthest off where it is {confidence} confident: there it is right {right}."
-    return LEADS[kind], text
+        text += " " + there.format(table.confidence[place], _at(table, place))
+    elif kind == "mixed":
+        text += f" The ECE is {means.ece:.3f}, and by chance it would be {means.ece.chance:.3f}."
+    return Finding(lead, text)
 
 
-def _group(cell: list[float]) -> tuple[str, str]:
-    """Return the mean confidence of a group of predictions, and how often they are right."""
-    _, confidence, *right = cell
-    return _whole(confidence), f"{_whole(right[0])} of the time{_limits(right)}"
+def _at(table: Reliability, place: int) -> str:
+    return f"{Estimate(float(table.accuracy[place]), float(table.low[place]), float(table.high[place])):.0%}"
 
 
-def _calibration(summary: dict[str, Any]) -> Finding:
-    method = summary["recommended"]
-    if method == "none":
-        return "No calibration is recommended,", "so the confidence stays as it is."
-    row = next(row for row in summary["rows"] if row["method"] == method)
-    on = f"({method_title(method)}, fitted on {count(summary['n_val'])} validation samples)"
-    before, after = (summary["overall"][m]["gap"] for m in ("none", method))
-    was, now, *limits = (signed(100 * gap, 1) for gap in (before[0], *after))
-    now += f" points ({' to '.join(limits)})" if limits else " points"
-    sentences = [f"{on} the mean confidence minus the accuracy is {now}, instead of {was}."]
-    if abs(after[0]) > abs(before[0]) + SMALL:
-        sentences.append("On these samples that is worse than without calibration.")
+def _calibration(summary: Summary) -> Finding:
+    if not summary.is_calibrated:
+        return Finding("No calibration is recommended:", f"{summary.comparison.why}.")
+    before, after = summary.means
+    report = summary.calibrator.report_ if summary.calibrator is not None else None
+    on = "" if report is None else f", fitted on {count(report.n_samples)} samples"
+    what = "predicted probability minus the share of positives" if summary.is_risk else "confidence minus the accuracy"
+    lead = "With the calibrator in use" if summary.described == IN_USE else "After calibration"
+    sentences = [
+        f"({summary.method}{on}) the mean {what} is {points(after.gap)}, instead of {100 * before.gap.value:+.1f}; "
+        f"the ECE is {after.ece.value:.3f}, instead of {before.ece.value:.3f}."
+    ]
     _, place = about(summary)
-    cell = summary["reliability"][method]["bins"][place or 0]
-    if place is not None and cell[0] >= LEAST:
-        sentences.append("Where it is {} confident, it is right {}.".format(*_group(cell)))
-    if row["changed"]:
-        sentences.append(f"This changes {percent(row['changed'])} % of the predictions.")
-    return "After calibration", " ".join(sentences)
+    table = summary.tables[1]
+    if place is not None and table.weight[place] >= LEAST:
+        what = "the probability is about" if summary.is_risk else "it is"
+        end = "are positive" if summary.is_risk else "are right"
+        confident = "" if summary.is_risk else " confident"
+        sentences.append(f"Where {what} {table.confidence[place]:.0%}{confident}, {_at(table, place)} {end}.")
+    if abs(after.gap.value) > abs(before.gap.value) + SMALL:
+        sentences.append("On these samples that is worse than without calibration.")
+    if summary.changed:
+        sentences.append(f"It changes {summary.changed:.1%} of the predictions.")
+    elif not summary.is_risk:
+        sentences.append("No prediction changes.")
+    return Finding(lead, " ".join(sentences))
 
 
-def _classes(summary: dict[str, Any]) -> list[Finding]:
-    place = summary["focus"]
-    if place is None:
-        return []
-    if all(row["found"] is None or row["found"][0] == 1 for row in summary["classes"]):
-        return [(f"All {count(summary['n_test'])} predictions are right:", "there is no error to learn from.")]
-    focus = summary["classes"][place]
-    if focus["found"] is None:
-        return []
-    name = _named(summary, focus["name"])
-    lead = f"It finds {_whole(focus['found'][0])} of {name}:"
-    text = _found(focus)
-    if focus["taken_for"] and focus["taken_for"][1] > 1:
-        other, n = focus["taken_for"]
-        text += f"; {count(n)} are taken for {_named(summary, other)}"
-    sentences = [f"{text}."]
-    now = summary["referral"]["right"][1 + place][-1] / focus["n"]
-    if _whole(now) != _whole(focus["found"][0]):
-        sentences.append(f"After calibration it finds {_whole(now)}.")
-    if summary["n_classes"] == 2 and (other := summary["classes"][1 - place])["found"] is not None:
-        found = f"{_whole(other['found'][0])}, {_found(other)}"
-        sentences.append(f"Of {_named(summary, other['name'])} it finds {found}.")
-    return [(lead, " ".join(sentences))]
+def focus(summary: Summary) -> ClassRow | None:
+    """Return the class that a sentence is about: one with a bound of its own, or the one with the most missed."""
+    promise = getattr(summary.rule, "promise", None)
+    if promise is not None and promise.kind == "miss" and promise.by == "class":
+        bounded = [row for row, bound in zip(summary.classes, promise.bounds) if bound < 1]
+        if bounded and not summary.n_other_classes:
+            return bounded[0]
+    own = summary.classes[: len(summary.classes) - (summary.n_other_classes > 0)]
+    missed = {row.name: row.n * (1 - row.found.value) for row in own if row.found is not None}
+    return max((row for row in own if row.name in missed), key=lambda row: missed[row.name], default=None)
 
 
-def _found(row: dict[str, Any]) -> str:
-    return f"{count(round(row['found'][0] * row['n'], 6))} of {count(row['n'])} samples{_limits(row['found'])}"
+def _class(summary: Summary, describe: Mapping[str, str]) -> Finding | None:
+    row = focus(summary)
+    if row is None or row.found is None:
+        return None
+    if summary.n_errors == 0:
+        return Finding(f"All {count(summary.n)} predictions are right:", "there is no error to learn from.")
+    name = _named(row.name, describe)
+    text = f"({row.found.low:.0%} to {row.found.high:.0%}, of {count(row.n)} samples)"
+    if row.taken_for is not None and row.taken_for[1] > 1:
+        text += f"; {count(row.taken_for[1])} are predicted as {_named(row.taken_for[0], describe)}"
+    text += "."
+    if row.found_before is not None and f"{row.found_before:.0%}" != f"{row.found.value:.0%}":
+        text += f" Before calibration it is {row.found_before:.0%}."
+    if row.right is not None:
+        text += f" When {row.name} is predicted, that is right in {row.right:.0%}."
+    return Finding(f"Of class {name}, {row.found.value:.0%} are found", text)
 
 
-def _referral(summary: dict[str, Any]) -> Finding:
-    referral = summary["referral"]
-    right, wrong, start = referral["right"], referral["wrong"], referral["start"]
-    total, errors = right[0][-1] + wrong[0][-1], wrong[0][-1]
-    if errors == 0:
-        return "No referral is needed on these samples:", "no prediction on the test set is wrong."
-    if start is None:
-        n = referral["n_val_errors"]
-        some = "no validation prediction is" if n == 0 else f"only {n} validation predictions are"
-        why = f"{some} wrong, and at least {LEAST_ERRORS} are needed to choose one."
-        return "There is no suggested threshold for referral:", why
-    referred, missed = right[0][start] + wrong[0][start], errors - wrong[0][start]
-
-    def shown(part: float, of: float) -> tuple[str, str]:
-        found = share(part, of, summary["confidence_level"], summary["scale"])
-        assert found is not None
-        return _whole(found[0]), _limits(found)
-
-    value, limits = shown(referred, total)
-    lead = f"At the suggested threshold of {referral['labels'][start]}, {value} of cases are referred"
-    caught = f"{count(wrong[0][start])} of the {count(errors)} errors are among them"
-    if referred >= total:
-        return f"{lead},", "so nothing is decided without a specialist."
-    value, of = shown(missed, total - referred)
-    text = f"{limits.strip()}, and {caught}. Of the predictions that are not referred, {value} are wrong{of}"
-    place = summary["focus"]
-    if place is not None and (n := summary["classes"][place]["n"]) > 0:
-        still = wrong[1 + place][-1] - wrong[1 + place][start]
-        name = _named(summary, summary["classes"][place]["name"])
-        text += f"; {count(still)} of {count(n)} samples of {name} are still missed"
-    return lead, f"{text}. This is no guarantee: see “Which cases to refer”."
+def _rule(summary: Summary, words: Words) -> Finding | None:
+    if summary.outcome is None:
+        step = summary.steps[summary.start]
+        if summary.n_errors == 0 or step.caught is None or step.error_rate is None:
+            return None
+        lead = f"The {step.reviewed.value:.0%} least confident cases hold {step.caught.value:.0%} of the errors:"
+        text = f"if they are {words.by}, {step.error_rate:.1%} of the other predictions are wrong."
+        return Finding(lead, text)
+    part, promise = summary.outcome.all, summary.rule.promise
+    threshold = getattr(summary.rule, "threshold", None)
+    if part.coverage is not None:
+        lead = f"The sets hold {part.mean_size:.2g} classes on average:"
+        text = f"{part.coverage:.1%} hold the true class, and {_shown(part.referred_share)} are {words.referred}."
+    else:
+        lead = "With the rule in use" if threshold is None else f"At the threshold in use, {threshold:.3f},"
+        rest = "nothing is decided" if part.miss_rate is None else f"{part.miss_rate:.1%} of the others are wrong"
+        text = f"{_shown(part.referred_share)} of the cases are {words.referred}, and {rest}."
+    if promise is not None:
+        beyond = missed(summary.outcome.parts, promise) or ["These samples do not contradict it."]
+        text += f" Guaranteed: {' '.join([*promised(promise, summary.names), *beyond[:3]])}"
+    return Finding(lead, text)
 
 
-def _groups(groups: dict[str, Any]) -> Finding:
-    """Return the first two sentences: whether all are alike, and the clearest gap."""
-    lead = "By group, after calibration:" if groups["calibrated"] else "By group:"
-    return lead, " ".join(groups["after"][:2])
+def _shown(value: Estimate | None) -> str:
+    return "none" if value is None else f"{value:.1%}"
 
 
-def _named(summary: dict[str, Any], name: str) -> str:
-    described = summary["descriptions"].get(name)
-    return f"{name} ({described})" if described else name
+def _groups(summary: Summary) -> Finding | None:
+    if summary.groups is None:
+        return None
+    after = summary.groups[1]
+    off = groups_off(summary)
+    alike = after.alike
+    text = ""
+    if alike is not None and alike.p is not None:
+        text = f"The test of whether all groups are alike has p = {max(alike.p, 0.001):.3f}."
+    if not off:
+        return Finding(f"No group of {len(after.parts)} has a gap beyond chance.", text)
+    name, gap = off[0]
+    more = "" if len(off) == 1 else f" (and of {len(off) - 1} more)"
+    return Finding(f"The confidence in group {name} is off{more}:", f"its gap is {points(gap)}. {text}".strip())
 
 
-def _whole(value: float) -> str:
-    """Write a share in whole percent, with a decimal where that would be 0 or 100 and is not.
+def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
+    """Return the groups with a gap beyond chance, the largest first."""
+    parts = {} if summary.groups is None else summary.groups[1].parts
+    gaps = [(str(name), part["gap"]) for name, part in parts.items()]
+    off = [(name, gap) for name, gap in gaps if gap.has_interval and (gap.low > 0 or gap.high < 0)]
+    return sorted(off, key=lambda pair: -abs(pair[1].value))
 
-    >>> _whole(0.586), _whole(0.997), _whole(1.0)
-    ('59 %', '99.7 %', '100 %')
+
+def next_steps(summary: Summary, words: Words) -> list[Finding]:
+    """Return what to do next, the most important first."""
+    found, comparison = [], summary.comparison
+    after, net, files = summary.means[1], "-o net.attemper.json", [Path(path).name for path in summary.comparison.files]
+
+    def code(python: str, shell: str) -> str:  # who read files may have no Python
+        return f"attemper {shell.format(*files, 'test.csv')}" if files else python
+
+    if summary.outcome is not None and any(part.verdict == "broken" for part in summary.outcome.parts):
+        text = "The samples here do not come from where the rule was chosen, or its cases were not independent."
+        typed = code("attemper.decide(val, test, …)", f"decide {{}} {{}} {net}")
+        found.append(Finding("Do not use the rule on data like these.", text, typed))
+    if not summary.on_test:
+        text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
+        found.append(Finding("Pass a test set.", text, code("attemper.compare(val, test)", "compare {} {}")))
+    off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
+    if summary.is_calibrated and off:
+        text = f"The gap after calibration is {points(after.gap)}, beyond chance."
+        typed = code("attemper.fit(…)", f"fit {{}} {net}")
+        found.append(Finding("Fit on more samples, or on samples like these.", text, typed))
+    if groups := groups_off(summary):
+        text = f"Group {groups[0][0]} is off by {points(groups[0][1])} with one calibration for all."
+        typed = code("attemper.fit(data, groups=…)", f"fit {{}} --groups NAME {net}")
+        found.append(Finding("Fit a calibration for each group.", text, typed))
+    if summary.is_calibrated and summary.described != IN_USE:
+        text = "Its file is all that new data need."
+        saved = 'comparison.calibrator.save("net.attemper.json")'
+        typed = code(saved, f"fit {{}} --method {summary.described} {net}")
+        found.append(Finding("Save the calibrator and apply it.", text, typed))
+    if summary.rule is None and summary.n_errors > 0:
+        text = f"A rule decides which cases to {words.refer}, and bounds the errors of the others. This page does not."
+        typed = code("attemper.decide(val, test, max_miss=0.05)", f"decide {{}} {{}} --max-miss 0.05 {net}")
+        found.append(Finding("Choose a rule, if wrong predictions cost much.", text, typed))
+    better = [name for name in comparison.alternatives if comparison[name].gain.low > 0]
+    if not summary.is_calibrated:
+        found.append(
+            Finding("Label more validation samples.", "Those at hand cannot show how far the confidence is off.")
+        )
+    elif better:
+        typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {net}")
+        found.append(Finding(f"Consider {better[0]}.", "Its gain and its price are listed with the methods.", typed))
+    rare = [row.name for row in summary.classes if 0 < row.n < LEAST]
+    if rare:
+        text = f"Fewer than {LEAST} samples show little of {', '.join(rare[:5])}{', …' if len(rare) > 5 else ''}."
+        found.append(Finding("Label more samples of the rare classes.", text))
+    if summary.is_calibrated:
+        text = "It alarms when confidence and accuracy drift apart; checking often does not raise false alarms."
+        typed = code("attemper.monitor(calibrator, data)", "monitor net.attemper.json new.csv --state monitor.json")
+        found.append(Finding("Monitor new labelled data.", text, typed))
+    return found
+
+
+def points(value: Estimate) -> str:
+    """Write a difference of shares in percentage points.
+
+    >>> points(Estimate(0.071, 0.05, 0.0923))
+    '+7.1 points (+5.0 to +9.2)'
     """
-    plain = percent(value, 0)
-    return f"{plain} %" if plain not in ("0", "100") or value in (0, 1) else f"{percent(value)} %"
+    limits = f" ({100 * value.low:+.1f} to {100 * value.high:+.1f})" if value.has_interval else ""
+    return f"{100 * value.value:+.1f} points{limits}"
 
 
-def _limits(values: list[float], before: str = "", digits: int = 0) -> str:
-    if len(values) == 1:
-        return ""
-    return f" ({before}{' to '.join(percent(v, digits) for v in values[1:])})"
+def count(n: float) -> str:
+    """Write a number of samples, or their weight.
+
+    >>> count(3205.0), count(12.5)
+    ('3205', '12.5')
+    """
+    return f"{n:.0f}" if abs(n - round(n)) < 1e-6 or n >= 1000 else f"{n:.1f}"
+
+
+def _named(name: str, describe: Mapping[str, str]) -> str:
+    return f"{name} ({describe[name]})" if name in describe else name
