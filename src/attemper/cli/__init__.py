@@ -1,97 +1,132 @@
-"""The command line: nothing else in attemper knows it."""
+"""The command line: each command is the public function of the same name.
+
+This module loads no numbers, so that `attemper --help` is quick; a command is loaded when it runs.
+"""
 
 from __future__ import annotations
 
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from io import TextIOWrapper
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import click
+from attemper._version import __version__
 
-from attemper.cli import (  # noqa: F401 (each adds its command)
-    adapt,
-    apply,
-    check,
-    compare,
-    demo,
-    drift,
-    evaluate,
-    export,
-    fit,
-    refer,
-    report,
-    sets,
-    sketch,
-)
-from attemper.cli.commands import cli
-from attemper.cli.output import err
-from attemper.errors import AttemperError, AttemperWarning
+if TYPE_CHECKING:
+    from cyclopts import App
 
-__all__ = ["main"]
+__all__ = ["application", "main"]
 
-ERROR, CRASH, INTERRUPTED = 2, 70, 130  # exit codes; 1 is a finding, an alarm or a condition of --fail-if
+FINDING, USAGE, CRASH = 1, 2, 70
 
-# Parameters in Python whose option has another name.
-FLAGS = {
-    "clusters_key": "--clusters",
-    "groups_key": "--groups",
-    "input": "--probs",
-    "sample_weight": "--weights-key",
-}
+# What a command takes and does, and two examples.
+COMMANDS = {
+    "demo": ("[FOLDER]", "Run everything on a skin-lesion network that comes with attemper.", "", "my-folder"),
+    "check": (
+        "FILE...", "Describe files of scores. Exit 1 if something is odd.",
+        "val.csv", "val.csv --labels diagnosis --columns akiec,bcc,mel",
+    ),
+    "fit": (
+        "FILE... -o NET", "Fit a calibrator, and save it with the names of its columns.",
+        "val.csv --labels diagnosis -o net.attemper.json",
+        "'shards/*.npz' --method structured --noise 0.1 -o net.attemper.json",
+    ),
+    "sketch": (
+        "FILE... -o SKETCH", "Sum up files in a small table; fit adds several of them.",
+        "north.npz -o north.json", "south.csv --labels diagnosis -o south.json",
+    ),
+    "apply": (
+        "NET FILE... [-o FILE]", "Add calibrated probabilities, and which cases to refer, to files.",
+        "net.attemper.json new.csv -o list.csv", "net.attemper.json new.csv -o list.parquet --priors estimate",
+    ),
+    "evaluate": (
+        "FILE...", "Print metrics before and after calibration, with intervals.",
+        "test.csv --calibrator net.attemper.json --by site",
+        "test.csv --calibrator net.attemper.json --fail-if 'ece > 0.05'",
+    ),
+    "compare": (
+        "VAL [TEST] [-o PAGE]", "Compare methods on VAL and TEST; -o writes a report.",
+        "val.csv --labels diagnosis", "val.csv test.csv --labels diagnosis -o report.html",
+    ),
+    "decide": (
+        "VAL [TEST] -o NET", "Choose which cases to refer, with a guarantee. Exit 1 without one.",
+        "val.csv test.csv --max-miss mel=0.1 -o net.attemper.json",
+        "val.csv --coverage 0.9 --by class -o net.attemper.json",
+    ),
+    "monitor": (
+        "NET FILE...", "Test whether a calibrator still fits new data. Exit 1 on an alarm.",
+        "net.attemper.json june.csv --state monitor.json",
+        "net.attemper.json june.csv --state monitor.json --reference val.csv",
+    ),
+    "export": (
+        "NET [MODEL] -o FILE", "Write ONNX that returns calibrated probabilities.",
+        "net.attemper.json -o calibrator.onnx", "net.attemper.json model.onnx -o calibrated.onnx",
+    ),
+}  # fmt: skip
 
 
-def main(command: click.Command = cli, name: str = "attemper") -> NoReturn:
-    """Run a command; an expected failure is one message and exit code 2, any other exit code 70."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks θ or → is no reason to fail
+def application() -> App:
+    """Return the command line, with commands that are loaded when they are needed."""
+    from cyclopts import App, Group
+
+    from attemper.cli.help import Formatter
+
+    options = Group("Options", sort_key=1)
+    app = App(
+        name="attemper",
+        help="Make a classifier's confidence mean what it says.",
+        help_epilogue="Start with: attemper demo, or attemper check FILE. Each command has --help.\n"
+        "Exit codes: 0; 1 finding, alarm or failed condition; 2 usage or data; 70 crash.",
+        version=__version__,
+        help_format="plaintext",
+        help_formatter=Formatter(),
+        group_arguments=options,
+        group_parameters=options,
+        result_action="return_value",
+    )
+    for place, (name, (arguments, title, *examples)) in enumerate(COMMANDS.items()):
+        lines = "\n".join(f"  attemper {name} {example}".rstrip() for example in examples)
+        app.command(
+            f"attemper.cli.commands:{name}",
+            name=name,
+            usage=f"attemper {name} {arguments} [OPTIONS]",
+            help=title,
+            help_epilogue=f"Examples:\n{lines}",
+            sort_key=place,
+        )
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command, print what it returns, and exit."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other packages, until a command runs
+        sys.exit(_run(tokens))
+
+
+def _run(tokens: list[str]) -> int:
+    """Return the exit code; every error is one line."""
+    from cyclopts import CycloptsError
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", AttemperWarning)
-            warnings.showwarning = show_once()
-            code = command.main(prog_name=name, standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        fail("interrupted", INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(ERROR)
+        found = application()(tokens or ["--help"], exit_on_error=False, print_error=False)
+        return 0 if found is None else int(found)
+    except CycloptsError as error:
+        command = f" {tokens[0]}" if tokens and tokens[0] in COMMANDS else ""
+        print(f"error: {error}\nSee: attemper{command} --help", file=sys.stderr)
+        return USAGE
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 130
     except Exception as error:
-        if "--debug" in sys.argv:
+        from attemper.cli.options import as_flags
+        from attemper.errors import AttemperError
+
+        if "--debug" in tokens:
             traceback.print_exc()
         if isinstance(error, AttemperError):
-            flag = flag_of(getattr(error, "param", None))
-            fail(f"{error} (option {flag})" if flag else str(error), ERROR)
-        if isinstance(error, OSError):
-            fail(f"{error.filename or 'standard output'}: {error.strerror or error}", ERROR)
-        if isinstance(error, MemoryError):
-            fail(
-                "not enough memory; use fewer rows, or a method that reads files piece by piece (ts, ats, bayes)", ERROR
-            )
-        fail(f"a bug: {type(error).__name__}: {error}; --debug shows where", CRASH)
-
-
-def flag_of(param: str | None) -> str | None:
-    """Return the option that sets a parameter of Python; None where there is none."""
-    options = [option for command in cli.commands.values() for option in command.params]
-    return FLAGS.get(param or "", next((max(o.opts, key=len) for o in options if o.name == param), None))
-
-
-def show_once() -> Callable[..., None]:
-    """Return a function that prints a warning on stderr, the same one only once."""
-    shown: set[str] = set()
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        if str(message) not in shown:
-            shown.add(str(message))
-            err.print(f"warning: {message}")
-
-    return show
-
-
-def fail(message: str, code: int) -> NoReturn:
-    err.print(f"attemper: {message}")
-    sys.exit(code)
+            print(f"error: {as_flags(str(error), tokens[0])}", file=sys.stderr)
+            return USAGE
+        print(f"crash: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        return CRASH

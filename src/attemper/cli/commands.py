@@ -1,102 +1,213 @@
-"""The group of all commands, and what they share; each command is added by its own module."""
+"""The commands: each calls the public function of its name, writes what `-o` names, and prints the result."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
+from typing import Any, NamedTuple
 
-import click
+from attemper import verbs
+from attemper._json import plain
+from attemper.cli.gates import Condition
+from attemper.cli.options import as_flags, check_output, signature_of
+from attemper.errors import AttemperWarning
 
-import attemper
-from attemper.cli.options import GROUPS, Option
-from attemper.cli.output import COLUMNS, PROBS, QUIET, note
-from attemper.cli.paths import OutputPath, check_outputs
-from attemper.errors import listed
+__all__ = ["apply", "check", "command", "compare", "decide", "demo", "evaluate", "export", "fit", "monitor", "sketch"]
 
-__all__ = ["cli"]
-
-# Sections of commands in --help, in this order.
-SECTIONS = ("First steps", "Calibrate", "Evaluate", "Decide and monitor", "Many files")
-
-
-class CheckedCommand(click.Command):
-    """A command with the options that all have, that refuses to write over one of its own inputs."""
-
-    def __init__(self, *args: Any, section: str = "", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.section = section
-        quiet = "Print no progress, no notes, and no summary if the result is a file."
-        debug = "Show the Python traceback of an error."
-        more: dict[str, Any] = {"is_flag": True, "expose_value": False, "group": "General"}
-        self.params += [
-            Option(["--json", "as_json"], is_flag=True, group="Output", help="Print JSON."),
-            Option(["-q", "--quiet"], callback=_keep_quiet, help=quiet, **more),
-            Option(["--debug"], help=debug, **more),
-        ]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Check every output against every input, then run; at the end report the columns taken as logits."""
-        check_outputs(ctx)
-        result = super().invoke(ctx)
-        if not ctx.params.get("as_json"):  # which has them in the JSON
-            for path, columns in ctx.meta.get(COLUMNS, {}).items():
-                kind = "probabilities" if path in ctx.meta.get(PROBS, ()) else "logits"
-                note(f"{path}: {kind} are the column{'' if len(columns) == 1 else 's'} {listed(columns)}")
-        return result
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options in their groups."""
-        groups: dict[str, list[tuple[str, str]]] = {name: [] for name in GROUPS}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if record is not None:
-                groups[group_of(parameter)].append(record)
-        for name, records in groups.items():
-            if records:
-                with formatter.section(name):
-                    formatter.write_dl(records)
+# Parameters that may name files.
+PATHS = (
+    "calibrator", "data", "val", "test", "model", "reference", "state", "labels", "sample_weight", "clusters", "groups",
+    "ids",
+)  # fmt: skip
 
 
-def _keep_quiet(ctx: click.Context, _: click.Parameter, given: bool) -> None:
-    ctx.meta[QUIET] = given
+class Done(NamedTuple):
+    """What a command returns: the result, whether it is a finding, what was written, and more for JSON."""
+
+    result: Any
+    failed: bool = False
+    wrote: str | None = None
+    more: dict[str, Any] | None = None
 
 
-def group_of(parameter: click.Parameter) -> str:
-    """Return the group of --help that an option stands in."""
-    if isinstance(parameter, Option) and parameter.group != "Options":
-        return parameter.group
-    if isinstance(parameter.type, OutputPath):
-        return "Output"
-    return "General" if "--help" in parameter.opts else "Options"
+Verb = Callable[..., Any]
+Call = partial[Any]
 
 
-class Commands(click.Group):
-    """The group of all commands; what is added to it is a `CheckedCommand`."""
+def command(verb: Verb, suffix: str | None = None) -> Callable[[Callable[..., Done]], Callable[..., int]]:
+    """Make a command of a public function: its parameters, and those of the decorated function, after the first."""
 
-    command_class = CheckedCommand
+    def made(own: Callable[..., Done]) -> Callable[..., int]:
+        signature = signature_of(verb, own)
+        mine = [name for name in list(inspect.signature(own).parameters)[1:] if name != "params"]
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands in their sections, each with its whole first sentence."""
-        width = max(map(len, self.commands)) + 2
-        for section in SECTIONS:
-            rows = [
-                (name.ljust(width - 2), command.get_short_help_str(limit=1000))
-                for name, command in self.commands.items()
-                if getattr(command, "section", "") == section
-            ]
-            if rows:
-                with formatter.section(section):
-                    formatter.write_dl(rows)
+        @wraps(own)
+        def run(*args: Any, **kwargs: Any) -> int:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            given = bound.arguments
+            as_json, _ = given.pop("json"), given.pop("debug")
+            shell = {name: given.pop(name) for name in mine}
+            paths = [given.get(name) for name in PATHS]
+            inputs = [p for path in paths for p in (path if isinstance(path, list) else [path]) if isinstance(p, str)]
+            check_output(shell.get("output"), suffix, inputs)
+            given |= given.pop("params", None) or {}
+            options = {name: value for name, value in given.items() if value is not None}
+            if not options.get("multi_label", True):
+                del options["multi_label"]
+            with _warnings(own.__name__):
+                done = own(partial(verb, **options), **shell)
+            _emit(done, own.__name__, as_json=as_json)
+            return int(done.failed)
+
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        del run.__wrapped__
+        return run
+
+    return made
 
 
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Start with: attemper demo. Each command has a --help that explains it.",
-)
-@click.version_option(attemper.__version__, prog_name="attemper")
-def cli() -> None:
-    """Make a classifier's confidence mean what it says.
+@contextmanager
+def _warnings(name: str) -> Iterator[None]:
+    """Print each of our warnings once, as one line; those of other packages are theirs."""
+    seen: set[str] = set()
 
-    Pass attemper the logits and labels of a validation set. It fits a small map from logits to calibrated
-    probabilities, and reports what changed. By default the predictions of the classifier stay the same.
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = as_flags(str(message), name)
+        if text not in seen:
+            print(f"warning: {text}", file=sys.stderr)
+        seen.add(text)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", AttemperWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _emit(done: Done, name: str, *, as_json: bool) -> None:
+    """Print a result: its text, or all of its numbers."""
+    if as_json:
+        found = done.result if type(done.result) is dict else done.result.to_dict()
+        print(json.dumps(plain({**found, **(done.more or {})}), indent=1, ensure_ascii=False))
+        return
+    facts = done.result.items() if type(done.result) is dict else None
+    print("\n".join(f"{key}: {value}" for key, value in facts) if facts else as_flags(str(done.result), name))
+    if done.wrote is not None:
+        print(f"wrote {done.wrote}")
+
+
+@command(verbs.check)
+def check(call: Call) -> Done:
+    """Return findings; some are a failure."""
+    found = call()
+    return Done(found, failed=not found)
+
+
+@command(verbs.fit, ".json")
+def fit(call: Call, *, params: Any = None, output: str) -> Done:
+    """Save the fitted calibrator."""
+    calibrator = call()
+    calibrator.save(output)
+    return Done(calibrator, wrote=output)
+
+
+@command(verbs.sketch, ".json")
+def sketch(call: Call, *, output: str) -> Done:
+    """Save the sketch."""
+    found = call()
+    found.save(output)
+    facts = {"rows": found.n_samples, "classes": found.n_classes, "accuracy": round(found.correct / found.weight, 4)}
+    return Done(facts | {"mean confidence": round(found.confidence / found.weight, 4)}, wrote=output)
+
+
+@command(verbs.apply)
+def apply(call: Call, *, output: str | None = None) -> Done:
+    """Write the table, piece by piece."""
+    from attemper.applying import as_fitted, fill, for_priors, tables
+    from attemper.data.files import Writer
+
+    if output is None:
+        return Done(call())
+    given = dict(call.keywords)
+    cal, data, priors = as_fitted(given.pop("calibrator")), given.pop("data"), given.pop("priors", None)
+    options = fill(cal, data, given, labelled=False)
+    cal = for_priors(cal, data, priors, options)
+    facts: dict[str, Any] = {"rows": 0}
+    if priors == "estimate":
+        facts |= {f"share of {name}": round(float(share), 4) for name, share in zip(cal.classes_, cal.priors_)}
+    with Writer(output) as writer:
+        for table in tables(cal, data, options):
+            writer.add(table)
+            facts["rows"] += len(next(iter(table.values())))
+            if "refer" in table:
+                facts["referred"] = facts.get("referred", 0) + int(table["refer"].sum())
+    return Done(facts, wrote=output)
+
+
+@command(verbs.evaluate)
+def evaluate(call: Call, *, fail_if: Any = None) -> Done:
+    """Evaluate, then check conditions."""
+    conditions = [Condition.parse(text) for text in fail_if or ()]
+    found = call()
+    checked = [condition.check(found) for condition in conditions]
+    for each in checked:
+        if each["failed"]:
+            print(f"failed: {each['condition']}, with {each['value']:.4g}", file=sys.stderr)
+    more = {"fail_if": checked} if checked else None
+    return Done(found, failed=any(each["failed"] for each in checked), more=more)
+
+
+@command(verbs.compare, ".html")
+def compare(call: Call, *, output: str | None = None, card: str | None = None) -> Done:
+    """Write the report, too, where `-o` names it."""
+    found = call()
+    if output is not None:
+        found.to_html(output, card=card)
+    return Done(found, wrote=output)
+
+
+@command(verbs.decide, ".json")
+def decide(call: Call, *, output: str) -> Done:
+    """Save the calibrator with its rule; without a rule nothing is written."""
+    found = call()
+    if found.reached:
+        found.calibrator.save(output)
+    return Done(found, failed=not found.reached, wrote=output if found.reached else None)
+
+
+@command(verbs.monitor)
+def monitor(call: Call) -> Done:
+    """Return the report; an alarm is a failure."""
+    found = call()
+    return Done(found, failed=found.alarm)
+
+
+def _to_onnx(calibrator: Any, model: Any = None, tensor: str | None = None, path: str = "") -> Any:
+    """Write ONNX.
+
+    Parameters
+    ----------
+    tensor : str, optional
+        Output of the model that holds the scores.
     """
+    return verbs.load(calibrator).to_onnx(path, model=model, tensor=tensor)
+
+
+@command(_to_onnx, ".onnx")
+def export(call: Call, *, output: str) -> Done:
+    """Write ONNX."""
+    call(path=output)
+    return Done({"returns": "probabilities"}, wrote=output)
+
+
+def demo(folder: str = "attemper-demo", /) -> int:
+    """Run everything on the network that comes with attemper."""
+    from attemper.cli.demo import run
+
+    return run(folder)

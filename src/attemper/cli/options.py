@@ -1,250 +1,211 @@
-"""Options that commands share, in the groups that `--help` shows them in."""
+"""Options of the shell: each parameter of the public functions once, as text becomes a value; and back in messages."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
-from typing import Any
+import ast
+import csv
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
-import click
-from click.core import ParameterSource
-from click.shell_completion import CompletionItem
+from cyclopts import Group, Parameter
 
-from attemper.calibrators import METHODS
-from attemper.cli.paths import INPUT, OUTPUT
-from attemper.cli.values import class_names, column_list
+from attemper.data.reading import Read
 from attemper.errors import InputError
-from attemper.io import InputSpec
 
-Command = Callable[..., Any]
+__all__ = ["as_flags", "check_output", "signature_of"]
 
-# Groups of options in --help, in this order; "Options" are those of one command alone.
-GROUPS = ("Options", "Fitting", "Reading", "Many files", "Pipelines", "Output", "General")
+READING = Group("Reading", sort_key=2)
 
 
-class Option(click.Option):
-    """An option that stands in a group of --help."""
-
-    def __init__(self, *args: Any, group: str = "Options", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.group = group
+def _names(kind: Any, tokens: Sequence[Any]) -> list[str]:
+    """Read names that commas divide; one that has a comma stands in double quotes."""
+    return [name for token in tokens for name in next(csv.reader([token.value], skipinitialspace=True), [])]
 
 
-class Method(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click
-    """The name of a method; those of other packages are looked for only if a name is unknown."""
-
-    name = "method"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        """Refuse a name that is unknown."""
-        if value not in METHODS:
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, METHODS))}.", param, ctx)
-        return str(value)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Offer the names; in a list those that are not there yet."""
-        before, comma, last = incomplete.rpartition(",")
-        names = [name for name in METHODS if name.startswith(last) and name not in before.split(",")]
-        return [CompletionItem(f"{before}{comma}{name}", help=METHODS[name].title) for name in names]
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
-class MethodList(Method):
-    """Names of methods with commas between; `method_names` reads them."""
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        """Leave the check to the command."""
-        return str(value)
+def _number_or_word(kind: Any, tokens: Sequence[Any]) -> float | str:
+    found = _number(tokens[0].value)
+    return str(tokens[0].value) if found is None else found
 
 
-METHOD, METHOD_LIST = Method(), MethodList()
+def _numbers(kind: Any, tokens: Sequence[Any]) -> Any:
+    """Read one number; several in the order of the classes; or numbers by name, as in mel=0.1,bcc=0.2; or a word."""
+    words = _names(kind, tokens)
+    if all("=" in word for word in words):
+        pairs = [word.rpartition("=") for word in words]
+        found = {name.strip(): _number(text) for name, _, text in pairs}
+        if None in found.values():
+            raise ValueError("expected NAME=NUMBER, such as mel=0.1")
+        return found
+    numbers = [_number(word) for word in words]
+    if None in numbers:
+        return words[0] if len(words) == 1 else words
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
-def bundled(
-    name: str, build: Callable[[dict[str, Any]], Any], options: dict[str, Command]
-) -> Callable[[Command], Command]:
-    """Add options to a command, which gets what ``build`` makes of their values as the argument ``name``."""
-
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def wrapped(**given: Any) -> Any:
-            values = {option: given.pop(option) for option in options}
-            return command(**{name: build(values)}, **given)
-
-        for option in reversed(options.values()):
-            wrapped = option(wrapped)
-        return wrapped
-
-    return decorate
-
-
-def _options(
-    group: str, **about: tuple[str | None, str] | tuple[str | None, str, dict[str, Any]]
-) -> dict[str, Command]:
-    """Options by their names in Python: what stands for a value in --help (None: a flag), the help, and more."""
-    found = {}
-    for name, (metavar, text, *more) in about.items():
-        kind: dict[str, Any] = {"is_flag": True} if metavar is None else {"metavar": metavar}
-        kind |= more[0] if more else {}
-        found[name] = click.option(f"--{name.replace('_', '-')}", name, help=text, cls=Option, group=group, **kind)
+def _params(kind: Any, tokens: Sequence[Any]) -> dict[str, Any]:
+    """Read parameters of a method, NAME=VALUE."""
+    found: dict[str, Any] = {}
+    for token in tokens:
+        name, equals, text = token.value.partition("=")
+        if not equals:
+            raise ValueError("expected NAME=VALUE, such as theta=0.05")
+        try:
+            found[name.strip()] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            found[name.strip()] = text
     return found
 
 
-def reject_given(names: Iterable[str], why: str) -> None:
-    """Refuse options of this command that were given, but have no effect here."""
-    source = click.get_current_context().get_parameter_source
-    for name in names:
-        if source(name) is ParameterSource.COMMANDLINE:
-            raise InputError(f"--{name.replace('_', '-')}: {why}")
+def _text(metavar: str, help: str | None = None, kind: Any = str, **settings: Any) -> Any:
+    return Annotated[kind, Parameter(metavar=metavar, help=help, negative="", **settings)]
 
 
-# The fields of `InputSpec`.
-SPEC_OPTIONS = _options(
-    "Reading",
-    logits_key=(
-        "NAME",
-        "Array or column of logits [default: logits, or probs with --probs]. "
-        "In a table with one column per class: the common prefix of their names [default: logit_, or prob_].",
-    ),
-    labels=(
-        "FILE.npy",
-        "Labels of logits in .npy; once for each such file, in their order.",
-        {"type": INPUT, "multiple": True},
-    ),
-    labels_key=("NAME", "Array or column of labels [default: labels; label]."),
-    weights_key=("NAME", "Array or column of sample weights [default: none]."),
-    probs=(None, "Treat the input as probabilities (never auto-detected)."),
-    zeros_as=("P", "With --probs: value that replaces probabilities of exactly 0, such as 1e-8.", {"type": float}),
-    classes=(
-        "FILE|A,B,…",
-        "Names of the classes in column order: a text file with one name per line, a .csv or .json file "
-        "of names with descriptions, or a list. Labels are then these names, or column numbers if no name is a "
-        "number.",
-        {"type": INPUT},
-    ),
-    ignore_index=("N", "Ignore rows or pixels with this label, such as -100 or 255.", {"type": int}),
-    axis=(
-        "N",
-        "Axis of the classes in an array of three dimensions or more: 1 for images, (N, K, H, W); 0 for "
-        "one image in each file, (K, H, W); -1 for the last axis.",
-        {"type": int},
-    ),
-    columns=(
-        "A,B,…",
-        "Use only these columns of logits, in this order: names in a table, numbers in an array, such as "
-        "the tokens of answer options. Labels are positions among them, or their names.",
-    ),
-)
-UNLABELLED = _options("Reading", labels_key=("NAME", "Array or column of labels [default: none are read]."))
-
-ID_OPTIONS = _options(
-    "Reading",
-    groups=(
-        "NAME|FILE",
-        "Group of each row, such as a site: an array or column, or a file (.txt with one name per line, .npy).",
-        {"type": INPUT},
-    ),
-    clusters=(
-        "NAME|FILE",
-        "Case of each row, such as a patient: an array or column, or a file (.txt with one name per "
-        "line, .npy). Rows of one case are not independent, so intervals and folds treat the case as the unit.",
-        {"type": INPUT},
-    ),
-)
+def _reading(metavar: str, help: str, kind: Any = str, **settings: Any) -> Any:
+    return _text(metavar, help, kind, group=READING, **settings)
 
 
-def reading(
-    weights: bool = True, labels: bool = True, *, groups: bool = False, clusters: bool = False
-) -> Callable[[Command], Command]:
-    """Options of reading; the command gets ``spec``, an `InputSpec`.
+# What is read the same everywhere. Its order is that of the help.
+READ: dict[str, Any] = {
+    "labels": _reading("NAME", "Column or array of labels; or a .npy, .txt file."),
+    "columns": _reading("A,B,…", "Columns of scores, or name of the array.", list[str], converter=_names, n_tokens=1),
+    "input": _reading("KIND", "What they hold: logits or probs."),
+    "classes": _reading("A,B,…", "Names of the classes, in column order.", list[str], converter=_names, n_tokens=1),
+    "sample_weight": _reading("NAME", "Weights of the rows."),
+    "clusters": _reading("NAME", "Cases, such as patients: rows of one are dependent."),
+    "groups": _reading("NAME", "Groups, such as sites."),
+    "ids": _reading("NAME", "Ids of the rows."),
+    "zeros_as": _reading("P", "What a probability of 0 stands for.", float),
+    "axis": _reading("N", "Where the classes are in arrays of images.", int),
+    "ignore_index": _reading("N", "Leave out rows with this label.", int),
+    "max_pixels": _reading("N", "Use at most so many pixels of an image.", int),
+    "multi_label": _reading("", "Columns are labels that do not exclude each other.", bool),
+}
+FILE = Annotated[list[str], Parameter(name="FILE", help="Files, or a pattern in quotes.")]
+OPTIONS: dict[str, Any] = {
+    "data": FILE,
+    "val": Annotated[str, Parameter(name="VAL", help="File to fit and to choose on, or a pattern in quotes.")],
+    "test": Annotated[str, Parameter(name="TEST", help="File to test on; it has no part in any choice.")],
+    "net": Annotated[str, Parameter(name="NET", help="File that fit or decide wrote.")],
+    "calibrator": _text("NET"),
+    "method": _text("NAME"),
+    "noise": _text("SHARE", converter=_number_or_word, n_tokens=1),
+    "n_jobs": _text("N", kind=int),
+    "metrics": _text("A,B,…", kind=list[str], converter=_names, n_tokens=1),
+    "methods": _text("A,B,…", kind=list[str], converter=_names, n_tokens=1),
+    "by": _text("NAME"),
+    "confidence_level": _text("P", kind=float),
+    "guarantee_level": _text("P", kind=float),
+    "cv": _text("N", kind=int),
+    "seed": _text("N", kind=int),
+    "allow_shared": _text("", kind=bool),
+    "max_miss": _text("SHARE", converter=_numbers, n_tokens=1),
+    "budget": _text("SHARE", kind=float),
+    "costs": _text("A=N,…", converter=_numbers, n_tokens=1),
+    "coverage": _text("P", kind=float),
+    "priors": _text("A,B,…", converter=_numbers, n_tokens=1),
+    "state": _text("FILE"),
+    "reference": _text("FILE"),
+    "alpha": _text("P", kind=float),
+    "model": Annotated[str, Parameter(name="MODEL", help="ONNX model to put the calibrator behind.")],
+    "tensor": _text("NAME"),
+    # Of the shell alone:
+    "params": _text("NAME=VALUE", "Parameter of the method; repeat for several.", dict[str, Any],
+                    name=("--param", "-p"), converter=_params, n_tokens=1, accepts_keys=False),
+    "fail_if": _text("TEXT", "Exit 1 if this holds, as 'ece.low > 0.05'; repeat for several.", list[str], n_tokens=1),
+    "output": _text("FILE", "File to write.", name=("--output", "-o")),
+    "card": _text("FILE", "JSON about the model, for the report."),
+    "json": _text("", "Print all numbers as JSON.", bool),
+    "debug": _text("", "Show where an error comes from.", bool),
+}  # fmt: skip
+POSITIONAL = ("data", "val", "test", "model")
 
-    Without ``weights`` there is a fitted map, which knows the names of the classes; without ``labels`` they are read
-    only where an option names them. With ``groups`` or ``clusters`` the command has options for these ids.
+
+def signature_of(verb: Callable[..., Any], own: Callable[..., Any]) -> inspect.Signature:
+    """Return the parameters of a command: those of a public function, of reading, and of the shell.
+
+    Types are those of `OPTIONS`, defaults those of the function, and help is that of its docstring.
     """
-    wanted = {"groups": groups, "clusters": clusters}
-    options = (SPEC_OPTIONS if labels else SPEC_OPTIONS | UNLABELLED) | ID_OPTIONS
-    left_out = {name for name in ID_OPTIONS if not wanted[name]}
-    left_out |= set() if weights else {"weights_key", "classes"}
-    left_out |= set() if labels else {"ignore_index"}  # every row counts, and is written
+    from docstring_parser import parse
 
-    def spec(given: dict[str, Any]) -> InputSpec:
-        given["input"] = "probs" if given.pop("probs") else "logits"
-        given |= {f"{name}_key": given.pop(name) for name in ID_OPTIONS if name in given}
-        given["classes"], given["columns"] = class_names(given.get("classes")), column_list(given["columns"])
-        return InputSpec(need_labels=labels, **given)
+    helped = {item.arg_name: " ".join((item.description or "").split()) for item in parse(verb.__doc__ or "").params}
+    found: dict[str, inspect.Parameter] = {}
+    shell = list(inspect.signature(own).parameters.values())[1:]
+    for each in [*inspect.signature(verb).parameters.values(), *shell]:
+        if each.kind is each.VAR_KEYWORD or each.name in READ or each.name == "path":
+            continue
+        required = each.default is each.empty and each.name != "output"
+        name = "net" if each.name == "calibrator" and required else each.name
+        positional = name in (*POSITIONAL, "net")
+        kind = OPTIONS[name]
+        if not positional and (help := helped.get(each.name)):
+            kind = Annotated[kind, Parameter(help=help)]
+        default = each.default if not required or name == "output" else each.empty
+        place = each.POSITIONAL_ONLY if positional else each.KEYWORD_ONLY
+        found[each.name] = each.replace(kind=place, default=default, annotation=_optional(kind, default))
+    if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(verb).parameters.values()):
+        for name in ("labels", *Read.__annotations__):
+            default = False if name == "multi_label" else None
+            found[name] = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_optional(READ[name], default)
+            )
+    for name in ("json", "debug"):
+        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=OPTIONS[name])
+    return inspect.Signature(sorted(found.values(), key=lambda each: each.kind))
 
-    return bundled("spec", spec, {name: option for name, option in options.items() if name not in left_out})
+
+def _optional(kind: Any, default: Any) -> Any:
+    return kind | None if default is None else kind
 
 
-no_groups_option = click.option(
-    "--no-groups",
-    cls=Option,
-    group="Reading",
-    is_flag=True,
-    help="If the map was fitted with groups, apply the common map to all rows.",
-)
-spreading = bundled(
-    "spread",
-    lambda given: {} if given["workers"] is None else given,
-    _options(
-        "Many files",
-        workers=("N", "Process N files at a time, each in a separate process [default: 1].", {"type": int}),
-    ),
-)
-"""How many processes work on the files; the command gets ``spread``, a dict."""
-cv_option = click.option(
-    "--cv",
-    cls=Option,
-    group="Fitting",
-    type=int,
-    metavar="N",
-    help="Folds of the cross-validation on VAL that selects a method; 0: recommend the default [default: 5; 2 for "
-    "more than 500 000 logits].",
-)
-noisy_option = click.option(
-    "--noisy",
-    is_flag=True,
-    help="Some validation labels may be wrong: estimate how many, and correct the fit for them (bayes, structured).",
-    cls=Option,
-    group="Fitting",
-)
-noise_option = click.option(
-    "--noise",
-    type=click.Choice(["uniform", "classwise"]),
-    help="Kind of label errors, with --noisy: uniform (any class) or classwise (certain classes are "
-    "confused with others). By default both are weighed, with class biases of the network in the model. With "
-    "several files, shards or sketches, and for more than 1000 classes, bayes does not model biases and "
-    "confusions.",
-    cls=Option,
-    group="Fitting",
-)
-param_option = click.option(
-    "-p",
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A parameter of the method, such as l2=0.01, n_bins=20, theta=0.002 or t_range=[0.1,10]; repeat for several.",
-    cls=Option,
-    group="Fitting",
-)
-map_option = click.option(
-    "--map",
-    "map_file",
-    type=INPUT,
-    metavar="MAP",
-    help="Use this fitted map instead; it must not have been fitted on samples of VAL.",
-)
-save_map_option = click.option(
-    "--save-map",
-    type=OUTPUT,
-    metavar="FILE",
-    help="Where to write the map that was fitted; the policy belongs to it.",
-)
-confidence_level_option = click.option(
-    "--confidence-level", type=float, default=0.95, show_default=True, help="Confidence level of the intervals."
-)
-seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrap.")
-files_argument = click.argument("inputs", type=INPUT, nargs=-1, required=True, metavar="INPUT…")
-map_argument = click.argument("map_file", type=INPUT, metavar="MAP")
-val_argument = click.argument("val", type=INPUT)
-test_argument = click.argument("test", type=INPUT)
+def check_output(path: str | None, suffix: str | None, inputs: Sequence[Any]) -> None:
+    """Refuse, before anything is computed, to write over an input, or where nothing can be written."""
+    if path is None:
+        return
+    target = Path(path)
+    if suffix is not None and target.suffix.lower() != suffix:
+        raise InputError(f"output: expected a file that ends in {suffix}, got {path}", "output")
+    if not target.parent.is_dir():
+        raise InputError(f"output: there is no folder {target.parent}", "output")
+    if any(target.exists() and Path(each).exists() and target.samefile(each) for each in inputs):
+        raise InputError(f"output: {path} is an input, and stays as it is. Use another name.", "output")
+
+
+ARGUMENTS = {"data": "FILE", "X": "FILE", "y": "--labels", "val": "VAL", "test": "TEST", "params": "--param"}
+
+
+def as_flags(text: str, command: str) -> str:
+    """Name options in a message as this command spells them; the only place that knows both.
+
+    >>> as_flags("labels: there is no column 'a'. Use columns=[…] or input='probs'.", "fit")
+    "--labels: there is no column 'a'. Use --columns A,B or --input probs."
+    """
+    known = {**READ, **OPTIONS}
+
+    def flag(name: str) -> str:
+        if name == "calibrator" and command in ("apply", "monitor", "export"):
+            return "NET"
+        return ARGUMENTS.get(name) or f"--{name.replace('_', '-')}"
+
+    words = "|".join(sorted({*known, *ARGUMENTS}, key=len, reverse=True))
+    text = re.sub(rf"(?<![\w-])({words})=True\b", lambda m: flag(m[1]), text)
+    text = re.sub(rf"(?<![\w-])({words})=\[…\]", lambda m: f"{flag(m[1])} A,B", text)
+    text = re.sub(
+        rf"(?<![\w-])({words})=\[([^\]]*)\]",
+        lambda m: flag(m[1]) + " " + m[2].replace(", ", ",").replace("'", ""),
+        text,
+    )
+    text = re.sub(
+        rf"(?<![\w-])({words})=(['\"]?)([^\s'\",;:)]*[^\s'\",;:).])\2", lambda m: f"{flag(m[1])} {m[3]}", text
+    )
+    text = re.sub(rf"(^|: )({words})(?=: )", lambda m: m[1] + flag(m[2]), text, count=1)
+    return re.sub(rf"(?<![\w-])({words})(?!\w)", lambda m: flag(m[1]) if "_" in m[1] else m[1], text)

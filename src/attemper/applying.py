@@ -1,0 +1,232 @@
+"""How a fitted calibrator meets new data: what it remembers of the first reading, and the tables it makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attemper._result import Columns, Estimate, Table
+from attemper.calibrators import Calibrator, GroupedCalibrator, load
+from attemper.data.arrays import as_array, to_numpy
+from attemper.data.doubts import check_disjoint
+from attemper.data.files import expand, names_in, sha256_of
+from attemper.data.frames import is_frame, of_frame
+from attemper.data.reading import Read, ReadOptions, is_paths, read, read_pieces
+from attemper.data.scores import Scores
+from attemper.errors import InputError, listed, require, warn
+from attemper.metrics.evaluation import Evaluation, evaluate, evaluate_predictions
+from attemper.metrics.predictions import Predictions
+from attemper.priors import as_priors
+
+__all__ = ["READ", "Applied", "Evaluated", "as_fitted", "fill", "hashes", "read_again"]
+
+READ = ("labels", *Read.__annotations__)
+NAMES = ("labels", "columns", "sample_weight", "clusters", "groups", "ids")  # of columns, which arrays have not
+UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index", "max_pixels"}  # not read by `apply`
+
+
+def as_fitted(calibrator: Calibrator | str | os.PathLike[str]) -> Any:
+    """Return a fitted calibrator, of a path the one in the file."""
+    found = load(calibrator) if isinstance(calibrator, str | os.PathLike) else calibrator
+    found._check_fitted()
+    return found
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a file."""
+    if "://" not in path:
+        return Path(path).stat().st_size
+    fs, name = require("fsspec", extra="files").core.url_to_fs(path)
+    return int(fs.size(name) or 0)
+
+
+def hashes(data: Any) -> tuple[str, ...]:
+    """Return the sha256 of each file; none of other data."""
+    return tuple(map(sha256_of, expand(data))) if is_paths(data) else ()
+
+
+def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True) -> dict[str, Any]:
+    """Return options to read data with: those passed, and what the calibrator remembers where they are silent."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if cal is None:
+        return given
+    if given.get("input", cal.map_.input) != cal.map_.input:
+        raise InputError(f"input: this calibrator was fitted on {cal.map_.input}", "input")
+    named = is_paths(data) or is_frame(data)
+    known = getattr(cal, "read_", ReadOptions()).filled({})
+    known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
+    if cal.classes_.tolist() != list(range(len(cal.classes_))):
+        known["classes"] = cal.classes_.tolist()
+    options = {name: value for name, value in known.items() if named or name not in NAMES} | given
+    if labelled:
+        return options
+    grouped = isinstance(cal, GroupedCalibrator) or getattr(getattr(cal, "rule_", None), "groups", None) is not None
+    unused = UNLABELLED if grouped else UNLABELLED | {"groups"}
+    options = {name: value for name, value in options.items() if name not in unused}
+    return options | {"labels": False} if named else options
+
+
+def read_again(data: Any, options: Mapping[str, Any]) -> Scores:
+    """Read data, unless they are `Scores` and nothing is added to them."""
+    return data if isinstance(data, Scores) and not set(options) & set(NAMES) else read(data, **options)
+
+
+def read_labels_or_none(cal: Any, data: Any, options: Mapping[str, Any]) -> Scores:
+    """Read new data; labels that the calibrator remembers, but nobody asked for, need not be there."""
+    found = fill(cal, data, options)
+    if options.get("labels") is None and (is_paths(data) or is_frame(data)):
+        names = names_in(expand(data)[0]) if is_paths(data) else list(of_frame(data))
+        if not any(name.startswith(found.get("labels") or "label") for name in names):
+            found["labels"] = False
+    return read_again(data, found)
+
+
+def read_pair(
+    cal: Any, val: Any, test: Any, options: Mapping[str, Any], *, allow_shared: bool
+) -> tuple[Scores, Scores | None]:
+    """Read validation and test data; they may have no file, cluster or id in common."""
+    first = read_again(val, fill(cal, val, options))
+    if test is None:
+        return first, None
+    found = fill(cal, test, options)
+    array = next((n for n in NAMES if found.get(n) is not None and not isinstance(found[n], str | Sequence)), None)
+    if array is not None:
+        raise InputError(f"{array}: expected a name that val and test share; else pass read(…) of each", array)
+    second = read_again(test, found)
+    check_disjoint(first, second, allow_shared=allow_shared)
+    return first, second
+
+
+def probabilities(cal: Any, scores: Scores, *, log: bool = False) -> NDArray[Any]:
+    """Return calibrated probabilities, or their logarithms, as NumPy has them."""
+    if isinstance(cal, GroupedCalibrator):
+        if scores.groups is None:
+            raise InputError("groups: this calibrator has a map for each group; name the column of their ids", "groups")
+        if new := sorted({*np.unique(scores.groups.astype(str)).tolist()} - {*map(str, cal.groups_.group)}):
+            warn(f"groups: not in the fit, so these get the common map: {listed(new)}")
+    return to_numpy(cal.predict_log_proba(scores) if log else cal.predict_proba(scores))
+
+
+def for_priors(cal: Any, data: Any, priors: Any, options: dict[str, Any]) -> Any:
+    """Return the calibrator for the class priors of new data: as it is, for given ones, or for their estimate."""
+    if priors is None:
+        return cal
+    estimate = isinstance(priors, str) and priors == "estimate"
+    given = None if estimate else as_priors(priors, cal.classes_.tolist())
+    return cal.adapt(read_again(data, options)) if estimate else cal.with_priors(given)
+
+
+def tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield the columns that `apply` returns, of each piece of the data."""
+    if is_paths(data):
+        for piece in read_pieces(data, keep=True, **options):
+            yield _table(cal, piece.scores, piece.table)
+    elif is_frame(data):
+        yield _table(cal, read_again(data, options), of_frame(data))
+    elif isinstance(data, Scores) or as_array(data, "data").ndim <= 2 or "axis" not in options:
+        yield _table(cal, read_again(data, options), {})
+    else:
+        axis, probs = options["axis"], to_numpy(cal.predict_proba(data, axis=options["axis"]))
+        confidence = probs.max(axis=axis)
+        yield {"prediction": cal.classes_[probs.argmax(axis=axis)], "confidence": confidence, "probs": probs}
+
+
+def _table(cal: Any, scores: Scores, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the columns of the data, one number or text a row, and what the calibrator makes of them."""
+    probs, names = probabilities(cal, scores), cal.classes_.tolist()
+    made: dict[str, NDArray[Any]] = {}
+    if not cal.map_.independent:
+        made = {"prediction": cal.classes_[probs.argmax(axis=1)], "confidence": probs.max(axis=1)}
+    made |= {f"prob_{name}": probs[:, k] for k, name in enumerate(names)}
+    if (rule := getattr(cal, "rule_", None)) is not None:
+        actions = rule.decide(probs, scores.groups)
+        made["refer"] = actions.refer
+        if actions.sets is not None:
+            made["set"] = np.array([" ".join(str(names[k]) for k in np.flatnonzero(row)) for row in actions.sets])
+    kept = {name: column for name, column in given.items() if column.ndim == 1 and len(column) == len(probs)}
+    return {name: column for name, column in kept.items() if name not in made} | made
+
+
+class Applied(Table, dict[str, NDArray[Any]]):
+    """Columns by name, which data frames are made of: `attemper.apply` returns it."""
+
+    def columns(self) -> Columns:
+        """Return the columns."""
+        return self
+
+    def shown(self) -> Columns:
+        """Return the first column, often an id, and what is decided; the probabilities of many are too wide."""
+        shown = [name for name in ("prediction", "confidence", "refer", "set") if name in self]
+        return {name: self[name] for name in dict.fromkeys([next(iter(self)), *shown])}
+
+
+@dataclass(frozen=True)
+class Evaluated(Table):
+    """Metrics of the classifier as it is, and after calibration: `attemper.evaluate` returns it.
+
+    ``found["ece"]`` is that after calibration, where there is a calibrator.
+    """
+
+    before: Evaluation
+    after: Evaluation | None = None
+
+    def __getitem__(self, metric: str) -> Estimate:
+        return (self.before if self.after is None else self.after)[metric]
+
+    def columns(self) -> Columns:
+        """Return a row for each metric, of each part."""
+        if self.after is None:
+            return self.before.columns()
+        rows = [("all", name, self.before[name], self.after[name]) for name in self.before]
+        for part, each in self.before.parts.items():
+            rows += [(str(part), name, each[name], self.after.parts[part][name]) for name in each]
+        found = dict(zip(("part", "metric", "before", "after"), map(list, zip(*rows))))
+        return found if self.before.parts else {name: cells for name, cells in found.items() if name != "part"}
+
+    def shown(self) -> Columns:
+        """Return what fits: a row for each metric, or for each part."""
+        if self.after is None:
+            return self.before.shown()
+        if not self.before.parts:
+            return self.columns()
+        found: dict[str, Any] = {"part": ["all", *map(str, self.before.parts)]}
+        for name in self.before:
+            for title, of in (("before", self.before), ("after", self.after)):
+                found[f"{name} {title}"] = [each[name] for each in (of, *of.parts.values())]
+        return found
+
+    def notes(self) -> Sequence[str]:
+        """Return those of the evaluations."""
+        if self.after is None:
+            return self.before.notes()
+        before, after = self.before.notes(), self.after.notes()
+        both = [note for note in before if note in after]
+        own = {"before": before, "after": after}
+        return [*both, *(f"{name}: {note}" for name, notes in own.items() for note in notes if note not in both)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers as JSON has them."""
+        return {"before": self.before.to_dict(), "after": None if self.after is None else self.after.to_dict()}
+
+
+def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_level: float) -> Evaluated:
+    """Evaluate scores as they are, and by a calibrator, if there is one."""
+    if scores.labels is None:
+        raise InputError("labels: an evaluation needs them", "labels")
+    log_probs = None if cal is None else probabilities(cal, scores, log=True)
+    if scores.multi_label:
+        shared: dict[str, Any] = {"by": "label", "clusters": scores.cases, "sample_weight": scores.w}
+        shared |= {"metrics": metrics, "confidence_level": confidence_level}
+        before = evaluate(scores.labels, to_numpy(scores._raw(slice(0, len(scores)))), input=scores.input, **shared)
+        return Evaluated(before, None if log_probs is None else evaluate(scores.labels, np.exp(log_probs), **shared))
+    grouped = replace(scores, groups=groups)
+    found = [Predictions.of_scores(grouped)]
+    if log_probs is not None:
+        found.append(Predictions.of_scores(grouped, log_probs))
+    return Evaluated(*(evaluate_predictions(each, metrics, confidence_level) for each in found))
