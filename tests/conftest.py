@@ -1,8 +1,10 @@
-"""Settings for all tests: the two tiers, and a browser for those of pages."""
+"""Settings for all tests: the two tiers, one maker of data, and a browser for those of pages."""
 
 import os
 import shutil
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -21,6 +23,34 @@ for name, count in (("quick", 15), ("all", 60)):
         max_examples=count,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
+
+
+def draw(n=800, k=5, t=2.0, noise=0.0, clusters=1, groups=1, masks=0.0, bias=0.0, seed=0):
+    """Draw labels from softmax(logits / t): the one maker of data.
+
+    A share ``noise`` of the labels is wrong. Rows of a cluster, so many each, have nearly the same logits and share
+    what makes their label unlike the prediction. Each group has a temperature of its own, around t. A share ``masks``
+    of the logits is −inf, never that of the label. The log-odds of class j are off by j·bias. Weights are whole.
+    """
+    rng = np.random.default_rng(seed)
+    cases = -(-n // clusters)
+    cluster = np.repeat(np.arange(cases), clusters)[:n]
+    logits = 3 * rng.normal(size=(cases, k))[cluster]
+    gumbel = rng.gumbel(size=(cases, k))[cluster]
+    if clusters > 1:
+        logits += 0.1 * rng.normal(size=(n, k))
+    group = np.arange(n) % groups
+    own_t = t * np.exp(0.5 * (group - (groups - 1) / 2))
+    labels = (logits / own_t[:, None] + bias * np.arange(k) + gumbel).argmax(axis=1)
+    wrong = rng.random(n) < noise
+    labels[wrong] = (labels[wrong] + rng.integers(1, k, size=wrong.sum())) % k
+    if masks:
+        hidden = rng.random((n, k)) < masks
+        hidden[np.arange(n), labels] = False
+        logits = np.where(hidden, -np.inf, logits)
+    weights = rng.integers(0, 4, size=n).astype(float)
+    sites = np.array([f"site {g}" for g in range(groups)])[group]
+    return SimpleNamespace(h=logits, y=labels, w=weights, cluster=cluster, group=sites, true_t=own_t, wrong=wrong)
 
 
 def pytest_configure(config):

@@ -1,239 +1,232 @@
-"""The comparison selects on validation data, evaluates on test data, and says which is which."""
+"""compare: what is chosen, what is named beside it, and what is refused."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from scipy.special import softmax
+from sklearn.metrics import log_loss
 
-from attemper import (
+import attemper
+from attemper.calibrators import (
+    METHODS,
     BayesianTemperatureScaling,
-    HistogramBinning,
-    InputError,
-    Scores,
+    Calibrator,
+    Fit,
+    GroupedCalibrator,
+    Report,
     TemperatureScaling,
-    VectorScaling,
-    metrics,
 )
-from attemper.calibrators import METHODS
-from attemper.comparison import compare
-from attemper.comparison.held_out import assign_folds
-from attemper.maps import ScaleMap
+from attemper.comparison import WHY, compare_scores
+from attemper.data.scores import Scores
+from attemper.errors import InputError
+from attemper.maps import Map
 
-from data import draw
-
-
-def scores(n=400, n_classes=4, **told):
-    return Scores.from_logits(*draw(n, n_classes, **told))
+QUICK = ["ts", "bayes", "vector"]
 
 
-def fail(*_):
-    raise InputError("cannot be fitted today")
+def draw(n=600, k=4, t=2.0, seed=0, bias=0.0, **options):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(n, k))
+    shifted = logits / t + bias * np.arange(k)
+    labels = (shifted + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return Scores.of(logits, labels, **options)
 
 
-def test_rows_hold_what_the_calibrators_and_metrics_give():
-    val, test = scores(seed=1), scores(seed=2)
-    seen = []
-    result = compare(val, test, ["ts", "ats", "bayes"], confidence_level=0.9, seed=5, tick=seen.append)
-    assert [row.method for row in result.rows] == seen == ["none", "ts", "ats", "bayes"]
-    for row in result.rows[1:]:
-        fitted = METHODS[row.method]().fit(val)
-        log_p = fitted.predict_log_proba(test)
-        assert row.temperature == fitted.temperature_
-        every = metrics.evaluate(test.labels, log_p, input="log_probs", confidence_level=0.9, seed=5)
-        assert row.metrics == {name: every[name] for name in row.metrics}
-        np.testing.assert_array_equal(row.losses, -log_p[np.arange(400), test.labels])
-        assert row.seconds > 0
-        assert (row.notes, row.failure) == ((), "")
-    assert result.rows[0].temperature is None
-    assert result.rows[0].metrics["accuracy"].value == result.rows[1].metrics["accuracy"].value
+@pytest.fixture(scope="module")
+def found():
+    return compare_scores(draw(), draw(seed=1), methods=QUICK)
 
 
-def nll_of(row):
-    return row.metrics["nll"].value
+def test_the_first_choice_stands_and_is_fitted(found):
+    assert (found.chosen, found.reason) == ("bayes", "first")
+    assert found.calibrator.temperature_ == pytest.approx(2, abs=0.3)
+    assert found["none"].gain.high < 0
+    assert found["none"].changed == found["ts"].changed == 0
+    assert set(WHY) >= {found.reason}
+    assert found.n_folds == 5
 
 
-def test_a_default_is_used_and_the_test_set_evaluates_it():
-    result = compare(scores(2000, seed=1), scores(2000, seed=2), ["ts"])
-    assert (result.recommended, result.selected_by, result.n_folds) == ("ts", "first choice", 5)
-    assert result.confidence_set == ("ts",)
+def test_a_comparison_is_a_table_and_a_dict(found):
+    assert all(len(line) <= 80 for line in str(found).splitlines())
+    assert json.loads(json.dumps(found.to_dict()))["rows"][1]["test"]["n"] == 600
+    assert found.to_frame().shape[0] == len(found.rows) == 4
 
 
-def test_test_labels_have_no_part_in_the_selection():
-    val, (h, y) = scores(300, seed=1), draw(300, 4, seed=2)
-    other = np.random.default_rng(0).integers(0, 4, 300)
-    one, two = (
-        compare(val, Scores.from_logits(h, labels), ["ts", "vector"], confidence_level=None) for labels in (y, other)
+def test_test_samples_evaluate_and_have_no_part_in_the_choice(found):
+    test = draw(seed=1)
+    for name in ("none", *QUICK):
+        p = found.predictions(name)
+        assert found[name].test["nll"].value == pytest.approx(log_loss(test.labels, p.probs))
+    other = compare_scores(draw(), methods=QUICK)
+    assert [row.nll for row in other.rows] == [row.nll for row in found.rows]
+    assert other.chosen == found.chosen
+    assert other.test is None
+    assert set(found.test_can_be_best) >= {"ts", "bayes"}
+    assert "none" not in found.test_can_be_best
+
+
+def test_cross_validation_is_that_of_fits_without_each_fold(found):
+    val = found.val
+    losses = np.empty(len(val))
+    for fold in range(5):
+        rows, rest = (np.flatnonzero(kind) for kind in (found.folds == fold, found.folds != fold))
+        fitted = TemperatureScaling().fit(val.logits[rest], val.labels[rest])
+        losses[rows] = -fitted.predict_log_proba(val.logits[rows])[np.arange(len(rows)), val.labels[rows]]
+    assert found["ts"].nll.value == pytest.approx(losses.mean(), rel=1e-9)
+    alone = compare_scores(val, methods=["ts"])
+    assert alone.predictions("ts").log_likelihood.mean() == pytest.approx(-losses.mean(), rel=1e-9)
+    assert found["none"].gain.value == pytest.approx(found["bayes"].nll.value - found["none"].nll.value)
+
+
+def test_a_method_that_changes_predictions_is_named_with_numbers_and_not_chosen():
+    val = draw(2000, bias=0.8, classes=list("abcd"))
+    found = compare_scores(val, methods=QUICK)
+    assert found.chosen == "bayes"
+    assert found.alternatives[0] == "vector"
+    row = found["vector"]
+    assert row.gain.low > 0.01
+    p, q = found.predictions("vector").prediction, found.predictions("bayes").prediction
+    assert row.changed == pytest.approx((p != q).mean())
+    assert row.changed > 0.05
+    assert [fall.other - fall.chosen for fall in row.falls] == sorted(fall.other - fall.chosen for fall in row.falls)
+    for fall in row.falls:
+        of = val.labels == "abcd".index(fall.name)
+        assert fall.other == pytest.approx((p == val.labels)[of].mean())
+        assert fall.chosen == pytest.approx((q == val.labels)[of].mean())
+        assert fall.other < fall.chosen
+    assert f"{row.falls[0].other:.0%} of {row.falls[0].name}" in str(found).replace("\n  ", " ")
+    assert compare_scores(val, methods=["vector"]).chosen == "vector"
+
+
+def test_structured_is_named_where_it_gains_at_all():
+    found = compare_scores(draw(500, bias=0.3), methods=["bayes", "structured"])
+    assert found.chosen == "bayes"
+    assert ("structured" in found.alternatives) == (found["structured"].gain.value > 0)
+
+
+def test_no_recommendation_where_a_class_has_no_label():
+    val = draw(2000, bias=0.8)
+    scores = Scores.of(np.c_[val.logits, -9 * np.ones(2000)], val.labels)
+    assert compare_scores(scores, methods=QUICK).alternatives == ()
+
+
+def test_clusters_stay_together_and_count_once():
+    one = draw(400)
+    four = np.repeat(np.arange(400), 4)
+    copied = Scores.of(one.logits[four], one.labels[four], clusters=four)
+    found, plain = compare_scores(copied, methods=["ts"]), compare_scores(one, methods=["ts"])
+    assert all(len(set(found.folds[four == case])) == 1 for case in range(400))
+    assert found["none"].gain.low == pytest.approx(plain["none"].gain.low, rel=0.2)
+
+
+def test_clusters_in_val_and_test_are_an_error_everywhere():
+    val, test = draw(400, clusters=np.arange(400)), draw(50, seed=1, clusters=np.arange(50) + 399)
+    with pytest.raises(InputError) as error:
+        attemper.compare(val, test, methods=["ts"])
+    assert error.value.param == "clusters"
+    assert attemper.compare(val, test, methods=["ts"], allow_shared=True)["ts"].test is not None
+
+
+@pytest.mark.parametrize(
+    ("val", "options", "reason"),
+    [
+        (draw(), {"noise": 0.1}, "noise"), (draw(), {"cv": 0}, "no cv"), (draw(40), {}, "few errors"),
+        (Scores.of(9 * np.eye(3)[np.arange(90) % 3], np.arange(90) % 3), {}, "no errors"),
+    ],
+)  # fmt: skip
+def test_what_leaves_the_first_choice(val, options, reason):
+    found = compare_scores(val, methods=["ts", "bayes"], **options)
+    assert found.reason == reason
+    assert found.chosen == ("none" if reason == "no errors" else "bayes")
+    assert found.n_folds == 0
+    assert compare_scores(val, draw(k=val.n_classes, seed=1), methods=["ts", "bayes"], **options)["ts"].gain is not None
+
+
+def test_another_that_keeps_predictions_is_chosen_beyond_chance_alone():
+    class Guess(Calibrator):
+        method = "bayes_guess"
+
+        def _fit(self, scores):
+            return Fit(Map.scale(5.0), Report.of(Map.scale(5.0), scores))
+
+    Guess.method = "bayes"  # a first choice that is far off
+    try:
+        found = compare_scores(draw(2000), methods=[Guess(), "ts"])
+    finally:
+        del METHODS["bayes_guess"]
+    assert (found.chosen, found.reason) == ("ts", "cv")
+    assert found.can_be_best == ("ts",)
+
+
+def test_noise_reaches_those_that_know_it():
+    found = compare_scores(draw(), methods=["ts", "bayes", BayesianTemperatureScaling(prior_scale=0.5)], noise=0.1)
+    bayes = [row.calibrator.noise for row in found.rows if row.method.startswith("bayes")]
+    assert bayes == [0.1, 0.1]
+    own = compare_scores(draw(), methods=[BayesianTemperatureScaling(noise=0.2)], noise=0.1)
+    assert own.rows[1].calibrator.noise == 0.2
+
+
+def test_methods_are_names_classes_and_instances_and_failures_are_rows():
+    class Broken(Calibrator):
+        method = "broken"
+
+        def _fit(self, scores):
+            raise ZeroDivisionError("no luck")
+
+    class Half(Calibrator):
+        method = "half"
+
+        def _fit(self, scores):
+            return Fit(Map.scale(0.5), Report.of(Map.scale(0.5), scores))
+
+    try:
+        found = compare_scores(draw(), draw(seed=1), methods=["ts", Half(), Broken, TemperatureScaling(t_range=(1, 5))])
+    finally:
+        del METHODS["broken"], METHODS["half"]
+    assert found["broken"].failure == "no luck"
+    assert found["broken"].test is None
+    assert found["half"].gain.value == pytest.approx(0, abs=0.02)
+    assert "ts(t_range=(1, 5))" in [row.method for row in found.rows]
+
+
+def test_groups_probabilities_and_infinite_losses():
+    site = np.arange(600) % 2
+    val = draw(groups=site)
+    logits = np.where(site[:, None], 2 * val.logits, val.logits)
+    grouped = compare_scores(
+        Scores.of(logits, val.labels, groups=site), methods=["bayes", GroupedCalibrator(TemperatureScaling())]
     )
-    assert (one.recommended, one.selected_by) == (two.recommended, two.selected_by)
-    assert one.reason.partition(" TEST ")[0] == two.reason.partition(" TEST ")[0]
-    assert [row.cv for row in one.rows] == [row.cv for row in two.rows]
-
-
-def test_cross_validation_is_that_of_fits_without_each_fold():
-    val, test = scores(200, seed=1), scores(200, seed=2)
-    result = compare(val, test, ["ts", "vector"], cv=4, seed=3, confidence_level=None)
-    folds = assign_folds(val.labels, 4, 3)
-    losses = {"none": np.empty(200)}
-    for method in ("ts", "vector"):
-        losses[method] = np.empty(200)
-        for fold in range(4):
-            out = folds == fold
-            fitted = METHODS[method]().fit(val.values[~out], val.labels[~out])
-            losses[method][out] = -fitted.predict_log_proba(val.values[out])[np.arange(out.sum()), val.labels[out]]
-    losses["none"] = -ScaleMap(1.0).log_apply(val.values)[np.arange(200), val.labels]
-    for row in result.rows:
-        difference = losses[row.method] - losses[result.recommended]
-        expected = losses[row.method].mean(), difference.mean(), difference.std(ddof=1) / 200**0.5
-        np.testing.assert_allclose(row.cv, expected, rtol=1e-9, atol=1e-12)
-
-
-def test_clusters_are_not_divided_and_widen_the_comparison():
-    (h, y), (h2, y2) = draw(150, 4, seed=1), draw(150, 4, seed=2)
-    val, test = (Scores.from_logits(np.tile(a, (4, 1)), np.tile(b, 4)) for a, b in ((h, y), (h2, y2)))
-    cases = np.tile(np.arange(150), 4)
-    alone = compare(Scores.from_logits(h, y), Scores.from_logits(h2, y2), ["ts", "vector"], confidence_level=None)
-    four = compare(val, test, ["ts", "vector"], val_clusters=cases, test_clusters=cases, confidence_level=None)
-    apart = compare(val, test, ["ts", "vector"], confidence_level=None)
-    for one, many, naive in zip(alone.rows, four.rows, apart.rows):
-        assert many.cv.standard_error == pytest.approx(one.cv.standard_error, rel=1e-6)
-        assert many.above_best == pytest.approx(one.above_best, rel=1e-6, abs=1e-12)
-        assert naive.above_best.high - naive.above_best.low < many.above_best.high - many.above_best.low
-
-
-@pytest.mark.parametrize("methods", [["ts", "bayes"], ["ts", BayesianTemperatureScaling(labels="noisy")]])
-def test_labels_that_may_be_wrong_do_not_select(methods):
-    result = compare(scores(seed=1), scores(seed=2), methods, noisy=isinstance(methods[1], str), confidence_level=None)
-    assert result.recommended.startswith("bayes")
-    assert (result.selected_by, result.n_folds) == ("first choice", 0)
-    assert all(row.cv is None for row in result.rows)
-
-
-@pytest.mark.parametrize("errors", [1, 19, 20])
-def test_few_errors_of_the_validation_set_cannot_select(errors):
-    h, _ = draw(100, 4, t=1.0, seed=2)
-    y = h.argmax(axis=1)
-    y[:errors] = (y[:errors] + 1) % 4
-    result = compare(Scores.from_logits(h, y), scores(seed=1), ["vector", "ts"], confidence_level=None)
-    assert (errors < 20) == (result.n_folds == 0)
-    if errors < 20:
-        assert result.recommended == "ts"
-
-
-@pytest.mark.parametrize("n, errors", [(1, 0), (100, 0), (100, 19), (100, 20)])
-def test_few_errors_of_the_test_set_cannot_tell_methods_apart(n, errors):
-    h, _ = draw(n, 4, t=1.0, seed=2)
-    y = h.argmax(axis=1)
-    y[:errors] = (y[:errors] + 1) % 4
-    result = compare(scores(1000, t=2.0, seed=1), Scores.from_logits(h, y), ["ts"])
-    assert (errors < 20) == (result.confidence_set is None)
-    assert all((row.above_best is None) == (errors < 20) for row in result.rows)
-
-
-def test_a_calibrator_keeps_its_own_kind_of_input():
-    h, y = draw(300, 4, seed=1)
-    h2, y2 = draw(300, 4, seed=2)
-    logits = Scores.from_logits(h, y), Scores.from_logits(h2, y2)
-    probs = Scores.from_probs(softmax(h, axis=1), y), Scores.from_probs(softmax(h2, axis=1), y2)
-    given = HistogramBinning(n_bins=5, input="probs")
-    row = compare(*probs, [given], confidence_level=None).rows[1]
-    assert (row.method, given.input) == ("histogram(n_bins=5)", "probs")
-    with pytest.raises(InputError):
-        compare(*logits, [given])
-    with pytest.raises(InputError):
-        compare(*probs, [TemperatureScaling()])
-    with pytest.raises(InputError):
-        compare(*probs, [TemperatureScaling(input="probs", zeros_as=1e-8)])
-    assert compare(*probs, ["ts"], confidence_level=None).rows[1].temperature == pytest.approx(
-        compare(*logits, ["ts"], confidence_level=None).rows[1].temperature
+    assert (grouped.chosen, grouped.reason) == ("grouped", "cv")  # it keeps predictions
+    assert grouped["bayes"].gain.high < 0
+    p = np.exp(val.logits) / np.exp(val.logits).sum(axis=1, keepdims=True)
+    probs = compare_scores(Scores.of(p, val.labels, input="probs"), methods=["ts", "histogram"])
+    assert probs["ts"].temperature == pytest.approx(
+        TemperatureScaling().fit(val.logits, val.labels).temperature_, rel=1e-6
     )
+    assert probs.calibrator.predict_proba(p).shape == (600, 4)
+    assert probs["histogram"].gain.value == -np.inf
+    assert "histogram" not in probs.can_be_best
 
 
-def test_what_cannot_be_cross_validated_is_not_selected(monkeypatch):
-    whole_fit = METHODS["vector"].fit
-
-    def fit(self, X, *more):
-        return whole_fit(self, X, *more) if len(X) == 400 else fail()
-
-    monkeypatch.setattr(METHODS["vector"], "fit", fit)
-    row = compare(scores(seed=1), scores(seed=2), ["ts", "vector"], confidence_level=None).rows[2]
-    assert row.cv is None
-    assert row.metrics is not None
+def test_a_calibrator_in_use(found):
+    used = TemperatureScaling().fit(draw(seed=5))
+    also = compare_scores(draw(), draw(seed=1), methods=["ts"], calibrator=used)
+    assert also["in use"].test["nll"].value == pytest.approx(found["ts"].test["nll"].value, abs=0.02)
+    assert also["in use"].calibrator is used
+    assert also.chosen == "ts"
 
 
-def test_what_fails_is_a_row_that_says_why(monkeypatch):
-    monkeypatch.setattr(METHODS["ats"], "fit", fail)
-    result = compare(scores(seed=1), scores(seed=2))
-    row = result.rows[2]
-    assert (row.method, row.failure, row.metrics, row.losses) == ("ats", "cannot be fitted today", None, None)
-    assert result.recommended in ("structured", "bayes")
-    assert " ats" not in result.reason
-
-
-def certain_of_class_zero(n=50):
-    """Labels that histograms of equal mass take for impossible elsewhere."""
-    h, _ = draw(n, 3, seed=7)
-    return Scores.from_logits(h, np.zeros(n, dtype=int))
-
-
-def test_an_infinite_nll_is_shown_and_never_recommended():
-    result = compare(certain_of_class_zero(), scores(300, 3, seed=2), ["ts", "histogram", "isotonic", "bayes"])
-    rows = {row.method: row for row in result.rows}
-    for method in ("histogram", "isotonic"):
-        nll = rows[method].metrics["nll"]
-        assert nll.value == np.inf
-        assert np.isfinite([rows[method].metrics[m].value for m in ("accuracy", "brier", "ece", "mmce")]).all()
-        assert method not in result.reason
-        assert rows[method].cv.nll == np.inf
-        assert rows[method].above_best is None
-    assert result.recommended in ("none", "ts", "bayes")
-
-
-def test_noisy_is_for_those_who_know_the_difference():
-    val, test = scores(seed=1), scores(seed=2)
-    plain, noisy = (compare(val, test, noisy=noisy).rows for noisy in (False, True))
-    assert [r.temperature for r in plain[:3]] == [r.temperature for r in noisy[:3]]
-    assert plain[3].temperature != noisy[3].temperature
-
-
-def test_weights_of_the_test_set_count():
-    val, (h, y) = scores(seed=1), draw(400, 4, seed=2)
-    w = np.random.default_rng(0).integers(1, 4, 400)
-    weighted = compare(val, Scores.from_logits(h, y, sample_weight=w), ["ts"])
-    repeated = compare(val, Scores.from_logits(h.repeat(w, axis=0), y.repeat(w)), ["ts"])
-    for a, b in zip(weighted.rows, repeated.rows):
-        assert a.metrics["nll"].value == pytest.approx(b.metrics["nll"].value, rel=1e-12)
-
-
-def test_a_matrix_is_left_out_by_default_where_it_would_have_too_many_parameters():
-    val, test = scores(60, 51), scores(60, 51, seed=1)
-    rows = {row.method: row for row in compare(val, test, confidence_level=0.5).rows}
-    assert rows["matrix"].failure
-    assert rows["dirichlet"].failure
-    assert rows["vector"].metrics is not None
-
-
-def test_answers_that_change_are_counted():
-    val, test = scores(seed=1), scores(seed=2)
-    rows = {row.method: row for row in compare(val, test, ["ts", "vector"], confidence_level=0.5).rows}
-    assert rows["ts"].changed == rows["none"].changed == 0
-    expected = (VectorScaling().fit(val).predict(test.values) != test.values.argmax(axis=1)).mean()
-    assert rows["vector"].changed == pytest.approx(expected)
-    assert expected > 0
-
-
-def test_the_kind_of_noise_reaches_those_that_know_it():
-    val, test = scores(seed=1), scores(seed=2)
-    rows = {
-        r.method: r
-        for r in compare(val, test, ["ts", "bayes"], noisy=True, noise="classwise", confidence_level=0.5).rows
-    }
-    expected = BayesianTemperatureScaling(labels="noisy", noise="classwise").fit(val)
-    assert rows["bayes"].temperature == expected.temperature_
-
-
-def test_without_a_validation_error_nothing_is_recommended():
-    h = 2 * np.random.default_rng(0).normal(size=(300, 3))
-    test = Scores.from_logits(h[:200] + 1, np.random.default_rng(1).integers(3, size=200))
-    result = compare(Scores.from_logits(h, h.argmax(axis=1)), test, ["ts", "structured"])
-    assert (result.recommended, result.selected_by) == ("none", "no errors")
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"cv": 1}, "cv"), ({"methods": ["tss"]}, "method"), ({"methods": ["ts", "ts"]}, "methods"),
+        ({"test": draw(k=3)}, "test"), ({"test": Scores.of(draw().logits)}, "test"),
+        ({"calibrator": TemperatureScaling().fit(draw())}, "calibrator"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(options, param):
+    with pytest.raises(InputError) as error:
+        compare_scores(draw(), **options)
+    assert error.value.param == param

@@ -1,45 +1,155 @@
-"""One family of errors, and the way to an optional package."""
+"""A table: call → class of the error and the parameter that it names. No sentences."""
 
-from __future__ import annotations
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
-import sklearn.exceptions
 
-from attemper import errors
-from attemper.errors import AttemperError, AttemperWarning, MissingExtraError, require
+import attemper
+from attemper import AttemperError, FileError, InputError, MissingExtraError, Scores, read, tokens
+from attemper.data.files import Writer, write
+from attemper.errors import collected_warnings, warn
 
-
-def test_every_error_is_of_the_family():
-    found = [e for name in errors.__all__ if isinstance(e := getattr(errors, name), type) and issubclass(e, Exception)]
-    assert len(found) == 12
-    for error in found:
-        assert issubclass(error, Warning if "Warning" in error.__name__ else AttemperError)
-    assert issubclass(AttemperError, ValueError)
-    assert issubclass(errors.NotFittedError, sklearn.exceptions.NotFittedError)
-    assert issubclass(errors.InputTypeError, TypeError)
-    assert issubclass(MissingExtraError, ImportError)
-    assert issubclass(errors.EdgeWarning, AttemperWarning)
-
-
-def test_what_is_there_is_given():
-    assert require("numpy", extra="none") is np
-    assert require("numpy.linalg", extra="none") is np.linalg
+N, K = 60, 3
+RNG = np.random.default_rng(0)
+H = 3 * RNG.normal(size=(N, K))
+Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
+P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+NAMES = ["cat", "dog", "eel"]
+WHO = np.array([f"p{i // 3}" for i in range(N)])
+TABLE = {**{f"logit_{name}": H[:, k] for k, name in enumerate(NAMES)}, "label": np.array(NAMES)[Y], "who": WHO}
+FRAME = pd.DataFrame(TABLE)
 
 
-@pytest.mark.parametrize("module", ["not_there", "not_there.inside"])
-def test_what_is_missing_is_told_with_the_way_to_get_it(module):
+def second(value, of=H):
+    return np.where(np.arange(K) == 1, value, of)
+
+
+ON_PROBS = attemper.TemperatureScaling(input="probs").fit(P[:, 1], Y == 1)
+INPUT = {
+    "NaN": (lambda: read(second(np.nan), Y), "data"),
+    "infinity": (lambda: read(second(np.inf), Y), "data"),
+    "a row of -inf": (lambda: read(np.where(np.arange(N)[:, None] == 7, -np.inf, H), Y), "data"),
+    "no rows": (lambda: read(H[:0], Y[:0]), "data"),
+    "a number": (lambda: read(H[0, 0], Y), "data"),
+    "too large": (lambda: read(1e31 * H, Y), "data"),
+    "texts": (lambda: read([["a", "b"]], [0]), "data"),
+    "complex": (lambda: read(H + 1j, Y), "data"),
+    "logits as probabilities": (lambda: read(H, Y, input="probs"), "data"),
+    "a probability of 1.2": (lambda: read([0.2, 1.2], [0, 1], input="probs"), "data"),
+    "scores last": (lambda: read(Y == 1, P[:, 1]), "labels"),
+    "files for a class": (lambda: attemper.TemperatureScaling().fit("val*.npz"), "X"),
+    "no labels to compare": (lambda: attemper.compare(H), "val"),
+    "log-odds for a calibrator of probabilities": (lambda: ON_PROBS.predict_risk(H[:, 1]), "X"),
+    "halves": (lambda: read(P / 2, Y, input="probs"), "data"),
+    "labels from 1": (lambda: read(H, Y + 1), "labels"),
+    "too few labels": (lambda: read(H, Y[:-1]), "labels"),
+    "names without classes": (lambda: read(H, ["cat"] * N), "labels"),
+    "an unknown name": (lambda: read(H, ["cow"] * N, classes=NAMES), "labels"),
+    "a missing label": (lambda: read(H, np.where(Y == 0, np.nan, Y)), "labels"),
+    "a missing name": (lambda: read(H, [None, *["cat"] * (N - 1)], classes=NAMES), "labels"),
+    "half a label": (lambda: read(H, Y + 0.5), "labels"),
+    "counts of votes": (lambda: read(H, 2 * np.eye(K)[Y]), "labels"),
+    "shares of other classes": (lambda: read(H, np.ones((N, 2)) / 2), "labels"),
+    "a masked label": (lambda: read(second(-np.inf), Y), "labels"),
+    "nothing counts": (lambda: read(H, np.full(N, 255), ignore_index=255), "labels"),
+    "labels of other pixels": (lambda: read(np.zeros((2, 3, 4, 5)), np.zeros((2, 4, 4)), axis=1), "labels"),
+    "several labels, 2": (lambda: read(H, np.full((N, K), 2), multi_label=True), "labels"),
+    "two names": (lambda: read(H, Y, classes=["a", "b"]), "classes"),
+    "a name twice": (lambda: read(H, Y, classes=["a", "b", "b"]), "classes"),
+    "negative weights": (lambda: read(H, Y, sample_weight=-np.ones(N)), "sample_weight"),
+    "two weights": (lambda: read(H, Y, sample_weight=[1, 2]), "sample_weight"),
+    "weights of zero": (lambda: read(H, Y, sample_weight=np.zeros(N)), "sample_weight"),
+    "two clusters": (lambda: read(H, Y, clusters=[1, 2]), "clusters"),
+    "no group": (lambda: read(H, Y, groups=[None, *WHO[1:]]), "groups"),
+    "no id": (lambda: read(H, Y, ids=["", *WHO[1:]]), "ids"),
+    "odds": (lambda: read(P, Y, input="odds"), "input"),
+    "zeros as 2": (lambda: read(P, Y, input="probs", zeros_as=2.0), "zeros_as"),
+    "no axis": (lambda: read(np.zeros((2, 3, 4, 5)), np.zeros((2, 4, 5))), "axis"),
+    "axis 0": (lambda: read(np.zeros((2, 3, 4)), np.zeros((3, 4)), axis=0), "axis"),
+    "axis 9": (lambda: read(np.zeros((2, 3, 4)), np.zeros((2, 4)), axis=9), "axis"),
+    "columns of an array": (lambda: read(H, Y, columns=["a"]), "columns"),
+    "no such column": (lambda: read(FRAME, columns=["nothing"]), "columns"),
+    "which columns": (lambda: read(pd.DataFrame({"a": [1.0], "b": [2.0]})), "columns"),
+    "columns of text": (lambda: read(FRAME, columns=["who", "label"]), "columns"),
+    "no such label": (lambda: read(FRAME, "nothing"), "labels"),
+    "no such cluster": (lambda: read(FRAME, clusters="nothing"), "clusters"),
+    "logits in prob_": (lambda: read(FRAME, input="probs"), "input"),
+    "logits and probs": (lambda: read({"logits": H, "probs": P, "label": Y}), "input"),
+    "Scores of probs as logits": (lambda: read(Scores.of(P, Y, input="probs"), input="logits"), "input"),
+    "no labels of tokens": (lambda: tokens.token_scores(H), "labels"),
+    "one option": (lambda: tokens.option_scores([{"A": -0.1}], ["A"]), "options"),
+    "an option too many": (lambda: tokens.option_scores(H, [0, 1], [2] * N), "labels"),
+    "no k": (lambda: tokens.topk_scores(H, Y), "k"),
+    "a fit without labels": (lambda: attemper.fit(H), "labels"),
+    "a sketch without labels": (lambda: attemper.sketch(H), "labels"),
+    "a sketch of zeros": (lambda: attemper.sketch(np.eye(2)[[0, 1]] * 1.0, [0, 1], input="probs"), "zeros_as"),
+    "votes of nobody": (lambda: attemper.label_shares([[-1, -1]], n_classes=2), "votes"),
+}
+
+
+@pytest.mark.parametrize("case", INPUT)
+def test_an_error_names_its_parameter(case):
+    call, param = INPUT[case]
+    with pytest.raises(InputError) as error:
+        call()
+    assert error.value.param == param
+    assert isinstance(error.value, AttemperError | ValueError)
+
+
+FILES = {
+    "no such file": lambda: read("nothing.npz"),
+    "no match": lambda: read("*.zip"),
+    "unknown extension": lambda: read("val.pkl"),
+    "unknown protocol": lambda: read("nowhere://val.csv"),
+    "unknown extension to write": lambda: Writer("out.pkl"),
+    "no folder": lambda: write("nothing/out.npz", {"a": H}),
+    "no calibrator": lambda: attemper.load("nothing.json"),
+    "another document": lambda: attemper.load("other.json"),
+    "no data set": lambda: attemper.datasets.load("nothing"),
+    "an .npz of objects": lambda: read("objects.npz"),
+    "a table for a calibrator": lambda: attemper.load("header.csv"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_that_cannot_be_used_is_one_error(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "val.pkl").write_bytes(b"")
+    (tmp_path / "other.json").write_text('{"attemper": ["x"]}')
+    (tmp_path / "header.csv").write_text("logit_a,logit_b,label\n")
+    np.savez("objects.npz", logits=np.array([None, "a"], dtype=object))
+    with pytest.raises(FileError):
+        FILES[case]()
+
+
+@pytest.mark.parametrize("name", ["val.csv", "val.parquet", "val.safetensors", "memory://val.npz"])
+def test_without_the_extra_numpy_formats_work_and_others_name_it(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for module in ("pyarrow", "pyarrow.dataset", "safetensors", "safetensors.numpy", "fsspec"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / name.rpartition("/")[2]).write_bytes(b"a,b\n1,2\n")
     with pytest.raises(MissingExtraError) as error:
-        require(module, extra="plots", why="to draw")
-    assert module in str(error.value)
-    assert "attemper[plots]" in str(error.value)
-    with pytest.raises(MissingExtraError):
-        require(module, extra="plots")
+        read(name)
+    assert "attemper[files]" in str(error.value)
+    assert isinstance(error.value, ImportError)
+    write("val.npz", {"logits": H, "labels": Y})
+    np.save("h.npy", H)
+    np.save("y.npy", Y)
+    for scores in (read("val.npz"), read("h.npy", labels="y.npy")):
+        np.testing.assert_array_equal(scores.logits, H)
 
 
-def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "broken_package.py").write_text("import its_own_dependency\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError) as error:
-        require("broken_package", extra="plots")
-    assert not isinstance(error.value, AttemperError)
+def test_an_unknown_option_is_a_type_error():
+    with pytest.raises(TypeError):
+        read(H, Y, cluster=WHO)
+
+
+def test_warnings_can_be_collected():
+    with collected_warnings() as found:
+        warn("a")
+    assert [type(each) for each in found] == [attemper.AttemperWarning]
+    with pytest.warns(attemper.AttemperWarning) as seen:
+        warn("b")
+    assert seen[0].filename == __file__

@@ -1,167 +1,115 @@
-"""Tokens and options: the rows that count, and no others, whatever array they lie in."""
+"""Language models: tokens, answer options and the top k of responses become the same Scores as their arrays."""
 
-from __future__ import annotations
+import json
 
-import warnings
-
-import array_api_strict
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from attemper import (
-    AttendedTemperatureScaling,
-    BayesianTemperatureScaling,
-    LabelledScores,
-    Scores,
-    Sketch,
-    TemperatureScaling,
+import attemper
+from attemper import InputError, Scores, read, tokens
+
+RNG = np.random.default_rng(0)
+N, K = 300, 3
+H = 3 * RNG.normal(size=(N, K))
+Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
+P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+
+
+def sums(scores):
+    return np.concatenate([scores.backend.nll(beta) for beta in (0.3, 1.0)])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_tokens():
+    logits, ids = RNG.normal(size=(2, 5, 7)), RNG.integers(0, 7, size=(2, 5))
+    labels = np.where(np.arange(5) < 2, -100, ids)
+    kept = sums(Scores.of(logits[:, 2:].reshape(-1, 7), ids[:, 2:].reshape(-1)))
+    np.testing.assert_allclose(sums(tokens.token_scores(logits, labels)), kept, rtol=1e-12)
+    np.testing.assert_allclose(sums(read(logits, labels, axis=-1, ignore_index=-100)), kept, rtol=1e-12)
+    shifted = tokens.token_scores(torch.tensor(logits), input_ids=ids, mask=np.ones((2, 5)))
+    np.testing.assert_array_equal(shifted.labels, ids[:, 1:].reshape(-1))
+    options = tokens.option_scores(logits[:, -1], [4, 1], [0, 1])
+    np.testing.assert_array_equal(options.values, logits[:, -1][:, [4, 1]])
+    last = tokens.option_scores(torch.tensor(logits), [4, 1], [0, 1], positions=[4, 4])
+    np.testing.assert_array_equal(last.values.numpy(), options.values)
+
+
+def response(**tokens_):
+    top = [{"token": token, "logprob": p, "bytes": None} for token, p in tokens_.items()]
+    return {"id": "q", "choices": [{"logprobs": {"content": [{"token": "A", "logprob": -0.1, "top_logprobs": top}]}}]}
+
+
+def test_responses_of_servers(folder):
+    answers = [response(**{" A": -0.2, "B": -2.0}), response(**{"A": -1.0, " B": -0.7})]
+    scores = tokens.option_scores(answers, ["A", "B"], ["A", "B"])
+    np.testing.assert_array_equal(scores.values, [[-0.2, -2.0], [-1.0, -0.7]])
+    assert scores.classes == ("A", "B")
+    lines = [json.dumps({"custom_id": str(i), "response": {"body": a}}) for i, a in enumerate(answers)]
+    (folder / "batch.jsonl").write_text("\n".join(lines))
+    found = tokens.read_responses("batch.jsonl")
+    np.testing.assert_array_equal(tokens.option_scores(found, ["A", "B"], {"0": "A", "1": 1}).labels, [0, 1])
+    ranks = tokens.topk_scores(answers, [" A", "C"])
+    np.testing.assert_array_equal(ranks.labels, [0, 2])
+    np.testing.assert_allclose(np.exp(ranks.values).sum(axis=1), 1)
+    with pytest.raises(InputError):
+        tokens.option_scores(answers, ["A", "C"])
+    assert np.isfinite(tokens.option_scores(answers, ["A", "C"], missing="bound").values).all()
+
+
+def test_top_k_of_logits_has_the_exact_tail():
+    scores = tokens.topk_scores(H, Y, k=2)
+    np.testing.assert_allclose(np.exp(scores.values), -np.sort(-P, axis=1), rtol=1e-12)
+
+
+def test_options_as_tokens_with_spaces_give_the_t_of_their_logits():
+    answers = [response(**{" A": h[0], "B ": h[1], "C": h[2]}) for h in np.log(P)]
+    letters = np.array(list("ABC"))[Y]
+    scores = tokens.option_scores(answers, ["A", "B", "C"])
+    assert attemper.fit(scores, letters, method="ts").temperature_ == pytest.approx(
+        attemper.fit(H, Y, method="ts").temperature_, rel=1e-12
+    )
+    both = tokens.option_scores([{"A": -1.0, " A": -2.0, "B": -0.7}], ["A", "B"])
+    assert both.values[0, 0] == pytest.approx(np.logaddexp(-1, -2))
+    for token in ("A", "a", "(A)"):
+        with pytest.raises(InputError) as error:
+            tokens.option_scores([{token: -1.0, "B": -0.7}], [" A", "B"])
+        assert repr(token) in str(error.value)
+
+
+def test_ids_of_tokens_are_names_and_labels_are_places():
+    scores = tokens.option_scores(H, [2, 0], [0, 1] * (N // 2))
+    assert scores.classes == ("2", "0")
+    np.testing.assert_array_equal(scores.labels, [0, 1] * (N // 2))
+
+
+def test_padding_may_hold_anything():
+    logits, labels = RNG.normal(size=(2, 4, 5)), np.array([[1, 2, -100, -100], [0, 4, 3, -100]])
+    padded = np.where((labels == -100)[:, :, None], np.nan, logits)
+    assert len(tokens.token_scores(padded, labels)) == 5
+    np.testing.assert_array_equal(
+        sums(read(padded, labels, axis=-1, ignore_index=-100)), sums(tokens.token_scores(logits, labels))
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [[{"choices": [{"logprobs": None}]}], [{"A": "high"}], [{"A": 0.9, "B": 0.1}], ["A"], [{"A": -0.1, "C": -3.0}]],
 )
-from attemper.calibrators import METHODS
-from attemper.data.arrays import SelectedRows, to_numpy
-from attemper.errors import InputError
-from attemper.tokens import option_scores, token_scores
-
-B, L, V = 6, 9, 11
+def test_responses_that_cannot_be_used(bad):
+    with pytest.raises(InputError) as error:
+        tokens.option_scores(bad, ["A", "B"])
+    assert error.value.param in ("responses", "options")
 
 
-def draw(b=B, length=L, v=V, dtype=np.float32, seed=0):
-    rng = np.random.default_rng(seed)
-    logits = (3 * rng.normal(size=(b, length, v))).astype(dtype)
-    noise = rng.gumbel(size=logits.shape)
-    labels = (logits + 2 * noise).argmax(axis=2)
-    return logits, labels
-
-
-def slow(logits, *, labels=None, input_ids=None, mask=None, ignore_index=-100):
-    """Say position by position which count, and with which label."""
-    b, length, _ = logits.shape
-    rows, y = [], []
-    for i in range(b):
-        for t in range(length):
-            if labels is not None:
-                label, counts = labels[i, t], mask is None or mask[i, t]
-            elif t + 1 == length:
-                continue
-            else:
-                label, counts = input_ids[i, t + 1], mask is None or (mask[i, t] and mask[i, t + 1])
-            if counts and (ignore_index is None or label != ignore_index):
-                rows.append(logits[i, t])
-                y.append(label)
-    return np.array(rows), np.array(y)
-
-
-@st.composite
-def batches(draw):
-    b, length, v = draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(2, 4))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    labels = rng.integers(0, v, (b, length))
-    labels[rng.random((b, length)) < draw(st.sampled_from([0, 0.3]))] = -100
-    mask = rng.random((b, length)) < draw(st.sampled_from([0.3, 0.8, 1]))
-    return rng.normal(size=(b, length, v)), labels, mask if draw(st.booleans()) else None
-
-
-@given(batches(), st.booleans())
-@settings(max_examples=150, deadline=None)
-def test_the_rows_that_count_are_those_of_a_slow_loop(batch, shifted):
-    logits, labels, mask = batch
-    told = {"input_ids" if shifted else "labels": labels, "mask": mask}
-    rows, y = slow(logits, **told)
-    if not len(y):
-        with pytest.raises(InputError):
-            token_scores(logits, **told)
-        return
-    scores = token_scores(logits, **told)
-    np.testing.assert_array_equal(to_numpy(scores.values), rows)
-    np.testing.assert_array_equal(scores.logits, rows)
-    np.testing.assert_array_equal(scores.labels, y)
-
-
-ARRAYS = {
-    "numpy": lambda a: a,
-    "torch": torch.tensor,
-    "torch-half": lambda a: torch.tensor(a).half(),
-    "torch-bfloat16": lambda a: torch.tensor(a).bfloat16(),
-    "torch-grad": lambda a: torch.tensor(a, requires_grad=True),
-    "jax": jnp.asarray,
-    "array-api": array_api_strict.asarray,
-}
-
-
-def masked_batch(make):
-    logits, labels = draw()
-    mask = np.random.default_rng(1).random((B, L)) < 0.6
-    labels = np.where(np.random.default_rng(2).random((B, L)) < 0.2, -100, labels)
-    counts = mask & (labels != -100)
-    array = make(logits)
-    plain = Scores.from_logits(to_numpy(array)[counts], labels[counts])
-    if isinstance(array, torch.Tensor):
-        labels, mask = torch.tensor(labels), torch.tensor(mask.astype(int))
-    return token_scores(array, labels, mask=mask), plain
-
-
-@pytest.mark.parametrize("kind", ARRAYS)
-def test_every_library_gives_the_fit_of_plain_rows_to_the_bit(kind):
-    scores, plain = masked_batch(ARRAYS[kind])
-    assert isinstance(scores.values, SelectedRows)
-    assert (scores.bound, scores.masked, len(scores)) == (plain.bound, plain.masked, len(plain))
-    for calibrator in (TemperatureScaling, AttendedTemperatureScaling, BayesianTemperatureScaling):
-        one, other = calibrator().fit(scores), calibrator().fit(plain)
-        assert one.temperature_ == other.temperature_
-        assert one.fit_report_ == other.fit_report_
-    one, other = Sketch.of(scores), Sketch.of(plain)
-    assert one.to_dict() == other.to_dict()
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_takes_selected_rows(method):
-    scores, plain = masked_batch(ARRAYS["numpy"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        one, other = METHODS[method]().fit(scores), METHODS[method]().fit(plain)
-    np.testing.assert_array_equal(one.predict_proba(scores), other.predict_proba(plain))
-
-
-def test_two_dimensions_and_weights():
-    logits, labels = draw(1)
-    logits, labels = logits[0], labels[0].copy()
-    weights = np.linspace(1, 2, L)
-    labels[[0, 4]] = -1
-    scores = token_scores(logits, labels, ignore_index=-1, sample_weight=weights)
-    keep = labels != -1
-    np.testing.assert_array_equal(to_numpy(scores.values), logits[keep])
-    np.testing.assert_array_equal(scores.weights, weights[keep])
-    logits, labels = draw()
-    weights = np.arange(B * L, dtype=float).reshape(B, L)
-    scores = token_scores(logits, input_ids=labels, sample_weight=torch.tensor(weights))
-    np.testing.assert_array_equal(scores.weights, weights[:, :-1].reshape(-1))
-
-
-LABELS = draw()[1]
-
-
-OPTIONS = [7, 2, 10]
-
-
-@pytest.mark.parametrize("kind", ARRAYS)
-def test_options_are_columns(kind):
-    logits = ARRAYS[kind](draw()[0])
-    plain, labels = to_numpy(logits), np.array([0, 1, 2, 2, 1, 0])
-    scores = option_scores(logits, options=OPTIONS, labels=labels)
-    np.testing.assert_array_equal(to_numpy(scores.values), plain[:, -1][:, OPTIONS])
-    positions = np.arange(B)
-    scores = option_scores(logits, options=OPTIONS, labels=labels, positions=positions)
-    np.testing.assert_array_equal(to_numpy(scores.values), plain[np.arange(B), positions][:, OPTIONS])
-    scores = option_scores(logits[:, 3, :], options=OPTIONS, labels=labels)
-    np.testing.assert_array_equal(to_numpy(scores.values), plain[:, 3][:, OPTIONS])
-    np.testing.assert_array_equal(scores.labels, labels)
-
-
-def test_options_at_the_last_real_position():
-    logits, _ = draw(3, 4)
-    scores = option_scores(logits, options=OPTIONS, mask=[[1, 1, 0, 0], [0, 0, 1, 1], [0, 1, 1, 0]])
-    np.testing.assert_array_equal(scores.values, logits[[0, 1, 2], [1, 3, 2]][:, OPTIONS])
-    assert not isinstance(scores, LabelledScores)
+def test_a_tail_of_nothing_needs_zeros_as():
+    full = [{"yes": np.log(0.75), "no": np.log(0.25)}]
+    with pytest.raises(InputError) as error:
+        tokens.topk_scores(full, ["yes"])
+    assert error.value.param == "zeros_as"
+    assert tokens.topk_scores(full, ["yes"], zeros_as=1e-6).values[0, 2] == pytest.approx(np.log(1e-6))

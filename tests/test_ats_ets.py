@@ -1,0 +1,176 @@
+"""ATS and ETS: the paper's equations, frozen numbers, the fallback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from attemper.calibrators.attended import AttendedTemperatureScaling
+from attemper.calibrators.base import load
+from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+from attemper.data.scores import Scores
+from attemper.errors import AttemperWarning, EdgeWarning, InputError
+from attemper.sketches import Sketch
+from conftest import draw
+
+import oracles
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def network(name, n=1000):
+    """Return the first validation rows of a network; the tests that need one are skipped without the data."""
+    if not (DATA / f"{name}.npz").exists():
+        pytest.skip("needs the logits of data/")
+    with np.load(DATA / f"{name}.npz") as data:
+        return data["val_logits"][:n], data["val_labels"][:n].astype(int)
+
+
+# θ, T and the mean NLL, recorded from version 0.2
+FROZEN = {
+    ("densenet40-cifar10-s0", "paper"): (0.092, 1.3832785704047326, 0.165500993067287),
+    ("densenet40-cifar10-s0", "reference"): (0.076, 1.3759671803861182, 0.16549997773261638),
+    ("lenet5-fashion_mnist-s0", "paper"): (0.046, 1.8977446798889654, 0.22505032674854447),
+    ("lenet5-fashion_mnist-s0", "reference"): (0.032, 1.8938405717587785, 0.2250512229659974),
+}
+
+
+@pytest.mark.parametrize(("name", "loss"), FROZEN)
+def test_ats_has_the_frozen_numbers(name, loss):
+    fitted = AttendedTemperatureScaling(loss=loss).fit(*network(name))
+    theta, t, nll = FROZEN[name, loss]
+    assert fitted.theta_ == theta
+    assert fitted.temperature_ == pytest.approx(t, rel=1e-8)
+    assert fitted.report_.nll == pytest.approx(nll, rel=1e-8)
+
+
+def test_ets_weights_are_those_of_a_general_optimiser():
+    data = draw(2000, noise=0.1)
+    h = 3 * data.h
+    fitted = EnsembleTemperatureScaling().fit(h, data.y)
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(h, data.y).temperature_, rel=1e-12)
+    rows = np.arange(len(h))
+    s = [np.array([oracles.softmax(row, t) for row in h])[rows, data.y] for t in (fitted.temperature_, 1.0)]
+    parts = np.stack([*s, np.full(len(h), 1 / 5)], axis=1)
+
+    def nll(z):
+        w = np.exp(z - np.logaddexp.reduce(z))
+        return -np.log(parts @ w).mean()
+
+    best = minimize(nll, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
+    assert fitted.report_.nll <= best.fun + 1e-9
+    np.testing.assert_allclose(fitted.weights_, np.exp(best.x - np.logaddexp.reduce(best.x)), atol=1e-3)
+    assert fitted.report_.error < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("loss", ["paper", "reference"])
+@pytest.mark.parametrize("theta", [0.0008, 0.3])
+def test_temperature_has_the_least_loss_of_eq_8(theta, loss):
+    data = draw(60, 4)
+    h, y = 3 * data.h, data.y  # over-confident
+    fitted = AttendedTemperatureScaling(theta=theta, loss=loss).fit(h, y)
+    of = oracles.attended_loss if loss == "paper" else oracles.reference_loss
+    at = fitted.path_.temperature[0]
+    least = of(h, y, at, theta)
+    assert all(of(h, y, at * factor, theta) > least for factor in (0.2, 0.99, 1.01, 5))
+    assert fitted.theta_ == theta
+
+
+def test_weights_are_repeated_rows():
+    data = draw(200)
+    h, y = data.h, data.y
+    twice = AttendedTemperatureScaling().fit(np.concatenate([h, h[:50]]), np.concatenate([y, y[:50]]))
+    weighed = AttendedTemperatureScaling().fit(h, y, 1.0 + (np.arange(200) < 50))
+    assert weighed.temperature_ == pytest.approx(twice.temperature_, rel=1e-9)
+
+
+def test_scale_of_the_logits_is_the_scale_of_t():
+    data = draw(3000)
+    h, y = data.h, data.y
+    small, large = (AttendedTemperatureScaling().fit(h * scale, y) for scale in (1, 1000))
+    assert large.theta_ == small.theta_
+    assert large.temperature_ == pytest.approx(1000 * small.temperature_, rel=1e-6)
+
+
+def test_sketch_gives_what_rows_give():
+    data = draw(3000)
+    h, y = data.h, data.y
+    sketch = Sketch.of(Scores.of(h[:1000], y[:1000])) + Sketch.of(Scores.of(h[1000:], y[1000:]))
+    for params in ({}, {"theta": 0.05}, {"t_range": (0.5, 5)}):
+        rows, made = (AttendedTemperatureScaling(**params) for _ in range(2))
+        assert made.fit_sketch(sketch).temperature_ == pytest.approx(rows.fit(h, y).temperature_, rel=1e-6)
+    for params, param in (({"theta": 0.0008}, "theta"), ({"loss": "reference"}, "parts")):
+        with pytest.raises(InputError) as error:
+            AttendedTemperatureScaling(**params).fit_sketch(sketch)
+        assert error.value.param == param
+
+
+def test_falls_back_and_says_so_where_the_network_needs_t_below_1():
+    data = draw(3000, t=0.5)
+    with pytest.warns(AttemperWarning):
+        fitted = AttendedTemperatureScaling().fit(data.h, data.y)
+    assert fitted.theta_ == 1
+    assert not fitted.report_.left_alone
+    assert len(fitted.report_.notes) >= 3
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(data.h, data.y).temperature_, rel=1e-8)
+    with pytest.warns(AttemperWarning):
+        chosen = AttendedTemperatureScaling(theta=0.01).fit(data.h, data.y)
+    assert chosen.theta_ == 0.01
+    assert len(chosen.report_.notes) == 2
+
+
+def test_edges_and_flat_logits():
+    h = draw(50).h
+    with pytest.warns(EdgeWarning):
+        fitted = AttendedTemperatureScaling(theta=1.0).fit(h, h.argmax(axis=1))
+    assert fitted.temperature_ == pytest.approx(0.05)
+    assert fitted.report_.edge == "low"
+    assert fitted.temperature_interval_ is None
+    assert AttendedTemperatureScaling().fit(np.zeros((4, 3)), [0, 1, 2, 0]).temperature_ == 1
+
+
+def test_clusters_widen_the_interval_as_copies_do():
+    data = draw(400)
+    case = np.arange(400).repeat(4)
+    for method in (AttendedTemperatureScaling(), EnsembleTemperatureScaling()):
+        alone = method.fit(data.h, data.y).temperature_interval_
+        copies = method.fit(data.h[case], data.y[case], clusters=case).temperature_interval_
+        np.testing.assert_allclose(np.log(copies), np.log(alone), atol=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
+def test_masked_classes():
+    data = draw(300)
+    h, y = data.h, data.y
+    h[np.arange(300), (y + 1) % 5] = -np.inf
+    for method in (AttendedTemperatureScaling(theta=0.2), EnsembleTemperatureScaling()):
+        probs = method.fit(h, y).predict_proba(h)
+        assert (probs[np.isneginf(h)] == 0).all()
+        assert np.allclose(probs.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("made", [AttendedTemperatureScaling(), EnsembleTemperatureScaling()])
+def test_files(made, tmp_path):
+    data = draw(300)
+    h, y = data.h, data.y
+    made.fit(h, y).save(tmp_path / "net.attemper.json")
+    again = load(tmp_path / "net.attemper.json")
+    np.testing.assert_array_equal(again.predict_proba(h), made.predict_proba(h))
+    assert str(again) == str(made)
+    if made.method == "ats":
+        np.testing.assert_array_equal(again.path_.nll, made.path_.nll)
+
+
+@pytest.mark.parametrize(
+    ("params", "param"),
+    [({"theta": 2}, "theta"), ({"theta_grid": [0.2, 0.1]}, "theta_grid"), ({"loss": "x"}, "loss"),
+     ({"t_range": (2, 1)}, "t_range"), ({"theta": [0.1, 0.2]}, "theta")],
+)  # fmt: skip
+def test_errors(params, param):
+    with pytest.raises(InputError) as error:
+        AttendedTemperatureScaling(**params).fit(draw(50).h, draw(50).y)
+    assert error.value.param == param

@@ -1,0 +1,551 @@
+"""Every form that people hold becomes the same Scores, and gives the T of NumPy; what is odd about them is found."""
+
+import shlex
+import warnings
+from dataclasses import fields
+from functools import partial
+
+import array_api_strict
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+import attemper
+from attemper.data.checking import check
+from attemper.data.doubts import check_disjoint, shared_rows
+from attemper.data.files import Writer, expand, sha256_of, write
+from attemper.data.inputs import label_shares
+from attemper.data.reading import Read, ReadOptions, read, read_pieces
+from attemper.data.scores import Scores
+from attemper.errors import (
+    AttemperWarning,
+    ChanceAccuracyWarning,
+    FileError,
+    InputError,
+    MissingExtraError,
+    ProbabilitiesAsLogitsWarning,
+)
+
+N, K = 300, 3
+RNG = np.random.default_rng(0)
+H = 3 * RNG.normal(size=(N, K))
+Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
+P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+NAMES = ["cat", "a dog", "eel, big"]  # a space and a comma
+COLUMNS = {f"logit_{name}": H[:, k] for k, name in enumerate(NAMES)}
+WHO = np.array([f"p{i // 3}" for i in range(N)])
+TABLE = {"id": np.arange(N), **COLUMNS, "label": np.array(NAMES)[Y], "who": WHO}
+BETAS = (0.3, 1.0)
+
+
+def sums(scores):
+    """NLL, slope and curvature at two temperatures: what every fit of a temperature is made of."""
+    return np.concatenate([scores.backend.nll(beta) for beta in BETAS])
+
+
+def t_of(*data, **options):
+    return attemper.fit(*data, method="ts", **options).temperature_
+
+
+REFERENCE, T = sums(Scores.of(H, Y)), t_of(H, Y)
+
+
+def same(found, expected=T):
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+ARRAYS = {
+    "lists": (H.tolist(), Y.tolist()),
+    "numpy, Fortran order": (np.asfortranarray(H), Y),
+    "torch": (torch.tensor(H), torch.tensor(Y)),
+    "torch with a gradient": (torch.tensor(H, requires_grad=True), Y),
+    "jax labels": (H, jnp.asarray(Y)),
+    "jax": (jnp.asarray(H, dtype=jnp.float64) if jax.config.jax_enable_x64 else H, Y),
+    "pair": ((H, Y),),
+    "pair of a frame": ((pd.DataFrame(COLUMNS), np.array(NAMES)[Y]),),
+    "Scores": (Scores.of(H, Y),),
+    "Scores without labels": (Scores.of(H), Y),
+    "array API": (array_api_strict.asarray(H), array_api_strict.asarray(Y)),
+    "column vector": (H, Y[:, None]),
+    "one-hot": (H, np.eye(K)[Y]),
+    "pandas labels": (H, pd.Series(Y, index=RNG.permutation(N))),
+    "float labels": (H, Y.astype(float)),
+}
+
+
+@pytest.mark.parametrize("form", ARRAYS)
+def test_arrays(form):
+    same(t_of(*ARRAYS[form]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_lower_precision_is_that_of_its_numbers(dtype):
+    low = torch.tensor(H).to(getattr(torch, dtype))
+    np.testing.assert_allclose(sums(read(low, Y)), sums(read(low.double().numpy(), Y)), rtol=1e-6)
+    assert read(low, Y).logits.dtype == np.float64
+
+
+FRAMES = {
+    "dict": TABLE,
+    "pandas": pd.DataFrame(TABLE),
+    "polars": pl.DataFrame(TABLE),
+    "arrow": pa.table(TABLE),
+    "list column": pd.DataFrame({"logits": list(H), "label": Y}),
+    "list column, arrow": pa.table({"logits": list(H), "label": Y}),
+    "list column, polars": pl.DataFrame({"logits": H, "label": Y}),
+    "categories": pd.DataFrame(TABLE).astype({"label": "category"}),
+    "numbers as names": pd.DataFrame(H).rename(columns=str).assign(label=Y),
+    "no prefix": pd.DataFrame({name: H[:, k] for k, name in enumerate(NAMES)} | {"label": TABLE["label"], "age": 3.0}),
+}
+
+
+@pytest.mark.parametrize("form", FRAMES)
+def test_frames(form):
+    columns = {"no prefix": NAMES, "numbers as names": [0, 1, 2]}
+    options = {"columns": columns[form]} if form in columns else {}
+    same(t_of(FRAMES[form], **options))
+    expected = None if form.startswith("list") else ("0", "1", "2") if form.startswith("numbers") else tuple(NAMES)
+    assert read(FRAMES[form], **options).classes == expected
+    same(t_of(FRAMES[form], Y if expected is None else np.array(expected)[Y], **options))  # labels of their own
+
+
+FILES = (".csv", ".parquet", ".jsonl", ".arrow", ".npz", ".safetensors")
+
+
+def save(path, table=TABLE, logits=H, labels=Y):
+    if path.endswith(".npz"):
+        np.savez(path, logits=logits, labels=labels, who=WHO[: len(labels)])
+    elif path.endswith(".safetensors"):
+        save_file({"logits": logits, "labels": labels}, path)
+    elif path.endswith(".arrow"):
+        with pa.ipc.new_file(path, pa.table(table).schema) as sink:
+            sink.write_table(pa.table(table))
+    else:
+        write(path, table)
+
+
+@pytest.mark.parametrize("extension", FILES)
+def test_files(extension, folder):
+    save(f"val{extension}")
+    same(t_of(f"val{extension}"))
+    parts = [piece.scores for piece in read_pieces(f"val{extension}")]
+    np.testing.assert_allclose(sum(map(sums, parts)), REFERENCE, rtol=1e-12)
+    if extension != ".safetensors":
+        assert len(np.unique(read(f"val{extension}", clusters="who").cases)) == N // 3
+
+
+def test_npy_stays_on_disk(folder):
+    np.save("h.npy", H)
+    np.save("y.npy", Y)
+    scores = read("h.npy", labels="y.npy")
+    assert isinstance(scores.values.base, np.memmap)
+    np.testing.assert_array_equal(sums(scores), REFERENCE)
+
+
+def test_several_files_are_one(folder):
+    for i, rows in enumerate(np.array_split(np.arange(N), 3)):
+        save(f"part{i}.parquet", {name: column[rows] for name, column in TABLE.items()})
+    scores = read("part*.parquet", clusters="who")
+    np.testing.assert_array_equal(sums(scores), REFERENCE)
+    assert scores.cases.max() + 1 == N // 3  # a case may be in two files
+    assert [p.name for p in map(folder.joinpath, expand("part*.parquet"))] == [f"part{i}.parquet" for i in range(3)]
+    (folder / "who.txt").write_text("\n".join(WHO), encoding="utf-8-sig")  # as Windows writes it
+    np.testing.assert_array_equal(
+        read(["part0.parquet", "part1.parquet", "part2.parquet"], clusters="who.txt").cases, scores.cases
+    )
+    assert sum(len(piece.scores) for piece in read_pieces("part*.parquet", clusters="who.txt")) == N
+
+
+def test_one_column():
+    z = H[:, 0]
+    y = (z + RNG.logistic(size=N) > 0).astype(int)
+    both = sums(Scores.of(np.column_stack([np.zeros(N), z]), y))
+    for labels in (y, 2 * y - 1, y.astype(bool), np.where(y, "yes", "no")):
+        classes = ["no", "yes"] if labels.dtype.kind == "U" else None
+        np.testing.assert_allclose(sums(read(z, labels, classes=classes)), both, rtol=1e-12)
+    p = 1 / (1 + np.exp(-z))
+    np.testing.assert_allclose(sums(read(p[:, None], y, input="probs")), both, rtol=1e-9)
+
+
+def test_probabilities_and_their_zeros():
+    np.testing.assert_allclose(sums(read(P, Y, input="probs"))[[1, 2, 4, 5]], REFERENCE[[1, 2, 4, 5]], rtol=1e-6)
+    q = np.where(P < 0.01, 0, P)
+    q /= q.sum(axis=1, keepdims=True)
+    scores = read(q, Y, input="probs")
+    assert scores.zeros_as == q[q > 0].min() / 2
+    assert scores.logits.min() == np.log(scores.zeros_as)
+    assert read(q, Y, input="probs", zeros_as=1e-5).logits.min() == np.log(1e-5)
+    frame = {f"prob_{name}": q[:, k] for k, name in enumerate(NAMES)}
+    assert read(frame, Y).input == "probs"
+
+
+def test_soft_labels_are_expectations():
+    shares = RNG.dirichlet([1, 1, 1], size=N)
+    scores = read(H, shares)
+    expected = sum(sums(Scores.of(H, np.full(N, k), sample_weight=shares[:, k])) for k in range(K))
+    np.testing.assert_allclose(sums(scores), expected, rtol=1e-12)
+    assert scores.n_samples == scores.cases.max() + 1 == N
+    assert scores.total_weight == pytest.approx(N)
+    assert read(H, 0.99 * shares).total_weight == pytest.approx(N)
+    votes = np.array([["cat", None, "eel, big"], ["a dog", "a dog", None]], dtype=object)
+    np.testing.assert_allclose(label_shares(votes, classes=NAMES), [[0.5, 0, 0.5], [0, 1, 0]])
+
+
+def test_images_are_rows_of_pixels():
+    h, y = RNG.normal(size=(4, K, 5, 6)), RNG.integers(0, K, size=(4, 5, 6))
+    flat = sums(Scores.of(np.moveaxis(h, 1, -1).reshape(-1, K), y.reshape(-1)))
+    for values, axis in ((h, 1), (torch.tensor(h), 1), (np.moveaxis(h, 1, -1), -1)):
+        scores = read(values, y, axis=axis)
+        np.testing.assert_allclose(sums(scores), flat, rtol=1e-12)
+        assert np.bincount(scores.cases).tolist() == [30] * 4
+    y[:, 0] = 255
+    assert len(read(h, y, axis=1, ignore_index=255)) == 4 * 24
+    few = read(h, y, axis=1, ignore_index=255, max_pixels=10)
+    assert len(few) == 40
+    assert few.total_weight == pytest.approx(4 * 24)
+    by_site = read(h, y, axis=1, ignore_index=255, groups=["a", "a", "b", "b"])
+    assert (by_site.groups == "a").sum() == 48
+
+
+def test_several_labels():
+    y = np.where(RNG.random((N, K)) < 0.1, np.nan, RNG.random((N, K)) < 1 / (1 + np.exp(-H)))
+    scores = read(H, y, multi_label=True)
+    assert scores.multi_label
+    np.testing.assert_array_equal(scores.labels, y)
+    with pytest.raises(InputError) as error:
+        read(H, y)
+    assert error.value.param == "labels"
+
+
+def test_masks():
+    h = np.where(np.arange(K) == 2, -np.inf, H)
+    y = Y % 2
+    expected = sums(Scores.of(h, y))
+    for mask in (-1e4, -1e9, -65504.0):
+        np.testing.assert_allclose(sums(read(np.where(np.isinf(h), mask, h), y)), expected, rtol=1e-12)
+    assert not read(1e5 * H, Y).masked  # naive Bayes has logits of every size
+
+
+def test_weights_and_rows():
+    w = RNG.integers(0, 3, size=N)
+    rows = np.repeat(np.arange(N), w)
+    np.testing.assert_allclose(sums(read(H, Y, sample_weight=w)), sums(read(H[rows], Y[rows])), rtol=1e-12)
+    scores = read(H, Y, clusters=WHO, groups=Y)
+    some = scores.take(Y == 1).take(slice(2, None))
+    np.testing.assert_array_equal(some.logits, H[Y == 1][2:])
+    assert (some.groups == 1).all()
+    assert len(scores.sample(50)) <= 50
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "5"])
+def test_sums_have_the_same_bits_for_any_number_of_threads(threads, monkeypatch):
+    h = RNG.normal(size=(30_000, 100))
+    scores = Scores.of(h, h.argmax(axis=1))
+    monkeypatch.setenv("ATTEMPER_THREADS", "3")
+    before = sums(scores)
+    monkeypatch.setenv("ATTEMPER_THREADS", threads)
+    np.testing.assert_array_equal(sums(scores), before)
+
+
+@pytest.mark.parametrize("extension", [*FILES, ".npy"])
+def test_a_damaged_file_is_one_error(extension, folder):
+    if extension == ".npy":
+        np.save("val.npy", H)
+    else:
+        save(f"val{extension}")
+    content = (folder / f"val{extension}").read_bytes()
+    for damaged in (b"", content[: len(content) // 2], b"\xff\x00" * 50):
+        (folder / f"val{extension}").write_bytes(damaged)
+        with pytest.raises((FileError, InputError)):
+            read(f"val{extension}", **({"labels": "val.npy"} if extension == ".npy" else {}))
+
+
+def test_other_files(folder, monkeypatch):
+    (folder / "val.pkl").write_bytes(b"")
+    for name in ("val.pkl", "nothing.npz", "*.zip"):
+        with pytest.raises(FileError):
+            read(name)
+    with pytest.raises(FileError):
+        Writer("out.pkl")
+    np.save("h.npy", H)
+    np.save("y.npy", Y[:-1])
+    with pytest.raises(InputError) as error:
+        read("h.npy", labels="y.npy")
+    assert error.value.param == "labels"
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.dataset", None)
+    (folder / "val.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(MissingExtraError):
+        read("val.csv")
+
+
+@pytest.mark.parametrize("extension", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_what_is_written_comes_back(extension, folder):
+    parts = [
+        {"id": np.arange(N)[rows], "prediction": np.array(NAMES)[Y[rows]], "p": P[rows, 0]}
+        for rows in (slice(0, 9), slice(9, N))
+    ]
+    write(f"out{extension}", parts)
+    if extension == ".npz":
+        with np.load("out.npz") as z:
+            np.testing.assert_array_equal(z["p"], P[:, 0])
+            return
+    pieces = list(read_pieces(f"out{extension}", columns="p", input="probs", ids="id", keep=True))
+    np.testing.assert_array_equal(np.concatenate([piece.scores.values[:, 1] for piece in pieces]), P[:, 0])
+    np.testing.assert_array_equal(np.concatenate([piece.scores.ids for piece in pieces]), np.arange(N))
+    assert [name for p in pieces for name in p.table["prediction"].tolist()] == np.array(NAMES)[Y].tolist()
+    assert len(sha256_of(f"out{extension}")) == 64
+
+
+def test_a_failed_write_leaves_the_old_file(folder):
+    (folder / "out.csv").write_text("before")
+    with pytest.raises(ZeroDivisionError), Writer("out.csv") as writer:
+        writer.add({"a": np.arange(3)})
+        1 / 0  # noqa: B018
+    assert (folder / "out.csv").read_text() == "before"
+    assert [p.name for p in folder.iterdir()] == ["out.csv"]
+
+
+def test_reading_options_are_remembered():
+    options = ReadOptions.of({"labels": "diagnosis", "columns": ["a", "b"], "clusters": np.arange(3)})
+    assert (options.labels, options.columns, options.clusters) == ("diagnosis", ("a", "b"), None)
+    assert options.filled({"labels": "other"}) == {"labels": "other", "columns": ("a", "b")}
+
+
+def test_doubts():
+    with pytest.warns(ProbabilitiesAsLogitsWarning):
+        read(P, Y)
+    with pytest.warns(ProbabilitiesAsLogitsWarning):
+        read(P[:, 0], Y == 0)
+    with pytest.warns(ChanceAccuracyWarning):
+        read(np.repeat(H, 10, axis=0), RNG.integers(0, K, 10 * N))
+    p = RNG.uniform(size=500)
+    with pytest.warns(ChanceAccuracyWarning) as seen:
+        read(p, p < 0.5, input="probs")
+    assert "[1, 0]" in str(seen[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(p, p < 0.5, input="probs", classes=[1, 0])
+        read(H, Y)
+        read(np.log(P), Y)
+    val, test = read(H[:200], Y[:200]), read(H[200:], Y[200:])
+    assert shared_rows(val, test) == 0
+    check_disjoint(val, test)
+    with pytest.warns(AttemperWarning):
+        check_disjoint(val, read(H[150:], Y[150:]))
+    with pytest.raises(InputError):
+        check_disjoint(val, read(H[:150].astype(np.float32), Y[:150]))
+    check_disjoint(val, val, allow_shared=True)
+
+
+def test_check_describes_and_finds():
+    found = check(H, Y, clusters=WHO)
+    assert found
+    assert found.holds["rows"] == N
+    assert found.holds["clusters"] == N // 3
+    assert found.to_dict()["holds"]["accuracy"] == pytest.approx((H.argmax(axis=1) == Y).mean(), abs=1e-4)
+    h = np.column_stack([np.repeat(H, 5, axis=0), np.full(5 * N, -9.0)])
+    shifted = check(h, np.repeat(H, 5, axis=0).argmax(axis=1) + 1)
+    assert not shifted
+    assert "-1" in str(shifted)
+    assert not check(H, Y + 1)
+    assert not check("nothing.csv")
+
+
+def test_labels_off_by_one_are_found_with_the_share_and_the_fix():
+    h = np.column_stack([H, np.full(N, -9.0)])  # the last class is never right: labels from 1 are columns, too
+    with pytest.warns(ChanceAccuracyWarning) as seen:
+        read(np.repeat(h, 5, axis=0), np.repeat(Y + 1, 5))
+    share = (H.argmax(axis=1) == Y).mean()
+    assert f"{share:.1%}" in str(seen[0].message)
+    assert "[1, 2, 3, 4]" in str(seen[0].message)
+    for classes in ([1, 2, 3], ["1", "2", "3"]):
+        same(t_of(H, Y + 1, classes=classes))
+    with pytest.raises(InputError) as error:
+        read(H, Y + 1)
+    assert f"{share:.1%}" in str(error.value)
+    assert "[1, 2, 3]" in str(error.value)
+    same(t_of({f"logit_{k + 1}": H[:, k] for k in range(K)} | {"label": Y + 1}))  # columns named by numbers
+
+
+def test_check_gives_level_message_fix_and_the_next_command(folder):
+    write("val.csv", TABLE)
+    found = check("val.csv", clusters="who", columns=list(COLUMNS))
+    assert found
+    assert found.holds["clusters"] == N // 3
+    assert shlex.split(found.next)[:3] == ["attemper", "fit", "val.csv"]
+    assert shlex.split(found.next)[-2:] == ["-o", "net.attemper.json"]
+    assert "who" in shlex.split(found.next)
+    doubt = check(P, Y).findings[0]
+    assert (doubt.level, bool(doubt.message), "probs" in doubt.fix) == ("warning", True, True)
+    wrong = check("val.csv", clusters="woh")
+    assert [f.level for f in wrong.findings] == ["error"]
+    assert (wrong.next, check(P, Y).next, check(H).next) == ("", "", "")
+
+
+def test_validation_and_test_must_be_apart(folder):
+    rows = np.arange(N)
+    halves = rows < 150, rows >= 150
+    first, second = (read(H[part], Y[part], ids=rows[part], clusters=WHO[part]) for part in halves)
+    check_disjoint(first, second)
+    for options in ({"ids": rows[halves[0]][::-1]}, {"clusters": WHO[halves[0]]}):
+        with pytest.raises(InputError) as error:
+            check_disjoint(first, read(H[halves[1]], Y[halves[1]], **options))
+        assert error.value.param == next(iter(options))
+        check_disjoint(first, read(H[halves[1]], Y[halves[1]], **options), allow_shared=True)
+    images = read(RNG.normal(size=(2, K, 4, 4)), RNG.integers(0, K, (2, 4, 4)), axis=1)
+    check_disjoint(images, read(RNG.normal(size=(2, K, 4, 4)), RNG.integers(0, K, (2, 4, 4)), axis=1))  # own numbers
+    flat = np.round(H)  # rows are equal by chance, so that only the bytes of the files tell
+    for name in ("a.npz", "b.npz"):
+        np.savez(name, logits=flat[:, :2], labels=Y % 2)
+    with pytest.raises(InputError) as error:
+        check_disjoint(read("a.npz"), read("b.npz"))
+    assert error.value.param == "test"
+
+
+def test_the_same_warning_is_given_once_for_all_shards(folder):
+    for i in range(12):
+        np.savez(f"{i}.npz", logits=P, labels=Y)
+    for call in (attemper.sketch, attemper.fit, read, attemper.evaluate):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            call("*.npz")
+        assert [w.category for w in seen].count(ProbabilitiesAsLogitsWarning) == 1
+
+
+def test_zeros_of_files_are_looked_through_once_and_stored(folder, monkeypatch):
+    q = np.where(P < 0.01, 0, P)
+    q /= q.sum(axis=1, keepdims=True)
+    for i, rows in enumerate(np.array_split(np.arange(N), 3)):
+        np.savez(f"{i}.npz", probs=q[rows], labels=Y[rows])
+    expected = q[q > 0].min() / 2
+    whole = attemper.fit("*.npz", method="ts")
+    assert whole.map_.zeros_as == expected
+    same(whole.temperature_, t_of(q, Y, input="probs"))
+    same(t_of(Scores.of(q, Y, input="probs")), whole.temperature_)  # what Scores hold, they hold
+    same(attemper.TemperatureScaling().fit(Scores.of(q, Y, input="probs")).temperature_, whole.temperature_)
+    monkeypatch.setattr("attemper.verbs.IN_MEMORY", 0)  # by sketches
+    large = attemper.fit("*.npz", method="ts")
+    assert large.map_.zeros_as == expected
+    assert large.temperature_ == pytest.approx(whole.temperature_, rel=1e-6)
+    with pytest.raises(InputError) as error:
+        attemper.sketch("*.npz")
+    assert error.value.param == "zeros_as"
+    parts = [attemper.sketch(f"{i}.npz", zeros_as=z) for i, z in ((0, 1e-6), (1, 1e-6), (2, 1e-5))]
+    assert (parts[0] + parts[1]).zeros_as == 1e-6
+    with pytest.raises(InputError):
+        parts[0] + parts[2]
+
+
+def test_several_labels_in_files(folder):
+    y = (RNG.random((N, K)) < 1 / (1 + np.exp(-H))).astype(float)
+    table = {**COLUMNS, **{f"label_{name}": y[:, k] for k, name in list(enumerate(NAMES))[::-1]}}
+    for data in (table, pd.DataFrame(table)):
+        np.testing.assert_array_equal(read(data, multi_label=True).labels, y)
+    for extension in (".csv", ".parquet"):
+        write(f"val{extension}", table)
+        np.testing.assert_array_equal(read(f"val{extension}", multi_label=True).labels, y)
+    np.savez("val.npz", logits=H, labels=y)
+    np.testing.assert_array_equal(read("val.npz", multi_label=True).labels, y)
+
+
+def test_addresses():
+    fsspec = pytest.importorskip("fsspec")
+    for i, rows in enumerate(np.array_split(np.arange(N), 2)):
+        with fsspec.open(f"memory://shards/{i}.npz", "wb") as stream:
+            np.savez(stream, logits=H[rows], labels=Y[rows])
+        with fsspec.open(f"memory://shards/{i}.parquet", "wb") as stream:
+            pa.parquet.write_table(pa.table({name: column[rows] for name, column in TABLE.items()}), stream)
+    with fsspec.open("memory://shards/who.txt", "wb") as stream:
+        stream.write("\n".join(WHO).encode())
+    for pattern in ("memory://shards/*.npz", "memory://shards/*.parquet"):
+        same(t_of(pattern))
+        assert len(read(pattern, clusters="memory://shards/who.txt").cases) == N
+    with pytest.raises(FileError):
+        read("memory://shards/none.npz")
+
+
+def test_text_files_as_people_write_them(folder, monkeypatch):
+    monkeypatch.setattr("attemper.data.files.TEXT_BLOCK", 200)  # types are not those of the first rows alone
+    lines = ["note,logit_a,logit_b,label,who"]
+    lines += [f'"two\nlines {i}",{1 if i < 50 else 1.5},{-i},{"ab"[i % 2]},{i if i < 50 else "x"}' for i in range(99)]
+    (folder / "val.csv").write_text("\n".join(lines), encoding="utf-8-sig")
+    scores = read("val.csv", clusters="who")
+    assert scores.classes == ("a", "b")
+    np.testing.assert_array_equal(scores.logits[:, 1], -np.arange(99))
+    assert len(np.unique(scores.cases)) == 51
+    (folder / "one.csv").write_text("my risk,label\n0.2,0\n0.7,1\n")  # one column, with a space
+    np.testing.assert_allclose(read("one.csv", columns="my risk", input="probs").values[:, 1], [0.2, 0.7])
+    write("odd.csv", {name: H[:, k] for k, name in enumerate(NAMES)} | {"y": Y})
+    same(t_of("odd.csv", labels="y", columns=NAMES))
+    same(t_of("odd.csv", labels="y", classes=NAMES))
+
+
+def test_lists_of_unequal_length_are_an_error(folder):
+    pa.parquet.write_table(pa.table({"logits": [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0]], "label": [0, 1]}), "val.parquet")
+    with pytest.raises(InputError) as error:
+        read("val.parquet")
+    assert error.value.param == "columns"
+
+
+@pytest.mark.parametrize("extension", [".csv", ".parquet", ".jsonl", ".npz"])
+def test_columns_with_gaps_can_be_written_in_pieces(extension, folder):
+    a = {"age": np.array([1, 2]), "note": np.array([None, None], dtype=object), "probs": P[:2]}
+    b = {"age": np.array([np.nan, 4.0]), "note": np.array(["x", None], dtype=object), "probs": P[2:4]}
+    write(f"out{extension}", [a, b])
+    if extension == ".csv":
+        frame = pd.read_csv("out.csv")
+        np.testing.assert_array_equal(frame[["probs_0", "probs_1", "probs_2"]], P[:4])
+        assert frame["note"].tolist()[2] == "x"
+    elif extension == ".npz":
+        with np.load("out.npz") as z:  # without pickle
+            assert z["note"].tolist()[2] == "x"
+            np.testing.assert_array_equal(z["probs"], P[:4])
+        return
+    else:
+        read_it = pd.read_parquet if extension == ".parquet" else partial(pd.read_json, lines=True, precise_float=True)
+        frame = read_it(f"out{extension}")
+        np.testing.assert_allclose(np.stack(frame["probs"]), P[:4], rtol=1e-15)
+    np.testing.assert_array_equal(frame["age"], [1, 2, np.nan, 4])
+
+
+@pytest.mark.parametrize("extension", [".npy", ".parquet", ".csv"])
+def test_pieces_are_small_and_add_up(extension, folder, monkeypatch):
+    monkeypatch.setattr("attemper.data.files.BATCH_ELEMENTS", 30)
+    monkeypatch.setattr("attemper.data.files.TEXT_BLOCK", 3000)
+    many = {name: np.tile(column, 20) for name, column in TABLE.items()}
+    if extension == ".npy":
+        np.save("val.npy", np.tile(H, (20, 1)))
+    else:
+        write(f"val{extension}", many)
+    np.save("y.npy", np.tile(Y, 20))
+    parts = [piece.scores for piece in read_pieces(f"val{extension}", labels="y.npy")]
+    assert len(parts) > 4
+    assert sum(map(len, parts)) == 20 * N
+    np.testing.assert_allclose(sum(map(sums, parts)), 20 * REFERENCE, rtol=1e-12)
+    some = np.tile(np.where(np.arange(N) < 200, 7, Y), 20)  # in some pieces nothing counts
+    np.save("y.npy", some)
+    counted = sum(len(piece.scores) for piece in read_pieces(f"val{extension}", labels="y.npy", ignore_index=7))
+    assert counted == 20 * (N - 200)
+
+
+def test_single_precision_of_jax_is_that_of_numpy():
+    low = H.astype(np.float32)
+    same(t_of(jnp.asarray(low), Y), t_of(low, Y))
+    same(t_of(torch.tensor(low), Y), t_of(low, Y))
+
+
+def test_read_options_are_those_of_read():
+    assert ["labels", *Read.__annotations__] == [field.name for field in fields(ReadOptions)]

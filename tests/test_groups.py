@@ -1,0 +1,119 @@
+"""Groups: temperatures that partial pooling finds, one more stage for each, and files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import attemper
+from attemper import GroupedCalibrator, TemperatureScaling
+from attemper.errors import FileError, InputError
+from conftest import draw
+
+DATA = draw(1800, 4, groups=3)
+H, Y, SITE, N = DATA.h, DATA.y, DATA.group, 1800
+
+
+def fitted(method="ts", **ids):
+    return GroupedCalibrator(method).fit(H, Y, groups=SITE, **ids)
+
+
+@pytest.mark.parametrize("method", ["ts", "ats", "bayes", "structured", "vector"])
+def test_temperatures_of_groups_are_found(method):
+    cal = fitted(method)
+    own = [TemperatureScaling().fit(H[g == SITE], Y[g == SITE]) for g in cal.groups_.group]
+    ratio = np.array(cal.groups_.temperature_ratio)
+    expected = np.array([each.temperature_ for each in own])
+    np.testing.assert_allclose(ratio / ratio[1], expected / expected[1], rtol=0.08)  # many labels, little pooling
+    truth = np.exp([-0.5, 0, 0.5])  # relative to the common one, which is near that of the second
+    assert (np.array(cal.groups_.ratio_low) < truth).all()
+    assert (np.array(cal.groups_.ratio_high) > truth).all()
+    assert cal.groups_.n_samples == (600, 600, 600)
+    assert min(cal.groups_.own_share) > 0.9
+    assert cal.groups_.error < 1e-3
+
+
+def test_few_labels_are_drawn_to_the_common_map():
+    few = np.concatenate([np.flatnonzero(SITE == "site 0")[:5], np.flatnonzero(SITE != "site 0")])
+    cal = GroupedCalibrator("ts").fit(H[few], Y[few], groups=SITE[few])
+    assert cal.groups_.own_share[0] < 0.7 < cal.groups_.own_share[1]
+    same = draw(2000, 4, groups=8)
+    alike = GroupedCalibrator("ts").fit(same.h, draw(2000, 4).y, groups=same.group)
+    assert np.abs(np.log(alike.groups_.temperature_ratio)).max() < 0.1
+    assert alike.groups_.spread < 0.1
+
+
+def test_clusters_count_as_cases():
+    thrice = np.repeat(np.arange(N), 3)
+    alone, cases = (GroupedCalibrator("ts"), GroupedCalibrator("ts"))
+    alone.fit(H, Y, groups=SITE)
+    cases.fit(H[thrice], Y[thrice], groups=SITE[thrice], clusters=thrice)
+    for name in ("temperature_ratio", "ratio_low", "ratio_high"):
+        np.testing.assert_allclose(getattr(cases.groups_, name), getattr(alone.groups_, name), rtol=0.02)
+
+
+def test_each_row_gets_the_map_of_its_group():
+    cal = fitted()
+    p = cal.predict_proba(H, groups=SITE)
+    for group, ratio in zip(cal.groups_.group, cal.groups_.temperature_ratio):
+        own = group == SITE
+        np.testing.assert_array_equal(p[own], cal.map_of(group).apply(H[own]))
+        z = np.exp(H[own] / (cal.common_.temperature_ * ratio))
+        np.testing.assert_allclose(p[own], z / z.sum(axis=1, keepdims=True), atol=1e-12)
+    np.testing.assert_array_equal(cal.predict_proba(H[:3], groups="elsewhere"), cal.common_.predict_proba(H[:3]))
+    order = np.random.default_rng(0).permutation(N)
+    np.testing.assert_array_equal(cal.predict_proba(H[order], groups=SITE[order]), p[order])
+    assert (cal.predict(H, groups=SITE) == H.argmax(axis=1)).all()
+    np.testing.assert_allclose(np.exp(cal.predict_log_proba(H, groups=SITE)), p, rtol=1e-9)
+    np.testing.assert_allclose(cal.report_.nll, -np.log(p[np.arange(N), Y]).mean(), rtol=1e-10)
+
+
+def test_groups_by_number_are_those_by_text():
+    codes = np.unique(SITE, return_inverse=True)[1]
+    cal = GroupedCalibrator("ts").fit(H, Y, groups=codes)
+    np.testing.assert_array_equal(cal.predict_proba(H, groups=codes), cal.predict_proba(H, groups=codes.astype(str)))
+
+
+def test_many_rows_focus_on_the_scales_that_matter(monkeypatch):
+    expected = fitted().groups_.temperature_ratio
+    monkeypatch.setattr("attemper.calibrators.groups.LARGE", 1 << 10)
+    np.testing.assert_allclose(fitted().groups_.temperature_ratio, expected, rtol=1e-5)
+
+
+def test_other_priors_are_applied_after_the_temperature_of_the_group():
+    cal = fitted()
+    old, new = np.full(4, 0.25), np.array([0.4, 0.3, 0.2, 0.1])
+    tilted = cal.predict_proba(H, groups=SITE) * new
+    made = cal.with_priors(new, old)
+    p = made.predict_proba(H, groups=SITE)
+    np.testing.assert_allclose(p, tilted / tilted.sum(axis=1, keepdims=True), rtol=1e-9)
+    back = made.with_priors(old).predict_proba(H, groups=SITE)
+    np.testing.assert_allclose(back, cal.predict_proba(H, groups=SITE), rtol=1e-9)
+
+
+def test_files(tmp_path):
+    cal = fitted().with_priors([0.4, 0.3, 0.2, 0.1])
+    cal.save(tmp_path / "a.json")
+    back = attemper.load(tmp_path / "a.json")
+    np.testing.assert_array_equal(back.predict_proba(H, groups=SITE), cal.predict_proba(H, groups=SITE))
+    assert (back.report_, back.groups_, str(back)) == (cal.report_, cal.groups_, str(cal))
+    back.save(tmp_path / "b.json")
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    text = (tmp_path / "a.json").read_text()
+    (tmp_path / "a.json").write_text(text.replace('"temperature_ratio"', '"ratio"'))
+    with pytest.raises(FileError):
+        attemper.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(("call", "param"), [
+    (lambda: GroupedCalibrator("ts").fit(H, Y), "groups"),
+    (lambda: GroupedCalibrator("ts").fit(H, groups=SITE), "y"),
+    (lambda: GroupedCalibrator("ts").fit(H, Y, groups=SITE[1:]), "groups"),
+    (lambda: GroupedCalibrator("no").fit(H, Y, groups=SITE), "method"),
+    (lambda: fitted().predict_proba(H), "groups"),
+    (lambda: fitted().predict_risk(H, groups=SITE), "X"),
+])  # fmt: skip
+def test_refused(call, param):
+    with pytest.raises(InputError) as error:
+        call()
+    assert error.value.param == param

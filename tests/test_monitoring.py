@@ -1,0 +1,254 @@
+"""Monitoring: fair wagers, exact p-values, levels of small simulations, the state, and the medical team's case."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from attemper import BayesianTemperatureScaling, InputError, Scores, TemperatureScaling, _json, datasets, monitoring
+from attemper.decisions import Referral
+from attemper.errors import FileError
+from attemper.kernels.drift import advance, conformal_p_values, log_bets, log_prior, log_ratios, log_unspent
+from attemper.monitoring import (
+    DriftTest,
+    EProcess,
+    ExchangeabilityTest,
+    GapTest,
+    MonitorReport,
+    expected_accuracy,
+    monitor_scores,
+)
+
+
+def logs(n, seed, noise=0.0, size=1, scale=2.0):
+    """Log-probabilities of a calibrated map, labels and cases; with noise the labels are other than predicted."""
+    rng = np.random.default_rng(seed)
+    case = np.arange(n) // size
+    h = scale * (rng.normal(size=(n, 3)) + (rng.normal(size=(case[-1] + 1, 3))[case] if size > 1 else 0))
+    labels = (h + noise * rng.normal(size=h.shape) + rng.gumbel(size=(case[-1] + 1, 3))[case]).argmax(axis=1)
+    return h - np.logaddexp.reduce(h, axis=1, keepdims=True), labels, case if size > 1 else None
+
+
+# Wagers
+
+
+def test_the_mixture_is_the_sum_over_all_beginnings():
+    ratios = np.random.default_rng(0).normal(size=(30, 16)) / 3
+    stake, wealth = advance(0, np.full(16, -np.inf), ratios)
+    for t in (1, 7, 30):
+        slow = np.exp(log_unspent(t))
+        for s in range(t):
+            slow += np.exp(log_prior(s, 1)[0]) * np.exp(ratios[s:t].sum(axis=0)).mean()
+        assert wealth[t - 1] == pytest.approx(np.log(slow), abs=1e-12)
+    one = advance(0, np.full(16, -np.inf), ratios[:11])[0]
+    np.testing.assert_allclose(advance(11, one, ratios[11:])[0], stake, atol=1e-12)
+    assert np.exp(log_prior(0, 50)).sum() + np.exp(log_unspent(50)) == pytest.approx(1)
+
+
+def test_all_labels_enumerated_have_a_mean_wealth_of_1():
+    """Four samples of two classes: the expectation over all sixteen outcomes is 1, and no more inside the band."""
+    log_p = np.log(np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.55, 0.45]]))
+    for tolerance, t in ((1.0, 1.0), (1.2, 1.0), (1.2, 1.2), (1.2, 1 / 1.2)):
+        true = np.exp(log_p / t)
+        true /= true.sum(axis=1, keepdims=True)
+        mean = 0.0
+        for y in itertools.product([0, 1], repeat=4):
+            wealth = advance(0, np.full(16, -np.inf), log_ratios(log_p, np.array(y), tolerance))[1][-1]
+            mean += np.exp(wealth) * np.prod(true[np.arange(4), y])
+        assert mean <= 1 + 1e-12
+        if tolerance == 1:
+            assert mean == pytest.approx(1, abs=1e-12)
+
+
+def test_bets_on_p_values_are_densities():
+    p = (np.arange(200_000) + 0.5) / 200_000
+    np.testing.assert_allclose(np.exp(log_bets(p)).mean(axis=0), 1, atol=0.02)
+
+
+def test_gap_bets_are_fair_at_the_edge_of_the_tolerance():
+    test = GapTest(0.02, EProcess(0.05))
+    stakes = monitoring.STAKES / 1.02
+    for x, q in ((np.array([1.0, -1.0]), 0.51), (np.array([0.5, -0.1]), 0.2)):
+        mean = sum(share * (1 + stakes * (each - test.tolerance)) for share, each in zip((q, 1 - q), x))
+        assert (mean <= 1 + 1e-12).all()
+        assert (1 - stakes * 1.02 > 0).all()
+
+
+def test_the_gap_of_a_case_is_the_clipped_sum():
+    confidence, right = np.array([0.9] * 5 + [0.6, 0.8]), np.array([False] * 5 + [True, False])
+    found = monitoring._gaps(confidence, right, np.array(["b"] * 5 + ["a", "a"]))
+    np.testing.assert_allclose(found, [1.0, (-0.4 + 0.8) / 3])
+    x = monitoring._gaps(*np.array([[0.9, 0.8, 0.7], [1, 0, 1]]), None)
+    tolerance = monitoring.STANDARD_ERRORS * x.std(ddof=1) / np.sqrt(3)
+    assert GapTest.new(np.array([0.9, 0.8, 0.7]), np.array([True, False, True])).tolerance == pytest.approx(tolerance)
+
+
+def test_conformal_p_values_are_ranks_and_uniform():
+    rng = np.random.default_rng(0)
+    scores, before, u = rng.integers(0, 9, 1500), rng.integers(0, 9, 40), rng.random(1500)
+    found = conformal_p_values(scores, np.bincount(before, minlength=9), u)
+    for i in (0, 3, 700, 1499):
+        seen = np.concatenate([before, scores[:i]])
+        rank = (seen < scores[i]).sum() + u[i] * ((seen == scores[i]).sum() + 1)
+        assert found[i] == pytest.approx(rank / (len(seen) + 1))
+    assert kstest(found, "uniform").pvalue > 0.001
+
+
+def test_a_case_is_ranked_by_its_mean_log_probability():
+    log_p, case = np.log([0.9, 0.2, 0.6, 0.99]), np.array([0, 0, 1, 2])
+    bins = monitoring._bins(log_p, case)
+    mean = np.array([np.log(0.9 * 0.2) / 2, np.log(0.6), np.log(0.99)])
+    np.testing.assert_allclose(
+        (bins - monitoring.N_BINS // 2) * monitoring.BIN, mean - np.log(-np.expm1(mean)), atol=0.01
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_batches_make_no_difference(size):
+    log_p, y, case = logs(900, 1, noise=1, size=size)
+    own = log_p[np.arange(900), y]
+    first, second = slice(0, 500), slice(500, 900)
+    whole = ExchangeabilityTest.new().update(own, case)
+    parts = ExchangeabilityTest.new()
+    for rows in (first, second):
+        parts = parts.update(own[rows], None if case is None else case[rows])
+    assert parts.process.log_sup == pytest.approx(whole.process.log_sup, abs=1e-9)
+    whole, parts = DriftTest.new().update(log_p, y), DriftTest.new().update(log_p[first], y[first])
+    assert parts.update(log_p[second], y[second]).process.log_sup == pytest.approx(whole.process.log_sup, abs=1e-9)
+
+
+def test_an_impossible_label_is_an_alarm():
+    log_p, y, _ = logs(50, 0)
+    log_p[20], y[20] = [0.0, -np.inf, -np.inf], 1
+    assert DriftTest.new().update(log_p, y).alarm_at == 21
+    monitor = MonitorReport.new(*logs(100, 1)).update(log_p, y)
+    assert monitor.alarm
+    assert monitor.p_value == 0
+
+
+# Levels
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_false_alarms_are_rare_and_changes_are_found(size):
+    false = found = 0
+    for seed in range(60):
+        monitor = MonitorReport.new(*logs(600, 3 * seed + 10_000, size=size))
+        false += monitor.update(*logs(2000, 3 * seed + 10_001, size=size)).alarm
+        found += monitor.update(*logs(1500, 3 * seed + 10_002, size=size, noise=3.0)).alarm
+    assert false <= 8  # P(Bin(60, .05) > 8) = .3 %
+    assert found >= 48
+
+
+def test_the_change_that_a_medical_team_missed_is_found():
+    """Skin lesions by patient, noise on the logits in the second half: accuracy 76 → 70 %, gap + 6 points."""
+    skin = datasets.load()
+    h = np.concatenate([skin.val_logits, skin.test_logits]).astype(float)
+    y = np.concatenate([skin.val_labels, skin.test_labels])
+    lesion = np.unique(skin.extra["lesion_id"], return_inverse=True)[1]
+    found = false = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        patient = rng.permutation(lesion.max() + 1)[lesion] // 2
+        order = np.argsort(rng.random(patient.max() + 1)[patient], kind="stable")
+        parts = np.searchsorted(np.cumsum(np.ones(len(order))), [800, 2000, 3200])
+        val, before, after, _ = np.split(order, parts)
+        cal = TemperatureScaling().fit(h[val], y[val], clusters=patient[val])
+        batches = [(h[before], before), (h[after] + 2.4 * rng.normal(size=(len(after), 7)), after)]
+        reports = [Scores.of(x, y[rows], clusters=patient[rows]) for x, rows in batches]
+        report = monitor_scores(cal, reports[0], reference=Scores.of(h[val], y[val], clusters=patient[val]))
+        false += report.alarm
+        report = monitor_scores(cal, reports[1], state=report)
+        found += report.alarm
+        assert report.batches[1].gap.value > report.batches[0].gap.value
+    assert found >= 6
+    assert false <= 1
+
+
+# State and reports
+
+
+def scores(n, seed, size=1, noise=0.0, labelled=True):
+    log_p, y, case = logs(n, seed, noise=noise, size=size)
+    return Scores.of(2 * log_p, y if labelled else None, clusters=case)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_a_state_goes_on_as_if_in_one(tmp_path, size, with_reference):
+    cal = BayesianTemperatureScaling().fit(scores(400, 0, size))
+    reference = scores(300, 1, size) if with_reference else None
+    batches, path = [scores(500, 2, size), scores(500, 3, size, noise=1)], tmp_path / "monitor.json"
+    in_memory = None
+    for i, batch in enumerate(batches):
+        saved = monitor_scores(cal, batch, state=path, reference=reference, sha256=str(i), name=f"month {i}")
+        in_memory = monitor_scores(cal, batch, state=in_memory, reference=reference, sha256=str(i), name=f"month {i}")
+    assert _json.plain(MonitorReport.load(path)) == _json.plain(in_memory)
+    assert saved.p_value == in_memory.p_value
+    assert [batch.batch for batch in saved.batches] == ["month 0", "month 1"]
+    assert in_memory.fed == ("0", "1")
+    before = path.read_bytes()
+    with pytest.raises(InputError) as error:
+        monitor_scores(cal, batches[0], state=path, sha256="0")
+    assert error.value.param == "data"
+    assert path.read_bytes() == before
+    with pytest.raises(InputError) as error:
+        monitor_scores(TemperatureScaling().fit(scores(400, 9, size)), batches[0], state=path)
+    assert error.value.param == "state"
+    with pytest.raises(InputError) as error:
+        monitor_scores(cal, scores(500, 2, 3 - size), state=path)
+    assert error.value.param == "clusters"
+    with pytest.raises(InputError) as error:
+        monitor_scores(cal, scores(500, 2, size, labelled=False), state=path)
+    assert error.value.param == "labels"
+    path.write_text("{}")
+    with pytest.raises(FileError):
+        MonitorReport.load(path)
+
+
+def test_the_report_of_a_batch_has_the_numbers():
+    cal = TemperatureScaling().fit(scores(2000, 0, 2))
+    cal.rule_ = Referral(3, 0.8)
+    batch = scores(500, 1, 2)
+    found = monitor_scores(cal, batch, name="May")
+    (report,) = found.batches
+    p = cal.predict_proba(batch.logits)
+    right, confidence = p.argmax(axis=1) == batch.labels, p.max(axis=1)
+    assert (report.batch, report.n, report.n_cases, report.verdict) == ("May", 500, 250, "no alarm")
+    assert (report.accuracy.value, report.confidence) == pytest.approx((right.mean(), confidence.mean()))
+    assert report.gap.value == pytest.approx((confidence - right).mean())
+    assert report.gap.low < report.gap.value < report.gap.high
+    assert (report.decided, report.missed) == ((confidence > 0.8).sum(), ((confidence > 0.8) & ~right).sum())
+    assert max(map(len, str(found).splitlines())) <= 80
+    assert found.gap.process.alpha == found.exchangeability.process.alpha == found.alpha / 2
+
+
+def test_a_file_of_the_fit_is_refused():
+    cal = TemperatureScaling().fit(scores(400, 0))
+    cal.fitted_on_ = ("val",)
+    with pytest.raises(InputError) as error:
+        monitor_scores(cal, scores(300, 1), sha256="val")
+    assert error.value.param == "data"
+
+
+def test_without_labels_confidences_are_watched():
+    cal = TemperatureScaling().fit(scores(800, 0))
+    reference, same = scores(800, 0), scores(2000, 1, labelled=False)
+    sharper = Scores.of(4 * logs(2000, 2)[0])
+    first = monitor_scores(cal, same, reference=reference)
+    assert not first.alarm
+    assert first.batches[0].accuracy is None
+    assert first.batches[0].gap is None
+    assert monitor_scores(cal, sharper, state=first).alarm
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_the_expected_accuracy_is_the_mean_confidence(size):
+    log_p, _, case = logs(300, 0, size=size)
+    p = np.exp(log_p)
+    found, c = expected_accuracy(p, case), p.max(axis=1)
+    std = np.sqrt(c * (1 - c))
+    std = std if case is None else np.bincount(case, std)
+    assert found.value == pytest.approx(c.mean())
+    assert found.high - found.low == pytest.approx(2 * 1.959964 * np.sqrt((std**2).sum()) / 300, rel=1e-6)

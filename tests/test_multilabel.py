@@ -1,0 +1,95 @@
+"""Pooled curves of many labels: known truth, rare and unknown labels, left alone where there is no gain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attemper.calibrators.base import load
+from attemper.calibrators.multilabel import MultiLabelCalibrator
+from attemper.errors import AttemperWarning, InputError
+
+
+def draw(n=4000, n_labels=3, slope=0.5, bias=-0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = 2 * rng.normal(size=(n, n_labels)) - np.linspace(0, 4, n_labels)
+    labels = (truth + rng.logistic(size=truth.shape) > 0).astype(float)
+    return (truth - bias) / slope, labels
+
+
+def test_truth_is_found():
+    h, y = draw()
+    fitted = MultiLabelCalibrator(classes=["a", "b", "c"]).fit(h, y)
+    np.testing.assert_allclose(fitted.slope_, 0.5, atol=0.06)
+    np.testing.assert_allclose(fitted.bias_, -0.5, atol=0.2)
+    assert fitted.heldout_gain_ > 0
+    assert fitted.report_.converged
+    assert fitted.n_positive_.tolist() == y.sum(axis=0).tolist()
+    p = 1 / (1 + np.exp(-(fitted.slope_ * h + fitted.bias_)))
+    np.testing.assert_allclose(fitted.predict_proba(h), p, rtol=1e-10)
+    np.testing.assert_array_equal(fitted.predict(h), p >= 0.5)
+
+
+def test_calibrated_classifier_is_left_alone():
+    h, y = draw(1000, slope=1.0, bias=0.0)
+    fitted = MultiLabelCalibrator().fit(h, y)
+    assert fitted.report_.left_alone
+    np.testing.assert_array_equal(fitted.slope_, 1)
+    assert fitted.report_.changed == 0
+
+
+def test_rare_labels_borrow_from_the_others():
+    h, y = draw(3000, 4)
+    y[30:, 3] = np.nan
+    y[:2, 3] = 0, 1
+    fitted = MultiLabelCalibrator().fit(h, y)
+    assert fitted.own_share_[3] < 0.3 < 0.8 < fitted.own_share_[0]
+    assert abs(np.log(fitted.slope_[3] / fitted.common_[0])) < 0.2
+
+
+def test_unknown_entries_and_weights_of_zero_are_absent():
+    h, y = draw(600)
+    y[::3, 1] = np.nan
+    other = h.copy()
+    other[::3, 1] += 100.0
+    one, two = MultiLabelCalibrator().fit(h, y), MultiLabelCalibrator().fit(other, y)
+    np.testing.assert_allclose(two.slope_, one.slope_, rtol=1e-6)
+    w = (np.arange(600) < 400).astype(float)
+    some, weighted = MultiLabelCalibrator().fit(h[:400], y[:400]), MultiLabelCalibrator().fit(h, y, w)
+    np.testing.assert_allclose(weighted.slope_, some.slope_, rtol=1e-6)
+
+
+def test_labels_without_positives_get_the_common_curve():
+    h, y = draw(800)
+    y[:, 2] = 0
+    with pytest.warns(AttemperWarning):
+        fitted = MultiLabelCalibrator().fit(h, y)
+    assert len(fitted.report_.notes) == 1
+    assert np.isfinite(fitted.predict_log_proba(h)).all()
+
+
+def test_probabilities_and_their_zeros():
+    h, y = draw(800)
+    p = 1 / (1 + np.exp(-h))
+    a, b = MultiLabelCalibrator().fit(h, y), MultiLabelCalibrator(input="probs").fit(p, y)
+    np.testing.assert_allclose(b.predict_proba(p), a.predict_proba(h), atol=1e-8)
+    p[0] = [0.0, 1.0, 0.5]
+    assert np.isfinite(MultiLabelCalibrator(input="probs").fit(p, y).predict_log_proba(p)).all()
+
+
+def test_clusters_count_as_copies_do():
+    h, y = draw(400)
+    case = np.repeat(np.arange(400), 3)
+    alone, copies = MultiLabelCalibrator().fit(h, y), MultiLabelCalibrator().fit(h[case], y[case], clusters=case)
+    np.testing.assert_allclose(copies.slope_, alone.slope_, rtol=0.01)
+    np.testing.assert_allclose(copies.own_share_, alone.own_share_, atol=0.02)
+
+
+def test_files_and_errors(tmp_path):
+    h, y = draw(300)
+    fitted = MultiLabelCalibrator(classes=["a", "b", "c"]).fit(h, y)
+    fitted.save(tmp_path / "net.attemper.json")
+    np.testing.assert_array_equal(load(tmp_path / "net.attemper.json").predict_proba(h), fitted.predict_proba(h))
+    with pytest.raises(InputError) as error:
+        MultiLabelCalibrator().fit(h, np.full_like(y, np.nan))
+    assert error.value.param == "labels"

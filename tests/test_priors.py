@@ -1,0 +1,182 @@
+"""Other class priors: shares in closed form, EM and its evidence, intervals, and the test of label shift."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import gammaln
+
+import attemper
+from attemper import InputError, LabelShiftError, Scores, TemperatureScaling, VectorScaling
+from attemper.kernels.priors import em_step, evidence, most_likely_priors, resampled_priors
+from attemper.priors import as_priors, estimate_priors, shift_test
+
+OLD, NEW = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+
+
+def draw(n, shares=OLD, seed=0):
+    """Logits whose distribution given the class is fixed; those of T = 1 under OLD."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(4, n, p=shares)
+    x = rng.normal(size=(n, 4)) + 1.5 * np.eye(4)[y]
+    return 1.5 * x + np.log(OLD), y
+
+
+def softmax(h):
+    p = np.exp(h - h.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def closed_form(p, new, old):
+    q = p * (new / old)
+    return q / q.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("values", [[90, 10], [0.5, 0.4], [0.5], {"a": 1.0}, {"a": 0.5, "c": 0.5}, [np.nan, 1], "ab"])
+def test_wrong_shares_name_their_parameter(values):
+    with pytest.raises(InputError) as error:
+        as_priors(values, ["a", "b"], "old")
+    assert error.value.param == "old"
+
+
+# Known priors
+
+
+@pytest.mark.parametrize("recipe", [TemperatureScaling(), VectorScaling()], ids=lambda r: type(r).__name__)
+def test_known_priors_are_the_closed_form(recipe, tmp_path):
+    cal, h = recipe.fit(*draw(600)), draw(50, seed=1)[0]
+    p, adapted = cal.predict_proba(h), cal.with_priors(NEW, OLD)
+    expected = closed_form(p, NEW, OLD)
+    np.testing.assert_allclose(adapted.predict_proba(h), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(adapted.predict(h), expected.argmax(axis=1))
+    adapted.save(tmp_path / "adapted.json")
+    assert attemper.load(tmp_path / "adapted.json").report_.changed is adapted.report_.changed is None
+    assert str(adapted) != str(cal)
+    np.testing.assert_array_equal(attemper.load(tmp_path / "adapted.json").predict_proba(h), adapted.predict_proba(h))
+    np.testing.assert_array_equal(cal.predict_proba(h), p)  # which stays as it was
+
+
+@given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
+def test_priors_compose_and_come_back(numbers):
+    first, second = (np.array(part) / sum(part) for part in (numbers[:4], numbers[4:]))
+    cal, h = TemperatureScaling().fit(*draw(200)), draw(20, seed=1)[0]
+    once = cal.with_priors(second, old=OLD)
+    step = cal.with_priors(first, old=OLD).with_priors(second)  # from the priors that it has then
+    np.testing.assert_allclose(step.predict_proba(h), once.predict_proba(h), rtol=1e-11)
+    np.testing.assert_allclose(step.with_priors(OLD).predict_proba(h), cal.predict_proba(h), rtol=1e-11)
+
+
+def test_a_class_without_a_share_is_impossible():
+    cal, h = TemperatureScaling().fit(*draw(200)), draw(5, seed=1)[0]
+    p = cal.with_priors([0.5, 0.5, 0, 0], OLD).predict_proba(h)
+    assert (p[:, 2:] == 0).all()
+    assert p.sum(axis=1) == pytest.approx(1)
+    with pytest.raises(InputError) as error:
+        cal.with_priors(NEW, old=[0.5, 0.5, 0, 0])
+    assert error.value.param == "old"
+
+
+# Estimated priors
+
+
+def test_the_most_likely_priors_are_those_of_plain_em_with_a_certificate():
+    p = softmax(draw(400, NEW, seed=3)[0])
+    priors = OLD
+    for _ in range(3000):
+        priors = closed_form(p, priors, OLD).mean(axis=0)
+    found = estimate_priors(p, OLD)
+    assert found.most_likely == pytest.approx(priors, abs=1e-6)
+    assert 0 <= found.gap < 1e-9
+    likelihoods = p / OLD
+    np.testing.assert_allclose(em_step(likelihoods, np.ones(400), priors), closed_form(p, priors, OLD).mean(axis=0))
+    best = most_likely_priors(likelihoods, tolerance=1e-3)
+    value = np.log(likelihoods @ best.priors).mean()
+    assert value <= np.log(likelihoods @ priors).mean() <= value + best.gap + 1e-12
+
+
+def test_the_evidence_of_two_classes_is_the_integral():
+    """Laplace's approximation against the integral over the share, on a fine grid."""
+    rng = np.random.default_rng(0)
+    rows, mean = rng.uniform(0.05, 1, size=(80, 2)), np.array([0.3, 0.7])
+    share = (np.arange(20_000) + 0.5) / 20_000
+    log_l = np.log(rows / rows.max(axis=1, keepdims=True) @ np.stack([share, 1 - share])).sum(axis=0)
+    for c in (3.0, 30.0, 300.0):
+        a, b = c * mean
+        log_prior = gammaln(c) - gammaln(a) - gammaln(b) + (a - 1) * np.log(share) + (b - 1) * np.log1p(-share)
+        exact = np.log(np.exp(log_l + log_prior - 50).mean()) + 50
+        assert evidence(rows, np.ones(80), mean, c)[0] == pytest.approx(exact, abs=0.1)
+
+
+def test_a_shift_is_found_and_no_shift_is_left_alone():
+    reference = softmax(draw(2000)[0]).mean(axis=0)
+    found = estimate_priors(softmax(draw(4000, NEW, seed=2)[0]), reference, n_reference=2000)
+    assert np.abs(found.priors - NEW).sum() < 0.08
+    assert ((found.low <= NEW) & (found.high >= NEW)).all()
+    same = estimate_priors(softmax(draw(100, seed=5)[0]), OLD)
+    assert np.abs(same.priors - OLD).sum() < 0.5 * np.abs(same.most_likely - OLD).sum() + 1e-9
+    assert same.concentration is None or same.concentration > 10
+    # A reference of few cases leaves less to say: the estimate stays nearer to the old shares.
+    near, far = (
+        np.abs(estimate_priors(softmax(draw(400, NEW, 2)[0]), OLD, n_reference=n).priors - OLD).sum() for n in (9, None)
+    )
+    assert near < far
+
+
+def test_clusters_make_intervals_wider_and_classes_without_labels_keep_their_share():
+    p = softmax(draw(150, NEW, seed=8)[0])
+    rows, ids = np.repeat(p, 10, axis=0), np.repeat(np.arange(150), 10)
+    plain, by_case = estimate_priors(rows, OLD), estimate_priors(rows, OLD, clusters=ids)
+    assert (by_case.high - by_case.low).mean() > 1.4 * (plain.high - plain.low).mean()
+    assert by_case.n_cases == 150
+    found = estimate_priors(p, OLD, labelled=[True, True, True, False])
+    assert found.priors[3] == pytest.approx(OLD[3])
+    weighted = estimate_priors(p[:50], OLD, sample_weight=np.full(50, 3.0))
+    assert weighted.most_likely == pytest.approx(
+        estimate_priors(np.repeat(p[:50], 3, axis=0), OLD).most_likely, abs=1e-7
+    )
+
+
+def test_resamples_in_one_step_are_close_to_those_solved(monkeypatch):
+    likelihoods = softmax(draw(3000, NEW, seed=4)[0]) / OLD
+    best = most_likely_priors(likelihoods).priors
+    rng = np.random.default_rng(0)
+    draws = [(np.bincount(rng.integers(0, 3000, 3000), minlength=3000).astype(float), np.ones(4)) for _ in range(20)]
+    exact = resampled_priors(likelihoods, best, draws, 20)
+    monkeypatch.setattr("attemper.kernels.priors.EXACT_COST", 0)
+    assert np.abs(resampled_priors(likelihoods, best, draws, 20) - exact).max() < 0.005
+
+
+# Label shift
+
+
+def test_the_level_of_the_shift_test():
+    rejected = 0
+    for seed in range(40):
+        (h, y), new = draw(500, seed=2 * seed), draw(500, NEW, seed=2 * seed + 1)[0]
+        rejected += shift_test(softmax(h), y, softmax(new), seed=seed).p_value <= 0.1
+    assert rejected <= 10  # P(Bin(40, .1) > 10) = .1 %
+
+
+@pytest.mark.parametrize("change", ["sharper", "noise"])
+def test_what_is_no_label_shift_is_refused(change):
+    val, new = draw(2000), draw(3000, NEW, seed=4)[0]
+    cal = TemperatureScaling().fit(*val)
+    adapted = cal.adapt(new, validation=val)
+    assert np.abs(adapted.priors_ - NEW).sum() < 0.1
+    new = 2 * new if change == "sharper" else new + 2 * np.random.default_rng(0).normal(size=new.shape)
+    with pytest.raises(LabelShiftError):
+        cal.adapt(new, validation=Scores.of(*val))
+    test = shift_test(softmax(val[0]), val[1], softmax(new))
+    assert not test.plausible
+    assert test.unexplained > 0.02
+
+
+def test_many_classes_are_tested_by_confidence():
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(400, 40))
+    y = np.where(np.arange(400) < 150, rng.integers(0, 40, 400), h.argmax(axis=1))
+    p = softmax(h)
+    assert shift_test(p, y, p, priors=np.bincount(y, minlength=40) / 400).plausible
+    with pytest.raises(InputError) as error:
+        shift_test(p, y, p)
+    assert error.value.param == "priors"

@@ -1,0 +1,350 @@
+"""The page: its numbers are those of the metrics, text is escaped, nothing is requested, and the control works."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+from sklearn.metrics import confusion_matrix, precision_score, recall_score
+
+import attemper
+from attemper import metrics, report
+from attemper.comparison import compare_scores
+from attemper.data.scores import Scores
+from attemper.decisions import outcome_of
+from attemper.errors import InputError
+from attemper.report.summary import summarise
+from attemper.report.verdict import about
+
+EVIL = "<script>alert(1)</script>"
+CARD = {"model": EVIL, "classes": {"apple": EVIL}}
+CLASSES = ("apple", EVIL, 'pear" onload="x', "quince")
+
+
+def draw(n, k=4, seed=0):
+    """Logits, labels drawn at T = 2, and ids, clusters and groups, one of each hostile."""
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(n, k))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    ids = np.array([f"{EVIL} {seed} {i}" for i in range(n)])
+    clusters = np.array([f"{seed} case {i // 2} {EVIL}" for i in range(n)])
+    return Scores.of(
+        logits,
+        labels,
+        classes=CLASSES[:k],
+        ids=ids,
+        clusters=clusters,
+        groups=np.array(["one", EVIL])[np.arange(n) % 2],
+    )
+
+
+class Page(html.parser.HTMLParser):
+    """Tables by id, as rows of texts; the elements with their attributes; the text of style and script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self.elements, self.raw, self.where = {}, [], {}, None
+        self.text = text
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "table":
+            self.rows = self.tables.setdefault(dict(attrs)["id"], [])
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+            self.where = "cell"
+        elif tag in ("style", "script"):
+            self.where = tag
+
+    def handle_endtag(self, tag):
+        if tag in ("th", "td", "style", "script"):
+            self.where = None
+
+    def handle_data(self, data):
+        if self.where == "cell":
+            self.rows[-1][-1] += data
+        elif self.where:
+            self.raw[self.where] = self.raw.get(self.where, "") + data
+
+    def body(self, name):
+        """Rows below the head; the first number of each cell."""
+        return [[cell if i == 0 else number(cell) for i, cell in enumerate(row)] for row in self.tables[name][1:]]
+
+    def column(self, name, i):
+        return [row[i] for row in self.body(name)]
+
+
+def number(cell):
+    """Return the number that a cell begins with; shares are in per cent."""
+    found = re.match(r"[+-]?[\d.]+", cell)
+    return float(found[0]) / (100 if cell[found.end() :].startswith("%") else 1) if found else None
+
+
+def near(values, expected, digits=3):
+    """Compare with what is written with so many decimals."""
+    np.testing.assert_allclose(values, expected, rtol=0, atol=0.5001 * 10.0**-digits)
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare_scores(draw(500), draw(700, seed=1), methods=["ts", "bayes", "structured"])
+
+
+@pytest.fixture(scope="module")
+def page(comparison):
+    return Page(report.render(comparison, card=CARD, title=f"T {EVIL}"))
+
+
+@pytest.fixture(scope="module")
+def after(comparison):
+    return comparison.predictions(comparison.chosen)
+
+
+def test_class_table_and_confusion_matrix(page, after):
+    n = np.bincount(after.labels)
+    assert page.column("class-table", 1) == n.tolist()
+    near(page.column("class-table", 2), recall_score(after.labels, after.prediction, average=None))
+    near(page.column("class-table", 4), precision_score(after.labels, after.prediction, average=None))
+    expected = confusion_matrix(after.labels, after.prediction)
+    assert [row[1:] for row in page.body("matrix")] == expected.tolist()
+
+
+def test_thresholds_are_those_of_the_referral_curve(page, after):
+    t = np.array([float(row[0]) for row in page.tables["steps"][1:]])
+    shares = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
+    exact = np.array([0.0, *np.unique(np.quantile(after.confidence, shares, method="lower"))])
+    near(t, exact)
+    curve = metrics.referral_curve(after.labels, after.probs, thresholds=exact + 1e-12)  # rounding of exp and log
+    near(page.column("steps", 1), curve.referred)
+    near(page.column("steps", 2), curve.errors_referred)
+    near(page.column("steps", 4), curve.error_rate_decided)
+    missed = np.round((1 - curve.errors_referred) * (~after.right).sum())
+    assert page.column("steps", 3) == missed.tolist()
+    by_class = np.array([row[1:] for row in page.body("by-class")]).reshape(len(t), 4, 3)
+    assert by_class[:, :, 2].sum(axis=1).tolist() == missed.tolist()
+    near(by_class[:, :, 0].sum(axis=1) / len(after), curve.referred, 6)
+
+
+def test_errors_have_their_ids(page, after, comparison):
+    wrong = np.flatnonzero(~after.right)
+    order = wrong[np.argsort(-after.confidence[wrong], kind="stable")[:40]]
+    rows = page.tables["errors"][1:]
+    assert [row[0] for row in rows] == comparison.test.ids[order].tolist()
+    assert [row[1] for row in rows] == comparison.test.clusters[order].tolist()
+    near([number(row[4]) for row in rows], after.confidence[order])
+    # A row is shown up to the last threshold below its confidence: one at the threshold is not decided.
+    steps = [int(attrs["data-step"]) for tag, attrs in page.elements if tag == "tr" and "data-step" in attrs]
+    t = [step.threshold for step in summarise(comparison).steps]
+    assert set(t[1:]) <= set(after.confidence)
+    assert steps[len(t) :] == [sum(each < c for each in t) for c in after.confidence[order]]
+
+
+def test_bins_are_those_of_reliability(page, after, comparison):
+    before = comparison.predictions("none")
+    for first, p in ((1, before), (4, after)):
+        table = metrics.reliability(p.labels, p.probs, clusters=p.clusters)
+        shown = np.flatnonzero([row[first] > 0 for row in page.body("bins")])
+        filled = table.weight > 0
+        for i, expected in enumerate((table.weight, table.confidence, table.accuracy)):
+            values = [page.body("bins")[row][first + i] for row in shown]
+            near(values, expected[filled])
+
+
+def test_groups_and_methods(page, after, comparison):
+    found = metrics.evaluate(after.labels, after.probs, by=comparison.test.groups, clusters=after.clusters)
+    gaps = [100 * part["gap"].value for part in found.parts.values()]
+    near(page.column("group-table", 3), gaps, 1)
+    near(page.column("methods-table", 5), [row.test["nll"].value for row in comparison.rows], 4)
+    near(page.column("methods-table", 6), [row.test["ece"].value for row in comparison.rows], 4)
+    near(page.column("methods-table", 2), [row.nll.value for row in comparison.rows], 4)
+
+
+def test_text_is_escaped(page):
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("script") == 1
+    assert "alert" not in page.raw["script"]
+    assert not any(key.startswith("on") for _, attrs in page.elements for key in attrs)
+    assert f"T {EVIL}" in html.unescape(page.text)
+    assert EVIL in page.tables["matrix"][0]
+
+
+def test_nothing_is_requested(page):
+    assert not re.search(r"https?://|@import|url\((?!#)", page.text)
+    for tag, attrs in page.elements:
+        assert "src" not in attrs
+        assert "style" not in attrs  # the policy would refuse it
+        assert attrs.get("href", "#").startswith("#") or attrs["href"] == "data:,", tag
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    inside = [attrs["href"][1:] for _, attrs in page.elements if attrs.get("href", "").startswith("#")]
+    assert set(inside) <= set(ids)
+
+
+def test_the_policy_allows_the_own_style_and_script_alone(page):
+    [policy] = [attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv") == "Content-Security-Policy"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert rules[f"{kind}-src"] == f"'sha256-{digest}'"
+
+
+def test_small_and_always_the_same(page, comparison):
+    assert len(page.text.encode()) < 400_000
+    assert report.render(comparison, card=CARD, title=f"T {EVIL}") == page.text
+
+
+def test_without_test_data_numbers_are_cross_validated():
+    found = compare_scores(draw(500), methods=["ts", "bayes"])
+    shown = Page(report.render(found))
+    p = found.predictions("bayes")
+    near(shown.column("methods-table", 2), [row.nll.value for row in found.rows], 4)
+    near(shown.column("class-table", 2), recall_score(p.labels, p.prediction, average=None))
+
+
+@pytest.mark.parametrize("goal", [{"max_miss": 0.3}, {"coverage": 0.8}, {"costs": {"refer": 1, "miss": 4}}])
+def test_describes_the_calibrator_in_use_with_its_rule(goal):
+    val, test = draw(800), draw(600, seed=1)
+    decision = attemper.decide(val, test, **goal)
+    found = compare_scores(val, test, methods=["bayes"], calibrator=decision.calibrator)
+    shown, p = Page(report.render(found)), found.predictions("in use")
+    rule = decision.calibrator.rule_
+    outcome = outcome_of(rule, p.probs, p.labels, clusters=p.clusters, groups=p.groups, classes=list(CLASSES))
+    near(shown.column("outcome", 2), [part.referred_share.value for part in outcome.parts])
+    rates = [part.miss_rate if part.coverage is None else part.coverage for part in outcome.parts]
+    near(shown.column("outcome", 3), [rate.value for rate in rates])
+    threshold = getattr(rule, "threshold", None)
+    if threshold is not None:
+        [marked] = [row[0] for row in shown.tables["steps"][1:] if "in use" in row[0]]
+        near(float(marked.split()[0]), threshold)
+
+
+def test_one_column_is_the_risk():
+    rng = np.random.default_rng(0)
+    p = rng.random(1200)
+    y = rng.random(1200) < p**2
+    found = attemper.compare((p[:600], y[:600]), (p[600:], y[600:]), input="probs", methods=["bayes", "platt"])
+    shown, table = Page(report.render(found)), metrics.reliability(y[600:], p[600:])
+    near(shown.column("bins", 3), table.accuracy)
+
+
+WORDS = re.compile(r"patient|hospital|clinic|network|\brefer|specialist|medical", re.IGNORECASE)
+
+
+def test_words_fit_the_field():
+    found = compare_scores(Scores.of(draw(400).values, draw(400).labels), methods=["bayes"])
+    assert not WORDS.search(report.render(found))
+    assert WORDS.search(report.render(found, card={"population": "patients of two hospitals"}))
+
+
+def _perfect():
+    scores = draw(200)
+    return Scores.of(scores.values, scores.values.argmax(axis=1))
+
+
+ODD = {
+    "no errors": lambda: compare_scores(_perfect(), methods=["bayes"]),
+    "30 classes": lambda: compare_scores(
+        *(Scores.of(*_arrays(800, 30, seed)) for seed in (0, 1)), methods=["bayes", "ts"]
+    ),
+    "few samples": lambda: compare_scores(*(Scores.of(*_arrays(12, 3, seed)) for seed in (0, 1)), methods=["bayes"]),
+    "weights": lambda: compare_scores(
+        *(Scores.of(*_arrays(400, 3, s), sample_weight=np.arange(400) % 3 / 2) for s in (0, 1)), methods=["bayes"]
+    ),
+    "infinite losses": lambda: compare_scores(*(Scores.of(*_arrays(200, 3, s)) for s in (0, 1)), methods=["isotonic"]),
+}
+
+
+def _arrays(n, k, seed):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.normal(size=(n, k))
+    return logits, (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_odd_data_have_a_page(make):
+    found = make()
+    shown = Page(report.render(found))
+    assert sum(row[1] for row in shown.body("class-table")) == pytest.approx(found.predictions("none").weights.sum())
+
+
+def test_written_by_the_result_and_by_the_verb(tmp_path, comparison):
+    files = {}
+    for name, n, seed in (("val", 300, 0), ("test", 200, 1)):
+        logits, labels = _arrays(n, 3, seed)
+        np.savez(tmp_path / f"{name}.npz", logits=logits, labels=labels)
+        files[name] = hashlib.sha256((tmp_path / f"{name}.npz").read_bytes()).hexdigest()
+    card = tmp_path / "card.json"
+    card.write_text(json.dumps({"model": "net 2"}))
+    found = attemper.compare(*(str(tmp_path / f"{name}.npz") for name in files), methods=["bayes"])
+    found.to_html(tmp_path / "page.html", card=card, title="a title")
+    shown = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert [row[1] for row in shown.tables["files"][1:]] == list(files.values())
+    assert "net 2" in shown.text
+    with pytest.raises(InputError):
+        report.render(comparison, card=["no mapping"])
+
+
+@pytest.mark.parametrize("kind, t", [("over", 0.5), ("under", 2.0), ("fine", 1.0)])
+def test_verdict_on_the_confidence(kind, t):
+    logits, labels = _arrays(2000, 4, 0)
+    found = summarise(compare_scores(Scores.of(logits / 2 / t, labels), methods=["bayes"]))
+    shown, place = about(found)
+    assert shown == kind
+    if kind != "fine":
+        gap = found.tables[0].confidence[place] - found.tables[0].accuracy[place]
+        assert gap > 0.1 if kind == "over" else gap < -0.1
+
+
+def test_verdict_where_only_the_mean_is_right():
+    rng = np.random.default_rng(0)
+    p = rng.random(3000)
+    y = rng.random(3000) < p**2 / (p**2 + (1 - p) ** 2)
+    found = summarise(compare_scores(Scores.of(p, y, input="probs"), methods=["bayes"]))
+    kind, place = about(found)
+    assert kind == "mixed"
+    table = found.tables[0]
+    assert abs(table.confidence[place] - table.accuracy[place]) > 0.05
+
+
+def test_in_a_browser(browser, tmp_path, comparison):
+    comparison.to_html(tmp_path / "page.html")
+    browser.get_log("browser")
+    browser.get_log("performance")
+    browser.get((tmp_path / "page.html").as_uri())
+
+    def visible(selector):
+        script = "return [...document.querySelectorAll(arguments[0])].filter(e => e.offsetParent !== null).length"
+        return browser.execute_script(script, selector)
+
+    def move(step):
+        browser.execute_script("control.value = arguments[0]; control.dispatchEvent(new Event('input'))", step)
+
+    last = len(Page(browser.page_source).tables["steps"]) - 2
+    rows = {}
+    for step in (0, last // 2, last):
+        move(step)
+        rows[step] = visible("#errors tbody tr")
+        assert visible("#by-class tbody") == 1
+        assert visible("#steps tr.selected") == 1
+    assert rows[0] >= rows[last // 2] > rows[last]
+    assert rows[0] == 60
+    for width in (1400, 390):
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == width
+    for paper in ((8.27, 11.69), (8.5, 11)):
+        size = {"paperWidth": paper[0], "paperHeight": paper[1]}
+        made = browser.execute_cdp_cmd("Page.printToPDF", size)
+        assert base64.b64decode(made["data"]).startswith(b"%PDF")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+    asked = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
+    assert not [url for url in urls if url.startswith(("http", "ws"))]

@@ -1,0 +1,210 @@
+"""Structured scaling: frozen numbers of clean labels; classes without a label; wrong labels; the kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attemper.calibrators.base import load
+from attemper.calibrators.label_model import Samples
+from attemper.calibrators.structured import StructuredScaling
+from attemper.calibrators.temperature import TemperatureScaling, independent
+from attemper.data.scores import Scores
+from attemper.errors import EdgeWarning, InputError
+from attemper.kernels import evidence
+from attemper.kernels.evidence import Channel, Fit, Penalty, Rows
+from test_ats_ets import DATA, network
+
+# T, mean NLL and two biases, recorded from version 0.2, which stopped at a gradient of 1e-6 per sample
+FROZEN = {
+    ("densenet40-cifar10-s0", "matrix"): (1.3760351157102504, 0.15894336108097115, 0.15054052, -0.01849965),
+    ("densenet40-cifar10-s0", "biases"): (1.3855061026847446, 0.16310906824533453, 0.21018957, 0.03042075),
+    ("lenet5-fashion_mnist-s0", "matrix"): (1.835316556267969, 0.20908286780367338, -0.15818941, -0.14412702),
+    ("lenet5-fashion_mnist-s0", "biases"): (1.851975294758925, 0.21164809035155835, -0.25356851, -0.16789341),
+}
+
+
+def draw(n=800, k=5, t=2.0, bias=None, seed=0):
+    rng = np.random.default_rng(seed)
+    h = 3 * rng.normal(size=(n, k))
+    return h, (h / t + (0 if bias is None else bias) + rng.gumbel(size=h.shape)).argmax(axis=1)
+
+
+def spoiled(y, share, k, seed=5):
+    rng = np.random.default_rng(seed)
+    return np.where(rng.random(len(y)) < share, (y + rng.integers(1, k, len(y))) % k, y)
+
+
+def rows_of(h, y, full):
+    samples = Samples.of(Scores.of(h, y))
+    rows = samples.rows(0.5)
+    features = np.concatenate([rows.x, np.ones((len(y), 1))], axis=1) if full else None
+    return samples, Rows(rows.x, rows.y, rows.w, rows.masked, features)
+
+
+@pytest.mark.parametrize(("name", "structure"), FROZEN)
+def test_clean_labels_have_the_frozen_numbers(name, structure):
+    fitted = StructuredScaling(structure=structure).fit(*network(name))
+    found = (fitted.temperature_, fitted.report_.nll, *fitted.bias_[:2])
+    assert found == pytest.approx(FROZEN[name, structure], abs=5e-6)
+    assert fitted.report_.converged
+    assert fitted.report_.error < 1e-10
+
+
+def test_two_classes_have_a_curve():
+    rng = np.random.default_rng(1)
+    h = 3 * rng.normal(size=(800, 2))
+    m = h[:, 1] - h[:, 0]
+    y = (m + 0.6 + 0.4 * np.abs(m) + 2 * rng.logistic(size=800) > 0).astype(int)
+    fitted = StructuredScaling().fit(h, y)
+    assert set(fitted.prior_std_) == {"biases", "curve"}
+    assert fitted.weight_[0, 0] == pytest.approx(0.5526379083758992, abs=1e-6)  # as version 0.2
+    np.testing.assert_allclose(fitted.map_.stages[0].curve, [-0.19775889, 0.19775889], atol=1e-6)
+    np.testing.assert_allclose(fitted.predict_proba(h[:2])[:, 0], [0.19187571, 0.83174648], atol=1e-5)
+
+
+def test_clusters_count_as_copies_do():
+    h, y = draw(300)
+    case = np.repeat(np.arange(300), 3)
+    alone, copies = StructuredScaling().fit(h, y), StructuredScaling().fit(h[case], y[case], clusters=case)
+    assert copies.temperature_ == pytest.approx(alone.temperature_, rel=2e-3)
+    np.testing.assert_allclose(np.log(copies.temperature_interval_), np.log(alone.temperature_interval_), atol=0.01)
+    weights = independent(Scores.of(h[case], y[case], clusters=case)).weights
+    assert weights == pytest.approx(np.full(900, 1 / 3), rel=0.02)
+
+
+def test_pixels_of_an_image_are_a_cluster():
+    h, y = draw(60)
+    images, labels = (np.repeat(a[:, None], 50, axis=1).reshape(60, 5, 10, *a.shape[1:]) for a in (h, y))
+    scores = Scores.of(np.moveaxis(images, -1, 1), labels, axis=1)
+    assert independent(scores).total_weight == pytest.approx(60, rel=0.05)
+
+
+def test_classes_without_a_label_get_no_parameters():
+    h, y = draw(3000, 8, bias=np.array([1.0, 0, 0, 0, 0, 0, 0, -1]))
+    h[:, 6:] -= 12  # nor does the network expect them
+    h, y = h[y < 6], y[y < 6]
+    fitted = StructuredScaling().fit(h, y)
+    assert (fitted.bias_[6:] == 0).all()
+    assert fitted.bias_[0] > 0.5
+    np.testing.assert_allclose(fitted.weight_[6:], np.eye(8)[6:] / fitted.temperature_)
+    assert len(fitted.report_.notes) == 1
+
+
+def test_an_option_that_is_never_the_answer_gets_a_bias():
+    h, y = draw(2000, 6)
+    kept = y < 4
+    fitted = StructuredScaling().fit(h[kept], y[kept])
+    p = fitted.predict_proba(h[kept])
+    assert p[:, 4:].sum(axis=1).mean() < 0.02
+
+
+def test_few_labelled_classes_leave_one_temperature():
+    h, y = draw(2000, 8)
+    h, y = h[y < 3], y[y < 3]
+    with pytest.warns(EdgeWarning):
+        fitted = StructuredScaling().fit(h, y)
+    assert fitted.report_.too_few_classes
+    assert fitted.report_.changed == 0
+    assert fitted.prior_std_ == {}
+    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(h, y).temperature_, rel=0.05)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_accuracy_with_21_of_100_classes():
+    fitted = StructuredScaling().fit(*network("densenet40-cifar100-s0"))
+    with np.load(DATA / "densenet40-cifar100-s0.npz") as data:
+        assert (fitted.predict(data["logits"]) == data["labels"]).mean() >= 0.727
+
+
+def test_a_known_share_of_wrong_labels():
+    h, y = draw(3000)
+    known, clean = StructuredScaling(noise=0.2).fit(h, spoiled(y, 0.2, 5)), StructuredScaling().fit(h, y)
+    assert known.noise_ == 0.2
+    assert clean.noise_ == 0
+    low, high = known.temperature_interval_
+    assert low < 2 < high
+    assert known.uniform_mass_ < 0.02
+    assert np.abs(known.predict_proba(h) - clean.predict_proba(h)).mean() < 0.015
+
+
+def test_what_is_not_the_labels_stays_in_the_prediction():
+    h, y = draw(6000)
+    fitted = StructuredScaling(noise=0.08).fit(h, spoiled(y, 0.16, 5))  # ε = 0.2, of which 0.1 are the labels'
+    assert fitted.uniform_mass_ == pytest.approx((0.2 - 0.1) / 0.9, abs=0.04)
+
+
+def test_an_unknown_share_of_wrong_labels():
+    h, y = draw(3000)
+    fitted = StructuredScaling(noise="unknown").fit(h, spoiled(y, 0.2, 5))
+    assert fitted.noise_ == pytest.approx(0.2, abs=0.06)
+    assert fitted.noise_interval_[0] < 0.2 < fitted.noise_interval_[1]
+    assert fitted.report_.cannot_tell
+
+
+@pytest.mark.parametrize(("options", "param"), [({"structure": "all"}, "structure"), ({"noise": 0.9}, "noise"),
+                                                ({"noise": "some"}, "noise")])  # fmt: skip
+def test_errors_name_the_parameter(options, param):
+    with pytest.raises(InputError) as caught:
+        StructuredScaling(**options).fit(*draw(50))
+    assert caught.value.param == param
+
+
+def test_order_weights_and_zero_weights():
+    h, y = draw(400, bias=np.array([1.0, 0, 0, 0, -1]))
+    order = np.random.default_rng(2).permutation(400)
+    fitted, again = StructuredScaling().fit(h, y), StructuredScaling().fit(h[order], y[order])
+    np.testing.assert_allclose(again.predict_proba(h), fitted.predict_proba(h), atol=1e-6)
+    w = (np.arange(400) < 300).astype(float)
+    some, weighted = StructuredScaling().fit(h[:300], y[:300]), StructuredScaling().fit(h, y, w)
+    np.testing.assert_allclose(weighted.predict_proba(h), some.predict_proba(h), atol=1e-3)
+
+
+def test_save_and_load(tmp_path):
+    h, y = draw()
+    fitted = StructuredScaling().fit(h, y)
+    fitted.save(tmp_path / "net.json")
+    np.testing.assert_array_equal(load(tmp_path / "net.json").predict_proba(h), fitted.predict_proba(h))
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("channel", [Channel(), Channel(0.2), Channel(0.0, 0.8 * np.eye(4) + 0.05)])
+def test_the_gradient_is_that_of_the_objective(full, channel):
+    samples, rows = rows_of(*draw(60, 4), full)
+    rng = np.random.default_rng(0)
+    theta = 0.1 * rng.normal(size=(4, 5 if full else 2))
+    penalty = Penalty(samples.prior.precisions(4).array(theta.shape), 0.5, samples.prior.log_t)
+
+    def value(at):
+        return rows.w @ channel.apply(rows.logits(at), rows.y).log_likelihood - penalty(at)
+
+    gradient = rows.gradient(channel.apply(rows.logits(theta), rows.y)) - penalty.gradient(theta)
+    for _ in range(3):
+        v = rng.normal(size=theta.shape)
+        slope = (value(theta + 1e-5 * v) - value(theta - 1e-5 * v)) / 2e-5
+        assert np.vdot(gradient, v) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_curvature_is_the_slope_of_the_gradient(full):
+    _, rows = rows_of(*draw(60, 4), full)
+    theta = np.zeros((4, 5 if full else 2))
+    state = Channel().apply(rows.logits(theta), rows.y)
+    product = rows.curvature(state.p, rows.w)
+    v = np.random.default_rng(0).normal(size=theta.shape)
+    step = 1e-5
+    more, less = (rows.gradient(Channel().apply(rows.logits(theta + s * v), rows.y)) for s in (step, -step))
+    np.testing.assert_allclose(product(v), -(more - less) / (2 * step), atol=1e-7)
+
+
+@pytest.mark.parametrize("rounds", [3, 40])
+def test_the_gradient_norm_is_that_of_the_result(rounds):
+    """0.2 combined the likelihood before the last step with the penalty after it."""
+    samples, rows = rows_of(*draw(500, 4), False)
+    found = evidence.maximise(rows, samples.prior, Fit.start(4, samples.prior), {"biases"}, rounds=rounds)
+    state = found.channel.apply(rows.logits(found.theta), rows.y)
+    used = evidence.maximise(rows, samples.prior, Fit.start(4, samples.prior), {"biases"}, rounds=rounds - 1).precisions
+    last = found.precisions if rounds == 40 else used
+    penalty = Penalty(last.array(found.theta.shape), found.log_t, samples.prior.log_t)
+    gradient = rows.gradient(state) - penalty.gradient(found.theta)
+    assert found.gradient_norm == pytest.approx(np.sqrt(np.vdot(gradient, gradient)) / 500, rel=1e-9)

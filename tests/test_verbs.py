@@ -1,0 +1,538 @@
+"""The front door: every form that people hold gives the same fit; files, sketches, processes, groups and labels."""
+
+import warnings
+from contextlib import contextmanager
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+import attemper
+from attemper import (
+    METHODS,
+    CalibratedClassifier,
+    GroupedCalibrator,
+    MultiLabelCalibrator,
+    Scores,
+    TemperatureScaling,
+    apply,
+    compare,
+    datasets,
+    decide,
+    evaluate,
+    fit,
+    load,
+    metrics,
+    monitor,
+    sketch,
+)
+from attemper.data.files import sha256_of, write
+from attemper.errors import AttemperWarning, ChanceAccuracyWarning, InputError
+
+RNG = np.random.default_rng(0)
+N, K = 600, 3
+H = 3 * RNG.normal(size=(N, K))
+Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
+P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+NAMES = np.array(["cat", "dog", "eel"])
+SITE, CASE = np.where(np.arange(N) % 3, "north", "south"), np.arange(N) // 2
+TABLE = {
+    "id": np.arange(N),
+    **{f"logit_{name}": H[:, k] for k, name in enumerate(NAMES)},
+    "truth": NAMES[Y],
+    "site": SITE,
+}
+T = TemperatureScaling().fit(H, Y).temperature_
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shards(n=4, key="logits", values=H):
+    for i, rows in enumerate(np.array_split(np.arange(N), n)):
+        np.savez(f"shard{i}.npz", **{key: values[rows], "labels": Y[rows]})
+    np.savez("all.npz", **{key: values, "labels": Y})
+
+
+FORMS = {
+    "arrays": lambda: fit(H, Y, method="ts"),
+    "pair": lambda: fit((H, Y), method="ts"),
+    "torch": lambda: fit(torch.tensor(H), torch.tensor(Y), method="ts"),
+    "scores": lambda: fit(Scores.of(H, Y), method="ts"),
+    "scores, labels apart": lambda: fit(Scores.of(H), Y, method="ts"),
+    "pandas": lambda: fit(pd.DataFrame(TABLE), labels="truth", method="ts"),
+    "polars": lambda: fit(pl.DataFrame(TABLE), labels="truth", method="ts"),
+    "probabilities": lambda: fit(P, Y, input="probs", method="ts"),
+    "sketch": lambda: fit(sketch(H, Y), method="ts"),
+    "sketches": lambda: fit([sketch(H[:200], Y[:200]), sketch(H[200:], Y[200:])], method="ts"),
+    "class": lambda: fit(H, Y, method=TemperatureScaling),
+    "instance": lambda: fit(P, Y, method=TemperatureScaling(input="probs")),
+    "images": lambda: fit(np.moveaxis(H.reshape(6, 10, 10, K), -1, 1), Y.reshape(6, 10, 10), axis=1, method="ts"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_fit(form):
+    assert FORMS[form]().temperature_ == pytest.approx(T, rel=1e-8)
+
+
+def test_files(folder):
+    shards()
+    write("a.csv", TABLE)
+    expected = fit(H, Y, method="ts").temperature_
+    assert fit("all.npz", method="ts").temperature_ == expected
+    assert fit("shard*.npz", method="ts", n_jobs=2).temperature_ == expected
+    assert fit([f"shard{i}.npz" for i in range(4)], method="ts").temperature_ == expected
+    assert fit("a.csv", "truth", method="ts").temperature_ == pytest.approx(T, rel=1e-12)
+    np.save("y.npy", Y)
+    np.save("h.npy", H)
+    assert fit("h.npy", "y.npy", method="ts").temperature_ == expected
+    sketch("shard*.npz").save("s.json")
+    assert fit("s.json", method="ts").temperature_ == pytest.approx(T, rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["logits", "probs"])
+def test_large_files_become_sketches_with_the_same_bits_for_any_n_jobs(folder, monkeypatch, kind):
+    monkeypatch.setattr("attemper.verbs.IN_MEMORY", 100)
+    values = H if kind == "logits" else np.where(P < 1e-3, 0, P) / np.where(P < 1e-3, 0, P).sum(axis=1, keepdims=True)
+    shards(key=kind, values=values)
+    one = fit("shard*.npz", method="ts")
+    with joblib.parallel_config(backend="threading"):  # processes: `test_backends_of_joblib`
+        two = fit("shard*.npz", method="ts", n_jobs=2)
+    assert one.temperature_ == two.temperature_
+    assert one.temperature_ == pytest.approx(fit(values, Y, method="ts", input=kind).temperature_, rel=1e-6)
+    assert one.map_.zeros_as == fit(values, Y, method="ts", input=kind).map_.zeros_as
+    assert one.read_.input == kind
+    np.save("y.npy", Y)
+    assert fit("shard*.npz", "y.npy", method="ts").temperature_ == pytest.approx(one.temperature_, rel=1e-9)
+
+
+@contextmanager
+def dask_workers():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        yield
+
+
+@contextmanager
+def ray_workers():
+    ray = pytest.importorskip("ray")
+    from ray.util.joblib import register_ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    register_ray()
+    try:
+        with joblib.parallel_config(backend="ray", n_jobs=2):
+            yield
+    finally:
+        ray.shutdown()
+
+
+BACKENDS = {
+    "loky": lambda: joblib.parallel_config(backend="loky", n_jobs=2),
+    "threading": lambda: joblib.parallel_config(backend="threading", n_jobs=2),
+    "dask": dask_workers,
+    "ray": ray_workers,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_of_joblib(folder, backend):
+    shards()
+    expected = sketch("shard*.npz")
+    with BACKENDS[backend]():
+        found = sketch("shard*.npz")
+    np.testing.assert_array_equal(found.nll, expected.nll)
+    for name, table in expected.tables.items():
+        np.testing.assert_array_equal(found.tables[name], table)
+
+
+def test_warnings_of_workers_arrive_once(folder):
+    for i in range(3):
+        np.savez(f"bad{i}.npz", logits=H, labels=(Y + 1) % K)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with joblib.parallel_config(backend="threading", n_jobs=2):
+            sketch("bad*.npz")
+    assert len([w for w in caught if issubclass(w.category, ChanceAccuracyWarning)]) <= 1
+
+
+def test_a_sketch_asks_for_zeros():
+    zeros = np.where(P < 1e-3, 0, P) / np.where(P < 1e-3, 0, P).sum(axis=1, keepdims=True)
+    with pytest.raises(InputError) as error:
+        sketch(zeros, Y, input="probs")
+    assert error.value.param == "zeros_as"
+    assert sketch(zeros, Y, input="probs", zeros_as=1e-4).zeros_as == 1e-4
+    assert sketch(P, Y, input="probs").zeros_as is None
+
+
+def test_groups_and_labels_choose_their_calibrators():
+    grouped = fit(TABLE, "truth", groups="site", clusters=CASE, method="ts")
+    assert isinstance(grouped, GroupedCalibrator)
+    same = GroupedCalibrator("ts").fit(H, Y, groups=SITE, clusters=CASE)
+    assert grouped.groups_ == same.groups_
+    table = apply(grouped, TABLE)
+    np.testing.assert_allclose(table["confidence"], same.predict_proba(H, groups=SITE).max(axis=1))
+    with pytest.warns(AttemperWarning):
+        west = apply(grouped, TABLE | {"site": np.full(N, "west")})
+    np.testing.assert_allclose(west["confidence"], same.common_.predict_proba(H).max(axis=1))
+    many = fit(H, (H + RNG.logistic(size=H.shape) > 0).astype(float), multi_label=True)
+    assert isinstance(many, MultiLabelCalibrator)
+    assert list(apply(many, H)) == ["prob_0", "prob_1", "prob_2"]
+
+
+def test_apply_remembers_how_it_was_read(folder):
+    write("val.csv", TABLE)
+    cal = fit("val.csv", "truth", clusters="id", method="ts")
+    cal.save("net.json")
+    cal = load("net.json")
+    assert (cal.read_.labels, cal.read_.clusters, cal.read_.classes) == ("truth", "id", tuple(NAMES))
+    new = {name: column for name, column in TABLE.items() if name != "truth"}
+    turned = {name: new[name] for name in ("logit_eel", "id", "logit_dog", "logit_cat")}  # another order, no labels
+    write("new.csv", turned)
+    table = apply("net.json", "new.csv")
+    assert list(table) == [*turned, "prediction", "confidence", "prob_cat", "prob_dog", "prob_eel"]
+    p = cal.predict_proba(H)
+    np.testing.assert_allclose(np.column_stack([table[f"prob_{name}"] for name in NAMES]), p, atol=1e-12)
+    assert (table["prediction"] == NAMES[H.argmax(axis=1)]).all()
+    np.testing.assert_allclose(apply(cal, pl.DataFrame(turned))["confidence"], p.max(axis=1), atol=1e-12)
+    arrays = apply(cal, H)
+    assert list(arrays) == ["prediction", "confidence", "prob_cat", "prob_dog", "prob_eel"]
+    assert pd.DataFrame(arrays).shape == (N, 5)
+    images = apply(fit(H, Y, method="ts"), H.reshape(6, 10, 10, K), axis=-1)
+    assert images["probs"].shape == (6, 10, 10, K)
+
+
+def test_probabilities_replace_the_columns_they_come_from(folder):
+    frame = pd.DataFrame({f"prob_{name}": P[:, k] for k, name in enumerate(NAMES)} | {"label": NAMES[Y], "n": 1})
+    cal = fit(frame, method="ts")
+    assert cal.map_.input == "probs"
+    table = apply(cal, frame)
+    assert list(table) == ["label", "n", "prediction", "confidence", "prob_cat", "prob_dog", "prob_eel"]
+    np.testing.assert_allclose(table["prob_cat"], cal.predict_proba(P)[:, 0])
+
+
+def test_one_column_of_a_forest():
+    p = RNG.integers(0, 11, N) / 10
+    y = RNG.random(N) < p
+    cal = fit(p, y, input="probs")
+    assert np.isfinite(cal.predict_risk(p)).all()
+    assert cal.predict_risk(p).shape == (N,)
+
+
+@pytest.mark.parametrize(("call", "param"), [
+    (lambda: fit(H, Y, method="ts", noise=0.1), "noise"),
+    (lambda: fit(H, Y, method="no"), "method"),
+    (lambda: fit(H, method="ts"), "labels"),
+    (lambda: fit(sketch(H, Y), Y, method="ts"), "labels"),
+    (lambda: fit(H, Y, multi_label=True, method="ts"), "multi_label"),
+    (lambda: fit(TABLE, "nothing", method="ts"), "labels"),
+    (lambda: fit(H, Y, method="ts", columns=["a"]), "columns"),
+    (lambda: apply(GroupedCalibrator("ts").fit(H, Y, groups=SITE), H), "groups"),
+])  # fmt: skip
+def test_refused(call, param):
+    with pytest.raises(InputError) as error:
+        call()
+    assert error.value.param == param
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].knows_noise])
+def test_noise_has_one_spelling(method):
+    assert fit(H, Y, method=method, noise=0.1).noise == 0.1
+
+
+def test_an_instance_is_not_changed():
+    mine = TemperatureScaling()
+    assert fit(H, Y, method=mine, classes=list(NAMES)) is not mine
+    assert not hasattr(mine, "map_")
+    assert mine.classes is None
+
+
+def test_fit_remembers_names_and_hashes_not_files_beside(folder):
+    shards(2)
+    np.save("y.npy", Y)
+    np.save("h.npy", H)
+    cal = fit("h.npy", "y.npy", method="ts")
+    assert cal.read_.labels is None
+    assert cal.fitted_on_ == (sha256_of("h.npy"),)
+    assert fit("shard*.npz", method="ts").fitted_on_ == (sha256_of("shard0.npz"), sha256_of("shard1.npz"))
+    assert fit(H, Y, method="ts").fitted_on_ == ()
+    cal.save("net.json")
+    assert load("net.json").fitted_on_ == cal.fitted_on_
+
+
+def test_evaluate_before_and_after():
+    cal = fit(H, Y, method="ts")
+    found = evaluate((H, Y), cal, metrics=["nll", "ece"])
+    assert found.before["nll"].value == pytest.approx(metrics.nll(Y, P))
+    assert found["nll"].value == found.after["nll"].value == pytest.approx(metrics.nll(Y, cal.predict_proba(H)))
+    assert found.after["ece"].low <= found.after["ece"].value <= found.after["ece"].high
+    assert set(found.to_dict()) == {"before", "after"}
+    assert list(found.to_frame()) == [
+        "metric",
+        "before",
+        "before_low",
+        "before_high",
+        "after",
+        "after_low",
+        "after_high",
+    ]
+    alone = evaluate(H, labels=Y, metrics="nll")
+    assert alone.after is None
+    assert alone["nll"].value == found.before["nll"].value
+    wide = evaluate(H, labels=Y, metrics="nll", clusters=CASE)["nll"]
+    assert wide.value == alone["nll"].value
+    assert wide.low != alone["nll"].low
+    low = evaluate(H, labels=Y, metrics="nll", confidence_level=0.5)["nll"]
+    assert low.high - low.low < alone["nll"].high - alone["nll"].low
+
+
+@pytest.mark.parametrize("method", ["ts", "grouped"])
+def test_evaluate_by_group(method):
+    groups = {"groups": "site"} if method == "grouped" else {}
+    cal = fit(TABLE, "truth", method="ts", **groups)
+    found = evaluate(TABLE, cal, by="site", metrics=["nll"])
+    assert set(found.after.parts) == {"north", "south"}
+    rows = SITE == "north"
+    p = apply(cal, TABLE)
+    p = np.column_stack([p[f"prob_{name}"] for name in NAMES])
+    assert found.after.parts["north"]["nll"].value == pytest.approx(metrics.nll(Y[rows], p[rows]))
+    assert evaluate((H, Y), fit(H, Y, method="ts"), by=SITE, metrics=["nll"]).before.parts["north"]
+    assert found.columns()["part"] == ["all", "north", "south"]
+    assert set(evaluate(TABLE, cal, groups="site", metrics=["nll"]).after.parts) == {"north", "south"}
+
+
+def test_evaluate_several_labels():
+    y = (H + RNG.logistic(size=H.shape) > 0).astype(float)
+    found = evaluate((H, y), fit(H, y, multi_label=True), multi_label=True, metrics=["nll"])
+    assert len(found.before.parts) == len(found.after.parts) == K
+    assert found.after["nll"].value < found.before["nll"].value + 0.01
+
+
+def test_a_calibrator_needs_options_for_what_differs_alone(folder):
+    half = N // 2
+    write("val.csv", {name: column[:half] for name, column in TABLE.items()})
+    write("test.csv", {name: column[half:] for name, column in TABLE.items()})
+    cal = fit("val.csv", "truth", method="ts")
+    cal.save("net.json")
+    assert evaluate("test.csv", "net.json", metrics="nll")["nll"].value == pytest.approx(
+        metrics.nll(Y[half:], cal.predict_proba(H[half:]))
+    )
+    with pytest.warns(AttemperWarning):  # the file of the fit
+        evaluate("val.csv", "net.json", metrics="nll")
+    found = compare("val.csv", "test.csv", methods=["ts"], calibrator="net.json", cv=0)  # columns as it knows them
+    assert found["in use"].test["nll"].value == pytest.approx(found["ts"].test["nll"].value)
+    odd = [
+        {name.replace("logit_", "P, "): column[rows] for name, column in TABLE.items()}
+        for rows in (slice(half), slice(half, None))
+    ]
+    named = fit(odd[0], "truth", columns=[f"P, {name}" for name in NAMES], classes=NAMES, method="ts")
+    assert compare(*odd, methods=["ts"], calibrator=named, cv=0).calibrator.read_.columns == named.read_.columns
+    report = monitor("net.json", "test.csv", state="state.json")
+    assert [batch.n for batch in report.batches] == [half]
+    renamed = {("y" if name == "truth" else name): column[half:] for name, column in TABLE.items()}
+    assert evaluate(renamed, cal, labels="y", metrics="nll")["nll"].value == pytest.approx(
+        evaluate("test.csv", cal, metrics="nll")["nll"].value
+    )
+
+
+def test_compare_and_decide_on_arrays_and_frames():
+    val = {name: column[:300] for name, column in TABLE.items()}
+    test = {name: column[300:] for name, column in TABLE.items()}
+    best = compare(val, test, methods=["ts"], labels="truth", cv=0)
+    assert best.calibrator.temperature_ == pytest.approx(fit(H[:300], Y[:300], method="ts").temperature_)
+    decision = decide(val, test, labels="truth", method="ts", budget=0.3, ids="id")
+    assert decision.calibrator.read_.labels == "truth"
+    table = apply(decision.calibrator, test)
+    assert table["refer"].dtype == bool
+    assert 0 < table["refer"].mean() < 0.6
+    sets = decide(val, test, labels="truth", method="ts", coverage=0.8)
+    table = apply(sets.calibrator, test)
+    assert all(p in s.split() for p, s in zip(table["prediction"], table["set"], strict=True))
+
+
+def test_monitor_takes_batches_of_files_and_data_without_labels(folder):
+    write("val.csv", {name: column[:200] for name, column in TABLE.items()})
+    for i in range(2):
+        write(f"month{i}.csv", {name: column[200 * (i + 1) : 200 * (i + 2)] for name, column in TABLE.items()})
+    cal = fit("val.csv", "truth", method="ts")
+    report = monitor(cal, "month*.csv", reference="val.csv")
+    assert [(batch.batch, batch.n) for batch in report.batches] == [("month0", 200), ("month1", 200)]
+    new = {name: column for name, column in TABLE.items() if name != "truth"}
+    write("new.csv", new)
+    assert monitor(cal, "new.csv").batches[-1].accuracy is None
+    write("wrong.csv", TABLE | {"truth": np.where(np.arange(N) == 3, "kat", TABLE["truth"])})
+    with pytest.raises(InputError) as error:  # not: as if there were no labels
+        monitor(cal, "wrong.csv")
+    assert error.value.param == "labels"
+    with pytest.raises(InputError) as error:
+        monitor(cal, "val.csv")
+    assert error.value.param == "data"
+
+
+def pair_of_files(overlap):
+    half = N // 2
+    write("val.csv", {name: column[:half] for name, column in TABLE.items()})
+    write("test.csv", {name: column[half - overlap :] for name, column in TABLE.items()})
+
+
+@pytest.mark.parametrize(("call", "param"), [
+    (lambda: compare("val.csv", "val.csv", labels="truth", methods=["ts"], cv=0), "test"),
+    (lambda: compare("val.csv", "test.csv", labels="truth", ids="id", methods=["ts"], cv=0), "ids"),
+    (lambda: decide("val.csv", "test.csv", labels="truth", clusters="id", budget=0.1), "clusters"),
+    (lambda: decide("val.csv", budget=0.1, calibrator=fit("val.csv", "truth", method="ts")), "calibrator"),
+    (lambda: decide("val.csv", labels="truth"), None),
+    (lambda: compare((H, Y), (H, Y), clusters=CASE, methods=["ts"], cv=0), "clusters"),
+    (lambda: evaluate("val.csv", fit(P, Y, input="probs", method="ts"), input="logits"), "input"),
+    (lambda: evaluate(H), "labels"),
+    (lambda: fit(H, Y, cluster=CASE), "cluster"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*have the same logits")
+def test_refused_pairs(folder, call, param):
+    pair_of_files(10)
+    with pytest.raises(InputError) as error:
+        call()
+    assert param is None or error.value.param == param
+
+
+@pytest.mark.filterwarnings("ignore:.*have the same logits")
+def test_shared_ids_may_be_allowed(folder):
+    pair_of_files(10)
+    assert compare("val.csv", "test.csv", labels="truth", ids="id", methods=["ts"], cv=0, allow_shared=True).rows
+
+
+def test_apply_for_other_priors():
+    cal = fit(TABLE, "truth", method="ts")
+    new = apply(cal, TABLE, priors={"cat": 0.8, "dog": 0.1, "eel": 0.1})
+    assert new["prob_cat"].mean() > apply(cal, TABLE)["prob_cat"].mean()
+    few = np.flatnonzero((Y != 0) | (np.arange(N) % 4 == 0))
+    estimated = apply(cal, {name: column[few] for name, column in TABLE.items()}, priors="estimate")
+    assert estimated["prob_cat"].mean() < apply(cal, TABLE)["prob_cat"][few].mean()
+
+
+# The tasks that the documentation begins with, one by one.
+SKIN = datasets.load()
+FRAME = pd.DataFrame(SKIN.val_logits, columns=list(SKIN.class_names)).assign(
+    diagnosis=np.array(SKIN.class_names)[SKIN.val_labels], patient=SKIN.extra["lesion_id"][: len(SKIN.val_labels)]
+)
+FRAME_2 = pd.DataFrame(SKIN.test_logits, columns=list(SKIN.class_names)).assign(
+    diagnosis=np.array(SKIN.class_names)[SKIN.test_labels], patient=SKIN.extra["lesion_id"][len(SKIN.val_labels) :]
+)
+X, TARGET = load_breast_cancer(return_X_y=True)
+
+
+def the_frame():
+    cal = fit(FRAME, labels="diagnosis", columns=list(SKIN.class_names), clusters="patient")
+    assert (
+        cal.temperature_interval_[1] > fit(FRAME, "diagnosis", columns=list(SKIN.class_names)).temperature_interval_[1]
+    )
+    return cal
+
+
+def the_decision():
+    options = {"labels": "diagnosis", "columns": list(SKIN.class_names), "clusters": "patient"}
+    decision = decide(FRAME, FRAME_2, max_miss={"mel": 0.1}, **options)
+    assert str(decision.outcome)
+    decision.calibrator.save("net.attemper.json")
+    assert load("net.attemper.json").decide(SKIN.test_logits).refer.any()
+
+
+def the_files():
+    shards()
+    assert fit("shard*.npz", n_jobs=2).temperature_ == fit("all.npz").temperature_
+
+
+def the_tokens():
+    words = ["A", "B", "C", "D"]
+    top = [[{"token": w, "logprob": float(-k if w == "A" else -k - i)} for k, w in enumerate(words)] for i in range(40)]
+    responses = [{"choices": [{"logprobs": {"content": [{"top_logprobs": each}]}}]} for each in top]
+    scores = attemper.tokens.option_scores(responses, words)
+    assert fit(scores, ["A"] * 30 + ["B"] * 10, method="ts").classes_.tolist() == words
+
+
+def the_own_method():
+    class Halved(attemper.Calibrator):
+        method = "halved"
+
+        def _fit(self, scores):
+            halved = attemper.maps.Map.scale(0.5)
+            return attemper.Fit(map=halved, report=attemper.Report.of(halved, scores))
+
+    try:
+        found = compare((H[:300], Y[:300]), (H[300:], Y[300:]), methods=["ts", Halved()], cv=0)
+        assert found["halved"].test["nll"].value == pytest.approx(metrics.nll(Y[300:], softmax(H[300:] / 2, axis=1)))
+    finally:
+        del METHODS["halved"]
+
+
+def the_figure():
+    plots = pytest.importorskip("attemper.plots")
+    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    assert plots.plot_reliability(Y, {"raw": P, "calibrated": fit(H, Y).predict_proba(H)}, ax=ax) is ax
+
+
+def the_module():
+    net = fit(H, Y).wrap(torch.nn.Identity())
+    np.testing.assert_allclose(net(torch.tensor(H)).numpy(), fit(H, Y).predict_proba(H), atol=1e-12)
+
+
+def the_onnx():
+    pytest.importorskip("onnx")
+    fit(H, Y).to_onnx("calibrated.onnx")
+
+
+def the_tree():
+    clf = CalibratedClassifier(HistGradientBoostingClassifier(max_iter=5), noise="unknown").fit(X, TARGET)
+    assert clf.predict_proba(X).shape == (len(X), 2)
+
+
+def the_best():
+    p = RNG.random(N).round(2)  # some are 0
+    best = compare((p, RNG.random(N) < p), input="probs", methods=["ts", "bayes"])
+    assert str(best)
+    assert best.calibrator is not None or best.chosen == "none"
+
+
+TASKS = {
+    "bayes": lambda: (
+        fit(SKIN.val_logits, SKIN.val_labels).predict(SKIN.test_logits) == SKIN.test_logits.argmax(1)
+    ).all(),
+    "structured": lambda: fit(SKIN.val_logits, SKIN.val_labels, method="structured", noise=0.1),
+    "frame": the_frame,
+    "files": the_files,
+    "scikit-learn": lambda: TemperatureScaling().fit(H, Y),
+    "groups": lambda: GroupedCalibrator(TemperatureScaling()).fit(H, Y, groups=SITE).predict_proba(H, groups=SITE),
+    "classifier": the_tree,
+    "print": lambda: str(fit(H, Y)),
+    "ece": lambda: isinstance(metrics.ece(Y == 1, P[:, 1]), float),
+    "intervals": lambda: metrics.evaluate(Y, P, ["ece", "nll"], clusters=CASE)["ece"].low,
+    "compare": the_best,
+    "decide": the_decision,
+    "monitor": lambda: not monitor(fit(H, Y), (H[:100], Y[:100]), state="monitor.json").alarm,
+    "tokens": the_tokens,
+    "images": lambda: fit(np.moveaxis(H.reshape(6, 10, 10, K), -1, 1), Y.reshape(6, 10, 10), axis=1, ignore_index=255),
+    "own method": the_own_method,
+    "figure": the_figure,
+    "module": the_module,
+    "onnx": the_onnx,
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
+def test_tasks_of_the_documentation(folder, task):
+    assert TASKS[task]() is not False
