@@ -11,14 +11,14 @@ folder (keys logits/labels, or logits_val/… and logits_test/…) is cut into h
 one half:
 
 * ``clean200``: 200 labels as they are
-* ``uniform10-200``: 10 % of them replaced by a uniform draw; ``uniform0-200`` replaces none but passes labels="noisy"
+* ``uniform10-200``: 10 % of them replaced by a uniform draw; ``uniform0-200`` replaces none but passes noise="unknown"
 * ``pairs20-200``: 20 % of them replaced by the next class
 * ``similar20-200``, ``hard20-200``: by the class that the network confuses most; uniformly, where it is in doubt
 * ``votes-200``: one person's label of each image; needs cifar10h--counts.npz in the folder, for sets in its order
 
 At most 2500 samples of the other half evaluate the fit: the excess test NLL over the best single temperature of these
-samples. Methods with a parameter ``labels`` get "noisy" in all rows but the clean ones. A method may have parameters:
-``structured:noise=uniform``. Halves and labels depend on set, row and draw alone, so that all runs compare.
+samples. Methods with a parameter ``noise`` get "unknown" in all rows but the clean ones. A method may have parameters:
+``structured:noise=0.1``. Halves and labels depend on set, row and draw alone, so that all runs compare.
 
 The CSV gets a line for each fit, and a second run goes on where the first stopped. ``--beside`` adds the lines of other
 CSVs to the tables, with the name of the file where the method is the same. ``--choose A,B,…`` prints, for each family,
@@ -35,7 +35,6 @@ import sys
 import time
 import zlib
 from functools import cache
-from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -136,8 +135,8 @@ def fit_ours(method, noisy, h, y):
             parameters[key] = ast.literal_eval(value)
         except ValueError:
             parameters[key] = value
-    if noisy and "labels" in signature(METHODS[name]).parameters:
-        parameters.setdefault("labels", "noisy")
+    if noisy and METHODS[name].knows_noise:
+        parameters.setdefault("noise", "unknown")
     return METHODS[name](**parameters).fit(h, y)
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from attemper import ScaleMap, TemperatureScaling
+from attemper import TemperatureScaling
+from attemper.maps import Map
 
 LEAST = 2000  # samples that a set must have
 JUDGES = 2500  # test samples at most
@@ -62,7 +63,7 @@ def spoil(h, y, share, kind, rng):
     y, n_classes = y.copy(), h.shape[1]
     n = round(share * len(y))
     if kind == "hard":
-        p = ScaleMap(1.0).apply(h.astype(float)).max(axis=1)
+        p = Map.scale(1.0).apply(h.astype(float)).max(axis=1)
         which = rng.choice(len(y), n, replace=False, p=(1 - p + 1e-3) / (1 - p + 1e-3).sum())
     else:
         which = rng.choice(len(y), n, replace=False)

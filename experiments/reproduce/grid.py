@@ -52,7 +52,7 @@ def run(name: str, kind: str, n: int | None, repeat: int, seed: int) -> list[Row
         val = Part(val.logits, noisy_labels(name, val, kind, SHARE, repeat, seed))
     found = {method: fit(method, val, noisy=kind != "none") for method in OTHERS}
     for title, thetas in GRIDS.items():
-        found[title] = _fitted(AttendedTemperatureScaling(theta_grid=thetas, t_range=T_RANGE, fallback=False), val)
+        found[title] = _fitted(AttendedTemperatureScaling(theta_grid=thetas, t_range=T_RANGE), val)
     case = {"network": name, "kind": kind, "labels": len(val.labels), "repeat": repeat}
     return [
         {**case, "method": method, **judge(f.map, test), "temperature": f.temperature, "theta": f.theta}

@@ -18,7 +18,7 @@ from attemper import (
     VectorScaling,
 )
 from attemper.errors import AttemperWarning
-from attemper.maps import Map, ScaleMap
+from attemper.maps import Map
 from attemper.metrics import accuracy, brier, ece
 from experiments.reproduce.networks import Part
 from experiments.reproduce.published import (
@@ -71,14 +71,14 @@ def fit(method: str, val: Part, *, noisy: bool = False) -> Fitted:
     no finite optimum. ``…-run`` is what the authors' notebook does (`experiments.reproduce.published`).
     """
     if method == "none":
-        return Fitted(ScaleMap(1.0))
+        return Fitted(Map.scale(1.0))
     if method == "ts-run-best":
         return _scaled(published_best_temperature(val.logits, val.labels))
     if method.startswith("ts-run"):
         return _scaled(published_temperature(val.logits, val.labels, start=1.5 if method.endswith("1.5") else 3.0))
     if method == "ats-run":
         return _scaled(*published_tuned_temperature(val.logits, val.labels))
-    calibrator = _calibrator(method, "noisy" if noisy else "clean")
+    calibrator = _calibrator(method, "unknown" if noisy else 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AttemperWarning)  # edges and separated labels are results here
         calibrator.fit(val.logits, val.labels)
@@ -86,34 +86,34 @@ def fit(method: str, val: Part, *, noisy: bool = False) -> Fitted:
         calibrator.map_,
         getattr(calibrator, "temperature_", None),
         getattr(calibrator, "theta_", None),
-        calibrator.fit_report_.converged,
+        calibrator.report_.converged,
     )
 
 
-def _calibrator(method: str, labels: Any) -> Calibrator:
+def _calibrator(method: str, noise: Any) -> Calibrator:
     match method:
         case "ts" | "best":
             return TemperatureScaling(t_range=T_RANGE)
         case "ats":
-            return AttendedTemperatureScaling(t_range=T_RANGE, fallback=False)  # as the paper has it
+            return AttendedTemperatureScaling(t_range=T_RANGE)
         case "ats-code":
-            return AttendedTemperatureScaling(loss="reference", t_range=T_RANGE, fallback=False)
+            return AttendedTemperatureScaling(loss="reference", t_range=T_RANGE)
         case "vector":
-            return VectorScaling(centring="none")
+            return VectorScaling(l2=0, centring="none")  # as the paper has it
         case "matrix":
-            return MatrixScaling(centring="none")
+            return MatrixScaling(l2=0, centring="none")
         case "bayes":
-            return BayesianTemperatureScaling(labels=labels)
+            return BayesianTemperatureScaling(noise=noise)
         case "structured":
-            return StructuredScaling(labels=labels)
+            return StructuredScaling(noise=noise)
     raise ValueError(method)
 
 
 def _scaled(temperature: float, theta: float | None = None) -> Fitted:
     """Apply the temperature that a search ended with; where it ran away, the network stays as it is."""
     if not 0 < temperature < RAN_AWAY:
-        return Fitted(ScaleMap(1.0), converged=False)
-    return Fitted(ScaleMap(1 / temperature), temperature, theta, converged=False)
+        return Fitted(Map.scale(1.0), converged=False)
+    return Fitted(Map.scale(1 / temperature), temperature, theta, converged=False)
 
 
 def judge(found: Map, test: Part) -> dict[str, float]:

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from attemper.metrics import ece, nll, referral_area, referral_area_difference, referral_curve
+from attemper.metrics import evaluate, referral_area, referral_curve
+from attemper.metrics.intervals import Statistic, estimate
+from attemper.metrics.predictions import Predictions
+from attemper.metrics.selective import referral_area_of
 from experiments.reproduce import figures, networks, paper
 from experiments.reproduce.journal import Job, Row, Settings, Study
 from experiments.reproduce.networks import Part, about
@@ -58,8 +61,8 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
         **judge(found.map, test),
         "temperature": found.temperature,
         "theta": found.theta,
-        "area_paper": float(referral_area(test.labels, log_p, input="log_probs", thresholds="paper")),
-        "area": float(referral_area(test.labels, log_p, input="log_probs")),
+        "area_paper": float(referral_area(test.labels, log_p, input="logits", thresholds="paper")),
+        "area": float(referral_area(test.labels, log_p, input="logits")),
         "confidence_right": float(confidence[right].mean()),
         "confidence_wrong": float(confidence[~right].mean()),
     }
@@ -68,24 +71,28 @@ def _judged(found: Fitted, log_p: Any, test: Part) -> Row:
 def _intervals(log_p: dict[str, Any], test: Part, seed: int) -> list[Row]:
     """95 % intervals, of values and of gains over the network as it is."""
     rows = []
-    told: dict[str, Any] = {"confidence_level": 0.95, "seed": seed, "input": "log_probs"}
+    before = Predictions.of(test.labels, log_p["none"], input="logits")
     for method, lp in log_p.items():
-        estimates = {
-            "nll": nll(test.labels, lp, **told),
-            "ece": ece(test.labels, np.exp(lp), confidence_level=0.95, seed=seed),
-        }
+        estimates = dict(evaluate(test.labels, lp, ["nll", "ece"], input="logits", seed=seed))
+        after = Predictions.of(test.labels, lp, input="logits")
         for measure, thresholds in (("area_paper", "paper"), ("area", None)):
-            estimates[measure] = referral_area(test.labels, lp, thresholds=thresholds, **told)
-            estimates[f"{measure}_gain"] = referral_area_difference(
-                test.labels, lp, log_p["none"], thresholds=thresholds, **told
-            )
+            own, theirs = (referral_area_of(p, thresholds) for p in (after, before))
+            for name, statistic in ((measure, own), (f"{measure}_gain", _difference(own, theirs))):
+                estimates[name] = estimate(statistic, after.weights, 0.95, seed=seed)
         for measure, e in estimates.items():
             factor = 100 if measure == "ece" else 1
-            value, low, high = (factor * v for v in e)  # type: ignore[union-attr]
+            value, low, high = (factor * v for v in (e.value, e.low, e.high))
             rows.append(
                 {"what": "interval", "method": method, "measure": measure, "value": value, "low": low, "high": high}
             )
     return rows
+
+
+def _difference(a: Statistic, b: Statistic) -> Statistic:
+    """One metric minus another, of the same samples."""
+    both = a.influence, b.influence
+    influence = None if None in both else (lambda w: both[0](w) - both[1](w))  # type: ignore[misc]
+    return Statistic(lambda w: a.value(w) - b.value(w), influence)
 
 
 def _curves(log_p: dict[str, Any], test: Part) -> list[Row]:
@@ -95,7 +102,7 @@ def _curves(log_p: dict[str, Any], test: Part) -> list[Row]:
         confidence = np.exp(log_p[method].max(axis=1))
         many = np.unique([0.0, *np.quantile(confidence, np.linspace(0, 1, 201)), 1.0])
         for what, thresholds in (("curve, 21", "paper"), ("curve", many)):
-            curve = referral_curve(test.labels, log_p[method], input="log_probs", thresholds=thresholds)
+            curve = referral_curve(test.labels, log_p[method], input="logits", thresholds=thresholds)
             rows += [
                 {"what": what, "method": method, "threshold": t, "correct_decided": c, "errors_referred": e}
                 for t, c, e in zip(
