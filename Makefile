@@ -1,19 +1,17 @@
 # The README's commands. Everything is installed into .venv; only `make test-all` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
-LOGITS ?= data
-ARENA ?= arena
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
 # Packages are compiled when they are first imported; every process would do it again otherwise.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all lint docs bench families arena annotators results lock clean
+.PHONY: demo test test-all lint docs bench results lock clean
 
 demo: .venv/demo.stamp  ## calibrate a bundled network, print the comparison, write files
 	rm -rf demo-output
-	$(BIN)/attemper demo --output demo-output
+	$(BIN)/attemper demo demo-output
 
 test: .venv/test.stamp lint  ## what a change needs: minutes
 	$(BIN)/python -m pytest --numprocesses=2
@@ -33,18 +31,10 @@ docs: .venv/docs.stamp  ## the documentation as a site, into site/, with warning
 
 bench: .venv-bench/stamp  ## speed, memory and import time beside the peers; intervals and guarantees; the GPU if there is one
 	.venv-bench/bin/python benchmarks/speed.py
+	.venv-bench/bin/python benchmarks/reading.py
 	.venv-bench/bin/python benchmarks/coverage.py
 	.venv-bench/bin/python benchmarks/levels.py
 	.venv-bench/bin/python benchmarks/gpu.py
-
-families: .venv-bench/stamp  ## few and noisy labels, family by family, beside the peers; LOGITS=folder
-	.venv-bench/bin/python benchmarks/families.py $(LOGITS) --out results/families.csv --peers --write results/families.md
-
-arena: .venv-bench/stamp  ## the leaderboard beside the peers; ARENA=folder of predictions
-	.venv-bench/bin/python benchmarks/arena.py $(ARENA) --out results/arena.csv --write results/arena.md
-
-annotators: .venv/test.stamp  ## labels as annotators get them wrong; LOGITS=folder
-	$(BIN)/python benchmarks/annotators.py $(LOGITS)
 
 results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (an hour; goes on after an interrupt)
 	$(BIN)/python -m experiments.reproduce all --output docs/results
@@ -64,7 +54,7 @@ lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the 
 	touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	$(PIP) --editable ".[plots,report,torch,parquet,docs,test]"
+	$(PIP) --editable ".[plots,report,torch,files,onnx,docs,test]"
 	touch $@
 
 # Tests open reports in Debian's Chromium.
