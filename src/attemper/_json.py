@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file that appears whole under its name at the end, or not at all."""
     target = Path(path)
     try:
@@ -30,7 +30,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     except OSError as error:
         raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
     try:
-        with os.fdopen(descriptor, mode, encoding=None if "b" in mode else "utf-8") as stream:
+        with os.fdopen(descriptor, "wb") as stream:
             yield stream
         mask = os.umask(0)
         os.umask(mask)

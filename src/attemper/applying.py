@@ -59,7 +59,7 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
     if given.get("input", cal.map_.input) != cal.map_.input:
         raise InputError(f"input: this calibrator was fitted on {cal.map_.input}", "input")
     named = is_paths(data) or is_frame(data)
-    known = getattr(cal, "read_", ReadOptions()).filled({})
+    known = getattr(cal, "read_", ReadOptions()).known()
     known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
     if cal.classes_.tolist() != list(range(len(cal.classes_))):
         known["classes"] = cal.classes_.tolist()

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from joblib import Parallel, delayed
 
-from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, smallest_probability
 from attemper.data.reading import read_pieces
-from attemper.data.scores import Scores
-from attemper.errors import AttemperWarning, InputError, collected_warnings, warn
-from attemper.sketches import PARTS, Sketch
+from attemper.errors import AttemperWarning, collected_warnings, warn
+from attemper.sketches import PARTS, Sketch, sketch_scores
 
-__all__ = ["sketch_files", "sketch_scores", "zeros_of_files"]
+__all__ = ["sketch_files", "zeros_of_files"]
 
 PORTION = 256  # files whose sketches are in memory at once
 
@@ -49,15 +46,6 @@ def zeros_of_files(paths: Sequence[str], *, n_jobs: int | None = None, **options
     work = [delayed(smallest_probability)(task, **options) for task in _tasks(paths, options)]
     found = [value for value in Parallel(n_jobs=n_jobs)(work) if value is not None]
     return min(found) if found else None
-
-
-def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:
-    """Sketch scores; of probabilities with zeros ``zeros_as`` is needed, so that sketches of all parts add."""
-    if scores.input == "probs" and zeros_as is None:
-        if any((to_numpy(scores._raw(part)) == 0).any() for part in row_slices(*scores.shape)):
-            raise InputError("zeros_as: some probabilities are 0; a sketch needs zeros_as, such as 1e-8", "zeros_as")
-        scores = replace(scores, zeros_as=None)
-    return Sketch.of(scores, parts=parts)
 
 
 def _tasks(paths: Sequence[str], options: dict[str, Any]) -> list[list[str]]:

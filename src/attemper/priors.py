@@ -194,9 +194,7 @@ def _factors(old: Floats, n_reference: float, rng: np.random.Generator) -> Float
 class ShiftTest:
     """How well some mix of the classes explains the predictions for new data."""
 
-    p_value: (
-        float  # of the hypothesis that only the shares of the classes differ: a parametric bootstrap of both tables
-    )
+    p_value: float  # that only the shares of the classes differ, by a parametric bootstrap of both tables
     unexplained: float  # share of the predictions that no mix of the classes explains, less what it is by chance
     priors: Floats  # shares of the classes that explain the cells best
 

@@ -16,12 +16,14 @@ import numpy as np
 
 from attemper import _json
 from attemper._typing import Floats
+from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import chebyshev
 from attemper.kernels.table import Node
 
-__all__ = ["LOG_ODDS", "PARTS", "THETAS", "T_RANGE", "Sketch", "enough_nodes", "local_sketch", "log_range"]
+__all__ = ["LOG_ODDS", "PARTS", "THETAS", "T_RANGE", "Sketch", "enough_nodes", "local_sketch", "log_range",
+           "sketch_scores"]  # fmt: skip
 
 T_RANGE, NODES = (0.01, 100.0), 128  # of saved sketches
 THETAS: Floats = np.arange(1, 101) / 1000.0  # the θ grid of attended temperature scaling
@@ -174,6 +176,15 @@ class Sketch:
 
 
 SUMS = ("n_samples", "weight", "correct", "confidence", "nll", "rounding")  # what adds up, beside the tables
+
+
+def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:
+    """Sketch scores; of probabilities with zeros ``zeros_as`` is needed, so that sketches of all parts add."""
+    if scores.input == "probs" and zeros_as is None:
+        if any((to_numpy(scores._raw(part)) == 0).any() for part in row_slices(*scores.shape)):
+            raise InputError("zeros_as: some probabilities are 0; a sketch needs zeros_as, such as 1e-8", "zeros_as")
+        scores = replace(scores, zeros_as=None)
+    return Sketch.of(scores, parts=parts)
 
 
 def local_sketch(

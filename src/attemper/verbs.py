@@ -17,13 +17,14 @@ import numpy as np
 from attemper import applying
 from attemper.applying import READ, Applied, Evaluated, as_fitted, fill, hashes, read_again
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
+from attemper.calibrators.label_model import Noise
 from attemper.data.checking import check
 from attemper.data.files import expand, pieces, sha256_of
 from attemper.data.reading import Read, is_paths, read, remembered
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed, nearest, warn
-from attemper.parallel import sketch_files, sketch_scores, zeros_of_files
-from attemper.sketches import Sketch
+from attemper.parallel import sketch_files, zeros_of_files
+from attemper.sketches import Sketch, sketch_scores
 
 if TYPE_CHECKING:  # imported where they are used, so that a fit need not wait for them
     from attemper.comparison import Comparison
@@ -34,7 +35,6 @@ __all__ = ["apply", "check", "compare", "decide", "evaluate", "fit", "load", "mo
 
 IN_MEMORY = 256 << 20  # bytes of files that are read whole; larger ones become sketches where a sketch is enough
 CalibratorOrPath = Calibrator | str | os.PathLike[str]
-Noise = float | Literal["unknown"]
 
 
 def fit(

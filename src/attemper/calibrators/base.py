@@ -27,7 +27,7 @@ from attemper.data.scores import Chunk, Scores
 from attemper.errors import FileError, InputError, LabelShiftError, NotFittedError, warn
 from attemper.kernels import one_blas_thread
 from attemper.maps import Affine, Map
-from attemper.sketches import Sketch
+from attemper.sketches import Sketch, sketch_scores
 
 __all__ = ["METHODS", "WRAPPERS", "Calibrator", "Fit", "Report", "from_dict", "load", "method_of"]
 
@@ -132,9 +132,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
             scores = Scores.of(X, y, **given, **self._options())
             warn_of_doubts(scores)
-        missing = next((name for name in self.needs if getattr(scores, name) is None), None)
-        if missing is not None:
-            raise InputError(f"{missing}: a fit needs them", missing)
+        for name in self.needs:
+            if getattr(scores, name) is None:
+                raise InputError(f"{name}: a fit needs them", name)
         with one_blas_thread():
             return self._store(self._fit(independent(scores)), scores)
 
@@ -151,7 +151,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Add samples to what the calibrator was fitted on, and fit again: a sketch is all that is kept."""
         options = self._options() if classes is None else self._options() | {"classes": classes}
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
-        sketch = Sketch.of(scores, parts=self.sketch_parts or ())
+        sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
         before = getattr(self, "sketch_", None)
         sketch = sketch if before is None else before + sketch
         self.fit_sketch(sketch)
@@ -191,8 +191,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._predicted(X, axis, log=True)
 
     def predict(self, X: Any, **options: Any) -> Any:
-        """Return the most probable class of each row."""
-        probs = self.predict_proba(X, **options)
+        """Return the most probable class of each row, or pixel."""
+        probs = self._classes_last(X, options)
         return self.classes_[to_numpy(array_api_compat.array_namespace(probs).argmax(probs, axis=-1))]
 
     def predict_risk(self, X: Any, **options: Any) -> Any:
@@ -200,7 +200,16 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         if self.n_features_in_ != 2:
             raise InputError(f"X: expected a calibrator of two classes, got {self.n_features_in_}", "X")
-        return self.predict_proba(X, **options)[..., 1]
+        return self._classes_last(X, options)[..., 1]
+
+    def _classes_last(self, X: Any, options: dict[str, Any]) -> Any:
+        p = self.predict_proba(X, **options)
+        last = -1 if p.ndim < 3 else self._axis(options.get("axis"))
+        return p if last == -1 else array_api_compat.array_namespace(p).moveaxis(p, last, -1)
+
+    def _axis(self, axis: int | None) -> int | None:
+        """Return where the classes are: as was passed, or as in the fit."""
+        return getattr(self, "read_", ReadOptions()).axis if axis is None else axis
 
     def decide(self, X: Any, *, groups: Any = None) -> Any:
         """Return what the rule does with each row (`attemper.decide` chooses one): refer or decide, or a set."""
@@ -218,7 +227,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             x = two_columns(x, self.map_.input)
         if x.ndim <= 2:
             return self._apply(x, log=log)
-        axis = getattr(self, "read_", ReadOptions()).axis if axis is None else axis
+        axis = self._axis(axis)
         if axis is None:
             raise InputError(f"axis: expected where the classes are in shape {tuple(x.shape)}", "axis")
         xp = array_api_compat.array_namespace(x)
@@ -278,7 +287,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labelled = None if old is None else old > 0
         if validation is not None:
             val = validation if isinstance(validation, Scores) else Scores.of(*validation, **self._options())
-            before = to_numpy(self.predict_proba(val, **options))
+            before = to_numpy(self.predict_proba(val, **({} if val is validation else options)))
             old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
         if old is None:
             raise InputError("validation: expected data with labels, (X, y)", "validation")

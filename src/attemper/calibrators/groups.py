@@ -144,7 +144,8 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         for own_id, own in zip(ids.tolist(), rows):
             fitted = copy.copy(self.common_)
             fitted.map_ = self.map_of(own_id)
-            made.append(fitted._predicted(xp.take(x, xp.asarray(own, device=device), axis=0), axis, log=log))
+            rows_of = xp.take(x, xp.asarray(own, device=device), axis=0)
+            made.append(fitted._predicted(rows_of, self._axis(axis), log=log))
         xp = array_api_compat.array_namespace(made[0])
         back = xp.asarray(np.argsort(order, kind="stable"), device=array_api_compat.device(made[0]))
         return xp.take(xp.concat(made, axis=0), back, axis=0)

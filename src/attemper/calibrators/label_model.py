@@ -63,6 +63,7 @@ UNDER_CONFIDENT = 0.7  # log T below its prior at which confusions are not belie
 OPEN = 0.01  # nats by which predictions with and without the floor differ, from which on it matters whose it is
 CANNOT_TELL = "data cannot tell wrong labels from errors of the classifier: pass noise=, the share of wrong labels"
 DENSE, SHOWN = 100, 20  # classes above which so many destinations of each are kept
+LEVEL, WORST = 0.95, 5  # of intervals; and confusions that a summary names
 
 
 def error_rate(noise: Noise, n_classes: int) -> float | None:
@@ -279,7 +280,7 @@ class Confusions:
     high: Floats
 
     @classmethod
-    def of(cls, mean: Floats, square: Floats, level: float = 0.95) -> Confusions:
+    def of(cls, mean: Floats, square: Floats) -> Confusions:
         """Take the moments of each entry for those of a beta distribution."""
         k = len(mean)
         columns = np.broadcast_to(np.arange(k), (k, k))
@@ -289,14 +290,14 @@ class Confusions:
         m = np.clip(mean, 1e-12, 1 - 1e-12)
         variance = np.clip(square - mean**2, 1e-9 * m * (1 - m), 0.999 * m * (1 - m))
         count = m * (1 - m) / variance - 1
-        low, high = (np.asarray(betaincinv(m * count, (1 - m) * count, p)) for p in ((1 - level) / 2, (1 + level) / 2))
+        low, high = (np.asarray(betaincinv(m * count, (1 - m) * count, p)) for p in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
         # Where an entry is almost surely zero, its mean may lie above the upper quantile.
         return cls(np.array(columns), np.array(mean), np.minimum(low, mean), np.maximum(high, mean))
 
-    def worst(self, count: int = 5) -> list[tuple[int, int, float, float, float]]:
+    def worst(self) -> list[tuple[int, int, float, float, float]]:
         """Return the most frequent confusions that are surely there: true class, label, share and its interval."""
         wrong = np.where(self.columns == np.arange(len(self.columns))[:, None], -1.0, self.mean)
-        order = np.argsort(-wrong, axis=None, kind="stable")[:count]
+        order = np.argsort(-wrong, axis=None, kind="stable")[:WORST]
         found = [np.unravel_index(i, wrong.shape) for i in order]
         return [
             (int(i[0]), int(self.columns[i]), float(self.mean[i]), float(self.low[i]), float(self.high[i]))
@@ -357,10 +358,10 @@ def _confused(
     return (fit, annotators) if believed else None
 
 
-def shortest_interval(rates: Floats, below: Floats, level: float = 0.95) -> tuple[float, float]:
-    """Shortest interval that holds a share of a law, from its distribution function; it reaches 0 where that may be."""
-    tail = np.linspace(0, 1 - level, 201)
-    low, high = np.interp([tail, tail + level], below, rates)
+def shortest_interval(rates: Floats, below: Floats) -> tuple[float, float]:
+    """Shortest interval that holds 95 % of a law, from its distribution function; it reaches 0 where that may be."""
+    tail = np.linspace(0, 1 - LEVEL, 201)
+    low, high = np.interp([tail, tail + LEVEL], below, rates)
     low[0] = 0.0
     at = int((high - low).argmin())
     return float(low[at]), float(high[at])

@@ -202,8 +202,7 @@ def _to_onnx(calibrator: Any, model: Any = None, tensor: str | None = None, path
 @command(_to_onnx, ".onnx")
 def export(call: Call, *, output: str) -> Done:
     """Write ONNX."""
-    call(path=output)
-    return Done({"returns": "probabilities"}, wrote=output)
+    return Done(call(path=output), wrote=output)
 
 
 def demo(folder: str = "attemper-demo", /) -> int:

@@ -29,13 +29,6 @@ class Backend(Protocol):
     def exact(self) -> bool:
         """Whether all arithmetic is done in double precision."""
 
-    def exactly(self) -> Backend:
-        """Do all arithmetic in double precision."""
-
-    @property
-    def start_tolerance(self) -> float:
-        """How well a search should know its start before it goes on with more rows."""
-
     @property
     def slope_rounding(self) -> float:
         """Share of the NLL / β by which the slope of the NLL may be off, of logits in single precision."""
@@ -64,11 +57,6 @@ class NumpyRows:
 
     scores: Scores
     exact = True
-    start_tolerance = 0.01
-
-    def exactly(self) -> NumpyRows:
-        """Return itself."""
-        return self
 
     @property
     def slope_rounding(self) -> float:

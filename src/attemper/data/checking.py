@@ -119,22 +119,22 @@ def _oddities(scores: Scores, right: float | None) -> Iterator[Finding]:
         return
     counts = np.bincount(scores.labels, minlength=k)
     if n < FEW:
-        yield Finding("warning", f"{n} labels are few", "Use bayes, and expect wide intervals.")
+        yield Finding("warning", f"{n} labels are few.", "Use bayes, and expect wide intervals.")
     rare = np.flatnonzero(counts < RARE)
     if rare.size and k <= n:
         names = [str(j) if scores.classes is None else str(scores.classes[j]) for j in rare[:8].tolist()]
         more = "" if len(rare) <= 8 else f" and {len(rare) - 8} more"
         yield Finding(
-            "note", f"fewer than {RARE} labels of {', '.join(names)}{more}", "bayes needs none of each class."
+            "note", f"fewer than {RARE} labels of {', '.join(names)}{more}.", "bayes needs none of each class."
         )
     if right == 1.0:
         yield Finding(
-            "warning", "every prediction is right, so no temperature is finite", "Use samples not trained on."
+            "warning", "every prediction is right, so no temperature is finite.", "Use samples not trained on."
         )
     if scores.input == "probs":
         zeros = sum(int((to_numpy(scores._raw(part)) == 0).sum()) for part in row_slices(n, k))
         if zeros:
-            yield Finding("note", f"{zeros / (n * k):.1%} of the probabilities are 0; read as {scores.zeros_as:.3g}")
+            yield Finding("note", f"{zeros / (n * k):.1%} of the probabilities are 0; read as {scores.zeros_as:.3g}.")
 
 
 def _command(verb: str, data: Any, labels: Any, options: Read) -> str:

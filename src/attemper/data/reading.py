@@ -69,10 +69,9 @@ class ReadOptions:
                 kept[field.name] = value if value is not None else field.default
         return cls(**kept)
 
-    def filled(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options with what is remembered where they are silent."""
-        known = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return known | {name: value for name, value in options.items() if value is not None}
+    def known(self) -> dict[str, Any]:
+        """Return the options that are remembered."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
 
 def is_paths(data: Any) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attemper._result import Columns, Table
 from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator, method_of
+from attemper.calibrators.label_model import Noise
 from attemper.data.arrays import to_numpy
 from attemper.data.doubts import holds_rows
 from attemper.data.scores import Scores
@@ -72,7 +73,7 @@ def decide_scores(
     *,
     calibrator: Calibrator | None = None,
     method: str | Calibrator | type[Calibrator] = "bayes",
-    noise: float | Literal["unknown"] = 0,
+    noise: Noise = 0,
     max_miss: float | Mapping[Any, float] | None = None,
     budget: float | None = None,
     costs: Mapping[Any, float] | None = None,
@@ -143,7 +144,7 @@ def decide_scores(
     return Decision(cal, choice.rule, outcome, test is not None)
 
 
-def _method(method: Any, noise: float | Literal["unknown"], val: Scores) -> Calibrator:
+def _method(method: Any, noise: Noise, val: Scores) -> Calibrator:
     """Return an unfitted calibrator that knows what it will read, and how many labels are wrong."""
     made = method_of(method, noise)
     own = {"input": val.input, "classes": None if val.classes is None else list(val.classes)}

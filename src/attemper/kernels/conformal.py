@@ -5,8 +5,7 @@ classes of other samples. Every score here is a function of the probabilities al
 of the columns, with ties too.
 
 M. Sadinle, J. Lei and L. Wasserman, Least ambiguous set-valued classifiers, JASA 2019 (LAC). Y. Romano, M. Sesia and
-E. Candès, Classification with valid and adaptive coverage, NeurIPS 2020 (APS). A. Angelopoulos, S. Bates, M. Jordan and
-J. Malik, Uncertainty sets for image classifiers using conformal prediction, ICLR 2021 (RAPS).
+E. Candès, Classification with valid and adaptive coverage, NeurIPS 2020 (APS).
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ __all__ = ["ROUNDING", "mass_before", "one_per_cluster", "order_for", "score_cla
 ROUNDING = 1e-9  # 0.7 · 10 may be a little more than 7
 
 
-def mass_before(probs: Floats) -> tuple[Floats, Floats]:
-    """Return of each class the probability of the classes that are more probable, and how many there are.
+def mass_before(probs: Floats) -> Floats:
+    """Return of each class the probability of the classes that are more probable.
 
-    >>> before, rank = mass_before(np.array([[0.2, 0.5, 0.2, 0.1]]))
-    >>> before.round(3).tolist(), rank.tolist()
-    ([[0.5, 0.0, 0.5, 0.9]], [[1.0, 0.0, 1.0, 3.0]])
+    >>> mass_before(np.array([[0.2, 0.5, 0.2, 0.1]])).round(3).tolist()
+    [[0.5, 0.0, 0.5, 0.9]]
     """
     order = np.argsort(-probs, axis=1, kind="stable")
     v = np.take_along_axis(probs, order, axis=1)
@@ -38,34 +36,23 @@ def mass_before(probs: Floats) -> tuple[Floats, Floats]:
     starts[:, 1:] = v[:, 1:] != v[:, :-1]
     first = np.maximum.accumulate(np.where(starts, place, 0), axis=1)  # of the classes that are tied
     until = np.concatenate([np.zeros((len(v), 1)), reached[:, :-1]], axis=1)
-    before, rank = np.empty(v.shape), np.empty(v.shape)
+    before = np.empty(v.shape)
     np.put_along_axis(before, order, np.take_along_axis(until, first, axis=1), axis=1)
-    np.put_along_axis(rank, order, first.astype(np.float64), axis=1)
-    return before, rank
+    return before
 
 
-def score_classes(
-    score: str, probs: Floats, share: Floats | float = 0.0, penalty: float = 0.0, k_reg: int = 0
-) -> Floats:
+def score_classes(score: str, probs: Floats) -> Floats:
     """Return the score of each class, N×K.
 
-    LAC: 1 − p. APS: the mass of the more probable classes, and ``share`` of the own probability. Romano et al. draw the
-    share between 0 and 1 for each sample. Without draws it is 0 here: with 1 confident samples have scores near 1, the
-    threshold is near 1 too, and sets are several times as large. RAPS adds λ for every
-    place after ``k_reg``.
+    LAC: 1 − p. APS: the mass of the more probable classes. Romano et al. add a share of the own probability, drawn
+    between 0 and 1 for each sample. Without draws it is 0 here: with 1 confident samples have scores near 1, the
+    threshold is near 1 too, and sets are several times as large.
 
     >>> p = np.array([[0.2, 0.5, 0.3]])
     >>> score_classes("lac", p).tolist(), score_classes("aps", p).tolist()
     ([[0.8, 0.5, 0.7]], [[0.8, 0.0, 0.5]])
-    >>> score_classes("raps", p, penalty=0.1, k_reg=1).round(3).tolist()
-    [[1.0, 0.0, 0.6]]
     """
-    if score == "lac":
-        return 1.0 - probs
-    before, rank = mass_before(probs)
-    own = share if isinstance(share, float) else np.asarray(share)[:, None]
-    found = before + own * probs
-    return found + penalty * np.maximum(rank + (1 - k_reg), 0.0) if score == "raps" else found
+    return 1.0 - probs if score == "lac" else mass_before(probs)
 
 
 def order_for(n: int, coverage: float) -> int:

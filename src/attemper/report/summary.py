@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from attemper._result import Estimate
 from attemper._typing import Floats
 from attemper.calibrators.base import METHODS, Calibrator
+from attemper.comparison import IN_USE, LEVEL, NONE
 from attemper.data.scores import Scores
 from attemper.decisions import Outcome, outcome_of
 from attemper.metrics import Evaluation, Reliability
@@ -22,10 +23,8 @@ from attemper.metrics.intervals import Spread, around_share, estimate, mean_of
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.reliability import reliability_of
 
-__all__ = ["IN_USE", "LEVEL", "ClassRow", "Confusion", "ErrorRow", "Means", "Step", "Summary", "summarise", "title_of"]
+__all__ = ["ClassRow", "Confusion", "ErrorRow", "Means", "Step", "Summary", "summarise", "title_of"]
 
-LEVEL = 0.95
-IN_USE = "in use"  # the row of a calibrator that was passed to `compare`
 MOST_CLASSES = 20  # with a row of their own
 IN_MATRIX = 12  # classes of a confusion matrix; of more, the most frequent confusions are listed
 PAIRS = 15
@@ -144,7 +143,7 @@ class Summary:
     @property
     def is_calibrated(self) -> bool:
         """Whether there is something after calibration."""
-        return self.described != "none"
+        return self.described != NONE
 
     @property
     def method(self) -> str:
@@ -158,14 +157,14 @@ def title_of(method: str) -> str:
     >>> title_of("none"), title_of("my method")
     ('uncalibrated', 'my method')
     """
-    return "uncalibrated" if method == "none" else getattr(METHODS.get(method), "title", "") or method
+    return "uncalibrated" if method == NONE else getattr(METHODS.get(method), "title", "") or method
 
 
 def summarise(comparison: Any) -> Summary:
     """Compute what the page shows, on test samples or, without any, on held-out validation samples."""
     scores: Scores = comparison.val if comparison.test is None else comparison.test
     described = IN_USE if any(row.method == IN_USE for row in comparison.rows) else comparison.chosen
-    before, after = comparison.predictions("none"), comparison.predictions(described)
+    before, after = comparison.predictions(NONE), comparison.predictions(described)
     names = [str(name) for name in (range(scores.n_classes) if scores.classes is None else scores.classes)]
     place, class_names = _places(names, after)
     calibrator = comparison[described].calibrator

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from attemper._result import Estimate
+from attemper.comparison import IN_USE
 from attemper.decisions.words import missed, promised
 from attemper.metrics import Reliability
 from attemper.metrics.reliability import reliability_of
-from attemper.report.summary import IN_USE, ClassRow, Summary
+from attemper.report.summary import ClassRow, Summary
 
 __all__ = ["GENERAL", "MEDICAL", "Finding", "Words", "about", "count", "findings", "next_steps", "points", "words_for",
            "worst_bin"]  # fmt: skip

@@ -18,18 +18,21 @@ torch: Any = require("torch", extra="torch", why="for torch modules")
 __all__ = ["fold_into_linear", "to_torch", "wrap"]
 
 
-def to_torch(calibrator: Any, *, dim: int = -1, log: bool = False) -> MapModule:
+def to_torch(calibrator: Any, *, dim: int | None = None, log: bool = False) -> MapModule:
     """Return a fitted calibrator, or a map, as a module: from logits (or probabilities) to calibrated probabilities.
 
-    ``dim`` is where the classes are, 1 for images N×K×H×W; with ``log`` it returns log-probabilities.
+    ``dim`` is where the classes are, 1 for images N×K×H×W, by default that of the fit, or the last; with ``log`` it
+    returns log-probabilities.
 
     >>> to_torch(Map.scale(0.5))(torch.tensor([[2.0, 0.0]])).round(decimals=3)
     tensor([[0.7310, 0.2690]])
     """
+    axis = getattr(getattr(calibrator, "read_", None), "axis", None) if dim is None else dim
+    dim = -1 if axis is None else axis
     return MapModule(_map_of(calibrator), dim=dim, log=log, n_classes=getattr(calibrator, "n_features_in_", None))
 
 
-def wrap(calibrator: Any, module: Any, *, dim: int = -1) -> CalibratedModule:
+def wrap(calibrator: Any, module: Any, *, dim: int | None = None) -> CalibratedModule:
     """Return a network that returns calibrated probabilities; the network is held, not copied.
 
     >>> wrap(Map.scale(0.5), torch.nn.Linear(4, 3))(torch.zeros(2, 4)).shape
