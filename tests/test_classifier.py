@@ -43,6 +43,7 @@ def test_one_calibrator_of_the_held_out_predictions(name, more):
     h = cross_val_predict(model, X, y, cv=list(cv.split(X, columns, clusters)), method=response, params=params)
     expected = TemperatureScaling(input=kind).fit(h, columns, w, clusters=clusters)
     assert clf.calibrator_.temperature_ == pytest.approx(expected.temperature_, rel=1e-12)
+    assert clf.calibrator_.temperature_interval_ == pytest.approx(expected.temperature_interval_, rel=1e-12)
     everything = model.fit(X, y, **(params or {}))
     p = expected.predict_proba(getattr(everything, response)(X))
     np.testing.assert_allclose(clf.predict_proba(X), p, atol=1e-12)

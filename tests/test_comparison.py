@@ -100,6 +100,14 @@ def test_a_method_that_changes_predictions_is_named_with_numbers_and_not_chosen(
     assert compare_scores(val, methods=["vector"]).chosen == "vector"
 
 
+def test_weights_count_in_what_changes():
+    w = 1.0 + 9 * (np.arange(600) < 100)
+    found = compare_scores(draw(600, bias=0.8, sample_weight=w), methods=["ts", "vector"])
+    p, q = (found.predictions(name).prediction for name in ("vector", found.chosen))
+    assert found["vector"].changed == pytest.approx(w @ (p != q) / w.sum())
+    assert (p != q).any()
+
+
 def test_structured_is_named_where_it_gains_at_all():
     found = compare_scores(draw(500, bias=0.3), methods=["bayes", "structured"])
     assert found.chosen == "bayes"

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import attemper
-from attemper import METHODS, GroupedCalibrator
+from attemper import METHODS, GroupedCalibrator, Scores
+from attemper.calibrators.temperature import independent
 from attemper.errors import InputError, LabelShiftError
 from attemper.testing import CHECKS
 from conftest import draw
@@ -95,6 +97,14 @@ def test_clusters_count_once_for_every_method():
         assert 1.5 < wide / narrow < 2.6, method  # four rows that nearly agree: a factor of two
 
 
+def test_cases_that_differ_in_their_classes_alone_count_once_too():
+    rng, case = np.random.default_rng(0), np.arange(2000) // 10
+    z = np.where(np.arange(2000) % 2, 1.0, -1.0)  # so that the slopes in T of a case cancel
+    y = (z + 2 * rng.normal(size=200)[case] + rng.logistic(size=2000) > 0).astype(int)
+    scores = Scores.of(np.column_stack([0 * z, z]), y, clusters=case)
+    assert 0.15 < independent(scores).total_weight / 2000 < 0.35
+
+
 def test_images_have_the_axis_of_the_fit(tmp_path):
     rng = np.random.default_rng(0)
     images = 3 * rng.normal(size=(20, 4, 6, 5))
@@ -166,12 +176,14 @@ def test_a_rule_goes_with_the_calibrator(tmp_path):
     assert cal.rule_ == Referral(3, 0.8)
 
 
-def test_partial_fit_is_an_addition():
+@pytest.mark.parametrize("input", ["logits", "probs"])
+def test_partial_fit_is_an_addition(input):
     data = draw(1200)
-    whole = attemper.TemperatureScaling().fit(data.h, data.y).temperature_
-    cal = attemper.TemperatureScaling()
+    x = data.h if input == "logits" else softmax(data.h, axis=1)
+    whole = attemper.TemperatureScaling(input=input).fit(x, data.y).temperature_
+    cal = attemper.TemperatureScaling(input=input)
     for part in np.array_split(np.arange(1200), 5):
-        cal.partial_fit(data.h[part], data.y[part])
+        cal.partial_fit(x[part], data.y[part])
     assert cal.temperature_ == pytest.approx(whole, rel=1e-8)
     assert not hasattr(attemper.PlattScaling(), "partial_fit")
 

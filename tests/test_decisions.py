@@ -392,6 +392,9 @@ def test_too_few_cases_of_a_class_are_named_and_unknown_groups_get_every_class()
     p, y, _ = draw(300)
     shortages = conformal_sets(p, y, 0.995, by="class", classes="abc").shortages
     assert {s.of: s.more for s in shortages} == {c: 199 - sum(y == k) for k, c in enumerate("abc")}
+    two = np.column_stack([p[:60, 0], 1 - p[:60, 0]])
+    shortages = conformal_sets(two, np.arange(60) % 2, 0.9, by="class", guarantee_level=0.95).shortages
+    assert [s.more for s in shortages] == [units_needed(0.9, 0.05 / 2) - 30] * 2 == [6, 6]
     rule = conformal_sets(p, y, 0.9, by="group", groups=np.arange(300) % 2).rule
     with pytest.warns(AttemperWarning):
         assert rule.decide(p[:2], ["0", "7"]).sets[1].all()

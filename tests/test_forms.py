@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 import attemper
 from attemper.data.checking import check
-from attemper.data.doubts import check_disjoint, shared_rows
+from attemper.data.doubts import agreement, check_disjoint, shared_rows
 from attemper.data.files import Writer, expand, sha256_of, write
 from attemper.data.inputs import label_shares
 from attemper.data.reading import Read, ReadOptions, read, read_pieces
@@ -178,6 +178,8 @@ def test_one_column():
         np.testing.assert_allclose(sums(read(z, labels, classes=classes)), both, rtol=1e-12)
     p = 1 / (1 + np.exp(-z))
     np.testing.assert_allclose(sums(read(p[:, None], y, input="probs")), both, rtol=1e-9)
+    with pytest.raises(InputError):
+        read(z, np.arange(N) % 3 - 1)
 
 
 def test_probabilities_and_their_zeros():
@@ -200,6 +202,9 @@ def test_soft_labels_are_expectations():
     assert scores.n_samples == scores.cases.max() + 1 == N
     assert scores.total_weight == pytest.approx(N)
     assert read(H, 0.99 * shares).total_weight == pytest.approx(N)
+    w = 1.0 + np.arange(N) % 3
+    expected = sum(sums(Scores.of(H, np.full(N, k), sample_weight=w * shares[:, k])) for k in range(K))
+    np.testing.assert_allclose(sums(read(H, shares, sample_weight=w)), expected, rtol=1e-12)
     votes = np.array([["cat", None, "eel, big"], ["a dog", "a dog", None]], dtype=object)
     np.testing.assert_allclose(label_shares(votes, classes=NAMES), [[0.5, 0, 0.5], [0, 1, 0]])
 
@@ -216,6 +221,8 @@ def test_images_are_rows_of_pixels():
     few = read(h, y, axis=1, ignore_index=255, max_pixels=10)
     assert len(few) == 40
     assert few.total_weight == pytest.approx(4 * 24)
+    weighted = read(h, y, axis=1, ignore_index=255, max_pixels=10, sample_weight=[1, 2, 3, 4])
+    assert weighted.total_weight == pytest.approx(10 * 24)
     by_site = read(h, y, axis=1, ignore_index=255, groups=["a", "a", "b", "b"])
     assert (by_site.groups == "a").sum() == 48
 
@@ -321,7 +328,18 @@ def test_a_failed_write_leaves_the_old_file(folder):
 def test_reading_options_are_remembered():
     options = ReadOptions.of({"labels": "diagnosis", "columns": ["a", "b"], "clusters": np.arange(3)})
     assert (options.labels, options.columns, options.clusters) == ("diagnosis", ("a", "b"), None)
-    assert options.filled({"labels": "other"}) == {"labels": "other", "columns": ("a", "b")}
+    assert options.known() == {"labels": "diagnosis", "columns": ("a", "b")}
+
+
+def test_columns_of_two_precisions_have_the_better_one():
+    scores = read({**TABLE, f"logit_{NAMES[0]}": H[:, 0].astype(np.float32)})
+    assert scores.values.dtype == np.float64
+    np.testing.assert_array_equal(scores.values[:, 1:], H[:, 1:])
+
+
+def test_agreement_with_weights():
+    top = H.argmax(axis=1)
+    assert agreement(Y, top, np.full(N, 4.0)) == pytest.approx(agreement(Y, top))
 
 
 def test_doubts():
@@ -342,6 +360,8 @@ def test_doubts():
         read(np.log(P), Y)
     val, test = read(H[:200], Y[:200]), read(H[200:], Y[200:])
     assert shared_rows(val, test) == 0
+    assert shared_rows(val, read(H[150:], Y[150:])) == 50
+    assert shared_rows(Scores.of(np.tile(H[:20], (10, 1))), Scores.of(H[:30])) == 0  # twins within val
     check_disjoint(val, test)
     with pytest.warns(AttemperWarning):
         check_disjoint(val, read(H[150:], Y[150:]))

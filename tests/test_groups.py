@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attemper
-from attemper import GroupedCalibrator, TemperatureScaling
+from attemper import BayesianTemperatureScaling, GroupedCalibrator, TemperatureScaling
 from attemper.errors import FileError, InputError
 from conftest import draw
 
@@ -50,6 +50,12 @@ def test_clusters_count_as_cases():
     cases.fit(H[thrice], Y[thrice], groups=SITE[thrice], clusters=thrice)
     for name in ("temperature_ratio", "ratio_low", "ratio_high"):
         np.testing.assert_allclose(getattr(cases.groups_, name), getattr(alone.groups_, name), rtol=0.02)
+
+
+def test_wrong_labels_are_counted_in_the_groups_too():
+    data = draw(3000, 2, noise=0.25, groups=2)
+    cal = GroupedCalibrator(BayesianTemperatureScaling(noise=0.25)).fit(data.h, data.y, groups=data.group)
+    assert cal.groups_.temperature_ratio[0] < 1 < cal.groups_.temperature_ratio[1]
 
 
 def test_each_row_gets_the_map_of_its_group():

@@ -285,6 +285,8 @@ def test_group_scales_are_those_of_sums_over_a_fine_grid():
     mean = weights @ [(j * a[:, None]).sum(axis=0) / j.sum(axis=0) for j in joint]
     np.testing.assert_allclose(pooled.weights, weights, atol=2e-4)
     np.testing.assert_allclose(pooled.mean, mean, atol=5e-4)
+    second = weights @ [(j * a[:, None] ** 2).sum(axis=0) / j.sum(axis=0) for j in joint]
+    np.testing.assert_allclose(pooled.std, np.sqrt(second - mean**2), atol=1e-3)
 
 
 # --- curves of many labels -------------------------------------------------------------------------------------------

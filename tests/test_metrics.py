@@ -488,6 +488,12 @@ def test_reliability_tables_have_the_ece_and_wilson_intervals():
 BY_INFLUENCE = ("accuracy", "nll", "brier", "gap", "aurc", "referral_area")
 
 
+def test_errors_of_weighted_clusters():
+    p, w = np.tile([0.9, 0.1], (5, 1)), np.array([1.0, 2.0, 1.0, 5.0, 5.0])
+    made = Predictions.of([1, 1, 1, 0, 0], p, w, clusters=["a", "a", "b", "b", "c"])
+    assert made.errors == pytest.approx((3 + 1) ** 2 / (3**2 + 1**2))
+
+
 @pytest.mark.parametrize("name", BY_INFLUENCE)
 def test_influences_are_derivatives_in_the_weights(name):
     p, y, w = draw(120, 3)

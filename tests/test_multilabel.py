@@ -83,6 +83,7 @@ def test_clusters_count_as_copies_do():
     alone, copies = MultiLabelCalibrator().fit(h, y), MultiLabelCalibrator().fit(h[case], y[case], clusters=case)
     np.testing.assert_allclose(copies.slope_, alone.slope_, rtol=0.01)
     np.testing.assert_allclose(copies.own_share_, alone.own_share_, atol=0.02)
+    assert MultiLabelCalibrator().fit(h, y, clusters=np.arange(400) % 3).heldout_gain_ is None  # cases are not divided
 
 
 def test_files_and_errors(tmp_path):

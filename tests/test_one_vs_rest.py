@@ -159,6 +159,8 @@ def test_venn_abers_intervals_of_many_classes():
     low, high = fitted.predict_interval(data.h)
     assert (low <= high).all()
     assert (high[np.isneginf(data.h)] == 0).all()
+    alone = fitted.predict_interval(np.where(np.arange(4) == 2, 1.0, -np.inf)[None])
+    np.testing.assert_array_equal(alone, np.broadcast_to([0.0, 0.0, 1.0, 0.0], (2, 1, 4)))
     fitted.map_ = fitted.map_.then(Affine.of(1.0, np.zeros(4)))
     with pytest.raises(InputError):
         fitted.predict_interval(data.h)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from scipy.special import bdtr
+from scipy.special import bdtr, ndtri
 from scipy.stats import beta
 
 from attemper import InputError, TemperatureScaling, datasets, metrics
 from attemper.decisions import refer_for_miss
 from attemper.decisions.certificates import most_errors
 from attemper.decisions.sets import order_of
+from attemper.kernels.temperature import information, information_of_t
 from attemper.planning import labels_for_metric, labels_for_miss, labels_for_sets, labels_for_temperature
 
 
@@ -37,6 +38,9 @@ def test_a_plan_for_t_is_the_width_that_a_fit_then_has():
     low, high = TemperatureScaling().fit(h[:n], y[:n]).temperature_interval_
     assert high / low == pytest.approx(1.3, rel=0.05)
     assert labels_for_temperature(h[:500], width=1.3, noise=0.1).n > n
+    mean = information_of_t(information(h[:500], 1.0, 0.15).mean(axis=0))  # a guess is right in one of three
+    n = labels_for_temperature(h[:500], width=1.3, noise=0.1).n
+    assert n == np.ceil((2 * ndtri(0.975) / np.log(1.3)) ** 2 / mean)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "brier", "ece"])

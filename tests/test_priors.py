@@ -54,6 +54,8 @@ def test_known_priors_are_the_closed_form(recipe, tmp_path):
     assert str(adapted) != str(cal)
     np.testing.assert_array_equal(attemper.load(tmp_path / "adapted.json").predict_proba(h), adapted.predict_proba(h))
     np.testing.assert_array_equal(cal.predict_proba(h), p)  # which stays as it was
+    (x, y), w = draw(600), 1.0 + np.arange(600) % 3
+    np.testing.assert_allclose(recipe.fit(x, y, w).priors_, np.bincount(y, w) / w.sum(), rtol=1e-12)
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=8, max_size=8))

@@ -91,6 +91,10 @@ def test_log_likelihood_and_spread_of_t_are_those_of_the_rows(masks):
         p = [np.array(oracles.softmax(row, t)) for row in rows]
         information = sum((q * (np.array(r) / t) ** 2).sum() - (q @ np.array(r) / t) ** 2 for q, r in zip(p, rows))
         assert sketch.log_t_std(t) == pytest.approx(information**-0.5, rel=1e-6)
+    w = 1 + data.w
+    weighted = Sketch.of(Scores.of(data.h, data.y, sample_weight=w))
+    noisy = sum(v * oracles.noisy_log_likelihood([r], [y], 2.0, 0.2) for r, y, v in zip(rows, place, w))
+    assert weighted.mean_nll(2.0, 0.2) * w.sum() == pytest.approx(-noisy, rel=1e-7)
 
 
 def test_certificate_holds_for_random_labels():
@@ -143,13 +147,6 @@ def test_no_finite_temperature_and_ranges():
     with pytest.warns(EdgeWarning):
         assert TemperatureScaling(t_range=(0.5, 1.2)).fit(data.h, data.y).temperature_ == 1.2
     assert TemperatureScaling().fit(np.ones((4, 3)), [0, 1, 2, 0]).temperature_ == 1
-
-
-def test_partial_fit_is_an_addition():
-    data = draw(300)
-    once = TemperatureScaling().fit(data.h, data.y)
-    steps = TemperatureScaling().partial_fit(data.h[:100], data.y[:100]).partial_fit(data.h[100:], data.y[100:])
-    assert steps.temperature_ == pytest.approx(once.temperature_, rel=1e-9)
 
 
 def test_clusters_widen_the_interval_by_their_design_effect():

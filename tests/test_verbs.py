@@ -1,8 +1,5 @@
 """The front door: every form that people hold gives the same fit; files, sketches, processes, groups and labels."""
 
-import warnings
-from contextlib import contextmanager
-
 import joblib
 import numpy as np
 import pandas as pd
@@ -33,7 +30,7 @@ from attemper import (
     sketch,
 )
 from attemper.data.files import sha256_of, write
-from attemper.errors import AttemperWarning, ChanceAccuracyWarning, InputError
+from attemper.errors import AttemperWarning, InputError
 
 RNG = np.random.default_rng(0)
 N, K = 600, 3
@@ -106,7 +103,7 @@ def test_large_files_become_sketches_with_the_same_bits_for_any_n_jobs(folder, m
     values = H if kind == "logits" else np.where(P < 1e-3, 0, P) / np.where(P < 1e-3, 0, P).sum(axis=1, keepdims=True)
     shards(key=kind, values=values)
     one = fit("shard*.npz", method="ts")
-    with joblib.parallel_config(backend="threading"):  # processes: `test_backends_of_joblib`
+    with joblib.parallel_config(backend="threading"):
         two = fit("shard*.npz", method="ts", n_jobs=2)
     assert one.temperature_ == two.temperature_
     assert one.temperature_ == pytest.approx(fit(values, Y, method="ts", input=kind).temperature_, rel=1e-6)
@@ -114,61 +111,6 @@ def test_large_files_become_sketches_with_the_same_bits_for_any_n_jobs(folder, m
     assert one.read_.input == kind
     np.save("y.npy", Y)
     assert fit("shard*.npz", "y.npy", method="ts").temperature_ == pytest.approx(one.temperature_, rel=1e-9)
-
-
-@contextmanager
-def dask_workers():
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        distributed.Client(cluster),
-        joblib.parallel_config(backend="dask"),
-    ):
-        yield
-
-
-@contextmanager
-def ray_workers():
-    ray = pytest.importorskip("ray")
-    from ray.util.joblib import register_ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    register_ray()
-    try:
-        with joblib.parallel_config(backend="ray", n_jobs=2):
-            yield
-    finally:
-        ray.shutdown()
-
-
-BACKENDS = {
-    "loky": lambda: joblib.parallel_config(backend="loky", n_jobs=2),
-    "threading": lambda: joblib.parallel_config(backend="threading", n_jobs=2),
-    "dask": dask_workers,
-    "ray": ray_workers,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_backends_of_joblib(folder, backend):
-    shards()
-    expected = sketch("shard*.npz")
-    with BACKENDS[backend]():
-        found = sketch("shard*.npz")
-    np.testing.assert_array_equal(found.nll, expected.nll)
-    for name, table in expected.tables.items():
-        np.testing.assert_array_equal(found.tables[name], table)
-
-
-def test_warnings_of_workers_arrive_once(folder):
-    for i in range(3):
-        np.savez(f"bad{i}.npz", logits=H, labels=(Y + 1) % K)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with joblib.parallel_config(backend="threading", n_jobs=2):
-            sketch("bad*.npz")
-    assert len([w for w in caught if issubclass(w.category, ChanceAccuracyWarning)]) <= 1
 
 
 def test_a_sketch_asks_for_zeros():
@@ -215,6 +157,19 @@ def test_apply_remembers_how_it_was_read(folder):
     assert pd.DataFrame(arrays).shape == (N, 5)
     images = apply(fit(H, Y, method="ts"), H.reshape(6, 10, 10, K), axis=-1)
     assert images["probs"].shape == (6, 10, 10, K)
+
+
+@pytest.mark.parametrize("groups", [None, list("aabbab")])
+def test_images_have_the_classes_where_the_fit_had_them(groups):
+    images = np.moveaxis(H.reshape(6, 10, 10, K), -1, 1)
+    cal = fit(images, Y.reshape(6, 10, 10), axis=1, method="ts", **({"groups": groups} if groups else {}))
+    own = {"groups": groups} if groups else {}
+    p, found = cal.predict_proba(images, **own), cal.predict(images, **own)
+    np.testing.assert_array_equal(found, p.argmax(axis=1))
+    np.testing.assert_array_equal(found, images.argmax(axis=1))
+    np.testing.assert_array_equal(cal.predict(np.moveaxis(images, 1, -1), axis=-1, **own), found)
+    if not groups:
+        np.testing.assert_allclose(cal.to_torch()(torch.tensor(images)), p, atol=1e-12)
 
 
 def test_probabilities_replace_the_columns_they_come_from(folder):
