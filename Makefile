@@ -66,7 +66,7 @@ lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the 
 .venv-bench/stamp: pyproject.toml constraints.txt benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0
-	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --editable . --requirement benchmarks/peers.txt
+	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --editable ".[files]" --requirement benchmarks/peers.txt
 	touch $@
 
 clean:

@@ -75,7 +75,7 @@ def peers(n: int, k: int) -> dict[str, Callable[[], Any]]:
         from peers import probmetrics_on_logits
 
         found["probmetrics temperature"] = lambda: probmetrics_on_logits("temp-scaling", h, y)
-        other = "quadratic" if k == 2 else "svs"
+        other = "quadratic-scaling" if k == 2 else "sms"
         found[f"probmetrics {other}"] = lambda: probmetrics_on_logits(other, h, y)
     return found
 

@@ -64,7 +64,7 @@ def _fitted(calibrator: Calibrator, val: Part) -> Fitted:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AttemperWarning)  # ends of the grid are results here
         calibrator.fit(val.logits, val.labels)
-    return Fitted(calibrator.map_, calibrator.temperature_, calibrator.theta_, calibrator.fit_report_.converged)
+    return Fitted(calibrator.map_, calibrator.temperature_, calibrator.theta_, calibrator.report_.converged)
 
 
 STUDY = Study("grid", jobs, run)

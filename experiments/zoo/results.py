@@ -99,7 +99,7 @@ def _measured(log_probs: NDArray[np.float64], labels: NDArray[np.int64]) -> dict
     probs = np.exp(log_probs)
     return {
         "accuracy": float(accuracy(labels, probs)),
-        "nll": float(nll(labels, log_probs, input="log_probs")),
+        "nll": float(nll(labels, log_probs, input="logits")),
         "ece15": float(ece(labels, probs, n_bins=15)),
     }
 
