@@ -172,7 +172,7 @@ def test_decide(run, folder):
     run("decide", "val.csv", "test.csv", *fitted_on_val, "--max-miss", "0.1", "-o", "none.json", code=2)
     run("decide", *own, "--coverage", "0.9", "-o", "sets.json")
     run("apply", "sets.json", "new.csv", "-o", "sets.csv")
-    assert all(row["prediction"] in row["set"].split() for row in rows("sets.csv"))
+    assert all(row["prediction"] in row["set"].split(";") for row in rows("sets.csv"))
 
 
 def test_monitor(run):

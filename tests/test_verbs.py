@@ -317,7 +317,7 @@ def test_compare_and_decide_on_arrays_and_frames():
     assert 0 < table["refer"].mean() < 0.6
     sets = decide(val, test, labels="truth", method="ts", coverage=0.8)
     table = apply(sets.calibrator, test)
-    assert all(p in s.split() for p, s in zip(table["prediction"], table["set"], strict=True))
+    assert all(p in s.split(";") for p, s in zip(table["prediction"], table["set"], strict=True))
 
 
 def test_monitor_takes_batches_of_files_and_data_without_labels(folder):

@@ -148,7 +148,7 @@ def _table(cal: Any, scores: Scores, given: Mapping[str, NDArray[Any]]) -> dict[
         actions = rule.decide(probs, scores.groups)
         made["refer"] = actions.refer
         if actions.sets is not None:
-            made["set"] = np.array([" ".join(str(names[k]) for k in np.flatnonzero(row)) for row in actions.sets])
+            made["set"] = np.array([";".join(str(names[k]) for k in np.flatnonzero(row)) for row in actions.sets])
     kept = {name: column for name, column in given.items() if column.ndim == 1 and len(column) == len(probs)}
     return {name: column for name, column in kept.items() if name not in made} | made
 

@@ -227,7 +227,7 @@ class Scores:
         return scores._usable()
 
     def _usable(self) -> Scores:
-        """Refuse logits that no temperature can mend, and labels that are masked."""
+        """Refuse logits that no temperature can correct, and labels that are masked."""
         if self.bound > LARGEST or 0 < self.bound < 1 / LARGEST:
             raise InputError(
                 f"data: the largest logit is {self.bound:.3g} in magnitude; expected {1 / LARGEST:g} to {LARGEST:g}. "
