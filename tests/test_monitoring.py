@@ -1,6 +1,7 @@
 """Monitoring: fair wagers, exact p-values, levels of small simulations, the state, and the medical team's case."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -9,7 +10,15 @@ from scipy.stats import kstest
 from attemper import BayesianTemperatureScaling, InputError, Scores, TemperatureScaling, _json, datasets, monitoring
 from attemper.decisions import Referral
 from attemper.errors import FileError
-from attemper.kernels.drift import advance, conformal_p_values, log_bets, log_prior, log_ratios, log_unspent
+from attemper.kernels.drift import (
+    advance,
+    average_by_cluster,
+    conformal_p_values,
+    log_bets,
+    log_prior,
+    log_ratios,
+    log_unspent,
+)
 from attemper.monitoring import (
     DriftTest,
     EProcess,
@@ -252,3 +261,17 @@ def test_the_expected_accuracy_is_the_mean_confidence(size):
     std = std if case is None else np.bincount(case, std)
     assert found.value == pytest.approx(c.mean())
     assert found.high - found.low == pytest.approx(2 * 1.959964 * np.sqrt((std**2).sum()) / 300, rel=1e-6)
+
+
+def test_the_order_of_cases_does_not_depend_on_their_size():
+    rng = np.random.default_rng(0)
+    clusters = rng.permutation(np.concatenate([np.repeat(np.arange(200), 20), np.arange(200, 600)]))
+    values = rng.normal(size=(len(clusters), 1))
+    mean, case = average_by_cluster(values, clusters)
+    np.testing.assert_allclose(mean[:, 0], np.bincount(case, values[:, 0]) / np.bincount(case))
+    size = np.bincount(case)
+    assert sorted(size.tolist()) == [1] * 400 + [20] * 200
+    large, small = np.flatnonzero(size == 20), np.flatnonzero(size == 1)
+    assert abs(large.mean() - small.mean()) < 3 * 600 / math.sqrt(12) * math.sqrt(1 / 200 + 1 / 400)
+    in_time = np.repeat(np.arange(50), 3)  # cases one after the other stay in their order
+    np.testing.assert_array_equal(average_by_cluster(np.ones((150, 1)), in_time)[1], in_time)
