@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 import attemper
-from attemper import InputError, LabelShiftError, Scores, TemperatureScaling, VectorScaling
+from attemper import GroupedCalibrator, InputError, LabelShiftError, Scores, TemperatureScaling, VectorScaling
 from attemper.kernels.priors import em_step, evidence, most_likely_priors, resampled_priors
 from attemper.priors import as_priors, estimate_priors, shift_test
 
@@ -182,3 +182,11 @@ def test_many_classes_are_tested_by_confidence():
     with pytest.raises(InputError) as error:
         shift_test(p, y, p)
     assert error.value.param == "priors"
+
+
+def test_validation_data_have_groups_of_their_own():
+    (h, y), new = draw(2000), draw(3000, NEW, seed=4)[0]
+    site, new_site = np.where(np.arange(2000) % 3, "a", "b"), np.where(np.arange(3000) % 2, "a", "b")
+    cal = GroupedCalibrator(TemperatureScaling()).fit(h, y, groups=site)
+    adapted = cal.adapt(new, validation=Scores.of(h, y, groups=site), groups=new_site)
+    assert np.abs(adapted.priors_ - NEW).sum() < 0.1
