@@ -349,13 +349,6 @@ class Map:
             return replace(self, stages=(*self.stages[:-1], replace(stage, weight=last.weight * stage.weight)))
         return replace(self, stages=(*self.stages, stage))
 
-    def linear(self) -> tuple[Floats, Floats] | None:
-        """Return W and b of the last linear layer that would absorb the map; None where none can."""
-        only = self.stages[0]
-        if len(self.stages) > 1 or not isinstance(only, Affine) or only.curve is not None or self.input == "probs":
-            return None
-        return only.weight, np.zeros(self.n_classes or 1) if only.bias is None else only.bias
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the numbers of all stages by name."""
         return {f"{i}_{name}": a for i, stage in enumerate(self.stages) for name, a in stage.arrays().items()}
@@ -366,9 +359,13 @@ class Map:
         for i, stage in enumerate(self.stages):
             z = stage(z, {n[len(f"{i}_") :]: a for n, a in arrays.items() if n.startswith(f"{i}_")}, xp)
         if not self.stages[-1].normalised:
-            return normalised(z, xp, log=log, like=h)
-        z = z if log else xp.exp(z)
-        return z if self.independent else settled(z, h, xp)
+            z = normalised(z, xp, log=log, like=h)
+        else:
+            z = z if log else xp.exp(z)
+            z = z if self.independent else settled(z, h, xp)
+        if array_api_compat.is_numpy_namespace(xp):  # `Calibrator` has refused what is NaN
+            return z
+        return xp.where(xp.all(x == x, axis=-1, keepdims=True), z, math.nan)
 
     def _logits(self, x: Any, xp: Any) -> Any:
         """Logits of what the map takes."""

@@ -22,9 +22,6 @@ from attemper.errors import InputError
 from attemper.kernels import chebyshev
 from attemper.kernels.table import Node
 
-__all__ = ["LOG_ODDS", "PARTS", "THETAS", "T_RANGE", "Sketch", "enough_nodes", "local_sketch", "log_range",
-           "sketch_scores"]  # fmt: skip
-
 T_RANGE, NODES = (0.01, 100.0), 128  # of saved sketches
 THETAS: Floats = np.arange(1, 101) / 1000.0  # the θ grid of attended temperature scaling
 FEW_SAMPLES = 2048  # that show which temperatures matter
@@ -55,8 +52,7 @@ class Sketch:
     """
 
     n_samples: int  # seen; their weight is in the sums
-    n_classes: int
-    weight: float  # sum of the sample weights
+    counts: Floats  # weight of the labels of each class
     correct: float  # weight of the samples whose label has the largest logit
     confidence: float  # sum of the largest probabilities at T = 1
     nll: Floats  # (nodes,)
@@ -82,6 +78,8 @@ class Sketch:
         """Sketch one data set in one pass; ``unit`` is the T that counts as 1."""
         if scores.labels is None:
             raise InputError("labels: a sketch needs them", "labels")
+        if scores.multi_label:
+            raise InputError("multi_label: a sketch is of classes that exclude each other", "multi_label")
         names = [name for name in TERMS if name in parts]
         betas = np.exp(-chebyshev.nodes(n_nodes, log_range(t_range)))
         backend = scores.backend
@@ -91,8 +89,7 @@ class Sketch:
         nll = total[:, 2]
         return cls(
             n_samples=scores.n_samples,
-            n_classes=scores.n_classes,
-            weight=scores.total_weight,
+            counts=np.bincount(scores.labels, scores.w, scores.n_classes).astype(np.float64),
             correct=float(total[0, 0]),
             confidence=float(total[0, 1]),
             nll=nll,
@@ -106,9 +103,26 @@ class Sketch:
         )
 
     @property
+    def n_classes(self) -> int:
+        """K, the number of classes."""
+        return len(self.counts)
+
+    @property
+    def weight(self) -> float:
+        """Sum of the sample weights."""
+        return float(self.counts.sum())
+
+    @property
     def interval(self) -> chebyshev.Interval:
         """The range of log T."""
         return log_range(self.t_range)
+
+    def checked_range(self, t_range: Sequence[float]) -> tuple[float, float]:
+        """Return a range of T, which must lie within that of the sketch."""
+        inner, outer = log_range(t_range), self.interval
+        if inner.low < outer.low or inner.high > outer.high:
+            raise InputError(f"t_range={t_range!r}: the sketch holds {self.t_range}", "t_range")
+        return float(t_range[0]), float(t_range[1])
 
     @property
     def perfect(self) -> bool:
@@ -175,7 +189,7 @@ class Sketch:
         return _json.load(path, {"sketch": cls})
 
 
-SUMS = ("n_samples", "weight", "correct", "confidence", "nll", "rounding")  # what adds up, beside the tables
+SUMS = ("n_samples", "counts", "correct", "confidence", "nll", "rounding")  # what adds up, beside the tables
 
 
 def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:

@@ -20,8 +20,6 @@ from attemper.errors import ConvergenceWarning, InputError, warn
 from attemper.kernels.multinomial import Params, minimise
 from attemper.maps import Affine, Map, centred
 
-__all__ = ["DirichletCalibration", "MatrixScaling", "VectorScaling"]
-
 Centring = Literal["mean", "none", "log_probs"]
 
 L2 = 0.1  # little enough for 5000 labels of ten classes, enough for six labels of each of 200
@@ -80,7 +78,7 @@ class _AffineScaling(Calibrator):
             raise InputError(f"l2={self.l2!r}: expected a number from 0 (no ridge) to 1e12", "l2")
         return float(self.l2)
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
         scale = self.weight_ if self.diagonal else np.diag(self.weight_)
         lines = [f"scales {scale.min():.3g} to {scale.max():.3g}"]
@@ -88,7 +86,7 @@ class _AffineScaling(Calibrator):
         if not self.diagonal:
             off = self.weight_[~np.eye(len(scale), dtype=bool)]
             lines += [f"off the diagonal {np.sqrt(np.mean(off**2)):.2g} on average"]
-        return [*lines, *super().facts()]
+        return [*lines, *super()._facts()]
 
 
 class VectorScaling(_AffineScaling):

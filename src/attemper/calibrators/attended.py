@@ -17,8 +17,6 @@ from attemper.kernels.attended import theta_path
 from attemper.maps import Map
 from attemper.sketches import THETAS, Sketch, enough_nodes, log_range
 
-__all__ = ["AttendedTemperatureScaling", "ThetaPath"]
-
 CHANCE = 1.0  # nats in all that a fit of one parameter gains by chance: half on its own data, half is lost on others
 NEAR = 0.01  # nats a sample above its least loss at which a temperature may still matter, by FEW samples
 FEW = 512  # samples that show where the losses of all θ have their minima
@@ -84,7 +82,6 @@ class AttendedTemperatureScaling(Calibrator):
 
     method = "ats"
     title = "attended temperature scaling"
-    sketch_parts = ("attended",)
     value_types: ClassVar[dict[str, Any]] = {"path": ThetaPath}
 
     def __init__(
@@ -94,6 +91,11 @@ class AttendedTemperatureScaling(Calibrator):
     ) -> None:  # fmt: skip
         super().__init__(input=input, classes=classes, zeros_as=zeros_as)
         self.theta, self.theta_grid, self.loss, self.t_range = theta, theta_grid, loss, t_range
+
+    @property
+    def sketch_parts(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """What a sketch must hold; of the reference loss rows are needed."""
+        return ("attended",) if self.loss == "paper" else None
 
     def _fit(self, scores: Scores) -> Fit:
         part, thetas, (unit, (low, high)) = self._part(), self._thetas(), scale_of(scores)
@@ -144,7 +146,7 @@ class AttendedTemperatureScaling(Calibrator):
         nll = chebyshev.evaluate(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, best.at)[:, 0]
         path = ThetaPath(thetas, np.exp(best.at), nll / sketch.weight)
         at = int(path.nll.argmin())
-        t, edge = float(path.temperature[at]), _EDGE[int(best.edge[at])]
+        t, edge = float(path.temperature[at]), chebyshev.EDGES[int(best.edge[at])]
         if edge is not None:
             t = whole[edge == "high"]
             if sketch.perfect and self.t_range is None:
@@ -156,7 +158,7 @@ class AttendedTemperatureScaling(Calibrator):
         elif len(thetas) > 1 and at in (0, len(thetas) - 1) and 0 < theta < 1:  # beyond 0 and 1 there is nothing
             notes.append(f"theta = {theta:g} is the end of its grid")
         # T = 1, or the T that counts as 1 for logits on an unusual scale: the one with the lower NLL, within the range.
-        low, high = self.t_range or (0.0, np.inf)
+        low, high = (0.0, np.inf) if self.t_range is None else self.t_range
         ones = [] if sketch.flat else [_at(t, sketch, scores) for t in {1.0, unit} if low <= t <= high]
         alone = min((one for one in ones if one is not None), key=lambda one: one.nll, default=None)
         left_alone = False
@@ -186,9 +188,6 @@ class AttendedTemperatureScaling(Calibrator):
         return Fit(Map.scale(1 / found.t), report, values)
 
 
-_EDGE: dict[int, Literal["low", "high"] | None] = {-1: "low", 0: None, 1: "high"}
-
-
 def _checked(thetas: Any, param: str) -> Floats:
     """Return θ as an ascending grid within [0, 1]."""
     try:
@@ -211,12 +210,11 @@ def _columns(sketch: Sketch, thetas: Floats) -> Any:
 
 def _within(sketch: Sketch, t_range: tuple[float, float]) -> Sketch:
     """Bring a sketch to the nodes of a smaller range."""
-    inner, outer = log_range(t_range), sketch.interval
-    if inner.low < outer.low or inner.high > outer.high:
-        raise InputError(f"t_range={t_range!r}: the sketch holds {sketch.t_range}", "t_range")
+    low, high = sketch.checked_range(t_range)
+    inner, outer = log_range((low, high)), sketch.interval
     at = chebyshev.basis(len(sketch.nll), outer, chebyshev.nodes(len(sketch.nll), inner))
     tables = {name: at @ table for name, table in sketch.tables.items()}
-    return replace(sketch, nll=at @ sketch.nll, tables=tables, t_range=(float(t_range[0]), float(t_range[1])))
+    return replace(sketch, nll=at @ sketch.nll, tables=tables, t_range=(low, high))
 
 
 def _minima(sketch: Sketch, part: str, columns: Any) -> chebyshev.Minima:

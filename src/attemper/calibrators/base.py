@@ -21,18 +21,27 @@ from attemper import _json
 from attemper._typing import Floats, InputKind
 from attemper.data.arrays import MASKS_FROM, as_array, has_finite_masks, masks_as_inf, to_numpy
 from attemper.data.doubts import row_marks, warn_of_doubts
+from attemper.data.frames import IDS, KEYS, by_class, columns_of, layout_of, names_of
 from attemper.data.inputs import as_names, two_columns
 from attemper.data.reading import ReadOptions, is_paths
 from attemper.data.scores import Chunk, Scores
-from attemper.errors import FileError, InputError, LabelShiftError, NotFittedError, warn
+from attemper.errors import (
+    FileError,
+    InputError,
+    LabelShiftError,
+    NotFittedError,
+    ProbabilitiesAsLogitsWarning,
+    listed,
+    warn,
+)
 from attemper.kernels import one_blas_thread
 from attemper.maps import Affine, Map
 from attemper.sketches import Sketch, sketch_scores
 
-__all__ = ["METHODS", "WRAPPERS", "Calibrator", "Fit", "Report", "from_dict", "load", "method_of"]
-
 METHODS: dict[str, type[Calibrator]] = {}
 WRAPPERS: dict[str, type[Calibrator]] = {}  # classes that are saved and loaded, but are no methods of their own
+LOST, MAX_ROWS_LOST = 0.01, 10_000  # share of predictions that a class must have for its loss to count; rows looked at
+SUM_TO_ONE = 1e-5  # how close probabilities come to it in single precision
 MANY_CLASSES = 32  # beyond, predicted classes do not show their mix (`attemper.priors`)
 
 
@@ -124,19 +133,42 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_to(self, X: Any, y: Any, **given: Any) -> Self:
         from attemper.calibrators.temperature import independent
 
-        scores = X
+        scores, columns = X, None
         if not isinstance(X, Scores):
             if is_paths(X):
                 raise InputError("X: expected an array; for files use attemper.fit", "X")
             if y is None:
                 raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
-            scores = Scores.of(X, y, **given, **self._options())
+            scores, columns = Scores.of(X, y, **given, **self._options()), names_of(X)
             warn_of_doubts(scores)
         for name in self.needs:
             if getattr(scores, name) is None:
                 raise InputError(f"{name}: a fit needs them", name)
         with one_blas_thread():
-            return self._store(self._fit(independent(scores)), scores)
+            self._store(self._fit(independent(scores)), scores)
+        if self.report_.changed and not self.map_.independent:
+            self._warn_of_lost(scores)
+        if columns is not None:
+            self.read_ = ReadOptions(columns=columns)
+        return self
+
+    def _warn_of_lost(self, scores: Scores) -> None:
+        """Warn of a class without a label, not by chance, that is predicted less than half as often as before."""
+        k = scores.n_classes
+        absent = np.bincount(scores.labels, minlength=k) == 0
+        if not absent.any():
+            return
+        few = scores.sample(MAX_ROWS_LOST)
+        plain = replace(self.map_, input="logits").log_apply(few.logits)
+        before, after = (np.bincount(h.argmax(axis=1), minlength=k) / len(few) for h in (few.logits, plain))
+        lost = absent & (before >= max(LOST, 3 / len(few))) & (after < 0.5 * before)
+        if lost.any():
+            k = int(np.where(lost, before, 0.0).argmax())
+            shares = f"{before[k]:.1%} of the predictions, {after[k]:.1%} after the fit"
+            warn(
+                f"{self.method}: no label is {self.classes_[k]!s} ({shares}). "
+                "Use samples of every class, or method='bayes'."
+            )
 
     def fit_sketch(self, sketch: Sketch) -> Self:
         """Fit to a sketch."""
@@ -148,7 +180,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(lambda self: self.sketch_parts is not None)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Add samples to what the calibrator was fitted on, and fit again: a sketch is all that is kept."""
+        """Add samples to those of earlier calls, and fit again: a sketch is all that is kept, and `save` drops it."""
+        if hasattr(self, "map_") and not hasattr(self, "sketch_"):
+            warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
         options = self._options() if classes is None else self._options() | {"classes": classes}
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
@@ -167,7 +201,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = data.classes if self.classes is None else self.classes
         self.classes_ = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
         self.n_features_in_ = data.n_classes
-        if isinstance(data, Scores):
+        if isinstance(data, Sketch):
+            self.priors_ = data.counts / data.weight
+        else:
             self.rows_ = row_marks(data)
             if not data.multi_label:
                 self.priors_ = np.bincount(data.labels, data.w, data.n_classes) / data.total_weight
@@ -220,9 +256,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool) -> Any:
         self._check_fitted()
-        x = as_array(X._raw(slice(0, len(X))) if isinstance(X, Scores) else X, "X")
+        x = self._array_of(X)
         if x.ndim == 1 and self.map_.independent:
             x = array_api_compat.array_namespace(x).reshape(x, (-1, 1))
+        elif x.ndim == 1 and self.n_features_in_ > 2:
+            what = f"{self.n_features_in_} columns, got a vector, which is the second of two classes"
+            raise InputError(f"X: expected {what}. Reshape your data: for one row use X.reshape(1, -1).", "X")
         elif x.ndim == 1 or (x.ndim == 2 and x.shape[1] == 1 and self.n_features_in_ == 2):
             x = two_columns(x, self.map_.input)
         if x.ndim <= 2:
@@ -235,16 +274,57 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         made = self._apply(xp.reshape(rows, (-1, rows.shape[-1])), log=log)
         return xp.moveaxis(xp.reshape(made, rows.shape), -1, axis)
 
+    @property
+    def _names(self) -> list[Any] | None:
+        """Names of the classes; None where they are the numbers of the columns."""
+        names = self.classes_.tolist()
+        return None if names == list(range(len(names))) else names
+
+    def _array_of(self, X: Any) -> Any:
+        """Return the array of X: of `Scores` like those of the fit; of a frame with names its columns, by name."""
+        if isinstance(X, Scores):
+            if X.input != self.map_.input:
+                raise InputError(f"X: expected Scores of {self.map_.input}, as in the fit, got {X.input}", "X")
+            own, its = self._names, X.classes
+            if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
+                raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
+            return as_array(X._raw(slice(0, len(X))), "X")
+        names, columns = names_of(X), getattr(self, "read_", ReadOptions()).columns
+        if names is not None and columns is None and any(name.startswith((*KEYS.values(),)) for name in names):
+            columns = layout_of(names, IDS, input=self.map_.input, classes=self._names).columns
+        elif names is not None and columns is None:
+            columns = by_class(names, self.classes_.tolist(), None)
+        return as_array(X if names is None or columns is None else columns_of(X, columns), "X")
+
     def _apply(self, x: Any, *, log: bool) -> Any:
         k = x.shape[1] if x.ndim == 2 else 0
         if k != self.n_features_in_:
             own = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
-            raise InputError(f"X has {k} features, but {own}", "X")
-        if self.map_.input == "probs" and bool(((x < -1e-3) | (x > 1 + 1e-3)).any()):
-            raise InputError("X: expected probabilities from 0 to 1, as in the fit, got other numbers", "X")
-        if self.map_.input == "logits" and not self.map_.independent:
-            x = _without_finite_masks(x)
-        return self.map_.log_apply(x) if log else self.map_.apply(x)
+            raise InputError(f"X has {k} features, but {own}, the columns of the fit", "X")
+        return self.map_.log_apply(self._checked(x)) if log else self.map_.apply(self._checked(x))
+
+    def _checked(self, x: Any) -> Any:
+        """Return rows with masks as −inf; refuse what no fit takes, and warn of probabilities among logits."""
+        xp = array_api_compat.array_namespace(x)
+        if not x.shape[0]:
+            return x
+        if not bool(xp.max(x) < np.inf):
+            bad = int((~(to_numpy(x) < np.inf)).any(axis=1).argmax())
+            raise InputError(f"X: row {bad} contains NaN or infinity; drop that row", "X")
+        if self.map_.input == "probs":
+            if bool(((x < -1e-3) | (x > 1 + 1e-3)).any()):
+                raise InputError("X: expected probabilities from 0 to 1, as in the fit, got other numbers", "X")
+        elif not self.map_.independent:
+            low = xp.min(x)
+            if bool(low <= MASKS_FROM):
+                if not bool(xp.all(xp.max(x, axis=1) > -np.inf)):
+                    bad = int((to_numpy(x) == -np.inf).all(axis=1).argmax())
+                    raise InputError(f"X: row {bad} is -inf everywhere; some class must be possible", "X")
+                found = bool(xp.any((x <= MASKS_FROM) & (x > -np.inf)))
+                return masks_as_inf(x) if found and has_finite_masks([x]) else x
+            if bool(low >= 0) and bool(xp.all(xp.abs(xp.sum(x, axis=1) - 1) < SUM_TO_ONE)):
+                warn(f"X: these look like probabilities; the fit had {self.map_.input}.", ProbabilitiesAsLogitsWarning)
+        return x
 
     def with_priors(self, new: Any, old: Any = None) -> Self:
         """Return a calibrator for other class priors: p_k times new_k / old_k, rows normalised. A rule is dropped.
@@ -254,6 +334,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from attemper.priors import as_priors
 
         self._check_fitted()
+        if self.map_.independent:
+            raise InputError("new: labels that do not exclude each other have no class priors", "new")
         names = self.classes_.tolist()
         before = getattr(self, "priors_", None) if old is None else as_priors(old, names, "old")
         if before is None:
@@ -286,6 +368,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
         labelled = None if old is None else old > 0
         if validation is not None:
+            if "groups" in self.needs and not isinstance(validation, Scores):
+                raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
             val = validation if isinstance(validation, Scores) else Scores.of(*validation, **self._options())
             before = to_numpy(self.predict_proba(val, **({} if val is validation else options)))
             old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
@@ -361,7 +445,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             setattr(made, f"{name}_", found)
         made.read_ = _json.typed(content["read"], ReadOptions, f"{where}: read")
         if content.get("rule") is not None:
-            from attemper.decisions import rule_from_dict
+            from attemper.decisions.rules import rule_from_dict
 
             made.rule_ = rule_from_dict(content["rule"], f"{where}: rule")
         return made
@@ -375,9 +459,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __str__(self) -> str:
         if not hasattr(self, "map_"):
             return repr(self)
-        return "\n".join([f"{self.title or self.method}", *(f"  {line}" for line in self.facts())])
+        return "\n".join([f"{self.title or self.method}", *(f"  {line}" for line in self._facts())])
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
         r, lines = self.report_, []
         if hasattr(self, "temperature_"):
@@ -386,7 +470,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             lines.append(f"T = {self.temperature_:.4g}{limits}")
         if getattr(self, "noise_interval_", None) is not None and getattr(self, "noise", 0) != 0:
             low, high = self.noise_interval_
-            lines.append(f"wrong labels: {self.noise_:.1%} ({low:.1%} to {high:.1%})")
+            limits = "as given" if low == high else f"{low:.1%} to {high:.1%}"
+            lines.append(f"wrong labels: {self.noise_:.1%} ({limits})")
         lines.append(f"NLL {r.nll:.4f} of {r.n_samples} validation samples")
         if not self.map_.independent:
             moved = "for other class priors: changes predictions" if r.changed is None else ""
@@ -399,13 +484,6 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 SAVED_APART = ("map_", "report_", "classes_", "n_features_in_", "sketch_", "read_", "rule_", "adapted_", "base")
 VALUE_TYPES: dict[str, Any] = {"priors": Floats}  # of numbers that every fit has
-
-
-def _without_finite_masks(x: Any) -> Any:
-    """Return logits with −inf for finite masks, as a fit reads them."""
-    xp = array_api_compat.array_namespace(x)
-    found = x.shape[0] > 0 and bool(xp.any((x <= MASKS_FROM) & (x > -xp.inf)))
-    return masks_as_inf(x) if found and has_finite_masks([x]) else x
 
 
 def _tuples(value: Any) -> Any:
@@ -422,6 +500,15 @@ def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0) -> Ca
         raise InputError(f"noise: {made.method} has no model of wrong labels; use bayes or structured", "noise")
     made = clone(made)
     return cast(Calibrator, made.set_params(noise=noise) if noise != 0 else made)
+
+
+def reads_like(calibrator: Any, scores: Scores, zeros_as: float | None = None) -> None:
+    """Let an unfitted calibrator, of groups its base, read arrays later as these scores were read."""
+    if hasattr(calibrator, "base"):
+        calibrator.base = calibrator = method_of(calibrator.base)
+    classes = None if scores.classes is None else list(scores.classes)
+    given, known = {"input": scores.input, "classes": classes, "zeros_as": zeros_as}, calibrator.get_params(deep=False)
+    calibrator.set_params(**{name: v for name, v in given.items() if v is not None and name in known})
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -2,15 +2,14 @@
 
 The model
 ---------
-S = softmax(h / T). In each sample the network is lost with probability e_m, its own floor: then every class is as
-likely. Annotators err at a rate e_a, which is 0, known, or unknown. A label has the probability
+S = softmax(h / T). In each sample the network makes a uniform guess with probability e_m, its own floor. Labels are
+uniform at a rate e_a, which is 0, known, or unknown. A label has the probability
 
     (1 − e) S_y(T) + e / K,         1 − e = (1 − e_m) (1 − e_a)
 
-The data cannot distinguish the floors e_m and e_a; their priors do. The prediction leaves the annotators' errors out
-and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over the posterior, which is a mixture of
-temperatures and a floor, and keeps the arg max. The posterior has two dimensions, log T and logit e. It is evaluated
-on a grid from the tables of a sketch: no sampling, no optimiser.
+The prediction leaves the labels' errors out and keeps the network's own: the average of (1 − e_m) S(T) + e_m / K over
+the posterior, which is a mixture of temperatures and a floor, and keeps the arg max. The posterior has two dimensions,
+log T and logit e. It is evaluated on a grid from the tables of a sketch: no sampling, no optimiser.
 
 Where e_a is unknown and the rows are at hand, the true classes are first inferred with biases of the network and
 confusions of the annotators (`attemper.calibrators.label_model`); given these, the posterior is that of T alone.
@@ -18,8 +17,8 @@ confusions of the annotators (`attemper.calibrators.label_model`); given these, 
 The priors
 ----------
 log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence at
-T = 1 (at most 0.95): networks that are more confident are more often over-confident. e_m is 0 with probability 0.9 and
-Beta(1/4, 20) otherwise; an unknown e_a is uniform.
+T = 1 (at most 0.95): networks that are more confident are more often over-confident. e_m is 0 with probability 0.85,
+Beta(1/4, 20) with 0.1, and anything from 0 to 1 with 0.05: some logits say nothing. An unknown e_a is uniform.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
-from scipy.special import betainc, betaincc, betaln, expit, log_expit, logit
+from scipy.special import betaincc, betaln, expit, log_expit
 
 from attemper._typing import Floats
 from attemper.calibrators import label_model
 from attemper.calibrators.base import Calibrator, Fit, Report
-from attemper.calibrators.label_model import Account, Confusions, Noise, Samples, error_rate
+from attemper.calibrators.label_model import Account, Confusions, Noise, Samples, WrongLabels, error_rate
 from attemper.calibrators.temperature import Z95, scale_of, z95
 from attemper.data.scores import Scores
 from attemper.errors import ConvergenceWarning, EdgeWarning, InputError, warn
@@ -48,15 +46,14 @@ from attemper.sketches import LOG_ODDS, Sketch, local_sketch
 __all__ = ["BayesianTemperatureScaling", "Posterior"]
 
 PRIOR_DF = 4.0
-PRIOR_SLOPE, CONFIDENCE = 0.125, (0.01, 0.95)
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 MAX_ERROR = 0.02  # of log T that a table may leave
 MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
 TAILS = (0.025, 0.5, 0.975)
 FLOOR_PROBABILITY, FLOOR_SHAPE = 0.1, (0.25, 20.0)
+ANY_FLOOR = 0.05  # probability of a floor that may be anything; of 1, where the logits say nothing
 GRID = (256, 160)  # points in log T and logit e
 DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^-35 is below double precision
-LEAST = -30.0  # log-odds of the smallest rate that counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +115,8 @@ class BayesianTemperatureScaling(Calibrator):
         self.noise, self.prior_centre, self.prior_scale = noise, prior_centre, prior_scale
 
     def _fit(self, scores: Scores) -> Fit:
-        rate, (unit, t_range) = error_rate(self.noise, scores.n_classes), scale_of(scores)
+        rate = error_rate(self.noise, scores.n_classes)
+        unit, t_range = scale_of(scores, rate)
         truth = self._truth(scores) if rate is None and scores.n_classes <= label_model.MAX_CLASSWISE else None
 
         def believe(sketch: Sketch) -> Belief:
@@ -139,17 +137,19 @@ class BayesianTemperatureScaling(Calibrator):
 
     def _truth(self, scores: Scores) -> Truth:
         """Infer the true classes, with biases of the network and errors of the annotators."""
-        samples = Samples.of(scores, ScalePrior(self.prior_centre, self.prior_scale, PRIOR_DF), PRIOR_SLOPE)
-        found = label_model.account(samples, "unknown", {"biases"})
+        samples = Samples.of(scores, None, self._prior())
+        found = label_model.account(samples, "unknown", set() if samples.too_few else {"biases"})
         return Truth(*label_model.true_class_gap(samples, found), found)
+
+    def _prior(self) -> ScalePrior:
+        if not (np.isfinite(self.prior_centre) and 0 < self.prior_scale < np.inf):
+            raise InputError(f"prior_scale={self.prior_scale!r}: expected a positive number", "prior_scale")
+        return ScalePrior(self.prior_centre, self.prior_scale, PRIOR_DF)
 
     def _model(self, sketch: Sketch, unit: float = 1.0) -> Model:
         """Return the priors for logits on the scale of those in the sketch, of which ``unit`` is the T that is 1."""
-        if not (np.isfinite(self.prior_centre) and 0 < self.prior_scale < np.inf):
-            raise InputError(f"prior_scale={self.prior_scale!r}: expected a positive number", "prior_scale")
-        confidence = np.clip(sketch.confidence / sketch.weight, *CONFIDENCE)
-        centre = self.prior_centre + PRIOR_SLOPE * float(logit(confidence)) + float(np.log(unit))
-        return Model(error_rate(self.noise, sketch.n_classes), centre, self.prior_scale)
+        log_t = label_model.expected(self._prior(), sketch.confidence / sketch.weight, unit)
+        return Model(error_rate(self.noise, sketch.n_classes), log_t)
 
     def _averaged(self, belief: Belief, sketch: Sketch, whole: Sketch) -> Fit:
         """Average over the posterior; ``sketch`` covers the temperatures that matter, ``whole`` all of them."""
@@ -167,7 +167,7 @@ class BayesianTemperatureScaling(Calibrator):
         elif error > max(spread, MAX_ERROR):
             notes.append(f"log T is known to {error:.0e} only")
             warn(f"bayes: {notes[0]}", ConvergenceWarning)
-        cannot_tell = self.noise == "unknown" and belief.noise > label_model.OPEN and belief.confusions is None
+        cannot_tell = belief.wrong.cannot_tell
         report = Report(
             sketch.mean_nll(middle, stage.uniform_mass), sketch.n_samples, edge is None and error < MAX_ERROR, error,
             edge, cannot_tell=cannot_tell, notes=(*notes, label_model.CANNOT_TELL) if cannot_tell else tuple(notes),
@@ -175,16 +175,14 @@ class BayesianTemperatureScaling(Calibrator):
         values = {
             "temperature": middle,
             "temperature_interval": (low, high),
-            "noise": belief.noise,
-            "noise_interval": belief.noise_interval,
-            "confusions": belief.confusions,
-            "posterior": Posterior(np.exp(u), weight, *belief.noise_law),
+            **belief.wrong.values,
+            "posterior": Posterior(np.exp(u), weight, *belief.wrong.law),
         }
         return Fit(Map((stage,)), report, values)
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
-        lines = super().facts()
+        lines = super()._facts()
         for k, j, mean, low, high in self.confusions_.worst() if self.confusions_ else ():
             lines.append(f"{mean:.1%} ({low:.1%} to {high:.1%}) of {self.classes_[k]} are labelled {self.classes_[j]}")
         return lines
@@ -248,10 +246,7 @@ class Belief(NamedTuple):
     weight: Floats  # probability of each
     kept: Floats  # of that what is not a uniform guess
     nats: float  # by which the log-likelihood may be off
-    noise: float  # share of wrong labels, with its interval and its law
-    noise_interval: tuple[float, float]
-    noise_law: tuple[Floats, Floats]
-    confusions: Confusions | None = None
+    wrong: WrongLabels
 
 
 @dataclass(frozen=True)
@@ -259,30 +254,25 @@ class Model:
     """How labels come about, with the priors of what is not known."""
 
     rate: float | None  # e_a; None: unknown
-    centre: float  # of log T
-    scale: float
-
-    def log_prior(self, u: Floats) -> Floats:
-        """Log-density of u = log T, up to a constant."""
-        z = (u - self.centre) / self.scale
-        return np.asarray(-(PRIOR_DF + 1) / 2 * np.log1p(z * z / PRIOR_DF))
+    log_t: ScalePrior
 
     def believe(self, sketch: Sketch) -> Belief:
         """Return the posterior of T and of the rate of errors, by the tables of a sketch."""
         u, v, parts = _zoomed(sketch, lambda u, v: self.log_posterior(sketch, u, v))
-        wrong = 1 - 1 / sketch.n_classes  # of labels that are drawn at random
+        at_random = 1 - 1 / sketch.n_classes  # share of wrong ones among labels that are drawn at random
         if self.rate is not None:
-            noise = self.rate * wrong
-            return _belief(sketch, u, parts, noise, (noise, noise), (np.array([noise]), np.ones(1)))
-        e, weight, floor = expit(v), parts[0].weight.sum(axis=0), parts[0].floor
-        low, high = _noise_interval(v, weight)
-        noise = float(weight @ ((e - floor) / (1 - floor))) * wrong
-        return _belief(sketch, u, parts, noise, (low * wrong, high * wrong), (e * wrong, weight))
+            return _belief(sketch, u, parts, WrongLabels.known(self.rate * at_random))
+        e, of_e, of_t = expit(v), parts[0].weight.sum(axis=0), parts[0].weight.sum(axis=1)
+        mean, right = float(of_e @ e), sketch.correct / sketch.weight
+        network = label_model.network_share(mean, float(of_t @ u) - self.log_t.centre, right, sketch.n_classes)
+        parts = [replace(parts[0], floor=np.full(len(v), label_model.remaining_floor(mean, network)))]
+        shares, below = np.append(0.0, e) * at_random, np.append(0.0, np.cumsum(of_e))
+        return _belief(sketch, u, parts, WrongLabels.found(mean * at_random, shares, below, network))
 
     def log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[Hypothesis]:
         """Unnormalised log-posterior of each hypothesis on a grid; v is logit e_m where e_a is known, else logit e."""
         at_u = chebyshev.basis(len(sketch.nll), sketch.interval, u)
-        prior, step = self.log_prior(u)[:, None], v[1] - v[0]
+        prior, step = self.log_t.log_density(u)[:, None], v[1] - v[0]
         uniform = sketch.tables["uniform"]
 
         def spread(table: Floats, odds: Floats, density: Floats, floor: Floats) -> Hypothesis:
@@ -292,36 +282,17 @@ class Model:
                 weight = at_u @ table @ at_v.T + right + prior + np.log(density * step)
             return Hypothesis(table, odds, weight, floor)
 
-        if self.rate is None:
-            return [spread(uniform, v, *total_floor(v))]
         (a, b), e = FLOOR_SHAPE, expit(v)
+        if self.rate is None:
+            return [spread(uniform, v, e * (1 - e), np.zeros(1))]
         density = FLOOR_PROBABILITY * np.exp(a * np.log(e) + b * np.log1p(-e) - betaln(a, b))
+        density += ANY_FLOOR * e * (1 - e)
         right = log_expit(-v) + np.log1p(-self.rate)  # log(1 − e_m)(1 − e_a)
         lost = spread(uniform, v if self.rate == 0 else np.log(-np.expm1(right)) - right, density, e)
         # No floor, or one too low for the grid.
-        below = 1 - FLOOR_PROBABILITY * betaincc(a, b, expit(LOG_ODDS.low))
+        below = 1 - ANY_FLOOR - FLOOR_PROBABILITY * betaincc(a, b, expit(LOG_ODDS.low))
         table = sketch.log_likelihood(self.rate)[:, None]
         return [lost, Hypothesis(table, None, at_u @ table + prior + np.log(below), np.zeros(1))]
-
-
-def total_floor(v: Floats) -> tuple[Floats, Floats]:
-    """Prior density, in v = logit e, of the total floor e where e_a is uniform; and the network's share E[e_m | e].
-
-    The law of e = 1 − (1 − e_m)(1 − e_a) is an incomplete beta function.
-    """
-    (a, b), p, e = FLOOR_SHAPE, FLOOR_PROBABILITY, expit(v)
-    density = 1 - p + p * (a + b - 1) / (b - 1) * betainc(a, b - 1, e)
-    own = p * a / (b - 1) * betainc(a + 1, b - 1, e)
-    return density * e * (1 - e), own / density
-
-
-def noise_below(t: Floats, e: Floats) -> Floats:
-    """P(e_a ≤ t, e_m > 0 | e): e_a is at most t if e_m is at least (e − t) / (1 − t)."""
-    (a, b), p = FLOOR_SHAPE, FLOOR_PROBABILITY
-    c = p * (a + b - 1) / (b - 1)
-    total = betainc(a, b - 1, e)
-    least = np.clip((e - t) / (1 - t), 0, 1)
-    return np.asarray(c * (total - betainc(a, b - 1, least)) / (1 - p + c * total))
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,26 +300,30 @@ class Truth:
     """What is known of the true classes, on average over the samples."""
 
     gap: float  # mean of h_label − E[h_true class]
-    information: float  # how much of a clean label each is worth
+    information: float  # how much of a clean label each is worth for T
     account: Account  # of the labels
 
     def believe(self, model: Model, sketch: Sketch) -> Belief:
-        """Return the posterior of T given the true classes."""
+        """Return the posterior of T given the true classes, widened by what not knowing the rate of errors adds."""
         table, floor, information = sketch.nll[:, None], np.full(1, self.account.floor), self.information
 
         def log_posterior(u: Floats, _: Floats) -> list[Hypothesis]:
-            """NLL(T) + N · gap / T is the NLL of the true classes."""
-            nll = chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll
-            value = model.log_prior(u) - information * (nll + sketch.weight * self.gap * np.exp(-u))
-            return [Hypothesis(table, None, value[:, None], floor)]
+            """NLL(T) + N · gap / T is the NLL of the true classes; N log K that of logits which say nothing."""
+            prior, nll = model.log_t.log_density(u), chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll
+            value = prior - information * (nll + sketch.weight * self.gap * np.exp(-u))
+            useless = prior + np.log(ANY_FLOOR) - information * sketch.weight * np.log(sketch.n_classes)
+            both = (value, floor), (useless, np.ones(1))
+            return [Hypothesis(table, None, weight[:, None], mass) for weight, mass in both]
 
         u, _, parts = _zoomed(sketch, log_posterior)
-        if self.account.log_t_variance > 0:  # as not knowing the rate of errors adds to that of log T
-            weight = parts[0].weight[:, 0]
-            own = float(weight @ (u - weight @ u) ** 2)
-            information *= own / (own + self.account.log_t_variance)
-            u, _, parts = _zoomed(sketch, log_posterior)
-        return _belief(sketch, u, parts, noise_law=self.account.law, **self.account.values)
+        spread = float(np.sqrt(self.account.log_t_variance))
+        if spread > 0:
+            low, high = sketch.interval
+            wide = np.linspace(max(u[0] - 3 * spread, low), min(u[-1] + 3 * spread, high), GRID[0])
+            kernel = np.exp(-0.5 * ((wide[:, None] - u) / max(spread, wide[1] - wide[0])) ** 2)
+            kernel /= kernel.sum(axis=0)
+            u, parts = wide, [replace(part, weight=kernel @ part.weight) for part in parts]
+        return _belief(sketch, u, parts, self.account.wrong)
 
 
 def _zoomed(
@@ -371,30 +346,10 @@ def _zoomed(
     return u, v, [replace(part, weight=w / total) for part, w in zip(parts, weights)]
 
 
-def _belief(
-    sketch: Sketch, u: Floats, parts: list[Hypothesis], noise: float, noise_interval: tuple[float, float],
-    noise_law: tuple[Floats, Floats], confusions: Confusions | None = None,
-) -> Belief:  # fmt: skip
+def _belief(sketch: Sketch, u: Floats, parts: list[Hypothesis], wrong: WrongLabels) -> Belief:
     weight = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
     kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-    nats = _interpolation_error(sketch, u, parts)
-    return Belief(u, weight, kept, nats, noise, noise_interval, noise_law, confusions)
-
-
-def _noise_interval(v: Floats, weight: Floats) -> tuple[float, float]:
-    """Credible interval of the annotators' rate, which is e itself where the network has no floor.
-
-    It has a density, of which the grid has the mass of each cell: within a cell the share below is interpolated.
-    """
-    e, ends = expit(v), np.append(v[0], v) + (v[1] - v[0]) * np.append(-0.5, np.full(len(v), 0.5))
-    no_floor = 1 - noise_below(e, e)  # P(e_m = 0 | e)
-    mass = weight * no_floor
-    # What is next to nothing would overflow as a slope.
-    below_end = PchipInterpolator(ends, np.append(0.0, np.cumsum(mass * (mass > 1e-200))))
-    t = np.concatenate([[0.0], expit(np.linspace(LEAST, ends[0], 30)[:-1]), expit(np.linspace(ends[0], ends[-1], 200))])
-    with_floor = noise_below(t[:, None], e) @ weight
-    below = with_floor + np.append(0.0, below_end(np.clip(logit(t[1:]), ends[0], ends[-1])))
-    return label_model.shortest_interval(t, below / below[-1])
+    return Belief(u, weight, kept, _interpolation_error(sketch, u, parts), wrong)
 
 
 def _interpolation_error(sketch: Sketch, u: Floats, parts: list[Hypothesis]) -> float:

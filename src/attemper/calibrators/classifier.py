@@ -25,8 +25,6 @@ from attemper.data.arrays import is_foreign, to_numpy
 from attemper.data.inputs import as_ids, as_labels, as_weights
 from attemper.errors import InputError, NotFittedError, warn
 
-__all__ = ["CalibratedClassifier"]
-
 RESPONSES = {"decision_function": "logits", "predict_proba": "probs"}  # what is calibrated, in this order
 
 

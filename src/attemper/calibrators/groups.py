@@ -29,8 +29,6 @@ from attemper.kernels.groups import RANGE, PooledScales, pool
 from attemper.maps import Affine, Map
 from attemper.sketches import Sketch
 
-__all__ = ["GroupFit", "GroupedCalibrator"]
-
 N_NODES = 64
 LARGE = 1 << 21  # logits beyond which a sample shows first where the scales lie
 SHOWN = 5  # groups that a summary names
@@ -107,7 +105,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         base = method_of(self.base)
         base._store(base._fit(scores), scores)
         common, report = base.map_, base.report_
-        ids, codes = np.unique(_plain_ids(scores.groups), return_inverse=True)
+        ids, codes = np.unique(np.asarray(scores.groups), return_inverse=True)
         table, interval = _log_likelihoods(base, scores, codes)
         if base.method in OTHER_AIM:
             least = chebyshev.minima(chebyshev.coefficients(-table.sum(axis=1)[:, None]), interval).at[0]
@@ -129,14 +127,13 @@ class GroupedCalibrator(Calibrator, wrapper=True):
 
     def _predicted(self, X: Any, axis: int | None, *, log: bool, groups: Any = None) -> Any:
         self._check_fitted()
-        if isinstance(X, Scores):
-            X, groups = X._raw(slice(0, len(X))), X.groups if groups is None else groups
+        groups = X.groups if groups is None and isinstance(X, Scores) else groups
         if groups is None:
             raise InputError("groups: expected one id for each row; use common_ for rows of no known group", "groups")
-        x = X if hasattr(X, "shape") else np.asarray(X)
+        x = self._array_of(X)
         n = int(x.shape[0])
         given = groups if np.ndim(groups) else np.full(n, groups)
-        ids, codes = np.unique(_plain_ids(as_ids(given, n, "groups")), return_inverse=True)
+        ids, codes = np.unique(as_ids(given, n, "groups"), return_inverse=True)
         order = np.argsort(codes, kind="stable")
         rows = np.split(order, np.cumsum(np.bincount(codes))[:-1])
         xp, device = array_api_compat.array_namespace(x), array_api_compat.device(x)
@@ -153,7 +150,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
     def map_of(self, group: Any) -> Map:
         """Return the map of a group, the common one if it was not in the fit. 1 and "1" are the same id."""
         known = {str(name): 1 / ratio for name, ratio in zip(self.groups_.group, self.groups_.temperature_ratio)}
-        scale, tilt = known.get(str(group), 1.0), getattr(self, "tilt_", None)
+        scale, tilt = known.get(str(as_ids([group], 1, "group")[0]), 1.0), getattr(self, "tilt_", None)
         made: Map = self.common_.map_ if scale == 1 else self.common_.map_.then(Affine.of(scale))
         return made if tilt is None else made.then(Affine.of(1.0, tilt))
 
@@ -169,7 +166,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         made.base = clone(made.common_)
         return made
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return the common map, and the groups that are furthest from it."""
         found = self.groups_
         low, high = np.exp(found.spread_interval)
@@ -178,7 +175,7 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         for g in np.argsort(-np.abs(np.log(found.temperature_ratio)), kind="stable")[:SHOWN]:
             ratio, low, high = found.temperature_ratio[g], found.ratio_low[g], found.ratio_high[g]
             lines.append(f"{found.group[g]}: T × {ratio:.3g} ({low:.3g} to {high:.3g}), {found.n_samples[g]} samples")
-        return [f"common: {self.common_.title or self.common_.method}", *self.common_.facts(), *lines]
+        return [f"common: {self.common_.title or self.common_.method}", *self.common_._facts(), *lines]
 
 
 def group_fit(ids: tuple[Any, ...], counts: Any, scales: PooledScales) -> GroupFit:
@@ -248,9 +245,3 @@ def _nll(common: Map, found: GroupFit, scores: Scores, codes: Labels) -> float:
         terms = np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(y)), y]
         total += float(terms.sum() if w is None else w @ terms)
     return total / scores.total_weight
-
-
-def _plain_ids(groups: Any) -> Any:
-    """Return ids that sort: whole numbers, or text."""
-    ids = np.asarray(groups)
-    return ids if ids.dtype.kind in "iu" else ids.astype(str)

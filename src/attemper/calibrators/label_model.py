@@ -3,7 +3,8 @@
 A network fails now and then however confident it was (its own floor e_m: then every class is as likely), and so do
 annotators (ε_l). A label is a uniform guess at the rate ε = 1 − (1 − e_m)(1 − ε_l). Labels tell ε alone. With ε_l known
 (0 for clean labels) the rest, (ε − ε_l) / (1 − ε_l), is the network's, and stays in the prediction. With ε_l unknown
-all but a trace is taken for the labels', and the report says that data cannot tell.
+all but a trace is taken for the labels', of two classes less the share that `network_share` leaves to the network; and
+the report says that data cannot tell.
 
 Temperature and biases of the network are fitted within each account, so that a classifier that favours some classes is
 not taken for one with bad labels. The account with the most evidence is taken; two are never mixed. Confusions are
@@ -27,21 +28,23 @@ from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import evidence
 from attemper.kernels.annotators import Annotators
+from attemper.kernels.clusters import case_numbers
 from attemper.kernels.evidence import Channel, Group, Prior, Rows, ScalePrior
 from attemper.kernels.softmax import SHORT
+from attemper.kernels.temperature import information
 from attemper.maps import centred
 
 __all__ = [
-    "CANNOT_TELL", "Account", "Confusions", "Noise", "RateLaw", "Samples", "account", "error_rate",
-    "own_floor", "shortest_interval", "true_class_gap",
+    "CANNOT_TELL", "Account", "Confusions", "Noise", "RateLaw", "Samples", "WrongLabels", "account", "error_rate",
+    "own_floor", "remaining_floor", "true_class_gap", "worth_for_t",
 ]  # fmt: skip
 
 Noise = float | Literal["unknown"]
 
 # Chosen looking at each family of classifiers: none may pay. Neighbouring values differ by 1 to 5 thousandths of a nat.
-BIASES, SCALES, CURVE = Group(0.35), Group(0.01), Group(0.05)
+BIASES, SCALES, CURVE = Group(0.4, 0.3), Group(0.01), Group(0.05)
 MATRIX_VARIANCE = 0.2  # divided by K²
-TAIL = 3.0  # degrees of freedom of single biases
+TAIL = 1.2  # degrees of freedom of single biases
 LOG_T = ScalePrior(0.15, 0.6, 4.0)  # around centre + slope · logit(mean confidence)
 CONFIDENCE_SLOPE, CONFIDENCE = 0.125, (0.01, 0.95)
 FOLDS = 5
@@ -56,10 +59,15 @@ ASTRAY = 0.01  # gradient for each sample of a fit that went astray, and is begu
 NOISE_PROBABILITY, NOISE_SHAPE = 0.75, (1.0, 4.0)  # that labels have errors at all, and of their rate
 RATES = np.array([0.8, 0.6, 0.43, 0.3, 0.2, 0.13, 0.08, 0.04, 0.015, 0.004, 0.0])
 HIGH_RATE = 0.2  # at which temperatures are those of a network whose labels are often wrong
+LABELLED = 0.5  # share of the classes that need a label, for any of them to have parameters of its own
+MANY, LABELS_A_CLASS = 50, 3  # classes above which so many labels of each are needed on average
 MAX_CLASSWISE = 1000  # classes up to which a transition matrix is looked for
 CERTAIN, MUCH = 8.0, 0.02  # nats, and nats a sample, that confusions have to explain
-FEW = 0.01  # rate of confusions that are not worth a matrix
+FEW, MOST = 0.01, 0.4  # rates of confusions between which a matrix is worth it, and believed
 UNDER_CONFIDENT = 0.7  # log T below its prior at which confusions are not believed
+NETWORKS_ODDS = -1.75  # log-odds, before data are seen, that a floor of two classes is the network's own
+LABELS_LOG_T, NETWORKS_LOG_T = 0.8, ScalePrior(0.0, 1.2, 4.0)  # log T, less its expectation, beside either floor
+LABELS_ERRORS, NETWORKS_ERRORS = 10.0, 3.0  # b of Beta(1, b): share of the network's other errors beside either floor
 OPEN = 0.01  # nats by which predictions with and without the floor differ, from which on it matters whose it is
 CANNOT_TELL = "data cannot tell wrong labels from errors of the classifier: pass noise=, the share of wrong labels"
 DENSE, SHOWN = 100, 20  # classes above which so many destinations of each are kept
@@ -80,6 +88,12 @@ def error_rate(noise: Noise, n_classes: int) -> float | None:
     return float(min(noise / most, 0.98))
 
 
+def expected(log_t: ScalePrior, confidence: float, unit: float) -> ScalePrior:
+    """Centre the prior of log T by the mean confidence at T = ``unit``: where it is high it is more often too high."""
+    slope = CONFIDENCE_SLOPE * float(logit(np.clip(confidence, *CONFIDENCE)))
+    return log_t._replace(centre=log_t.centre + slope + float(np.log(unit)))
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """Logits, labels and weights as the evidence needs them; columns are classes that may have parameters."""
@@ -92,18 +106,17 @@ class Samples:
     case: Labels | None  # number of the case that each is of; None: each is one
 
     @classmethod
-    def of(cls, scores: Scores, log_t: ScalePrior = LOG_T, slope: float = CONFIDENCE_SLOPE) -> Samples:
+    def of(cls, scores: Scores, rate: float | None, log_t: ScalePrior = LOG_T) -> Samples:
         """Take away what the softmax does not see, and samples of weight zero."""
         h, y, w, case = scores.logits, scores.labels, scores.weights, scores.cases
         if (w == 0).any():
             case = None if case is None else case[w > 0]
             h, y, w = h[w > 0], y[w > 0], w[w > 0]
-        k, unit = h.shape[1], scale_of(scores)[0]
+        k, unit = h.shape[1], scale_of(scores, rate)[0]
         few = slice(None, None, max(1, len(h) // max(MIN_ROWS, MAX_ELEMENTS // k)))
         top = 1 / np.exp((h[few] - h[few].max(axis=1, keepdims=True)) / unit).sum(axis=1)
-        confidence = float(np.clip(np.average(top, weights=w[few]), *CONFIDENCE))
-        centre = log_t.centre + slope * float(logit(confidence)) + float(np.log(unit))
-        prior = Prior(log_t._replace(centre=centre), BIASES, SCALES, Group(MATRIX_VARIANCE / k**2), CURVE, TAIL)
+        log_t = expected(log_t, float(np.average(top, weights=w[few])), unit)
+        prior = Prior(log_t, BIASES, SCALES, Group(MATRIX_VARIANCE / k**2), CURVE, TAIL)
         masked, x = np.isneginf(h), centred(h, "mean", np)
         x = np.asfortranarray(x) if k < SHORT else x  # few classes: loops over samples are faster
         return cls(x, y, w, masked if masked.any() else None, prior, case)
@@ -122,6 +135,13 @@ class Samples:
     def possible(self) -> NDArray[np.bool_]:
         """Which classes are not masked throughout."""
         return np.ones(self.n_classes, dtype=bool) if self.masked is None else np.asarray(~self.masked.all(axis=0))
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few labels for any class to have parameters of its own."""
+        classes = int(self.possible.sum())
+        scarce = classes > MANY and float(self.w.sum()) < LABELS_A_CLASS * classes
+        return scarce or int(self.labelled.sum()) < max(2, LABELLED * classes)
 
     def among(self, classes: NDArray[np.bool_]) -> Samples:
         """Return the same samples, given that the label is of these classes: of others no label says anything."""
@@ -149,7 +169,7 @@ class Samples:
         size = np.einsum("nk,nk->n", self.x, self.x)
         if self.case is not None:
             size = (np.bincount(self.case, size) / np.maximum(np.bincount(self.case), 1))[self.case]
-        return np.asarray(np.unique(size, return_inverse=True)[1] % FOLDS, dtype=np.int64)
+        return case_numbers(size) % FOLDS
 
 
 class RateLaw(NamedTuple):
@@ -248,9 +268,7 @@ class Account(NamedTuple):
     log_t_variance: float  # that not knowing the rate adds
     rate: float | None  # ε_l where it is known
     floor: float | None  # uniform mass that stays in the prediction; None: it is found at the end
-    values: dict[str, Any]  # what is known of the labels: ``noise``, …
-    cannot_tell: bool = False  # whose errors they are, where that matters
-    law: Any = None  # of the share of wrong labels, where it is unknown: shares and their probabilities
+    wrong: WrongLabels
 
 
 def account(samples: Samples, noise: Noise, groups: set[str]) -> Account:
@@ -264,7 +282,7 @@ def account(samples: Samples, noise: Noise, groups: set[str]) -> Account:
     rows = samples.rows(samples.prior.log_t.centre, samples.every(MAX_ELEMENTS // 2, MIN_ROWS))
     found = profile(rows, samples.prior, groups, FLOORS, FLOOR_SHAPE, FLOOR_PROBABILITY, rate)
     fit = found.near(found.law.mean)._replace(channel=Channel(total_rate(found.law.mean, rate)))
-    return Account(fit, found.log_t_variance, rate, None, {"noise": float(noise)})
+    return Account(fit, found.log_t_variance, rate, None, WrongLabels.known(float(noise)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,6 +324,36 @@ class Confusions:
         ]
 
 
+class WrongLabels(NamedTuple):
+    """What is known of the share of labels that are wrong."""
+
+    noise: float
+    noise_interval: tuple[float, float]
+    law: tuple[Floats, Floats]  # shares and their probabilities
+    confusions: Confusions | None = None
+    cannot_tell: bool = False  # whose errors they are, where that matters
+
+    @classmethod
+    def known(cls, share: float) -> WrongLabels:
+        """Return the share that the user gave."""
+        return cls(share, (share, share), (np.array([share]), np.ones(1)))
+
+    @classmethod
+    def found(
+        cls, mean: float, shares: Floats, below: Floats, network: float, confusions: Confusions | None = None
+    ) -> WrongLabels:
+        """Posterior mean, and distribution function at some shares, if the labels err, and not the network."""
+        below = network + (1 - network) * below / below[-1]
+        law = shares, np.diff(below, prepend=0.0)
+        # Confident predictions differ by −log(1 − share) nats.
+        return cls((1 - network) * mean, _shortest_interval(shares, below), law, confusions, mean > OPEN)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What a fit reports of it."""
+        return {"noise": self.noise, "noise_interval": self.noise_interval, "confusions": self.confusions}
+
+
 def _unknown(samples: Samples, groups: set[str]) -> Account:
     """Return the account with the most evidence, where the labels' rate is unknown."""
     k = samples.n_classes
@@ -313,24 +361,47 @@ def _unknown(samples: Samples, groups: set[str]) -> Account:
     part = samples.every(MAX_ELEMENTS, max(MIN_ROWS, min(2500, 4 * MAX_ELEMENTS // k)))
     rows = samples.rows(samples.prior.log_t.centre, part)
     found = profile(rows, samples.prior, groups, RATES, NOISE_SHAPE, NOISE_PROBABILITY)
-    fit, wrong = found.near(found.law.mean), (k - 1) / k  # of labels that are drawn at random
+    fit, rate = found.near(found.law.mean), found.law.mean
     confused = _confused(rows, samples, groups, [fit, found.near(HIGH_RATE)], found.law) if k <= MAX_CLASSWISE else None
-    confusions: Confusions | None = None
-    if confused is None:
-        rate, variance, channel = found.law.mean, found.log_t_variance, Channel(found.law.mean)
-        share, shares = rate * wrong, np.append(0.0, found.law.rate) * wrong
-        below = np.cumsum(np.append(1 - found.law.weight.sum(), found.law.weight))
-    else:
+    shares = np.append(0.0, found.law.rate)
+    if confused is not None:
         fit, annotators = confused
         mean, square = annotators.moments()
-        rate, variance, channel = annotators.rate, 0.0, Channel(0.0, mean)
-        share, shares, confusions = rate, np.append(0.0, found.law.rate), Confusions.of(mean, square)
-        below = betainc(*annotators.law, shares)
-    below = below / below[-1]
-    values = {"noise": share, "noise_interval": shortest_interval(shares, below), "confusions": confusions}
-    cannot_tell = confused is None and share > OPEN  # confident predictions differ by −log(1 − share) nats
-    law, fit = (shares, np.diff(below, prepend=0.0)), fit._replace(channel=channel)
-    return Account(fit, variance, None, min(OWN_FLOOR, rate), values, cannot_tell, law)
+        law = betainc(*annotators.law, shares)
+        wrong = WrongLabels.found(annotators.rate, shares, law, 0.0, Confusions.of(mean, square))
+        fit = fit._replace(channel=Channel(0.0, mean))
+        return Account(fit, 0.0, None, min(OWN_FLOOR, annotators.rate), wrong)
+    right = float(np.average(rows.logits(fit.theta).argmax(axis=1) == rows.y, weights=rows.w))
+    network = network_share(rate, fit.total_log_t - samples.prior.log_t.centre, right, k)
+    below = np.cumsum(np.append(1 - found.law.weight.sum(), found.law.weight))
+    at_random = (k - 1) / k  # share of wrong ones among labels that are drawn at random
+    wrong = WrongLabels.found(rate * at_random, shares * at_random, below, network)
+    fit = fit._replace(channel=Channel(rate))
+    return Account(fit, found.log_t_variance, None, remaining_floor(rate, network), wrong)
+
+
+def remaining_floor(rate: float, network: float) -> float:
+    """Return the uniform mass that stays in the prediction, of a floor that is the network's with this probability."""
+    return max(min(OWN_FLOOR, rate), network * rate)
+
+
+def network_share(rate: float, log_t: float, right: float, n_classes: int) -> float:
+    """Return the probability that a floor is the network's own, and not the labels'.
+
+    ``log_t`` is log T less its expectation, ``right`` the share of labels that are predicted. Wrong labels are rare
+    (their rate is Beta(1, 4)), and occur with networks that are usable otherwise: beside them few errors remain, and
+    the temperature is as usual. A network's own floor may be anything, and so may its temperature. With more than two
+    classes a network errs towards similar ones, so that a uniform floor is not its own.
+    """
+    if n_classes > 2 or rate == 0:
+        return 0.0
+    rate = min(rate, 0.97)
+    accuracy = max((right - rate / 2) / (1 - rate), 0.5)  # beside the floor
+    own, labels = (np.log(b) + (b - 1) * np.log(accuracy) for b in (NETWORKS_ERRORS, LABELS_ERRORS))
+    own += NETWORKS_LOG_T.log_density(log_t) - np.log(NETWORKS_LOG_T.scale)
+    labels += -0.5 * (min(log_t, 0.0) / LABELS_LOG_T) ** 2 - np.log(LABELS_LOG_T)
+    labels += np.log(NOISE_SHAPE[1]) + (NOISE_SHAPE[1] - 1) * np.log1p(-rate)
+    return float(expit(NETWORKS_ODDS + own - labels))
 
 
 def _confused(
@@ -353,12 +424,12 @@ def _confused(
             if np.abs(fit.theta - last.theta).max() < 0.03:
                 break
     value, fit, annotators = max(found, key=lambda one: one[0])
-    believed = value - law.log_evidence > CERTAIN + MUCH * float(rows.w.sum()) and annotators.rate > FEW
+    believed = value - law.log_evidence > CERTAIN + MUCH * float(rows.w.sum()) and FEW < annotators.rate < MOST
     believed = believed and fit.total_log_t > samples.prior.log_t.centre - UNDER_CONFIDENT
     return (fit, annotators) if believed else None
 
 
-def shortest_interval(rates: Floats, below: Floats) -> tuple[float, float]:
+def _shortest_interval(rates: Floats, below: Floats) -> tuple[float, float]:
     """Shortest interval that holds 95 % of a law, from its distribution function; it reaches 0 where that may be."""
     tail = np.linspace(0, 1 - LEVEL, 201)
     low, high = np.interp([tail, tail + LEVEL], below, rates)
@@ -368,10 +439,22 @@ def shortest_interval(rates: Floats, below: Floats) -> tuple[float, float]:
 
 
 def true_class_gap(samples: Samples, account: Account) -> tuple[float, float]:
-    """Return the mean of h_label − E[h_true class], and how much of a clean label each is worth, on average."""
+    """Return the mean of h_label − E[h_true class], and how much of a clean label each is worth for T."""
     part = samples.every(MAX_ELEMENTS, MIN_ROWS)
     rows = samples.rows(account.fit.log_t, part)
     state = account.fit.channel.apply(rows.logits(account.fit.theta), rows.y)
     true, h = state.p + state.d, samples.x[part]  # posterior of the true class
     gaps = h[np.arange(len(h)), rows.y] - np.vecdot(true, h)
-    return tuple(float(rows.w @ v) / float(rows.w.sum()) for v in (gaps, state.info))  # type: ignore[return-value]
+    return float(rows.w @ gaps) / float(rows.w.sum()), worth_for_t(rows, account.fit)
+
+
+def worth_for_t(rows: Rows, fit: evidence.Fit) -> float:
+    """Return how much of what clean labels show of T these labels show, whose errors are known.
+
+    By the expected information of uniform errors; of confusions, by how far each label decides what is true.
+    """
+    z = rows.logits(fit.theta)
+    if fit.channel.matrix is not None:
+        return float(np.average(fit.channel.apply(z, rows.y).info, weights=rows.w))
+    noisy, clean = (float(rows.w @ information(z, 1.0, rate)[:, 0]) for rate in (fit.channel.rate, 0.0))
+    return noisy / max(clean, 1e-300)

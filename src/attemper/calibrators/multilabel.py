@@ -19,11 +19,9 @@ from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
 from attemper.errors import ConvergenceWarning, InputError, listed, warn
 from attemper.kernels import curves
-from attemper.kernels.clusters import design_effect
+from attemper.kernels.clusters import case_numbers, design_effect
 from attemper.kernels.evidence import ScalePrior
 from attemper.maps import Curves, Map
-
-__all__ = ["MultiLabelCalibrator"]
 
 SHOWN = 12  # labels that a summary lists
 # Of the common temperature: as in `structured`. Of the common bias: that of a network which was trained with weights
@@ -125,7 +123,7 @@ class MultiLabelCalibrator(Calibrator, wrapper=True):
         """Return 1 where the probability of a label is at least one half, else 0, N×L."""
         return np.asarray(to_numpy(self.predict_proba(X, **options)) >= 0.5, dtype=np.int64)
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return the common curve, and the labels with the fewest positives."""
         slope, bias = self.common_
         lines = [f"common curve of all labels: slope {slope:.4g} (T = {1 / slope:.4g}), bias {bias:+.4g}"]
@@ -137,14 +135,14 @@ class MultiLabelCalibrator(Calibrator, wrapper=True):
         ]
         if len(order) > SHOWN:
             lines.append(f"and {len(order) - SHOWN} labels with more positives")
-        return [*super().facts(), *lines]
+        return [*super()._facts(), *lines]
 
 
 def _effect(data: curves.Problems, cases: Labels) -> float:
     """Design effect of the gradients of the biases, of the classifier as it is."""
     residual = ((1 / (1 + np.exp(-np.clip(data.x, -700, 700))) - data.t) * (data.w > 0)).T
     weights = data.w.max(axis=0)
-    effect = design_effect(residual, np.unique(cases, return_inverse=True)[1], weights, repeats=True)
+    effect = design_effect(residual, case_numbers(cases), weights, repeats=True)
     return 1.0 if np.isnan(effect) else effect
 
 
@@ -154,7 +152,7 @@ def _held_out_gain(data: curves.Problems, found: curves.PooledFit, cases: Labels
     None where there are fewer distinct samples, or cases, than folds.
     """
     key = np.einsum("ln,ln->n", data.x, data.x) if cases is None else cases
-    fold = np.unique(key, return_inverse=True)[1] % FOLDS
+    fold = case_numbers(key) % FOLDS
     total, gain = 0.0, 0.0
     for k in range(FOLDS):
         rest, own = data.columns(fold != k), data.columns(fold == k)

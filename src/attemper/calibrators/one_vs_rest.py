@@ -26,8 +26,6 @@ from attemper.errors import ConvergenceWarning, InputError, warn
 from attemper.kernels import curves
 from attemper.maps import Curves, Knots, Map, normalised
 
-__all__ = ["BBQ", "BetaCalibration", "HistogramBinning", "IsotonicCalibration", "PlattScaling"]
-
 EPS = float(np.finfo(np.float64).eps)
 MAX_BINS = 10_000
 TIE = 1e-13  # probabilities closer than this, relatively, differ by the rounding of the softmax only
@@ -112,13 +110,13 @@ class _OddsCalibrator(Calibrator):
         facts = {"converged": error < 1e-10, "error": max(error, EPS), "n_iter": steps}
         return Fit(fitted, Report.of(fitted, scores, **facts, notes=tuple(notes)))
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
         stage, lines = self.map_.stages[0], []
         for name in ("ac", "abc")[self.slopes - 1]:
             v = getattr(stage, name)[int(self.n_features_in_ == 2) :]
             lines.append(f"{name} = " + " to ".join(f"{x:.3g}" for x in np.unique([v.min(), v.max()])))
-        return [*lines, *super().facts()]
+        return [*lines, *super()._facts()]
 
     def _features(self, s: Floats) -> Floats:
         if self.slopes == 1:

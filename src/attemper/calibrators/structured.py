@@ -39,7 +39,6 @@ __all__ = ["StructuredScaling"]
 
 STRUCTURES = ("biases", "scales", "matrix")
 MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can support
-LABELLED = 0.5  # share of the classes that need a label, for any of them to have parameters of its own
 EXPECTED = 0.01  # mean probability of a class from which on it is no chance that no label is of it
 LEAST_WEIGHT = 100  # of samples, below which held-out ones cannot decide
 LEAST_ROWS = 2000  # that class structure needs
@@ -60,7 +59,8 @@ class Structure:
 
     stage: Affine  # of the classes that have parameters
     uniform_mass: float
-    fit: evidence.Fit
+    fit: evidence.Fit  # its standard deviation of log T is that of the search, which the prediction averages over
+    log_t_std: float  # by what the labels show of T
     part: slice  # of the samples, on which it is compared with simpler maps
     held_out: Floats | None  # log-likelihood of each of these by a fit without its fold
 
@@ -104,9 +104,12 @@ def fit_structure(samples: Samples, given: Account, groups: set[str]) -> Structu
     many = len(few.y) < len(rows.y) or len(few.y) > MOST_FOLDED
     held_out = None if many else _held_out(few, found, prior, samples.folds())
     found = evidence.polish(rows, found, prior, sample=few, rounds=30 if rows.x.size < LARGE else 4)
+    z, mass = few.logits(found.theta), given.floor
     within = found.log_t_std**2 * few.w.sum() / rows.w.sum()
     found = found._replace(log_t_std=float(np.sqrt(within + given.log_t_variance)))
-    z, mass = few.logits(found.theta), given.floor
+    if found.channel.rate > 0:  # the curvature of the search counts a label by how far it decides what is true
+        within *= np.average(found.channel.apply(z, few.y).info, weights=few.w) / label_model.worth_for_t(few, found)
+    log_t_std = float(np.sqrt(within + given.log_t_variance))
     if mass is None:
         mass = own_floor(Channel().apply(z, few.y).log_likelihood, few.w, k, given.rate or 0.0)
     if many:  # their number of effective parameters has to do
@@ -114,7 +117,8 @@ def fit_structure(samples: Samples, given: Account, groups: set[str]) -> Structu
     scale = float(np.exp(-found.log_t))
     weight = found.theta[:, 0] + 1 if rows.features is None else np.eye(k) + found.theta[:, :k]
     bends = found.theta[:, k] if "curve" in groups else None
-    return Structure(Affine(weight * scale, found.theta[:, -1], "mean", bends, scale), mass, found, part, held_out)
+    stage = Affine(weight * scale, found.theta[:, -1], "mean", bends, scale)
+    return Structure(stage, mass, found, log_t_std, part, held_out)
 
 
 def _held_out(few: Rows, found: evidence.Fit, prior: Prior, fold: Labels) -> Floats | None:
@@ -177,8 +181,9 @@ class StructuredScaling(Calibrator):
 
     The lowest log-loss on average, from 20 labels on. It may change the prediction, and trade one class's recall for
     another's: ``report_.changed`` is the share of validation samples where it does. Classes without a label get no
-    parameters of their own, unless the network expects them; where fewer than half of the classes have a label, it
-    falls back to one temperature (``report_.too_few_classes``).
+    parameters of their own, unless the network expects them. It falls back to one temperature where fewer than half of
+    the classes have a label, or more than 50 classes have fewer than three labels on average
+    (``report_.too_few_classes``).
 
     Parameters
     ----------
@@ -187,7 +192,7 @@ class StructuredScaling(Calibrator):
         allows a curve of the log-odds, as beta calibration does.
     noise : float or "unknown"
         The share of the validation labels that are actually wrong. What else is a uniform guess is the network's, and
-        stays in the prediction. "unknown" takes nearly all of it for the labels' (``report_.cannot_tell``).
+        stays in the prediction. "unknown" takes most of it for the labels' (``report_.cannot_tell``).
 
     Attributes
     ----------
@@ -200,8 +205,8 @@ class StructuredScaling(Calibrator):
     heldout_gain_ : float or None
         NLL by which it beats one temperature on held-out validation samples, below zero if it does not; 0 if a simpler
         map is the result, None with too few samples to compare.
-    noise_ : float
-        Share of labels that are wrong; with "unknown" also ``noise_interval_``.
+    noise_, noise_interval_ : float, (float, float)
+        Share of the labels that are wrong: posterior mean and 95 % credible interval.
     confusions_ : Confusions or None
         Which classes are labelled as which others, where errors depend on the class (``noise="unknown"``).
     uniform_mass_ : float
@@ -233,11 +238,11 @@ class StructuredScaling(Calibrator):
         total = scores.total_weight
         if self.structure not in STRUCTURES:
             raise InputError(f"structure={self.structure!r}: expected one of {', '.join(STRUCTURES)}", "structure")
-        error_rate(self.noise, scores.n_classes)  # a check
+        rate = error_rate(self.noise, scores.n_classes)
         if len(scores) >= 10 and 0 < total < LIGHT * len(scores) and scores.clusters is None:
             warn(f"sample_weight: 1 counts as one sample, these add up to {total:g}; are they shares?", EdgeWarning)
-        everything, k = Samples.of(scores), scores.n_classes
-        few = int(everything.labelled.sum()) < max(2, LABELLED * int(everything.possible.sum()))
+        everything, k = Samples.of(scores, rate), scores.n_classes
+        few = everything.too_few
         own = np.ones(k, dtype=bool) if few else _with_parameters(everything, scores)
         samples = everything.among(own)
         groups = set[str]() if few else _groups(self.structure, samples.n_classes, k)
@@ -249,7 +254,7 @@ class StructuredScaling(Calibrator):
         t = found.temperature if simple is None else simple.t or 1.0
         made = found.map(own) if simple is None else Map((found.mixture(1 / t),)) if simple.t else Map.scale(1.0)
         stage: Any = made.stages[0] if simple is None else Affine(np.full(k, 1 / t), np.zeros(k))
-        factor = float(np.exp(z95(scores) * min(found.fit.log_t_std, 10.0)))
+        factor = float(np.exp(z95(scores) * min(found.log_t_std, 10.0)))
         values = {
             "temperature": t,
             "temperature_interval": (t / factor, t * factor),
@@ -258,8 +263,7 @@ class StructuredScaling(Calibrator):
             "prior_std": {g: getattr(found.fit.precisions, g) ** -0.5 for g in sorted(groups) if simple is None},
             "heldout_gain": gain,
             "uniform_mass": getattr(made.stages[-1], "uniform_mass", 0.0),
-            "confusions": None,
-            **given.values,
+            **given.wrong.values,
         } | ({} if own.all() else {"confusions": None})
         fit, error = found.fit, None
         if simple is None:  # the gradient and the least precision bound the mean objective
@@ -269,8 +273,8 @@ class StructuredScaling(Calibrator):
             warn(f"structured: the fit stopped at a gradient of {fit.gradient_norm:.1e} per sample", ConvergenceWarning)
         report = Report.of(
             made, scores, converged=converged, error=error, n_iter=fit.rounds, too_few_classes=few,
-            left_alone=simple is not None and simple.t is None, cannot_tell=given.cannot_tell,
-            notes=tuple(_notes(everything, few, own, simple, given.cannot_tell)),
+            left_alone=simple is not None and simple.t is None, cannot_tell=given.wrong.cannot_tell,
+            notes=tuple(_notes(everything, few, own, simple, given.wrong.cannot_tell)),
         )  # fmt: skip
         return Fit(made, report, values)
 
@@ -300,9 +304,9 @@ def _groups(structure: str, k: int, n_columns: int) -> set[str]:
 
 def _notes(samples: Samples, few: bool, own: NDArray[np.bool_], simple: Simple | None, cannot_tell: bool) -> list[str]:
     """Return what a reader should know, and warn of what is to be changed."""
-    absent, notes = int((samples.possible & ~samples.labelled).sum()), []
+    notes = []
     if few:
-        notes.append(f"one temperature: {absent} of {samples.n_classes} classes have no label")
+        notes.append(f"one temperature: {len(samples.y)} labels are too few for {samples.n_classes} classes")
         warn(f"structured: {notes[0]}", EdgeWarning)
     elif not own.all():
         notes.append(f"{int((~own & samples.possible).sum())} classes without a label have no parameters of their own")

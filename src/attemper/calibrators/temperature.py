@@ -13,13 +13,11 @@ from attemper.calibrators.base import Calibrator, Fit, Report
 from attemper.data.scores import Scores
 from attemper.errors import ConvergenceWarning, EdgeWarning, warn
 from attemper.kernels import chebyshev
-from attemper.kernels.clusters import design_effect
+from attemper.kernels.clusters import case_numbers, design_effect
 from attemper.kernels.priors import most_likely_priors
 from attemper.kernels.temperature import BestBeta, minimise, row_terms
 from attemper.maps import Map, Mixture
 from attemper.sketches import Sketch, log_range
-
-__all__ = ["Best", "EnsembleTemperatureScaling", "TemperatureScaling", "best_temperature", "scale_of", "z95"]
 
 EDGES = (0.05, 20.0)  # T where none is best, in units that suit the scale of the logits
 USUAL_BOUNDS = 1e-2, 1e3  # largest |logit| between which a search may begin at T = 1
@@ -51,7 +49,7 @@ class Best:
 def best_temperature(scores: Scores, t_range: tuple[float, float] | None = None) -> Best:
     """Return T with the least NLL (Eq. 4); the edge of the range where it lies beyond, or where none is best."""
     found = _least_nll(scores)
-    low, high = t_range or (0.0, np.inf)
+    low, high = (0.0, np.inf) if t_range is None else t_range
     if isinstance(found, BestBeta):
         if low <= found.temperature <= high:
             # What single precision leaves open in the slope, with terms of the size of NLL / β, moves its zero.
@@ -92,11 +90,12 @@ def _end_of(scores: Scores) -> Literal["low", "high", "flat"] | None:
     return "high" if at_zero >= 0 else None
 
 
-def scale_of(scores: Scores) -> tuple[float, tuple[float, float]]:
+def scale_of(scores: Scores, rate: float | None = 0.0) -> tuple[float, tuple[float, float]]:
     """Return the T that counts as 1, and which temperatures to consider, in that unit.
 
     It is a power of 1000, or 35 times one; 1 for logits as networks have them. The temperature decides at which the
-    mean confidence of some rows is their accuracy.
+    mean confidence of some rows is their accuracy. A share ``rate`` of the labels is a uniform guess; None: unknown, so
+    that the accuracy may be higher than it seems.
     """
     few = scores.sample(max(64, min(512, (1 << 19) // scores.n_classes)))
     weight, largest = few.total_weight, scores.bound
@@ -110,10 +109,12 @@ def scale_of(scores: Scores) -> tuple[float, tuple[float, float]]:
     if certain <= chance:
         return 1.0, EDGES
     n = float(few.weights.sum() ** 2 / (few.weights @ few.weights))
-    accuracy = (n * correct + 1) / (n + 2)
+    accuracy = ((n * correct + 1) / (n + 2) - (rate or 0.0) * chance) / (1 - (rate or 0.0))
     target = chance + np.clip((accuracy - chance) / (certain - chance), 0.2, 0.95) * (certain - chance)
-    if sharper > target >= softer:
+    highest = target if rate is not None else chance + 0.95 * (certain - chance)
+    if sharper > target and highest >= softer:
         return 1.0, EDGES
+    target = highest if softer > highest else target
     low, high = 1e-20 * largest, 1e3 * largest
     for _ in range(2):
         t = np.geomspace(low, high, 24)
@@ -180,12 +181,13 @@ class TemperatureScaling(Calibrator):
             return _fit_of(1.0, sketch.mean_nll(1.0), sketch.n_samples, note=Best(1.0).note)
         found = chebyshev.minima(chebyshev.coefficients(sketch.nll[:, None]), sketch.interval, sketch.rounding)
         t, error = float(np.exp(found.at[0])), float(found.error[0])
-        edge: Any = "low" if sketch.perfect else {-1: "low", 0: None, 1: "high"}[int(found.edge[0])]
-        low, high = self.t_range or sketch.t_range
+        edge: Any = "low" if sketch.perfect else chebyshev.EDGES[int(found.edge[0])]
+        low, high = sketch.t_range if self.t_range is None else sketch.checked_range(self.t_range)
         if edge is not None or not low <= t <= high:
+            note = Best(t, None, edge).note if edge else f"the best T is {t:.4g}, beyond the range"
             edge = edge or ("low" if t < low else "high")
             t = low if edge == "low" else high
-            return _fit_of(t, sketch.mean_nll(t), sketch.n_samples, edge=edge, note=Best(t, None, edge).note)
+            return _fit_of(t, sketch.mean_nll(t), sketch.n_samples, edge=edge, note=note)
         return _fit_of(t, sketch.mean_nll(t), sketch.n_samples, std=sketch.log_t_std(t), error=error, ok=error < 1e-3)
 
 
@@ -244,10 +246,10 @@ class EnsembleTemperatureScaling(Calibrator):
         values = {"temperature": best.t, "temperature_interval": interval, "weights": mixed.priors}
         return Fit(Map((stage,)), report, values)
 
-    def facts(self) -> list[str]:
+    def _facts(self) -> list[str]:
         """Return what a reader wants to know of the fit, line by line."""
         tempered, plain, uniform = self.weights_
-        return [*super().facts(), f"weights: tempered {tempered:.3g}, as it is {plain:.3g}, uniform {uniform:.3g}"]
+        return [*super()._facts(), f"weights: tempered {tempered:.3g}, as it is {plain:.3g}, uniform {uniform:.3g}"]
 
 
 def independent(scores: Scores) -> Scores:
@@ -263,7 +265,7 @@ def independent(scores: Scores) -> Scores:
     assert case is not None
     beta, n_cases = 1 / best_temperature(scores).t, int(case.max()) + 1
     chosen = case % max(1, len(scores) * scores.n_classes // MOST_SLOPES) == 0
-    some, number = scores.take(chosen), np.unique(case[chosen], return_inverse=True)[1]
+    some, number = scores.take(chosen), case_numbers(case[chosen])
     h, y = some.logits, some.labels
     in_t = row_terms(h, y, beta, masked=scores.masked)[1]
     in_biases = softmax(h * beta, axis=1)

@@ -7,7 +7,7 @@ at the same time.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ from attemper.data.arrays import row_slices
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.maps import Knots, Map
-
-__all__ = ["VennAbers"]
 
 # A score this near to a validation score, in its logit, counts as equal to it: logits in single precision are rounded.
 SAME_LOGIT = 2.0**-20
@@ -64,6 +62,7 @@ class VennAbers(Calibrator):
     """
 
     method = "venn_abers"
+    value_types: ClassVar[dict[str, Any]] = {"lower": Floats, "upper": Floats}
     title = "Venn–Abers"
 
     def _fit(self, scores: Scores) -> Fit:

@@ -1,4 +1,4 @@
-"""Pure functions on NumPy arrays: the maths, and nothing else. They know NumPy and SciPy alone.
+"""Pure functions on NumPy arrays: the maths, and nothing else. They know NumPy, SciPy and threadpoolctl.
 
 Symbols as in the paper: ``h`` logits (n×K), ``y`` labels, ``w`` weights,
 ``beta`` = 1/T, ``S`` = softmax(beta · h), ``theta`` the threshold of Eq. (7).
@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import cache
 
 from threadpoolctl import ThreadpoolController
-
-__all__ = ["one_blas_thread"]
 
 # The limit holds for the whole process: of several fits at a time the first one sets it, and lifts it at its end.
 _limited = threading.Lock()

@@ -28,8 +28,6 @@ from scipy.special import betaln, digamma, gammaln, log_softmax, logsumexp
 from attemper._typing import Floats
 from attemper.kernels.softmax import row_max
 
-__all__ = ["Annotators", "Candidates", "Channel", "Errors", "State", "candidates", "estimate"]
-
 Ints = NDArray[np.int64]
 
 WIDTH = 32

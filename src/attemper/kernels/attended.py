@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attemper._typing import Floats
-from attemper.kernels.softmax import BOTTOM, Rows, log_rest, rest
-
-__all__ = ["Pairs", "pairs", "terms", "theta_path"]
+from attemper.kernels.softmax import BOTTOM, Split, log_rest, rest
 
 Indices = NDArray[np.intp]
 
@@ -38,7 +36,7 @@ class Pairs(NamedTuple):
 
 
 def pairs(
-    rows: Rows, y: NDArray[np.int64], w: Floats | None, thetas: Floats, *, reference: bool = False, unit: float = 1.0
+    rows: Split, y: NDArray[np.int64], w: Floats | None, thetas: Floats, *, reference: bool = False, unit: float = 1.0
 ) -> Pairs:
     """Eq. (7): find the pairs with S_k(x_i, 1) ≥ θ for some θ.
 
@@ -65,7 +63,7 @@ def pairs(
     return Pairs(row, gap, np.flatnonzero(is_top), None if w is None else w[row], edges)
 
 
-def terms(rows: Rows, y: NDArray[np.int64], found: Pairs, beta: float, total: Floats, *, reference: bool) -> Floats:
+def terms(rows: Split, y: NDArray[np.int64], found: Pairs, beta: float, total: Floats, *, reference: bool) -> Floats:
     """Eq. (8): sum the terms of the pairs of each θ-bin at β = 1/T; ``total`` is R of `rest` at this β.
 
     No probability is subtracted from one that is above one half: log(1 − S) of the arg max is log R − log(1 + R).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -18,10 +18,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from attemper._typing import Floats
 
-__all__ = [
-    "Interval", "Minima", "basis", "coefficients", "evaluate", "gauss", "minima", "nodes", "quantiles",
-    "resolving_nodes", "tail",
-]  # fmt: skip
+EDGES: dict[int, Literal["low", "high"] | None] = {-1: "low", 0: None, 1: "high"}  # names of `Minima.edge`
 
 
 class Interval(NamedTuple):

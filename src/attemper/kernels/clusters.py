@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from attemper._typing import Floats, Labels
 
-__all__ = ["design_effect"]
+
+def case_numbers(ids: ArrayLike) -> Labels:
+    """Return the number of the case of each row, from 0, in the order of the ids.
+
+    >>> case_numbers(["b", "a", "b"])
+    array([1, 0, 1])
+    """
+    return np.unique(np.asarray(ids), return_inverse=True)[1].reshape(-1).astype(np.int64, copy=False)
 
 
 def design_effect(values: Floats, case: Labels, weights: Floats | None = None, *, repeats: bool = False) -> float:

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats, Labels
 
-__all__ = ["ROUNDING", "mass_before", "one_per_cluster", "order_for", "score_classes", "threshold_at"]
-
 ROUNDING = 1e-9  # 0.7 · 10 may be a little more than 7
 
 

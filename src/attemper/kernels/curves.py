@@ -27,11 +27,6 @@ from attemper._typing import Floats
 if TYPE_CHECKING:
     from attemper.kernels.evidence import ScalePrior
 
-__all__ = [
-    "CommonLaw", "Curves", "Expected", "Point", "PooledFit", "Problems",
-    "common_law", "evaluate", "fit", "fit_pooled", "log_slopes",
-]  # fmt: skip
-
 MAX_STEPS = 200
 ROUNDING = 1e-14  # relative; below, the objective cannot show whether a step helps: the step is trusted
 
@@ -67,7 +62,7 @@ class Point(NamedTuple):
 # --- each by itself --------------------------------------------------------------------------------------------------
 
 
-class Curves(NamedTuple):
+class FittedCurves(NamedTuple):
     """What was found for each of C curves: ``at`` is C×(F+1), the intercept last."""
 
     at: Floats
@@ -98,7 +93,7 @@ def evaluate(theta: Floats, x: Floats, t: Floats, w: Floats) -> Point:
     return Point(theta, loss, gradient, hessian)
 
 
-def fit(x: Floats, t: Floats, w: Floats, *, bounded: bool = False) -> Curves:
+def fit(x: Floats, t: Floats, w: Floats, *, bounded: bool = False) -> FittedCurves:
     """Minimise the objective of every curve; ``bounded`` keeps the slopes from being negative.
 
     The weights of a curve sum to one. A feature that is the same for all samples gets a slope of zero. There must be a
@@ -133,7 +128,7 @@ def fit(x: Floats, t: Floats, w: Floats, *, bounded: bool = False) -> Curves:
     theta[:, :-1] /= scale.T
     theta[:, -1] -= (theta[:, :-1] * mean.T).sum(axis=1)
     # The objective is never negative: no more can be gained than there is.
-    return Curves(theta, np.minimum(error, found.loss), steps)
+    return FittedCurves(theta, np.minimum(error, found.loss), steps)
 
 
 def _descend(at: Point, x: Floats, t: Floats, w: Floats, bounded: bool) -> tuple[Point, Floats, int]:

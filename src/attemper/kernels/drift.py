@@ -14,12 +14,6 @@ from numpy.typing import NDArray
 from attemper._typing import Floats
 from attemper.kernels.softmax import rest, split
 
-__all__ = [
-    "STEPS", "WIDTH", "advance", "average_by_cluster", "conformal_p_values", "log_bets", "log_prior", "log_ratios",
-    "log_unspent",
-]  # fmt: skip
-
-
 # Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
 STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)
 WIDTH = 2 * len(STEPS)  # wagers side by side: half of them on a change upwards

@@ -69,10 +69,10 @@ class ScalePrior(NamedTuple):
     scale: float
     df: float
 
-    def log_density(self, log_t: float) -> float:
-        """Up to a constant."""
+    def log_density(self, log_t: Any) -> Any:
+        """Up to a constant; of a number or an array."""
         t = (log_t - self.centre) / self.scale
-        return -0.5 * (self.df + 1) * float(np.log1p(t * t / self.df))
+        return -0.5 * (self.df + 1) * np.log1p(t * t / self.df)
 
     def slope(self, log_t: float) -> tuple[float, float]:
         """Return the derivative of minus the log-density, and a curvature that is never negative."""
@@ -134,7 +134,7 @@ class Penalty:
         rest, mean = self._apart(theta)
         if mean <= -1:
             return float("inf")
-        return 0.5 * float(np.vdot(self.array * rest, rest)) - self.prior.log_density(self.log_t - np.log1p(mean))
+        return float(0.5 * np.vdot(self.array * rest, rest) - self.prior.log_density(self.log_t - np.log1p(mean)))
 
     def gradient(self, theta: Floats) -> Floats:
         """Return its gradient."""

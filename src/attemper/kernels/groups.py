@@ -20,8 +20,6 @@ from attemper._typing import Floats
 from attemper.kernels import chebyshev
 from attemper.kernels.chebyshev import Interval
 
-__all__ = ["RANGE", "SPREADS", "PooledScales", "pool", "spread_prior"]
-
 RANGE = Interval(-3.0, 3.0)  # of a: a group's temperature is at most 20 times that of the common map, or a 20th
 SPREADS: Floats = np.geomspace(0.01, 2.0, 28)  # of s; 0.01 changes no probability that anybody would notice
 N_NODES = 25  # of Gauss–Hermite

@@ -27,8 +27,6 @@ from attemper._typing import Floats, Labels
 from attemper.kernels.evidence import Channel, Operator, Rows
 from attemper.kernels.softmax import BOTTOM
 
-__all__ = ["Objective", "Params", "Solution", "minimise"]
-
 MAX_STEPS = 500
 MAX_PRODUCTS = 5000  # with the Hessian, after which the search gives up
 MAX_BLOCKS = 1 << 22  # numbers that blocks of the Hessian may hold

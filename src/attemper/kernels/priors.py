@@ -17,8 +17,6 @@ from scipy.special import gammaln
 
 from attemper._typing import Floats
 
-__all__ = ["MixtureFit", "Shrunk", "em_step", "evidence", "most_likely_priors", "resampled_priors", "shrunk_priors"]
-
 GAP = 1e-10  # nats a sample that a solution may be below the best one
 MOST_STEPS = 200
 NEWTON_CLASSES = 2048  # beyond, second derivatives take longer than many steps of EM

@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 
 from attemper._typing import Floats
 
-__all__ = ["BOTTOM", "SHORT", "Rows", "log_rest", "powers", "rest", "row_max", "split"]
-
-
 # Stands for −inf: exp() of it is 0 at every temperature, and 0 · BOTTOM is 0 where 0 · −inf is NaN.
 BOTTOM = -1e100
 
@@ -31,7 +28,7 @@ SHORT = 32  # rows of which the largest element is found faster column by column
 LOWEST = -700.0  # exponents below it count as it: their exponentials are nothing beside 1, but denormals are slow
 
 
-class Rows(NamedTuple):
+class Split(NamedTuple):
     """Rows of logits, split into the largest and the others."""
 
     d: Floats  # h − max(h); BOTTOM in the column of the maximum and where a class is masked
@@ -44,7 +41,7 @@ class Rows(NamedTuple):
         return np.where(y == self.top, 0.0, self.d[np.arange(len(y)), y])
 
 
-def split(h: NDArray[Any], masked: bool) -> Rows:
+def split(h: NDArray[Any], masked: bool) -> Split:
     """Split rows of logits into the largest and the others."""
     n = np.arange(len(h))
     top = h.argmax(axis=1)
@@ -56,10 +53,10 @@ def split(h: NDArray[Any], masked: bool) -> Rows:
         np.maximum(d, BOTTOM, out=d)
     deepest = float(d.min() if possible is None else d.min(where=d > BOTTOM, initial=0.0))
     d[n, top] = BOTTOM
-    return Rows(d, top, possible, deepest)
+    return Split(d, top, possible, deepest)
 
 
-def rest(rows: Rows, beta: float, out: Floats | None = None) -> tuple[Floats, Floats]:
+def rest(rows: Split, beta: float, out: Floats | None = None) -> tuple[Floats, Floats]:
     """exp(β d) and R, its sum over all classes but the largest."""
     e = powers(rows.d, beta, rows.deepest, out)
     return e, np.einsum("ik->i", e)  # faster than `sum` where rows are short, and no threads of BLAS beside our own
@@ -73,7 +70,7 @@ def powers(d: Floats, beta: float, deepest: float, out: Floats | None = None) ->
     return np.asarray(np.exp(e, out=e))
 
 
-def log_rest(rows: Rows, beta: float, total: Floats) -> Floats:
+def log_rest(rows: Split, beta: float, total: Floats) -> Floats:
     """Log R, also where R itself underflows; −inf only where no other class is possible."""
     small = total < 1e-280
     if not small.any():

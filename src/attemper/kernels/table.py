@@ -6,7 +6,7 @@ Each block of columns is a kernel, a function of the `Node` that holds what is k
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,23 +15,14 @@ from attemper._typing import Floats
 from attemper.kernels import attended
 from attemper.kernels.softmax import SHORT, powers, rest, split
 
-__all__ = ["Node", "confidences", "log_likelihood", "sum_log_plus", "tabulate"]
-
 MOST_FACTORS, LARGEST = 64, 290 * np.log(10)  # of a product whose logarithm is taken: how many, and of how many nats
 
 
-class Node(Protocol):
-    """What a kernel may use: the rows of a chunk at one β (NumPy), or at all of them (a GPU, one row each)."""
+class Node:
+    """The rows of a chunk at one β, with R: the sum of exp(β d) over all classes but the largest.
 
-    def noisy(self) -> Any:
-        """Σ log(S_y + r / K) for each of the odds r, K without classes that are masked; one column each."""
-
-    def attended(self, *, reference: bool = False) -> Any:
-        """Terms of Eq. (8), or those of the authors' code; one column for each θ-bin."""
-
-
-class _Chunk:
-    """The rows of a chunk at one β, with R: the sum of exp(β d) over all classes but the largest."""
+    A kernel may use `noisy` and `attended`, which on a GPU are of all β, one row each.
+    """
 
     beta: float
     total: Floats  # R
@@ -51,15 +42,17 @@ class _Chunk:
         self.buffer = np.empty_like(self.d)
 
     def add(self, values: Any) -> float:
+        """Sum over the rows."""
         return float(np.sum(values) if self.w is None else self.w @ values)
 
-    def at(self, beta: float) -> _Chunk:
+    def at(self, beta: float) -> Node:
         """Go to another β."""
         e = powers(self.d, beta, self.rows.deepest, self.buffer)
         self.beta, self.total = beta, np.add.reduce(e, axis=0) if self.narrow else np.einsum("ik->i", e)
         return self
 
     def noisy(self) -> Floats:
+        """Σ log(S_y + r / K) for each of the odds r, K without classes that are masked; one column each."""
         log_f = self.log_uniform
         if self.w is not None:
             return log_likelihood(self.beta * self.gap - np.log1p(self.total), log_f, self.w, self.odds)
@@ -67,6 +60,7 @@ class _Chunk:
         return np.asarray(log_f.sum() + sum_log_plus(q, self.odds))
 
     def attended(self, *, reference: bool = False) -> Floats:
+        """Terms of Eq. (8), or those of the authors' code; one column for each θ-bin."""
         rows, y = self.rows, self.y
         if reference not in self.pairs:
             pairs = attended.pairs(rows, y, self.w, self.thetas, reference=reference, unit=self.unit)
@@ -79,7 +73,7 @@ def tabulate(
     unit: float, kernels: Sequence[Callable[[Node], Any]],
 ) -> Floats:  # fmt: skip
     """Columns (correct weight, confidence at T = ``unit``, NLL, those of each kernel …), one row for each β."""
-    chunk = _Chunk(h, y, w, masked, thetas, odds, unit)
+    chunk = Node(h, y, w, masked, thetas, odds, unit)
     confidence = chunk.add(1 / (1 + chunk.at(1 / unit).total))
     correct, gap_sum = chunk.add(chunk.gap == 0), chunk.add(chunk.gap)
     table = []

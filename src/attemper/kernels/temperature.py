@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from attemper._typing import Floats
 from attemper.kernels.softmax import BOTTOM, row_max
 
-__all__ = ["BestBeta", "information", "information_of_t", "limits", "minimise", "row_terms", "sums"]
-
-
 # exp(β h) and its products with h² stay well inside the format below these |β h|.
 SAFE = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 60.0}
 ROUNDING = 1e-15  # share of the NLL by which β times its slope may be off
