@@ -54,59 +54,20 @@ if TYPE_CHECKING:
 
 HOMES = ("errors", "sketches", "data.scores", "data.inputs", "calibrators", "verbs")  # of names, from light to heavy
 MODULES = (
-    "calibrators", "datasets", "decisions", "maps", "metrics", "monitoring", "onnx", "planning", "plots", "priors",
-    "report", "testing", "tokens", "torch",
+    "calibrators", "datasets", "decisions", "maps", "metrics", "monitoring", "planning", "plots", "testing", "tokens",
+    "torch",
 )  # fmt: skip
 
-# No modules: after `from attemper import *`, `torch` would hide the package of that name.
+# A list, which type checkers read. No modules: after `from attemper import *`, `torch` would hide that package.
 __all__ = [
-    "BBQ",
-    "METHODS",
-    "AttemperError",
-    "AttemperWarning",
-    "AttendedTemperatureScaling",
-    "BayesianTemperatureScaling",
-    "BetaCalibration",
-    "CalibratedClassifier",
-    "Calibrator",
-    "ChanceAccuracyWarning",
-    "ConvergenceWarning",
-    "DirichletCalibration",
-    "EdgeWarning",
-    "EnsembleTemperatureScaling",
-    "FileError",
-    "Fit",
-    "GroupedCalibrator",
-    "HistogramBinning",
-    "InputError",
-    "IsotonicCalibration",
-    "LabelShiftError",
-    "MatrixScaling",
-    "MissingExtraError",
-    "MultiLabelCalibrator",
-    "NotFittedError",
-    "PlattScaling",
-    "ProbabilitiesAsLogitsWarning",
-    "Report",
-    "Scores",
-    "Sketch",
-    "StructuredScaling",
-    "TemperatureScaling",
-    "VectorScaling",
-    "VennAbers",
-    "__version__",
-    "apply",
-    "check",
-    "compare",
-    "decide",
-    "evaluate",
-    "fit",
-    "label_shares",
-    "load",
-    "monitor",
-    "read",
-    "sketch",
-]
+    "BBQ", "METHODS", "AttemperError", "AttemperWarning", "AttendedTemperatureScaling", "BayesianTemperatureScaling",
+    "BetaCalibration", "CalibratedClassifier", "Calibrator", "ChanceAccuracyWarning", "ConvergenceWarning",
+    "DirichletCalibration", "EdgeWarning", "EnsembleTemperatureScaling", "FileError", "Fit", "GroupedCalibrator",
+    "HistogramBinning", "InputError", "IsotonicCalibration", "LabelShiftError", "MatrixScaling", "MissingExtraError",
+    "MultiLabelCalibrator", "NotFittedError", "PlattScaling", "ProbabilitiesAsLogitsWarning", "Report", "Scores",
+    "Sketch", "StructuredScaling", "TemperatureScaling", "VectorScaling", "VennAbers", "__version__", "apply", "check",
+    "compare", "decide", "evaluate", "fit", "label_shares", "load", "monitor", "read", "sketch",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -115,7 +76,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         for home in HOMES:
             module = importlib.import_module(f"{__name__}.{home}")
-            if name in module.__all__:
+            if hasattr(module, name):
                 globals()[name] = found = getattr(module, name)
                 return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,8 +15,6 @@ import numpy as np
 
 from attemper.errors import FileError
 
-__all__ = ["atomic", "load", "plain", "save", "typed"]
-
 VERSION = 1
 T = TypeVar("T")
 
@@ -59,7 +57,8 @@ def load(path: str | os.PathLike[str], kinds: Mapping[str, type[T]]) -> T:
         raise FileError(f"{path}: expected a {' or '.join(kinds)} as JSON; it cannot be read ({error})") from None
     kind = document.pop("attemper", None) if isinstance(document, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
-        raise FileError(f"{path}: expected a file of attemper with a {' or '.join(kinds)}, got {kind!r:.60}")
+        what = f"a {kind!s:.40}" if isinstance(kind, str) else "no file of attemper"
+        raise FileError(f"{path}: expected a file with a {' or '.join(kinds)}, as save writes it; this is {what}")
     if document.pop("version", None) != VERSION:
         raise FileError(f"{path}: written by another version of attemper. Write it again.")
     found: T = typed(document, kinds[kind], str(path))

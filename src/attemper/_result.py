@@ -15,8 +15,6 @@ import numpy as np
 from attemper._json import plain
 from attemper.errors import require
 
-__all__ = ["Columns", "Estimate", "Table"]
-
 Columns = Mapping[str, Sequence[Any] | np.ndarray[Any, Any]]
 
 WIDTH = 80
@@ -128,7 +126,7 @@ class Table:
             prefix = "" if name == "value" else f"{name}_"
             found[name] = [math.nan if cell is None else float(cell) for cell in cells]
             found |= {f"{prefix}{end}": [getattr(cell, end, math.nan) for cell in cells] for end in ("low", "high")}
-        return require("pandas", extra="pandas", why="for to_frame()").DataFrame(found)
+        return require("pandas", why="for to_frame()").DataFrame(found)
 
     def __str__(self) -> str:
         """Write the table, 80 columns wide: what does not fit beside goes below."""
@@ -178,8 +176,10 @@ def _cells(columns: Columns) -> dict[str, list[str]]:
 
 def _lines(cells: Mapping[str, Sequence[str]]) -> list[str]:
     """Write aligned columns; those that do not fit beside the first go below, with the first again."""
-    padded = []
+    padded: list[list[str]] = []
     for title, texts in cells.items():
+        if not padded:
+            texts = [text if len(text) <= WIDTH // 2 else f"{text[: WIDTH // 2 - 1]}…" for text in texts]
         width = max(map(len, [title, *texts]))
         padded.append([text.ljust(width) for text in (title, *texts)])
     blocks = [padded[:1]]

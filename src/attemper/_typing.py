@@ -8,8 +8,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "InputKind", "Labels", "PathLike"]
-
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 PathLike = str | os.PathLike[str]

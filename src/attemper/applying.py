@@ -15,16 +15,14 @@ from attemper._result import Columns, Estimate, Table
 from attemper.calibrators import Calibrator, GroupedCalibrator, load
 from attemper.data.arrays import as_array, to_numpy
 from attemper.data.doubts import check_disjoint
-from attemper.data.files import expand, names_in, sha256_of
-from attemper.data.frames import is_frame, of_frame
-from attemper.data.reading import Read, ReadOptions, is_paths, read, read_pieces
+from attemper.data.files import expand, pieces
+from attemper.data.frames import is_frame, layout_of, of_frame
+from attemper.data.reading import Read, ReadOptions, column_names, is_paths, is_table, read
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed, require, warn
 from attemper.metrics.evaluation import Evaluation, evaluate, evaluate_predictions
 from attemper.metrics.predictions import Predictions
 from attemper.priors import as_priors
-
-__all__ = ["READ", "Applied", "Evaluated", "as_fitted", "fill", "hashes", "read_again"]
 
 READ = ("labels", *Read.__annotations__)
 NAMES = ("labels", "columns", "sample_weight", "clusters", "groups", "ids")  # of columns, which arrays have not
@@ -34,6 +32,9 @@ UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index", "max
 def as_fitted(calibrator: Calibrator | str | os.PathLike[str]) -> Any:
     """Return a fitted calibrator, of a path the one in the file."""
     found = load(calibrator) if isinstance(calibrator, str | os.PathLike) else calibrator
+    if not isinstance(found, Calibrator):
+        what = f"expected a fitted calibrator or its path, got {type(found).__name__}; labels have a name: labels=…"
+        raise InputError(f"calibrator: {what}", "calibrator")
     found._check_fitted()
     return found
 
@@ -46,11 +47,6 @@ def size_of(path: str) -> int:
     return int(fs.size(name) or 0)
 
 
-def hashes(data: Any) -> tuple[str, ...]:
-    """Return the sha256 of each file; none of other data."""
-    return tuple(map(sha256_of, expand(data))) if is_paths(data) else ()
-
-
 def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True) -> dict[str, Any]:
     """Return options to read data with: those passed, and what the calibrator remembers where they are silent."""
     given = {name: value for name, value in given.items() if value is not None}
@@ -58,11 +54,10 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
         return given
     if given.get("input", cal.map_.input) != cal.map_.input:
         raise InputError(f"input: this calibrator was fitted on {cal.map_.input}", "input")
-    named = is_paths(data) or is_frame(data)
+    named = is_table(data)
     known = getattr(cal, "read_", ReadOptions()).known()
     known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
-    if cal.classes_.tolist() != list(range(len(cal.classes_))):
-        known["classes"] = cal.classes_.tolist()
+    known |= {} if cal._names is None else {"classes": cal._names}
     options = {name: value for name, value in known.items() if named or name not in NAMES} | given
     if labelled:
         return options
@@ -80,17 +75,18 @@ def read_again(data: Any, options: Mapping[str, Any]) -> Scores:
 def read_labels_or_none(cal: Any, data: Any, options: Mapping[str, Any]) -> Scores:
     """Read new data; labels that the calibrator remembers, but nobody asked for, need not be there."""
     found = fill(cal, data, options)
-    if options.get("labels") is None and (is_paths(data) or is_frame(data)):
-        names = names_in(expand(data)[0]) if is_paths(data) else list(of_frame(data))
-        if not any(name.startswith(found.get("labels") or "label") for name in names):
-            found["labels"] = False
+    if options.get("labels") is None and found.get("labels") is not None:
+        try:
+            layout_of(column_names(data), {*NAMES} - {"labels", "columns"}, **found)
+        except InputError as error:
+            found["labels"] = False if error.param == "labels" else found["labels"]
     return read_again(data, found)
 
 
 def read_pair(
     cal: Any, val: Any, test: Any, options: Mapping[str, Any], *, allow_shared: bool
 ) -> tuple[Scores, Scores | None]:
-    """Read validation and test data; they may have no file, cluster or id in common."""
+    """Read validation and test data; they have the same classes, and no file, cluster or id in common."""
     first = read_again(val, fill(cal, val, options))
     if test is None:
         return first, None
@@ -108,24 +104,28 @@ def probabilities(cal: Any, scores: Scores, *, log: bool = False) -> NDArray[Any
     if isinstance(cal, GroupedCalibrator):
         if scores.groups is None:
             raise InputError("groups: this calibrator has a map for each group; name the column of their ids", "groups")
-        if new := sorted({*np.unique(scores.groups.astype(str)).tolist()} - {*map(str, cal.groups_.group)}):
+        if new := sorted({*map(str, np.unique(scores.groups).tolist())} - {*map(str, cal.groups_.group)}):
             warn(f"groups: not in the fit, so these get the common map: {listed(new)}")
     return to_numpy(cal.predict_log_proba(scores) if log else cal.predict_proba(scores))
 
 
-def for_priors(cal: Any, data: Any, priors: Any, options: dict[str, Any]) -> Any:
-    """Return the calibrator for the class priors of new data: as it is, for given ones, or for their estimate."""
-    if priors is None:
-        return cal
-    estimate = isinstance(priors, str) and priors == "estimate"
-    given = None if estimate else as_priors(priors, cal.classes_.tolist())
-    return cal.adapt(read_again(data, options)) if estimate else cal.with_priors(given)
+def tables(
+    calibrator: Any, data: Any, priors: Any = None, **given: Any
+) -> tuple[Any, Iterator[dict[str, NDArray[Any]]]]:
+    """Return the calibrator for the class priors of the data, and the columns that `apply` returns, piece by piece."""
+    cal = as_fitted(calibrator)
+    options = fill(cal, data, given, labelled=False)
+    if isinstance(priors, str) and priors == "estimate":
+        clusters = {name: value for name, value in given.items() if name == "clusters" and value is not None}
+        cal = cal.adapt(read_again(data, options | clusters))
+    elif priors is not None:
+        cal = cal.with_priors(as_priors(priors, cal.classes_.tolist()))
+    return cal, _tables(cal, data, options)
 
 
-def tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the columns that `apply` returns, of each piece of the data."""
+def _tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, NDArray[Any]]]:
     if is_paths(data):
-        for piece in read_pieces(data, keep=True, **options):
+        for piece in pieces(expand(data), keep=True, **options):
             yield _table(cal, piece.scores, piece.table)
     elif is_frame(data):
         yield _table(cal, read_again(data, options), of_frame(data))

@@ -23,7 +23,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from attemper._json import plain
 from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
-from attemper.calibrators.base import METHODS, Calibrator, method_of
+from attemper.calibrators.base import METHODS, Calibrator, method_of, reads_like
 from attemper.calibrators.groups import GroupedCalibrator
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
@@ -33,13 +33,9 @@ from attemper.metrics.evaluation import Evaluation, evaluate_predictions
 from attemper.metrics.intervals import estimate, mean_of, too_few
 from attemper.metrics.predictions import Predictions
 
-__all__ = ["Comparison", "Recall", "Row", "compare_scores"]
+__all__ = ["Comparison", "Recall", "Row"]
 
 NONE, IN_USE = "none", "in use"  # the classifier as it is; a calibrator that was passed
-ORDER = (
-    "ts", "ats", "ets", "bayes", "structured", "vector", "matrix", "dirichlet", "platt", "beta", "isotonic",
-    "histogram", "bbq", "venn_abers",
-)  # fmt: skip
 FIRST_CHOICES = {"bayes": 0, "ts": 1, "ats": 2, "ets": 3}
 MOST_CLASSES = {"matrix": 50, "dirichlet": 50}  # K² parameters: beyond, only if they are named
 ON_TEST = ("accuracy", "nll", "brier", "ece", "aurc")
@@ -251,18 +247,16 @@ def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: 
             raise InputError(
                 f"{name}: expected one label a row; pass (logits, labels), or a file or frame with labels", name
             )
-    if isinstance(cv, bool) or cv != int(cv) or cv < 0 or cv == 1:
+    if isinstance(cv, bool) or not isinstance(cv, int) or cv < 0 or cv == 1:
         raise InputError(f"cv={cv!r}: expected 2 folds or more, or 0 for no cross-validation", "cv")
     if test is None and calibrator is not None:
         raise InputError("calibrator: pass test data too, to evaluate it on", "calibrator")
-    if test is not None and (val.n_classes != test.n_classes or len({val.classes, test.classes} - {None}) > 1):
-        raise InputError("test: expected the classes of val, in the same order", "test")
 
 
 def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Calibrator]:
     """Return an unfitted calibrator for each method, by the name of its row."""
     if methods is None:
-        methods = [m for m in ORDER if m in METHODS and val.n_classes <= MOST_CLASSES.get(m, val.n_classes)]
+        methods = [m for m in METHODS if val.n_classes <= MOST_CLASSES.get(m, val.n_classes)]
     found: dict[str, Calibrator] = {}
     for given in [methods] if isinstance(methods, str | type | Calibrator) else methods:
         each = method_of(given)
@@ -270,7 +264,7 @@ def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Cal
         if not isinstance(each, GroupedCalibrator):
             own = repr(clone(each).set_params(input="logits", zeros_as=None, classes=None)).partition("(")[2]
             name = name if own == ")" else f"{name}({' '.join(own.split())}"
-            each.set_params(input=val.input, zeros_as=each.zeros_as or val.zeros_as)
+        reads_like(each, val)
         if noise != 0 and each.knows_noise and each.get_params()["noise"] == 0:
             each.set_params(noise=noise)
         if name in found or name in (NONE, IN_USE):
@@ -286,7 +280,7 @@ def _folds(val: Scores, errors: float, cv: int, noise: float | str, seed: int) -
     n = min(cv, len(val) if val.cases is None else int(val.cases.max()) + 1)
     kind: Any = StratifiedKFold if val.cases is None else StratifiedGroupKFold
     rare = np.bincount(val.labels)[val.labels] < n  # put into one class, so that they can be spread
-    labels = np.where(rare, -1, val.labels) if 0 < rare.sum() < len(rare) else val.labels
+    labels = np.where(rare, -1, val.labels)
     folds = np.empty(len(val), dtype=np.int64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of classes with fewer samples than folds

@@ -1,4 +1,4 @@
-"""Held-out logits of 32 networks that were trained for this project.
+"""Held-out logits of 35 networks, nearly all of which were trained for this project.
 
 One small set comes with the package; the others lie in the repository's ``data/`` folder,
 whose README is their data card.
@@ -66,9 +66,9 @@ def names() -> list[str]:
 def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     """Load one data set.
 
-    The skin-lesion networks have no validation part of their own: as in the paper, a fifth of their test images (801 of
-    4006), drawn at random with ``seed``, serves as one. It has a fifth of each class, and all images of a lesion are in
-    the same part, so that no test image shows a lesion that the map was fitted on.
+    Networks for skin lesions, birds and ImageNet have no validation part of their own: as in the paper, a fifth of
+    their test images, drawn at random with ``seed``, serves as one. It has a fifth of each class, and all images of a
+    lesion are in the same part, so that no test image shows a lesion that the map was fitted on.
 
     >>> skin = load("resnet200-skin-lesionsplit-s0")
     >>> skin
@@ -77,13 +77,13 @@ def load(name: str = DEMO, *, seed: int = 0) -> Dataset:
     ((801, 7), 'mel')
     """
     arrays = stored(name)
-    logits, labels = arrays.pop("logits"), arrays.pop("labels")
-    class_names = tuple(str(c) for c in arrays.pop("class_names"))
+    logits, labels = arrays.pop("logits").astype(np.float32, copy=False), arrays.pop("labels")
+    class_names = tuple(str(c) for c in arrays.pop("class_names", range(logits.shape[1])))
     config = json.loads(str(arrays.pop("config")))
     if "val_logits" in arrays:
         val_logits, val_labels = arrays.pop("val_logits"), arrays.pop("val_labels")
         return Dataset(name, val_logits, val_labels, logits, labels, class_names, config, arrays)
-    val, test = _divided(arrays["lesion_id"], labels, len(labels) // 5, seed)
+    val, test = _divided(arrays.get("lesion_id", np.arange(len(labels))), labels, len(labels) // 5, seed)
     extra = {key: np.concatenate([value[val], value[test]]) for key, value in arrays.items()}
     return Dataset(name, logits[val], labels[val], logits[test], labels[test], class_names, config, extra)
 

@@ -29,11 +29,6 @@ __all__ = [
     "MissingExtraError",
     "NotFittedError",
     "ProbabilitiesAsLogitsWarning",
-    "collected_warnings",
-    "listed",
-    "nearest",
-    "require",
-    "warn",
 ]
 
 _collected: ContextVar[list[AttemperWarning] | None] = ContextVar("collected", default=None)
@@ -141,10 +136,10 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
-def require(module: str, *, extra: str, why: str = "for this") -> ModuleType:
+def require(module: str, *, extra: str = "", why: str = "for this") -> ModuleType:
     """Import an optional package, or report in one line how to install it.
 
-    >>> require("json", extra="none").__name__
+    >>> require("json").__name__
     'json'
     """
     try:
@@ -152,6 +147,5 @@ def require(module: str, *, extra: str, why: str = "for this") -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] != module.split(".")[0]:
             raise  # the package is there, but one of its own imports is broken: let that be seen
-        raise MissingExtraError(
-            f'{module} is needed {why} and is not installed. Use: pip install "attemper[{extra}]"'
-        ) from None
+        package = f'"attemper[{extra}]"' if extra else module
+        raise MissingExtraError(f"{module} is needed {why} and is not installed. Use: pip install {package}") from None

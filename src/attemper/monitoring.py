@@ -29,14 +29,16 @@ from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
 from attemper.calibrators.base import Calibrator
 from attemper.data.arrays import to_numpy
+from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
 from attemper.errors import InputError
+from attemper.kernels.clusters import case_numbers
 from attemper.kernels.drift import WIDTH, advance, average_by_cluster, conformal_p_values, log_bets, log_ratios
-from attemper.metrics.intervals import Spread, around_mean, around_share
+from attemper.metrics.intervals import Spread, around_mean, share_of
 
 __all__ = [
     "BatchReport", "DriftTest", "EProcess", "ExchangeabilityTest", "GapTest", "MonitorReport",
-    "expected_accuracy", "monitor_scores",
+    "expected_accuracy",
 ]  # fmt: skip
 
 KIND = "monitor"
@@ -110,18 +112,13 @@ class GapTest:
 
     @classmethod
     def new(
-        cls,
-        confidence: Floats,
-        right: NDArray[np.bool_],
-        clusters: ArrayLike | None = None,
-        alpha: float = 0.05,
-        n_cases: float | None = None,
+        cls, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None, alpha: float = 0.05
     ) -> GapTest:
-        """Begin, with the tolerance that validation data show; or other data, and ``n_cases`` of validation data."""
+        """Begin, with the tolerance that validation data show."""
         x = _gaps(confidence, right, clusters)
         if len(x) < 2:
             raise InputError("reference: expected data of two cases or more", "reference")
-        return cls(STANDARD_ERRORS * float(x.std(ddof=1)) / math.sqrt(n_cases or len(x)), EProcess(alpha))
+        return cls(STANDARD_ERRORS * float(x.std(ddof=1)) / math.sqrt(len(x)), EProcess(alpha))
 
     def update(self, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None) -> GapTest:
         """Take in samples in their order in time; all of a case in one call."""
@@ -251,7 +248,7 @@ class MonitorReport(Table):
     ...     z = 2 * rng.normal(size=(n, 3))
     ...     labels = (z + noise * rng.normal(size=z.shape) + rng.gumbel(size=z.shape)).argmax(axis=1)
     ...     return z - np.logaddexp.reduce(z, axis=1, keepdims=True), labels, np.arange(n) // 2
-    >>> monitor = MonitorReport.new(*batch(1000, 0)).update(*batch(500, 0), name="May")
+    >>> monitor = MonitorReport.from_reference(*batch(1000, 0)).update(*batch(500, 0), name="May")
     >>> monitor.batches[-1].verdict, monitor.batches[-1].n, monitor.batches[-1].n_cases
     ('no alarm', 500, 250)
     >>> monitor.update(*batch(1500, 2), name="June").batches[-1].verdict
@@ -269,34 +266,41 @@ class MonitorReport(Table):
     batches: tuple[BatchReport, ...] = ()
 
     @classmethod
-    def new(
+    def from_reference(
         cls,
         log_probs: Floats,
         labels: Labels | None = None,
         clusters: NDArray[Any] | None = None,
         *,
-        n_fit: float | None = None,
         alpha: float = 0.05,
         tolerance: float = TOLERANCE,
         calibrator: str = "",
     ) -> MonitorReport:
-        """Begin with a reference: validation data, as the new data will be. Without labels, confidences are compared.
+        """Begin with validation data, as the new data will be. Without labels, confidences are compared.
 
-        ``n_fit``: the arrays are those of the first batch instead, and so many samples fitted the map. ``tolerance`` is
-        the factor within which the fit knows the temperature.
+        ``tolerance`` is the factor within which the fit knows the temperature.
         """
         if not 0 < alpha < 1:
             raise InputError(f"alpha={alpha!r}: expected a number between 0 and 1, such as 0.05", "alpha")
         share = alpha if labels is None else alpha / 2
-        known: Any = (_own(log_probs, labels), clusters) if n_fit is None else ((), None)
-        among = ExchangeabilityTest.new(known[0], known[1], share)
+        among = ExchangeabilityTest.new(_own(log_probs, labels), clusters, share)
         made = cls(alpha, clusters is not None, labels is not None, among, calibrator=calibrator)
         if labels is None:
             return made
         if clusters is None:
             return replace(made, drift=DriftTest.new(share, max(tolerance, TOLERANCE)))
-        n_cases = None if n_fit is None else n_fit * len(np.unique(clusters)) / len(clusters)
-        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_cases))
+        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share))
+
+    @classmethod
+    def from_first_batch(
+        cls, log_probs: Floats, labels: Labels | None, clusters: NDArray[Any] | None, n_fit: float, **options: Any
+    ) -> MonitorReport:
+        """Begin without a reference, for batches like this first one; ``n_fit`` samples fitted the map."""
+        made, gap = cls.from_reference(log_probs, labels, clusters, **options), None
+        if made.gap is not None:
+            gap = replace(made.gap, tolerance=made.gap.tolerance * math.sqrt(len(log_probs) / n_fit))
+        among = ExchangeabilityTest.new(alpha=made.exchangeability.process.alpha)
+        return replace(made, exchangeability=among, gap=gap)
 
     def update(
         self,
@@ -314,7 +318,7 @@ class MonitorReport(Table):
         All samples of a case belong in one batch. A file that was fed before is refused by ``sha256``.
         """
         if sha256 and sha256 in self.fed:
-            raise InputError(f"data: {name} was fed before; use new data", "data")
+            raise InputError(f"data: {name} was fed to this state before; use new data", "data")
         if self.labelled and labels is None:
             raise InputError("labels: this state is of labelled data; use another state for data without", "labels")
         if self.clustered != (clusters is not None):
@@ -370,8 +374,8 @@ def monitor_scores(
     *,
     state: str | os.PathLike[str] | MonitorReport | None = None,
     reference: Scores | None = None,
-    alpha: float = 0.05,
-    sha256: str | None = None,
+    alpha: float | None = None,
+    sha256: str = "",
     name: str = "",
 ) -> MonitorReport:
     """Feed a batch to the tests of a calibrator; ``state``, where it is a path, is read and written.
@@ -390,18 +394,23 @@ def monitor_scores(
         monitor = MonitorReport.load(state)
     else:
         low, high = getattr(calibrator, "temperature_interval_", None) or (1.0, 1.0)
-        about: dict[str, Any] = {"alpha": alpha, "calibrator": digest, "tolerance": math.sqrt(high / max(low, 1e-9))}
+        about: dict[str, Any] = {"calibrator": digest, "tolerance": math.sqrt(high / max(low, 1e-9))}
+        about["alpha"] = 0.05 if alpha is None else alpha
         if reference is None:
-            monitor = MonitorReport.new(*batch, n_fit=calibrator.report_.n_samples, **about)
+            monitor = MonitorReport.from_first_batch(*batch, calibrator.report_.n_samples, **about)
         else:
-            before = _arrays(calibrator, reference)
-            monitor = MonitorReport.new(before[0], None if batch[1] is None else before[1], before[2], **about)
-    if sha256 and sha256 in getattr(calibrator, "fitted_on_", ()):
-        raise InputError(f"data: the calibrator was fitted on {name}; use new data", "data")
+            log_p, y, clusters = _arrays(calibrator, reference)
+            if y is None and batch[1] is not None:
+                raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
+            monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
+    if alpha not in (None, monitor.alpha):
+        raise InputError(f"alpha: the state has {monitor.alpha:g}. Use the same.", "alpha")
+    if was_fitted_on(calibrator, scores):
+        raise InputError("data: the calibrator was fitted on these. Use new data.", "data")
     if monitor.calibrator != digest:
         raise InputError("state: it belongs to another calibrator; use a new one", "state")
     rule = getattr(calibrator, "rule_", None)
-    monitor = monitor.update(*batch, name=name, sha256=sha256 or "", rule=rule, groups=scores.groups)
+    monitor = monitor.update(*batch, name=name, sha256=sha256, rule=rule, groups=scores.groups)
     if state is not None and not isinstance(state, MonitorReport):
         monitor.save(state)
     return monitor
@@ -437,21 +446,21 @@ def expected_accuracy(
         raise InputError("probs: expected samples, got none", "probs")
     std = np.sqrt(p * (1 - p))
     if clusters is not None:
-        std = np.bincount(np.unique(np.asarray(clusters), return_inverse=True)[1].ravel(), std)
+        std = np.bincount(case_numbers(clusters), std)
     value, half = float(p.mean()), float(ndtri(0.5 + confidence_level / 2)) * math.sqrt(float(std @ std)) / len(p)
     return Estimate(value, max(value - half, 0.0), min(value + half, 1.0))
 
 
 def _report(name: str, log_p: Floats, y: Labels | None, clusters: NDArray[Any] | None, actions: Any) -> BatchReport:
     """Describe a batch."""
-    n, case = len(log_p), None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
+    n, case = len(log_p), None if clusters is None else case_numbers(clusters)
     expected, accuracy, gap = expected_accuracy(np.exp(log_p), case), None, None
     decided = None if actions is None else actions.action == "decide"
     missed = None if decided is None or y is None else int((decided & (actions.prediction != y)).sum())
     if y is not None:
         confidence, right = _outcomes(log_p, y)
-        ones, hits = np.ones(n), right.astype(np.float64)
-        accuracy = around_share(float(hits.mean()), Spread.of(hits, ones, case), 0.95)
+        ones = np.ones(n)
+        accuracy = share_of(right, ones > 0, ones, case, 0.95)
         gap = around_mean(float((confidence - right).mean()), Spread.of(confidence - right, ones, case), 0.95)
     n_cases, n_decided = n if case is None else int(case.max()) + 1, None if decided is None else int(decided.sum())
     return BatchReport(name, n, n_cases, expected.value, accuracy, expected, gap, n_decided, missed)

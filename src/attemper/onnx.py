@@ -23,8 +23,6 @@ from attemper.maps import Map, normalised
 
 onnx: Any = require("onnx", extra="onnx", why="to write ONNX models")
 
-__all__ = ["Export", "to_onnx"]
-
 OPSET, IR_VERSION = 17, 8
 OUTPUT, GROUP = "probabilities", "group"
 MAX_BYTES = (1 << 31) - 1  # of one file; larger models keep their tensors in another beside it
@@ -179,7 +177,8 @@ def _find(graph: Any, types: dict[str, Any], calibrator: Any, tensor: str | None
         tensor = output = floats[0]
     elif tensor is None:
         candidates = [*outputs, *(name for node in endings.values() for name in (*node.input, *node.output))]
-        raise InputError(f"tensor: which of {listed(dict.fromkeys(candidates))} holds the {fitted.input}?", "tensor")
+        what = f"the one that holds the {fitted.input}, of {listed(dict.fromkeys(candidates))}. Use tensor=…."
+        raise InputError(f"tensor: expected {what}", "tensor")
     elif tensor not in makers and tensor not in {i.name for i in graph.input}:
         raise InputError(
             f"tensor={tensor!r}: the model has no such tensor; its outputs are {listed(outputs)}", "tensor"
@@ -219,7 +218,9 @@ def _axis(dims: tuple[int | str, ...], ending: Any, calibrator: Any, tensor: str
     elif fit_axis is not None or len(like_k) == 1:
         axis = like_k[0] if fit_axis is None else fit_axis
     else:
-        raise InputError(f"tensor={tensor!r}: which of its {len(dims)} axes has the classes? Fit with axis=…", "tensor")
+        raise InputError(
+            f"tensor={tensor!r}: several of its {len(dims)} axes may be the classes. Use axis=… in fit.", "tensor"
+        )
     return int(axis if axis < 0 else axis - len(dims))
 
 
@@ -528,12 +529,8 @@ class _Trace:
     def __init__(self, opset: int, n_classes: int, double: Any) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self.opset, self.n_classes, self.wide, self.uses_ml = (
-            opset,
-            n_classes,
-            "float64" if double else "float32",
-            False,
-        )
+        self.opset, self.n_classes, self.uses_ml = opset, n_classes, False
+        self.wide = "float64" if double else "float32"
         self._known: dict[Any, str] = {}
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:

@@ -13,12 +13,9 @@ from typing import Any, cast
 from joblib import Parallel, delayed
 
 from attemper.data.doubts import warn_of_doubts
-from attemper.data.files import entries_beside, smallest_probability
-from attemper.data.reading import read_pieces
+from attemper.data.files import entries_beside, pieces, smallest_probability
 from attemper.errors import AttemperWarning, collected_warnings, warn
 from attemper.sketches import PARTS, Sketch, sketch_scores
-
-__all__ = ["sketch_files", "zeros_of_files"]
 
 PORTION = 256  # files whose sketches are in memory at once
 
@@ -60,7 +57,7 @@ def _sketch_task(
     """Sketch files one after the other; what a worker warns of is sent back."""
     total: Any = 0
     with collected_warnings() as warnings:
-        for i, piece in enumerate(read_pieces(list(paths), **options)):
+        for i, piece in enumerate(pieces(list(paths), **options)):
             if i == 0:
                 warn_of_doubts(piece.scores)
             total += sketch_scores(piece.scores, parts, zeros_as=options.get("zeros_as"))

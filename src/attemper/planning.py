@@ -20,8 +20,8 @@ from attemper._typing import Floats, Labels
 from attemper.decisions.certificates import SHARE_AT_FIRST, most_errors, ranks_to_test
 from attemper.decisions.referral import as_bounds, asked_cases, smallest
 from attemper.decisions.rules import checked, draw_cases, tops
-from attemper.errors import InputError
-from attemper.kernels.clusters import design_effect
+from attemper.errors import InputError, listed
+from attemper.kernels.clusters import case_numbers, design_effect
 from attemper.kernels.conformal import ROUNDING
 from attemper.kernels.temperature import information, information_of_t, row_terms
 from attemper.metrics.intervals import Spread, around_mean, around_share
@@ -93,8 +93,10 @@ def labels_for_temperature(
     >>> labels_for_temperature(4 * rng.normal(size=(500, 5)), width=1.2, temperature=2).n
     704
     """
-    if not (width > 1 and 0 <= noise < 1 and temperature > 0):
-        raise InputError(f"width={width}: expected a ratio above 1 (noise from 0 to 1, T above 0)", "width")
+    _within("width", width, 1, math.inf)
+    if not 0 <= noise < 1:
+        raise InputError(f"noise={noise!r}: expected a share of at least 0 and below 1", "noise")
+    _within("temperature", temperature, 0, math.inf)
     h = np.asarray(logits, dtype=np.float64)
     mean = information_of_t(information(h, temperature, noise * h.shape[1] / (h.shape[1] - 1)).mean(axis=0))
     if mean <= 1e-12:
@@ -132,9 +134,10 @@ def labels_for_metric(
     >>> labels_for_metric(y, np.column_stack([p, 1 - p]), "accuracy", width=0.04).n
     1730
     """
-    if metric not in get_args(Metric) or not width > 0:
-        raise InputError(f"metric={metric!r}, width={width!r}: expected one of {get_args(Metric)}, above 0", "metric")
-    p, y, _ = checked(probs, labels, None)
+    if metric not in get_args(Metric):
+        raise InputError(f"metric={metric!r}: expected one of {listed(get_args(Metric))}", "metric")
+    _within("width", width, 0, math.inf)
+    p, y, _ = checked(probs, labels)
     values, case = _losses(metric, p, y), _cases(clusters)
     std, mean = float(values.std()), float(values.mean())
     if std == 0 or not math.isfinite(mean):
@@ -161,8 +164,8 @@ def labels_for_sets(coverage: float = 0.9, *, within: float, confidence_level: f
     >>> labels_for_sets(0.95, within=0.02).n
     442
     """
-    if not (0 < coverage < 1 and 0 < within < 1):
-        raise InputError(f"coverage={coverage}, within={within}: expected numbers between 0 and 1", "coverage")
+    _within("coverage", coverage, 0, 1)
+    _within("within", within, 0, 1)
     rough = coverage * (1 - coverage) * (_normal(confidence_level) / within) ** 2
     most = math.ceil(4 * rough + 40 / min(coverage, 1 - coverage))
     if most > 10_000_000:
@@ -179,8 +182,8 @@ def labels_for_sets(coverage: float = 0.9, *, within: float, confidence_level: f
 
 
 def labels_for_miss(
-    probs: ArrayLike,
     labels: ArrayLike,
+    probs: ArrayLike,
     max_miss: float | Mapping[Any, float] | Sequence[float],
     *,
     decided_share: float | None = None,
@@ -199,7 +202,7 @@ def labels_for_miss(
 
     Parameters
     ----------
-    probs, labels, max_miss, guarantee_level, clusters, classes, seed
+    labels, probs, max_miss, guarantee_level, clusters, classes, seed
         As in `refer_for_miss`; the samples are a pilot.
     decided_share : float, optional
         By default 0.8 of what endless labels would decide.
@@ -210,11 +213,11 @@ def labels_for_miss(
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(0.5, 1, 300)
     >>> y = (rng.random(300) > p).astype(int)
-    >>> plan = labels_for_miss(np.column_stack([p, 1 - p]), y, 0.1, decided_share=0.2)
+    >>> plan = labels_for_miss(y, np.column_stack([p, 1 - p]), 0.1, decided_share=0.2)
     >>> plan.n_cases, plan.there_are
     ((479,), (300,))
     """
-    p, y, w = checked(probs, labels, None)
+    p, y, w = checked(probs, labels, None, classes)
     bounds, delta = as_bounds(max_miss, p.shape[1], classes), 1 - guarantee_level
     prediction, confidence = tops(p)
     wrong = prediction != y
@@ -303,9 +306,7 @@ def _effect_on_slope(h: Floats, y: Labels, t: float, case: Labels) -> float:
 
 
 def _cases(clusters: ArrayLike | None) -> Labels | None:
-    return (
-        None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1].ravel().astype(np.int64)
-    )
+    return None if clusters is None else case_numbers(clusters)
 
 
 def _spread(std: float, skewness: float, n: int, effect: float, case: Labels | None) -> Spread:
@@ -313,6 +314,11 @@ def _spread(std: float, skewness: float, n: int, effect: float, case: Labels | N
     per_case = 1.0 if case is None else len(case) / (case.max() + 1)
     m = max(n / per_case, 1.5)
     return Spread(std * math.sqrt(effect / n * m / (m - 1)), skewness * math.sqrt(effect / n), m, float(n))
+
+
+def _within(param: str, value: float, low: float, high: float) -> None:
+    if not low < value < high:
+        raise InputError(f"{param}={value!r}: expected a number between {low:g} and {high:g}", param)
 
 
 def _normal(confidence_level: float) -> float:

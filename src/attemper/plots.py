@@ -82,7 +82,7 @@ def plot_reliability(
     probs : array, or mapping of names to arrays
         As in `attemper.metrics.reliability`. One column is the probability of the positive class; otherwise the
         diagram is that of the confidence.
-    n_bins : int, "auto" or None
+    n_bins : int or None
         Number of bins; None: without bins.
     counts : bool
         Show in a strip below the diagram how many samples there are.

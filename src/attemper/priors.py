@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
 from attemper.errors import InputError, listed, nearest
+from attemper.kernels.clusters import case_numbers
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
-
-__all__ = ["PriorEstimate", "ShiftTest", "as_priors", "estimate_priors", "shift_test"]
 
 SLACK = 1e-6  # that the sum of shares may be off, by rounding; they are then divided by it
 N_RESAMPLES = 200
@@ -88,7 +87,6 @@ def estimate_priors(
     *,
     n_reference: float | None = None,
     labelled: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
     confidence_level: float = 0.95,
     seed: int = 0,
@@ -105,7 +103,7 @@ def estimate_priors(
         How many validation cases ``old`` is the mean of; by default it is exact. New cases count at most as much.
     labelled : array of shape (n_classes,), optional
         Which classes had labels in the validation data; all by default. Others keep their old share.
-    sample_weight, clusters : arrays of shape (n_samples,), optional
+    clusters : array of shape (n_samples,), optional
         Rows of one cluster are drawn together, and count as one case where the estimate is shrunk.
     confidence_level, seed
         Of the bootstrap.
@@ -120,11 +118,11 @@ def estimate_priors(
     >>> found.priors.round(2), bool(found.low[1] < 0.2 < found.high[1])
     (array([0.79, 0.21]), True)
     """
-    p, w, case = _rows(probs, sample_weight, clusters)
+    p, case = _rows(probs, clusters)
     reference = np.inf if n_reference is None else float(n_reference)
     if not reference > 0:
         raise InputError(f"n_reference={n_reference}: expected a positive number", "n_reference")
-    n_cases = float(w.sum()) if case is None else float(case.max() + 1)
+    n_cases = float(len(p) if case is None else case.max() + 1)
     before = _above_zero(
         as_priors(old, range(p.shape[1]), "old"), reference if np.isfinite(reference) else float(len(p))
     )
@@ -133,16 +131,17 @@ def estimate_priors(
         raise InputError(f"labelled: expected true or false for each of {len(before)} classes", "labelled")
     likelihoods = (p / before)[:, movable]
     usable = likelihoods.max(axis=1) > 0
-    likelihoods, own, left = likelihoods[usable], w[usable], float(before[movable].sum())
-    if not own.sum() > 0:
+    likelihoods, left = likelihoods[usable], float(before[movable].sum())
+    if not len(likelihoods):
         raise InputError("probs: every row has probability 0 for all classes with labels", "probs")
     start = before[movable] / left
+    own = np.ones(len(likelihoods))
     best = most_likely_priors(likelihoods, own, start=start)
     # As many as both samples leave together, as of the difference of two means.
     together = n_cases if np.isinf(reference) else n_cases * reference / (n_cases + reference)
-    shrunk = shrunk_priors(likelihoods, own * (together / own.sum()), start)
+    shrunk = shrunk_priors(likelihoods, own * (together / len(own)), start)
     rng = np.random.default_rng(seed)
-    draws = ((_drawn(w, case, rng)[usable], _factors(start, reference, rng)) for _ in range(N_RESAMPLES))
+    draws = ((_drawn(len(p), case, rng)[usable], _factors(start, reference, rng)) for _ in range(N_RESAMPLES))
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(resampled_priors(likelihoods, best.priors, draws, N_RESAMPLES), [tail, 1 - tail], axis=0)
 
@@ -157,24 +156,19 @@ def estimate_priors(
     return PriorEstimate(of_all(shrunk.priors), of_all(best.priors), *ends, before, concentration, best.gap, n_cases)
 
 
-def _rows(
-    probs: ArrayLike, sample_weight: ArrayLike | None, clusters: ArrayLike | None
-) -> tuple[Floats, Floats, Labels | None]:
-    """Return probabilities, weights and the number of the case of each row."""
+def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:
+    """Return probabilities, and the number of the case of each row."""
     p = np.asarray(probs, dtype=np.float64)
     if p.ndim != 2 or not len(p) or not (np.isfinite(p).all() and (p >= 0).all()):
         raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}, or numbers that are none", "probs")
-    w = np.ones(len(p)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    if clusters is None:
-        return p, w, None
-    return p, w, np.unique(np.asarray(clusters), return_inverse=True)[1].ravel().astype(np.int64)
+    return p, None if clusters is None else case_numbers(clusters)
 
 
-def _drawn(weights: Floats, case: Labels | None, rng: np.random.Generator) -> Floats:
-    """Draw cases with replacement; return the weights of their rows."""
-    units = len(weights) if case is None else int(case.max()) + 1
-    times = np.bincount(rng.integers(0, units, units), minlength=units)
-    return np.asarray(weights * (times if case is None else times[case]))
+def _drawn(n: int, case: Labels | None, rng: np.random.Generator) -> Floats:
+    """Draw cases with replacement; return how often each row was drawn."""
+    units = n if case is None else int(case.max()) + 1
+    times = np.bincount(rng.integers(0, units, units), minlength=units).astype(np.float64)
+    return times if case is None else times[case]
 
 
 def _above_zero(old: Floats, n: float) -> Floats:
@@ -212,8 +206,6 @@ def shift_test(
     priors: Floats | None = None,
     val_clusters: ArrayLike | None = None,
     clusters: ArrayLike | None = None,
-    val_sample_weight: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
     seed: int = 0,
 ) -> ShiftTest:
     """Test whether new predictions are those of another mix of the classes of validation data.
@@ -229,7 +221,7 @@ def shift_test(
         Calibrated predictions for validation data, their labels as column numbers, and predictions for new data.
     priors : array of shape (n_classes,), optional
         Shares that are tested, by default those that explain the cells best; needed for more than 32 classes.
-    val_clusters, clusters, val_sample_weight, sample_weight : arrays, optional
+    val_clusters, clusters : arrays, optional
     seed : int
 
     Examples
@@ -245,15 +237,14 @@ def shift_test(
     >>> shift_test(*val, predictions(0.2, 4.0)[0]).plausible
     False
     """
-    p_val, w_val, case_val = _rows(val_probs, val_sample_weight, val_clusters)
-    p, w, case = _rows(probs, sample_weight, clusters)
+    (p_val, case_val), (p, case) = _rows(val_probs, val_clusters), _rows(probs, clusters)
     k, y = p_val.shape[1], np.asarray(val_labels, dtype=np.int64)
     if p.shape[1] != k:
         raise InputError(f"probs: validation data have {k} classes, new data {p.shape[1]}", "probs")
     if priors is None and k > PREDICTED_CLASSES:
         raise InputError(f"priors: expected shares of the {k} classes; cells show their mix for 32", "priors")
-    table = _counts(_cells(p_val) * k + y, _n_cells(k) * k, w_val, case_val).reshape(-1, k)
-    counts = _counts(_cells(p), _n_cells(k), w, case)
+    table = _counts(_cells(p_val) * k + y, _n_cells(k) * k, case_val).reshape(-1, k)
+    counts = _counts(_cells(p), _n_cells(k), case)
     used = (table.sum(axis=1) + counts) > 0
     labelled = table.sum(axis=0) > 0  # of other classes nothing is known, so that they explain anything
     table, counts = table[used][:, labelled], counts[used]
@@ -291,10 +282,9 @@ def _cells(probs: Floats) -> NDArray[np.int64]:
     return np.asarray(of_class + cells, dtype=np.int64)
 
 
-def _counts(cells: Labels, size: int, w: Floats, case: Labels | None) -> Floats:
+def _counts(cells: Labels, size: int, case: Labels | None) -> Floats:
     """Count the rows of each cell; those of one case count as one together."""
-    if case is not None:
-        w = w / np.maximum(np.bincount(case, w), 1e-300)[case]
+    w = None if case is None else 1 / np.bincount(case)[case]
     return np.asarray(np.bincount(cells, w, size), dtype=np.float64)
 
 

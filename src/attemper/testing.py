@@ -166,6 +166,7 @@ def check_errors(calibrator: Calibrator) -> None:
         raises(AttemperError, fitted.fit, X, labels, w)
     same(fitted.predict_proba(h), before, 0)
     raises(InputError, fitted.predict_proba, h[:, :2])
+    raises(InputError, fitted.predict_proba, nan)
     raises(NotFittedError, clone(calibrator).predict_proba, h)
     right = h.argmax(axis=1)
     for X, labels in [(h, right), (h, h.argmin(axis=1)), (h, 0 * y), (0 * h, y), (1e4 * h, y), (h[:1], y[:1])]:
@@ -185,7 +186,7 @@ def check_in_scikit_learn(calibrator: Calibrator) -> None:
     """Pass the checks of scikit-learn, and work in its cross-validation."""
     assert METHODS[type(calibrator).method] is type(calibrator)
     expected = {f"check_{name}": "columns are no features, or the error is in other words" for name in NOT_FOR_LOGITS}
-    expected["check_estimators_nan_inf"] = "NaN in, NaN out: predictions are not looked through"
+    expected["check_estimators_nan_inf"] = "minus infinity is a mask"
     expected["check_sample_weight_equivalence_on_dense_data"] = "to 1e-7, which is not for tables of a function of T"
     results = check_estimator(clone(calibrator), expected_failed_checks=expected, on_fail=None, on_skip=None)
     failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]

@@ -220,19 +220,9 @@ def responses_of(responses: Any) -> Iterator[Position]:
         elif not isinstance(response, Mapping):
             raise InputError(f"responses: {name}: expected a dict, got {type(response).__name__}", "responses")
         elif "choices" in response or "response" in response:
-            body = response.get("response") or response
-            body = body.get("body") or body
             own = response.get("custom_id", response.get("id"))
-            for choice in body["choices"]:
-                logprobs = choice.get("logprobs") or {}
-                content = logprobs.get("content") or logprobs.get("top_logprobs")
-                if not content:
-                    raise InputError(
-                        f"responses: {name} has no log-probabilities. Ask for logprobs=True, top_logprobs=20.",
-                        "responses",
-                    )
-                for entry in content:
-                    yield _position(entry, name, own)
+            for entry in _entries_of(response, name):
+                yield _position(entry, name, own)
         else:
             yield _position(response, name, None)
 
@@ -250,14 +240,33 @@ def log_of_rest(log_probs: Floats) -> Floats:
         return np.asarray(np.log(np.maximum(rest, 0)))
 
 
-def _position(entry: Mapping[str, Any], name: str, own: Any) -> Position:
-    if "top_logprobs" in entry:
-        pairs = [(top["token"], top["logprob"]) for top in entry["top_logprobs"]]
-    else:
-        pairs = list(entry.items())
+def _entries_of(response: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the positions of a response of a server, or of a line of a batch."""
+    found: list[Any] = []
     try:
+        body = response.get("response") or response
+        body = body.get("body") or body
+        if not body.get("choices"):
+            reason = body.get("error") or response.get("error")
+            raise InputError(f"responses: {name} has no answer ({reason!r:.120}); drop it, or ask again", "responses")
+        for choice in body["choices"]:
+            logprobs = choice.get("logprobs") or {}
+            content = logprobs.get("content") or logprobs.get("top_logprobs")
+            if not content:
+                fix = "Ask for logprobs=True, top_logprobs=20."
+                raise InputError(f"responses: {name} has no log-probabilities. {fix}", "responses")
+            found += content
+    except (AttributeError, TypeError):
+        raise InputError(f"responses: {name}: expected OpenAI's form, got {response!r:.80}", "responses") from None
+    return found
+
+
+def _position(entry: Mapping[str, Any], name: str, own: Any) -> Position:
+    try:
+        tops = entry.get("top_logprobs")
+        pairs = list(entry.items()) if tops is None else [(top["token"], top["logprob"]) for top in tops]
         found = sorted(((token, float(p)) for token, p in pairs), key=lambda pair: -pair[1])
-    except (TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(f"responses: {name}: expected log-probabilities, got {entry!r:.80}", "responses") from None
     if found and found[0][1] > 1e-3:
         raise InputError(

@@ -1,6 +1,6 @@
 """The front door: each verb takes data in any form, and is a command with the same parameters.
 
-What a calibrator was read with it remembers, so that later calls need options for what differs alone.
+A calibrator remembers the options that its data were read with; later calls need options only for what differs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from attemper import applying
-from attemper.applying import READ, Applied, Evaluated, as_fitted, fill, hashes, read_again
+from attemper.applying import READ, Applied, Evaluated, as_fitted, fill, read_again
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
+from attemper.calibrators.base import reads_like
 from attemper.calibrators.label_model import Noise
 from attemper.data.checking import check
-from attemper.data.files import expand, pieces, sha256_of
-from attemper.data.reading import Read, is_paths, read, remembered
+from attemper.data.doubts import was_fitted_on
+from attemper.data.files import expand, pieces
+from attemper.data.reading import Read, is_paths, is_table, read, remembered
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed, nearest, warn
 from attemper.parallel import sketch_files, zeros_of_files
@@ -75,9 +77,8 @@ def fit(
     params = {name: value for name, value in options.items() if name not in READ}
     calibrator = _unfitted(method, noise, params, reading)
     if (summed := _sketch_in(data)) is not None:
-        given = {"labels": labels, **reading}
-        extra = next((name for name, value in given.items() if value is not None and name != "classes"), None)
-        if extra is not None:
+        given = {"labels": labels, **options}
+        if (extra := next((name for name in READ if given.get(name) is not None), None)) is not None:
             raise InputError(f"{extra}: a sketch has no rows; pass it where the sketch is made", extra)
         return calibrator.fit_sketch(summed)
     paths = expand(data) if is_paths(data) and calibrator.sketch_parts is not None else []
@@ -85,28 +86,32 @@ def fit(
         summed, scores = _sketched(calibrator, paths, labels, reading, n_jobs)
     else:
         scores = read(data, labels, **reading)
-    # What a calibrator shares with reading, so that its own `fit` reads the same.
-    shared = {"input": scores.input, "zeros_as": reading.get("zeros_as")}
-    shared["classes"] = None if scores.classes is None else list(scores.classes)
-    prefix = "base__" if isinstance(calibrator, GroupedCalibrator) else ""
-    calibrator.set_params(**{f"{prefix}{name}": value for name, value in shared.items()})
+    reads_like(calibrator, scores, reading.get("zeros_as"))
     fitted = calibrator.fit(scores) if summed is None else calibrator.fit_sketch(summed)
-    fitted.read_ = remembered(data, {"labels": labels, **reading}, scores)
-    fitted.fitted_on_ = hashes(data)
+    return _remembering(fitted, data, {"labels": labels, **reading}, scores)
+
+
+def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scores: Scores) -> Calibrator:
+    """Let a calibrator remember how the data of its fit were read, and from which files."""
+    fitted.read_ = remembered(data, options, scores)
+    fitted.fitted_on_ = tuple(scores.sha256.values()) if is_paths(data) else ()
     return fitted
 
 
 def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str, Any]) -> Calibrator:
     """Return a calibrator to fit; what an instance says of the input counts for reading, too."""
     if reading.get("multi_label"):
-        if method not in ("bayes", "multilabel") or params or noise != 0:
-            raise InputError("multi_label: it has a method of its own; leave method and noise out", "multi_label")
+        if method not in ("bayes", "multilabel") or params or noise != 0 or reading.get("groups") is not None:
+            what = "it has a method of its own; leave method, noise and groups out"
+            raise InputError(f"multi_label: {what}", "multi_label")
         return MultiLabelCalibrator()
     made = method_of(method, noise)
     known = made.get_params(deep=False)
     for name in params:
         if name not in known:
-            raise InputError(f"{name}: {made.method} has {listed(known)}.{nearest(name, [*known, *READ])}", name)
+            own = listed([n for n in known if n not in READ]) or "none"
+            fix = nearest(name, [*known, *READ])
+            raise InputError(f"{name}: {made.method} has no such parameter; of its own it has {own}.{fix}", name)
     made.set_params(**params)
     if isinstance(method, Calibrator) and not isinstance(method, GroupedCalibrator):
         for name, value in made._options().items():
@@ -122,7 +127,7 @@ def _sketched(
 ) -> tuple[Sketch, Scores]:
     """Return a sketch of files, and scores of the first; probabilities are looked through for zeros first."""
     _warn_of_cases(reading)
-    first = next(pieces(paths[:1], labels=labels, **reading)).scores
+    first = replace(next(pieces(paths[:1], labels=labels, **reading)).scores, files=tuple(paths))
     options = dict(reading)
     if first.input == "probs" and options.get("zeros_as") is None:
         options["zeros_as"] = zeros_of_files(paths, n_jobs=n_jobs, labels=labels, **reading)
@@ -189,9 +194,7 @@ def apply(calibrator: CalibratorOrPath, data: Any, *, priors: Any = None, **read
     >>> list(apply(cal, {"id": [7], "logit_cat": [1.0], "logit_dog": [0.5]}))
     ['id', 'logit_cat', 'logit_dog', 'prediction', 'confidence', 'prob_cat', 'prob_dog']
     """
-    cal = as_fitted(calibrator)
-    options = fill(cal, data, reading, labelled=False)
-    found = list(applying.tables(applying.for_priors(cal, data, priors, options), data, options))
+    found = list(applying.tables(calibrator, data, priors, **reading)[1])
     return Applied({name: np.concatenate([table[name] for table in found]) for name in found[0]})
 
 
@@ -215,7 +218,7 @@ def evaluate(
     metrics : names, optional
         Such as accuracy, nll, brier, ece.
     by : array; for frames and files a name, optional
-        Evaluate each group of this column, too. [groups]
+        Evaluate each group of this column, too; by default those of `groups`.
     confidence_level : float
         Level of the intervals.
     labels, **reading
@@ -226,18 +229,22 @@ def evaluate(
     >>> rng = np.random.default_rng(0)
     >>> logits = 3 * rng.normal(size=(2000, 5))
     >>> labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    >>> print(evaluate((logits, labels), fit(logits, labels), metrics=["accuracy", "ece"]))
+    >>> cal = fit(logits[:500], labels[:500])
+    >>> print(evaluate((logits[500:], labels[500:]), cal, metrics=["accuracy", "ece"]))
     metric    before                  after
-    accuracy  0.570 (0.548 to 0.592)  0.570 (0.548 to 0.592)
-    ece       0.178 (0.158 to 0.197)  0.023 (0.000 to 0.032)
+    accuracy  0.577 (0.552 to 0.602)  0.577 (0.552 to 0.602)
+    ece       0.170 (0.144 to 0.192)  0.032 (0.000 to 0.046)
     """
     cal = None if calibrator is None else as_fitted(calibrator)
     options = fill(cal, data, {"labels": labels, **reading})
     by = reading.get("groups") if by is None else by
-    scores = read_again(data, options)
-    if set(getattr(cal, "fitted_on_", ())) & set(hashes(data)):
-        warn("data: the calibrator was fitted on this file, so the results after calibration look too good")
-    groups = None if by is None or scores.multi_label else read(data, **{**options, "groups": by}).groups
+    grouped, twice = {**options, "groups": by}, isinstance(cal, GroupedCalibrator)  # whose groups may be others
+    scores = read_again(data, options if by is None or twice else grouped)
+    if cal is not None and was_fitted_on(cal, scores):
+        warn("data: the calibrator was fitted on these, so the results after calibration look too good")
+    if by is not None and scores.multi_label:
+        raise InputError("by: groups cannot be combined with several labels a row", "by")
+    groups = None if by is None else (read(data, **grouped) if twice else scores).groups
     return applying.evaluated(cal, scores, groups, metrics, confidence_level)
 
 
@@ -291,10 +298,8 @@ def compare(
     scores = applying.read_pair(cal, val, test, options, allow_shared=allow_shared)
     found = compare_scores(*scores, methods=methods, calibrator=cal, noise=noise, cv=cv, seed=seed)
     if found.calibrator is not None:
-        found.calibrator.read_ = remembered(val, fill(cal, val, options), scores[0])
-        found.calibrator.fitted_on_ = hashes(val)
-    paths = [path for data in (val, test) if is_paths(data) for path in expand(data)]
-    return replace(found, files={path: sha256_of(path) for path in paths})
+        _remembering(found.calibrator, val, fill(cal, val, options), scores[0])
+    return replace(found, files={path: sha256 for each in scores if each for path, sha256 in each.sha256.items()})
 
 
 def decide(
@@ -330,17 +335,17 @@ def decide(
     noise : 0, "unknown", or a share
         Share of the labels that are wrong, or "unknown".
     max_miss : float, or mapping of classes to floats, optional
-        Share of the decided that may be wrong; or mel=0.1.
+        Share of the decided, or of a true class, that may be wrong.
     budget : float, optional
         Refer at most this share, the least confident.
     costs : mapping, optional
-        Of a referral and a miss: refer=1,miss=5,mel=50.
+        Of "refer", of "miss", and of missing a class.
     coverage : float, optional
         Sets hold the true class with this probability.
     by : "class" or "group", optional
         The coverage holds for each class or group.
     guarantee_level : float; of sets also None: on average over draws
-        Confidence of the guarantee.
+        Confidence of the guarantee, or none.
     seed : int
         Of divisions and draws.
     allow_shared : bool
@@ -348,21 +353,21 @@ def decide(
     labels, **reading
         Those of `read`.
     """
-    from attemper.decisions import decide_scores
+    from attemper.decisions.choosing import decide_scores
 
     cal, options = None if calibrator is None else as_fitted(calibrator), {"labels": labels, **reading}
     scores = applying.read_pair(cal, val, test, options, allow_shared=allow_shared)
-    if cal is not None and set(getattr(cal, "fitted_on_", ())) & set(hashes(val)):
-        raise InputError("calibrator: it was fitted on VAL. Use other samples, or leave it out.", "calibrator")
-    unit = options.get("clusters") or getattr(getattr(cal, "read_", None), "clusters", None)
+    if fill(cal, val, options).get("axis") is not None:
+        raise InputError("axis: a rule is for rows, not for the pixels of images. Use rows, (N, K).", "axis")
+    unit = options.get("clusters")
+    unit = unit if isinstance(unit, str) else getattr(getattr(cal, "read_", None), "clusters", None)
     decision = decide_scores(
         *scores, calibrator=cal, method=method, noise=noise, max_miss=max_miss, budget=budget, costs=costs,
         coverage=coverage, by=by, guarantee_level=guarantee_level, seed=seed,
-        unit=unit if isinstance(unit, str) else "cluster",
+        unit=unit or "cluster",
     )  # fmt: skip
     if cal is None and decision.calibrator is not None:
-        decision.calibrator.read_ = remembered(val, options, scores[0])
-        decision.calibrator.fitted_on_ = hashes(val)
+        _remembering(decision.calibrator, val, options, scores[0])
     return decision
 
 
@@ -372,7 +377,7 @@ def monitor(
     *,
     state: Any = None,
     reference: Any = None,
-    alpha: float = 0.05,
+    alpha: float | None = None,
     labels: Any = None,
     **reading: Unpack[Read],
 ) -> MonitorReport:
@@ -387,18 +392,19 @@ def monitor(
         File that keeps the tests from batch to batch.
     reference : as ``data``, optional
         Labelled data as they were, to compare with.
-    alpha : float
-        Probability of a false alarm, over all time.
+    alpha : float, optional
+        Probability of a false alarm, over all time; of a new state 0.05.
     labels, **reading
         Those of `read`, for what the calibrator does not remember.
     """
     from attemper.monitoring import monitor_scores
 
     cal, options, keep = as_fitted(calibrator), {"labels": labels, **reading}, state
-    before = None if reference is None else read_again(reference, fill(cal, reference, reading))
+    asked = options if isinstance(labels, str) and is_table(reference) else reading
+    before = None if reference is None else read_again(reference, fill(cal, reference, asked))
     for batch in expand(data) if is_paths(data) else [data]:
         scores = applying.read_labels_or_none(cal, batch, options)
-        known = {"sha256": sha256_of(batch), "name": Path(batch).stem} if is_paths(data) else {}
+        known = {"sha256": next(iter(scores.sha256.values())), "name": Path(batch).stem} if is_paths(data) else {}
         report = monitor_scores(cal, scores, state=keep, reference=before, alpha=alpha, **known)
         keep = state if isinstance(state, str | os.PathLike) else report
     return report

@@ -16,9 +16,7 @@ from attemper._version import __version__
 if TYPE_CHECKING:
     from cyclopts import App
 
-__all__ = ["application", "main"]
-
-FINDING, USAGE, CRASH = 1, 2, 70
+USAGE, CRASH = 2, 70
 
 # What a command takes and does, and two examples.
 COMMANDS = {
@@ -126,7 +124,7 @@ def _run(tokens: list[str]) -> int:
         if "--debug" in tokens:
             traceback.print_exc()
         if isinstance(error, AttemperError):
-            print(f"error: {as_flags(str(error), tokens[0])}", file=sys.stderr)
+            print(f"error: {as_flags(str(error), tokens[0], getattr(error, 'param', None))}", file=sys.stderr)
             return USAGE
         print(f"crash: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
         return CRASH

@@ -8,16 +8,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, wraps
+from itertools import starmap
 from typing import Any, NamedTuple
 
 from attemper import verbs
 from attemper._json import plain
 from attemper.cli.gates import Condition
-from attemper.cli.options import as_flags, check_output, signature_of
+from attemper.cli.options import as_flags, check_output, parameters, signature_of
+from attemper.data.checking import Finding
 from attemper.errors import AttemperWarning
-
-__all__ = ["apply", "check", "command", "compare", "decide", "demo", "evaluate", "export", "fit", "monitor", "sketch"]
 
 # Parameters that may name files.
 PATHS = (
@@ -56,13 +57,14 @@ def command(verb: Verb, suffix: str | None = None) -> Callable[[Callable[..., Do
             paths = [given.get(name) for name in PATHS]
             inputs = [p for path in paths for p in (path if isinstance(path, list) else [path]) if isinstance(p, str)]
             check_output(shell.get("output"), suffix, inputs)
-            given |= given.pop("params", None) or {}
-            options = {name: value for name, value in given.items() if value is not None}
+            given |= parameters(given.pop("params", None) or [])
+            of = signature.parameters  # None is left to the function, unless its default is another
+            options = {n: v for n, v in given.items() if v is not None or (n in of and of[n].default is not None)}
             if not options.get("multi_label", True):
                 del options["multi_label"]
             with _warnings(own.__name__):
                 done = own(partial(verb, **options), **shell)
-            _emit(done, own.__name__, as_json=as_json)
+            _emit(done, as_json=as_json)
             return int(done.failed)
 
         run.__signature__ = signature  # type: ignore[attr-defined]
@@ -90,14 +92,14 @@ def _warnings(name: str) -> Iterator[None]:
         yield
 
 
-def _emit(done: Done, name: str, *, as_json: bool) -> None:
+def _emit(done: Done, *, as_json: bool) -> None:
     """Print a result: its text, or all of its numbers."""
     if as_json:
         found = done.result if type(done.result) is dict else done.result.to_dict()
         print(json.dumps(plain({**found, **(done.more or {})}), indent=1, ensure_ascii=False))
         return
     facts = done.result.items() if type(done.result) is dict else None
-    print("\n".join(f"{key}: {value}" for key, value in facts) if facts else as_flags(str(done.result), name))
+    print("\n".join(f"{key}: {value}" for key, value in facts) if facts else str(done.result))
     if done.wrote is not None:
         print(f"wrote {done.wrote}")
 
@@ -106,7 +108,8 @@ def _emit(done: Done, name: str, *, as_json: bool) -> None:
 def check(call: Call) -> Done:
     """Return findings; some are a failure."""
     found = call()
-    return Done(found, failed=not found)
+    texts = ((each.level, as_flags(each.message, "check"), as_flags(each.fix, "check")) for each in found.findings)
+    return Done(replace(found, findings=tuple(starmap(Finding, texts))), failed=not found)
 
 
 @command(verbs.fit, ".json")
@@ -129,20 +132,17 @@ def sketch(call: Call, *, output: str) -> Done:
 @command(verbs.apply)
 def apply(call: Call, *, output: str | None = None) -> Done:
     """Write the table, piece by piece."""
-    from attemper.applying import as_fitted, fill, for_priors, tables
+    from attemper.applying import tables
     from attemper.data.files import Writer
 
     if output is None:
         return Done(call())
-    given = dict(call.keywords)
-    cal, data, priors = as_fitted(given.pop("calibrator")), given.pop("data"), given.pop("priors", None)
-    options = fill(cal, data, given, labelled=False)
-    cal = for_priors(cal, data, priors, options)
+    cal, found = tables(**call.keywords)
     facts: dict[str, Any] = {"rows": 0}
-    if priors == "estimate":
+    if call.keywords.get("priors") == "estimate":
         facts |= {f"share of {name}": round(float(share), 4) for name, share in zip(cal.classes_, cal.priors_)}
     with Writer(output) as writer:
-        for table in tables(cal, data, options):
+        for table in found:
             writer.add(table)
             facts["rows"] += len(next(iter(table.values())))
             if "refer" in table:
@@ -166,9 +166,14 @@ def evaluate(call: Call, *, fail_if: Any = None) -> Done:
 @command(verbs.compare, ".html")
 def compare(call: Call, *, output: str | None = None, card: str | None = None) -> Done:
     """Write the report, too, where `-o` names it."""
+    about = None
+    if card is not None:
+        from attemper.report.page import read_card
+
+        about = read_card(card)
     found = call()
     if output is not None:
-        found.to_html(output, card=card)
+        found.to_html(output, card=about)
     return Done(found, wrote=output)
 
 

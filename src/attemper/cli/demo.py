@@ -12,8 +12,6 @@ from attemper.cli import _run
 from attemper.data.files import write
 from attemper.errors import FileError
 
-__all__ = ["run"]
-
 NET, PAGE = "net.attemper.json", "report.html"
 FILES = ("val.csv", "test.csv", "new.csv", "list.csv", "card.json", NET, PAGE)
 

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from attemper.applying import Evaluated
 from attemper.errors import InputError, listed
 
-__all__ = ["Condition"]
-
 OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
 ENDS = ("value", "low", "high", "chance", "p")
 PATTERN = re.compile(r"\s*(?:(before|after):)?\s*(\w+)(?:\.(\w+))?\s*(<=|>=|<|>)\s*(\S+)\s*")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-__all__ = ["Formatter"]
-
 WIDTH, MOST = 80, 30  # columns of a line, and of names
 
 

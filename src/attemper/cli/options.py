@@ -15,8 +15,6 @@ from cyclopts import Group, Parameter
 from attemper.data.reading import Read
 from attemper.errors import InputError
 
-__all__ = ["as_flags", "check_output", "signature_of"]
-
 READING = Group("Reading", sort_key=2)
 
 
@@ -37,6 +35,10 @@ def _number_or_word(kind: Any, tokens: Sequence[Any]) -> float | str:
     return str(tokens[0].value) if found is None else found
 
 
+def _number_or_none(kind: Any, tokens: Sequence[Any]) -> float | None:
+    return None if tokens[0].value == "none" else float(tokens[0].value)
+
+
 def _numbers(kind: Any, tokens: Sequence[Any]) -> Any:
     """Read one number; several in the order of the classes; or numbers by name, as in mel=0.1,bcc=0.2; or a word."""
     words = _names(kind, tokens)
@@ -52,13 +54,17 @@ def _numbers(kind: Any, tokens: Sequence[Any]) -> Any:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _params(kind: Any, tokens: Sequence[Any]) -> dict[str, Any]:
-    """Read parameters of a method, NAME=VALUE."""
+def parameters(texts: Sequence[str]) -> dict[str, Any]:
+    """Read parameters of a method, NAME=VALUE.
+
+    >>> parameters(["theta=0.05", "loss=reference"])
+    {'theta': 0.05, 'loss': 'reference'}
+    """
     found: dict[str, Any] = {}
-    for token in tokens:
-        name, equals, text = token.value.partition("=")
+    for each in texts:
+        name, equals, text = each.partition("=")
         if not equals:
-            raise ValueError("expected NAME=VALUE, such as theta=0.05")
+            raise InputError(f"params: expected NAME=VALUE, such as theta=0.05, got {each!r}", "params")
         try:
             found[name.strip()] = ast.literal_eval(text)
         except (SyntaxError, ValueError):
@@ -104,11 +110,11 @@ OPTIONS: dict[str, Any] = {
     "methods": _text("A,B,…", kind=list[str], converter=_names, n_tokens=1),
     "by": _text("NAME"),
     "confidence_level": _text("P", kind=float),
-    "guarantee_level": _text("P", kind=float),
+    "guarantee_level": _text("P", converter=_number_or_none, n_tokens=1),
     "cv": _text("N", kind=int),
     "seed": _text("N", kind=int),
     "allow_shared": _text("", kind=bool),
-    "max_miss": _text("SHARE", converter=_numbers, n_tokens=1),
+    "max_miss": _text("P|A=P,…", converter=_numbers, n_tokens=1),
     "budget": _text("SHARE", kind=float),
     "costs": _text("A=N,…", converter=_numbers, n_tokens=1),
     "coverage": _text("P", kind=float),
@@ -119,8 +125,8 @@ OPTIONS: dict[str, Any] = {
     "model": Annotated[str, Parameter(name="MODEL", help="ONNX model to put the calibrator behind.")],
     "tensor": _text("NAME"),
     # Of the shell alone:
-    "params": _text("NAME=VALUE", "Parameter of the method; repeat for several.", dict[str, Any],
-                    name=("--param", "-p"), converter=_params, n_tokens=1, accepts_keys=False),
+    "params": _text("NAME=VALUE", "Parameter of the method; repeat for several.", list[str], n_tokens=1,
+                    name=("--param", "-p")),
     "fail_if": _text("TEXT", "Exit 1 if this holds, as 'ece.low > 0.05'; repeat for several.", list[str], n_tokens=1),
     "output": _text("FILE", "File to write.", name=("--output", "-o")),
     "card": _text("FILE", "JSON about the model, for the report."),
@@ -180,32 +186,30 @@ def check_output(path: str | None, suffix: str | None, inputs: Sequence[Any]) ->
         raise InputError(f"output: {path} is an input, and stays as it is. Use another name.", "output")
 
 
-ARGUMENTS = {"data": "FILE", "X": "FILE", "y": "--labels", "val": "VAL", "test": "TEST", "params": "--param"}
+ARGUMENTS = {
+    "data": "FILE", "X": "FILE", "y": "--labels", "val": "VAL", "test": "TEST", "model": "MODEL", "params": "--param",
+}  # fmt: skip
 
 
-def as_flags(text: str, command: str) -> str:
-    """Name options in a message as this command spells them; the only place that knows both.
+def as_flags(text: str, command: str, param: str | None = None) -> str:
+    """Name options in a message as this command spells them: where it begins, and after "use"; the rest may be names.
 
-    >>> as_flags("labels: there is no column 'a'. Use columns=[…] or input='probs'.", "fit")
-    "--labels: there is no column 'a'. Use --columns A,B or --input probs."
+    >>> as_flags("labels: there is no column 'input=1'. Use columns=[…] or input='probs'.", "fit")
+    "--labels: there is no column 'input=1'. Use --columns A,B or --input probs."
     """
-    known = {**READ, **OPTIONS}
+    words = "|".join(sorted({*READ, *OPTIONS, *ARGUMENTS}, key=len, reverse=True))
 
     def flag(name: str) -> str:
         if name == "calibrator" and command in ("apply", "monitor", "export"):
             return "NET"
         return ARGUMENTS.get(name) or f"--{name.replace('_', '-')}"
 
-    words = "|".join(sorted({*known, *ARGUMENTS}, key=len, reverse=True))
-    text = re.sub(rf"(?<![\w-])({words})=True\b", lambda m: flag(m[1]), text)
-    text = re.sub(rf"(?<![\w-])({words})=\[…\]", lambda m: f"{flag(m[1])} A,B", text)
-    text = re.sub(
-        rf"(?<![\w-])({words})=\[([^\]]*)\]",
-        lambda m: flag(m[1]) + " " + m[2].replace(", ", ",").replace("'", ""),
-        text,
-    )
-    text = re.sub(
-        rf"(?<![\w-])({words})=(['\"]?)([^\s'\",;:)]*[^\s'\",;:).])\2", lambda m: f"{flag(m[1])} {m[3]}", text
-    )
-    text = re.sub(rf"(^|: )({words})(?=: )", lambda m: m[1] + flag(m[2]), text, count=1)
-    return re.sub(rf"(?<![\w-])({words})(?!\w)", lambda m: flag(m[1]) if "_" in m[1] else m[1], text)
+    def option(found: re.Match[str]) -> str:
+        value = re.sub("[][\"']", "", found[2]).replace(", ", ",")
+        return f"{flag(found[1])} {'A,B' if found[2] == '[…]' else '' if value == 'True' else value}".rstrip()
+
+    names, ends = (words, ": ") if param is None else (re.escape(param), ": |=")
+    text = re.sub(rf"(^|: )({names})({ends})", lambda m: m[1] + flag(m[2]) + m[3].replace("=", " "), text, count=1)
+    begin, use, rest = [*re.split(r"(\b[Uu]se )", text, maxsplit=1), "", ""][:3]
+    value = r"\[[^\]]*\]|'[^']*'|\"[^\"]*\"|[^\s,;:)]*[^\s,;:).]"
+    return begin + use + re.sub(rf"(?<![\w(-])({words})=({value})", option, rest)

@@ -12,25 +12,6 @@ from numpy.typing import NDArray
 
 from attemper.errors import InputError
 
-__all__ = [
-    "CHUNK_ELEMENTS",
-    "as_array",
-    "columns",
-    "has_finite_masks",
-    "is_foreign",
-    "keep_first",
-    "log_odds",
-    "log_probs",
-    "log_probs_above",
-    "masks_as_inf",
-    "on_gpu",
-    "row_slices",
-    "settled",
-    "take_rows",
-    "to_numpy",
-    "widest",
-]
-
 # Numbers that are worked on at once: 1 MB, large enough that NumPy's overhead does not show, small enough that a chunk
 # and its working copies stay in the cache.
 CHUNK_ELEMENTS = 1 << 17

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,39 +16,8 @@ from attemper.kernels import temperature as nll
 if TYPE_CHECKING:
     from attemper.data.scores import Scores
 
-__all__ = ["SINGLE", "Backend", "NumpyRows"]
-
-SINGLE = 4e-8  # see `Backend.slope_rounding`; errors of many logits average out
+SINGLE = 4e-8  # share of the NLL / β by which its slope may be off; errors of many logits average out
 FEW_ELEMENTS = 1 << 16  # that are worked on in double precision whatever they are
-
-
-class Backend(Protocol):
-    """Sums over the rows of scores."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether all arithmetic is done in double precision."""
-
-    @property
-    def slope_rounding(self) -> float:
-        """Share of the NLL / β by which the slope of the NLL may be off, of logits in single precision."""
-
-    def nll(self, beta: float, *, quick: bool = False) -> Floats:
-        """NLL, its slope and its curvature in β; ``quick`` allows single precision where it is safe."""
-
-    def limits(self) -> Floats:
-        """Slope of the NLL as β → 0 and as β → ∞."""
-
-    def table(
-        self, betas: Floats, thetas: Floats, odds: Floats, unit: float, kernels: Sequence[Callable[[Any], Any]]
-    ) -> Floats:
-        """Correct weight, confidence at T = unit, NLL and the columns of each kernel; one row for each β."""
-
-    def confidences(self, betas: Floats) -> Floats:
-        """Weight of the correct rows, and the sum of the largest probabilities at each β."""
-
-    def tops(self) -> Labels:
-        """Class with the largest logit of each row: the label, where it is one of several."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +25,21 @@ class NumpyRows:
     """The sums by NumPy, chunk by chunk."""
 
     scores: Scores
-    exact = True
+    exact = True  # all arithmetic is done in double precision
 
     @property
     def slope_rounding(self) -> float:
-        """Of many logits in single precision all arithmetic is in that, and the largest of each row is 0."""
+        """Share of the NLL / β by which the slope of the NLL may be off, of logits in single precision.
+
+        Of many all arithmetic is in that, and the largest of each row is 0.
+        """
         s = self.scores
         many = len(s) * s.n_classes > FEW_ELEMENTS
         single = s.input == "logits" and "float32" in str(s.values.dtype) and 1e-4 < s.bound < 1e4
         return SINGLE if many and single else 0.0
 
     def nll(self, beta: float, *, quick: bool = False) -> Floats:
-        """Sum `attemper.kernels.temperature.sums`."""
+        """NLL, its slope and its curvature in β; ``quick`` allows single precision where it is safe."""
         s = self.scores
         if not quick and self.slope_rounding:
             near = float(np.float32(beta))  # or all products would be off to one side
@@ -81,23 +53,23 @@ class NumpyRows:
         return s.total(lambda chunk: nll.sums(*chunk, beta, bound=s.bound, masked=s.masked), dtype, large=large)
 
     def limits(self) -> Floats:
-        """Sum `attemper.kernels.temperature.limits`."""
+        """Slope of the NLL as β → 0 and as β → ∞."""
         return self.scores.total(lambda chunk: nll.limits(*chunk))
 
     def table(
         self, betas: Floats, thetas: Floats, odds: Floats, unit: float, kernels: Sequence[Callable[[Any], Any]]
     ) -> Floats:
-        """Sum `attemper.kernels.table.tabulate`."""
+        """Correct weight, confidence at T = unit, NLL and the columns of each kernel; one row for each β."""
         masked = self.scores.masked
         return self.scores.total(lambda chunk: table.tabulate(*chunk, masked, betas, thetas, odds, unit, kernels))
 
     def confidences(self, betas: Floats) -> Floats:
-        """Sum `attemper.kernels.table.confidences`."""
+        """Weight of the correct rows, and the sum of the largest probabilities at each β."""
         masked = self.scores.masked
         return self.scores.total(lambda chunk: table.confidences(*chunk, masked, betas))
 
     def tops(self) -> Labels:
-        """Go through all chunks."""
+        """Class with the largest logit of each row: the label, where it is one of several."""
         found = []
         for part in row_slices(*self.scores.shape):
             h, y, _ = self.scores.chunk(part)

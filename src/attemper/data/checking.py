@@ -17,8 +17,6 @@ from attemper.data.reading import Read, is_paths, read
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, collected_warnings
 
-__all__ = ["Finding", "Findings", "check"]
-
 FEW = 50  # labels
 RARE = 5  # labels of a class
 
@@ -96,7 +94,7 @@ def describe(scores: Scores) -> dict[str, Any]:
     for name in ("clusters", "groups"):
         ids = getattr(scores, name)
         if ids is not None:
-            holds[name] = len(np.unique(ids.astype(str) if ids.dtype == object else ids))
+            holds[name] = len(np.unique(ids))
     return holds
 
 
@@ -139,15 +137,16 @@ def _oddities(scores: Scores, right: float | None) -> Iterator[Finding]:
 
 def _command(verb: str, data: Any, labels: Any, options: Read) -> str:
     """Return the next command, with the options of this one."""
-    if not is_paths(data):
-        return f"attemper.{verb}(data, labels)"
-    words = ["attemper", verb, *map(str, [data] if isinstance(data, str | os.PathLike) else data)]
     given: dict[str, Any] = {"labels": labels, **options}
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    if not is_paths(data):
+        texts = [f"{n}={v!r}" if isinstance(v, str | int | float) else f"{n}={n}" for n, v in given.items()]
+        return f"attemper.{verb}({', '.join(['data', *texts])})"
+    words = ["attemper", verb, *map(str, [data] if isinstance(data, str | os.PathLike) else data)]
     for name, value in given.items():
-        if value is not None and value is not False:
-            several = value if isinstance(value, list | tuple) else [value]
-            text = ",".join(f'"{each}"' if "," in str(each) and value is several else str(each) for each in several)
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+        several = value if isinstance(value, list | tuple) else [value]
+        text = ",".join(f'"{each}"' if "," in str(each) and value is several else str(each) for each in several)
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     return " ".join(map(shlex.quote, words + (["-o", "net.attemper.json"] if verb == "fit" else [])))
 
 

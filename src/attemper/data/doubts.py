@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices, to_numpy
-from attemper.data.files import sha256_of
-from attemper.data.inputs import range_text
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, ChanceAccuracyWarning, InputError, ProbabilitiesAsLogitsWarning, warn
-
-__all__ = [
-    "Agreement",
-    "agreement",
-    "check_disjoint",
-    "holds_rows",
-    "look_like_probs",
-    "row_marks",
-    "shared_rows",
-    "warn_of_doubts",
-]
 
 FEWEST_ODDS = 20  # rows; fewer log-odds may all lie from 0 to 1 by chance
 LEAST_ROWS, MOST_ROWS, MOST_ELEMENTS = 256, 4096, 1 << 22  # compared with their labels
 MARKED_ROWS = 64
 MARKED_COLUMNS = 64  # of a row that are enough to tell it from others
+BETTER, MUCH_BETTER = 0.1, 0.25  # share by which another order of the classes fits better; the second above chance
+MOST_CLASSES = 50  # to try other orders of
 SKILL = 0.1  # below this share of the agreement that is possible a classifier is of no use
 COPIED_SHARE = 0.99  # a test set with this share of validation rows is a copy, perhaps in another order
 
@@ -65,24 +54,35 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         top[h[np.arange(len(y)), y] == h.max(axis=1)] = -1  # one of several
         top = np.where(top < 0, y, top)
     found = agreement(y, top, w)
-    if not found.is_chance:
+    order = _other_order(y, top, k)
+    other = agreement(order[y], top, w)
+    margin = BETTER if found.is_chance else MUCH_BETTER
+    better = other.share > max(found.share, other.by_chance + 5 * other.standard_error) + margin
+    if not (found.is_chance or better):
         return
     fix = "Check that the columns are in the order of the classes, and that each label belongs to its row."
-    if k == 2 and (other := agreement(1 - y, top, w)).share > other.by_chance + 5 * other.standard_error + 0.1:
-        names = list(scores.classes or (0, 1))[::-1]
-        fix = f"With the classes in the other order it is {other.share:.1%}: use classes={names}."
-    for shift in (-1, 1) if k > 2 else ():
-        moved = agreement(y + shift, top, w)
-        if moved.share > moved.by_chance + 5 * moved.standard_error + 0.1:
-            inside = scores.labels.min() + shift >= 0 and scores.labels.max() + shift < k
-            how = f"use classes={range_text(-shift, k - shift)}" if inside else "check how the classes are numbered"
-            fix = f"With {shift:+d} added to the labels it is {moved.share:.1%}: {how}."
+    if better:
+        names = [(scores.classes or range(k))[i] for i in np.argsort(order)]
+        fix = f"With the columns in the order of {names} it is {other.share:.1%}: use classes={names}."
     report(
         f"labels: {found.share:.1%} of the labels have the largest logit of their row, and {found.by_chance:.1%} "
         "would by chance",
         fix,
         ChanceAccuracyWarning,
     )
+
+
+def _other_order(y: Labels, top: Labels, k: int) -> Labels:
+    """Return the column that fits each label best: found on every second row, and kept if the others agree."""
+    if k > MOST_CLASSES:
+        return np.arange(k)
+    fits = []
+    for part in (slice(0, None, 2), slice(1, None, 2)):
+        counts = np.zeros((k, k))
+        np.add.at(counts, (y[part], top[part]), 1)
+        fits.append(counts)
+    order = np.asarray(linear_sum_assignment(fits[0] + 1e-9 * np.eye(k), maximize=True)[1])
+    return order if fits[1][np.arange(k), order].sum() > np.trace(fits[1]) else np.arange(k)
 
 
 def look_like_probs(scores: Scores) -> bool:
@@ -128,14 +128,16 @@ def agreement(y: Labels, top: Labels, w: Floats | None = None) -> Agreement:
 
 
 def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> None:
-    """Refuse a test set with files, ids or clusters of the validation set, or nearly all of its rows; warn of some.
+    """Refuse a test set of other classes, or with files, ids, clusters or nearly all rows of the validation set.
 
-    ``allow_shared`` is for ids that are local to a file, and for those who know what they do.
+    ``allow_shared`` is for ids that are local to a file, and for those who know what they do. Of some rows it warns.
     """
+    if val.n_classes != test.n_classes or len({val.classes, test.classes} - {None}) > 1:
+        raise InputError("test: expected the classes of val, in the same order. Use classes=[…].", "test")
     if allow_shared:
         return
-    own = {_identity(path) for path in val.files}
-    if common := [path for path in test.files if _identity(path) in own]:
+    own = {*val.sha256.values()}
+    if common := [path for path, sha256 in test.sha256.items() if sha256 in own]:
         raise InputError(f"test: {common[0]} is a file of val too. Use other samples, or allow_shared=True.", "test")
     for param in ("ids", "clusters"):
         a, b = getattr(val, param), getattr(test, param)
@@ -162,11 +164,6 @@ def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> 
         )
 
 
-def _identity(path: str) -> tuple[Any, ...]:
-    """Return what equal files have in common: the address, or size and hash."""
-    return (path,) if "://" in path else (Path(path).stat().st_size, sha256_of(path))
-
-
 def shared_rows(val: Scores, test: Scores) -> int:
     """Return how many rows of ``test`` are rows of ``val`` too; 0 where no more are than chance makes equal.
 
@@ -186,13 +183,20 @@ def row_marks(scores: Scores) -> tuple[str, ...]:
     """Return hashes of a few rows, which a calibrator keeps of its fit; none where rows are equal by chance."""
     few = scores.sample(MARKED_ROWS)
     marks = _marks(few)
-    return tuple(marks[: MARKED_ROWS // 4]) if len(set(marks)) == len(marks) else ()
+    return tuple(marks[:: max(1, 4 * len(marks) // MARKED_ROWS)]) if len(set(marks)) == len(marks) else ()
 
 
 def holds_rows(scores: Scores, marks: Iterable[str]) -> bool:
     """Whether more than a quarter of the marked rows are among these: half of the data of a fit count, too."""
     known = set(marks)
     return bool(known) and 4 * len(known.intersection(_marks(scores))) > len(known)
+
+
+def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
+    """Whether a calibrator was fitted on a file of these, or on so many of their rows."""
+    fitted_on = {*getattr(calibrator, "fitted_on_", ())}
+    known = bool(fitted_on) and not fitted_on.isdisjoint(scores.sha256.values())
+    return known or holds_rows(scores, getattr(calibrator, "rows_", ()))
 
 
 def _marks(scores: Scores) -> list[str]:

@@ -21,13 +21,10 @@ from numpy.typing import NDArray
 
 from attemper._json import atomic
 from attemper._typing import PathLike
-from attemper.data.frames import IDS, Layout, Table, layout_of, picked
+from attemper.data.frames import IDS, Layout, Named, layout_of, picked
 from attemper.data.inputs import as_plain
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, FileError, InputError, require
-
-__all__ = ["Piece", "Writer", "entries_beside", "expand", "names_in", "pieces", "reading", "settings_of", "sha256_of",
-           "smallest_probability", "whole", "write"]  # fmt: skip
 
 TABLES = {".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet", ".arrow": "ipc", ".feather": "ipc"}
 ARRAYS = (".npy", ".npz", ".safetensors")
@@ -42,7 +39,7 @@ class Piece(NamedTuple):
     """Some rows of the files: scores, and the columns of the table they come from, where these were asked for."""
 
     scores: Scores
-    table: Table
+    table: Named
 
 
 def expand(paths: Any) -> list[str]:
@@ -59,7 +56,8 @@ def expand(paths: Any) -> list[str]:
         elif Path(name).is_file():
             files = [name]
         else:
-            raise FileError(f"{name}: there is no such file")
+            is_folder = Path(name).is_dir()
+            raise FileError(f"{name}: is a folder. Use {name}/*" if is_folder else f"{name}: there is no such file")
         if not files:
             raise FileError(f"{name}: no file matches this pattern")
         found += files
@@ -119,9 +117,9 @@ def reading(path: str, first: int = 0) -> Iterator[None]:
         raise FileError(f"{path}: cannot be read ({reason})") from None
 
 
-def entries_beside(options: Options, names: Sequence[str] = ()) -> Table:
+def entries_beside(options: Options, names: Sequence[str] = ()) -> Named:
     """Return those of IDS that are not in the table: arrays, or the paths of .npy and .txt files."""
-    found: Table = {}
+    found: Named = {}
     for param in IDS:
         given = options.get(param)
         if isinstance(given, str | os.PathLike):
@@ -139,7 +137,7 @@ def settings_of(options: Options) -> dict[str, Any]:
 
 def _picked_pieces(
     paths: Sequence[str], options: Options, *, keep: bool = False, whole: bool = False
-) -> Iterator[tuple[str, int, Table, dict[str, Any]]]:
+) -> Iterator[tuple[str, int, Named, dict[str, Any]]]:
     """Yield path, number of the first row, table, and what `Scores.of` takes, of each piece.
 
     What is beside the files has one entry for each row of all of them.
@@ -167,7 +165,7 @@ def _picked_pieces(
             raise InputError(f"{param}: {len(column)} entries for {start} rows", param)
 
 
-def _tables(path: str, options: Options, beside: Table, keep: bool, whole: bool) -> Iterator[tuple[Table, Layout]]:
+def _tables(path: str, options: Options, beside: Named, keep: bool, whole: bool) -> Iterator[tuple[Named, Layout]]:
     """Yield columns or arrays of one file, some rows at a time, and where they have what."""
     suffix = Path(path).suffix.lower()
     if suffix in ARRAYS:
@@ -202,7 +200,10 @@ def _dataset(path: str, suffix: str) -> Any:
         raise FileError(f"{path}: unsupported extension {suffix!r}; use one of {', '.join([*ARRAYS, *TABLES])}")
     dataset = require("pyarrow.dataset", extra="files", why=f"to read {suffix} files")
     fs, local = require("fsspec", extra="files").core.url_to_fs(path) if "://" in path else (None, path)
-    return dataset.dataset(local, format=TABLES[suffix], filesystem=fs)
+    found = dataset.dataset(local, format=TABLES[suffix], filesystem=fs)
+    if suffix == ".csv" and len(found.schema.names) == 1 and (mark := {*";\t|"} & {*found.schema.names[0]}):
+        raise FileError(f"{path}: its separator is {min(mark)!r}. Use commas.")
+    return found
 
 
 def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout, whole: bool) -> Iterator[Any]:
@@ -212,10 +213,13 @@ def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout,
     if kind == "csv":
         from pyarrow import csv
 
-        # Scores are numbers, whatever the first of them look like. A text in quotes may have several lines, which
-        # takes three times as long to read.
-        convert = csv.ConvertOptions(column_types=dict.fromkeys(layout.columns, pa.float64()), include_columns=needed)
-        with _opened(path) as stream:
+        # Scores are numbers, whatever the first of them look like; all but labels and weights is text, as it is. A
+        # text in quotes may have several lines, which takes three times as long to read.
+        own = np.hstack([layout.keys.get(param, []) for param in ("labels", "sample_weight")])
+        types = {name: pa.string() for name in needed if name not in own}
+        types |= dict.fromkeys(layout.columns, pa.float64())
+        convert = csv.ConvertOptions(column_types=types, include_columns=needed)
+        with _opened(path, native=True) as stream:
             parse = csv.ParseOptions(newlines_in_values=b'"' in stream.read(TEXT_BLOCK))
             stream.seek(0)
             make = csv.read_csv if whole else csv.open_csv
@@ -224,13 +228,13 @@ def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout,
     elif kind == "json" and whole:  # types are those of all rows
         from pyarrow import json
 
-        with _opened(path) as stream:
+        with _opened(path, native=True) as stream:
             yield json.read_json(stream)
     elif kind == "parquet":
         from pyarrow import parquet
 
         rows = max(1024, BATCH_ELEMENTS // max(len(layout.columns), 8))
-        with _opened(path) as stream:
+        with _opened(path, native=True) as stream:
             file = parquet.ParquetFile(stream)
             if whole:
                 yield file.read(columns=needed)
@@ -238,7 +242,7 @@ def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout,
             for group in range(file.num_row_groups):  # one at a time: else Arrow keeps all that it read
                 yield from file.iter_batches(rows, row_groups=[group], columns=needed)
     elif kind == "ipc" and not whole:
-        with _opened(path) as stream:
+        with _opened(path, native=True) as stream:
             file = pa.ipc.open_file(stream)
             yield from map(file.get_batch, range(file.num_record_batches))
     else:
@@ -266,7 +270,7 @@ def _release(array: Any) -> None:
         array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def _arrays(path: str, suffix: str) -> Table:
+def _arrays(path: str, suffix: str) -> Named:
     remote = "://" in path
     if suffix == ".npy":
         return {"": np.load(io.BytesIO(_bytes(path)) if remote else path, mmap_mode=None if remote else "r")}
@@ -288,13 +292,14 @@ def _entries_of(name: str) -> NDArray[Any]:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Any]:
+def _opened(path: str, native: bool = False) -> Iterator[Any]:
+    """Open a file; ``native`` for Arrow, whose threads must not need Python's lock when the program ends."""
     with reading(path):
         if "://" in path:
             with require("fsspec", extra="files").open(path, "rb") as stream:
                 yield stream
         else:
-            with Path(path).open("rb") as stream:
+            with require("pyarrow", extra="files").OSFile(path) if native else Path(path).open("rb") as stream:
                 yield stream
 
 
@@ -355,9 +360,9 @@ class Writer:
         self.sink.write_table(arrow.cast(self.schema))  # whole numbers with gaps are decimals in some pieces
 
 
-def _flat(table: Mapping[str, NDArray[Any]]) -> Table:
+def _flat(table: Mapping[str, NDArray[Any]]) -> Named:
     """Return one column for each column of N×K arrays."""
-    found: Table = {}
+    found: Named = {}
     for name, column in table.items():
         found |= {f"{name}_{k}": column[:, k] for k in range(column.shape[1])} if column.ndim == 2 else {name: column}
     return found

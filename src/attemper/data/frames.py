@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +12,12 @@ from attemper._typing import InputKind
 from attemper.data.arrays import row_slices
 from attemper.errors import InputError, listed, nearest
 
-__all__ = ["IDS", "Layout", "Table", "is_frame", "layout_of", "of_frame", "picked"]
-
 IDS = ("labels", "sample_weight", "groups", "clusters", "ids")  # what has one entry for each row
 LABELS = ("labels", "label")  # columns and arrays that hold the labels, unless another is named
 NAMES = ("classes", "class_names")  # arrays that hold the names of the classes
 KEYS: dict[InputKind, str] = {"logits": "logit_", "probs": "prob_"}  # names and prefixes of columns of scores
 
-Table = dict[str, NDArray[Any]]
+Named = dict[str, NDArray[Any]]
 
 
 class Layout(NamedTuple):
@@ -50,7 +48,7 @@ def layout_of(
     """Find the columns of a table; those in ``beside`` are not in it. The options are those of `Read`.
 
     Scores are the columns that were named; else ``logits`` or ``probs``, whose entries may be lists; else those that
-    begin ``logit_`` or ``prob_``; else those with the names of the classes.
+    begin ``logit_`` or ``prob_``; else those with the names of the classes. If ``classes`` name them, in that order.
 
     >>> layout_of(["id", "prob_cat", "prob_dog", "label"])
     Layout(columns=('prob_cat', 'prob_dog'), classes=('cat', 'dog'), input='probs', keys={'labels': 'label'})
@@ -58,6 +56,13 @@ def layout_of(
     chosen, kind = _score_columns(names, columns, input, classes)
     prefix = "" if kind is None else KEYS[kind]
     prefixed = bool(prefix) and all(name.startswith(prefix) for name in chosen)
+    if classes is not None and len(classes) == len(chosen) > 1:
+        own = by_class(chosen, classes, kind)
+        if own is None and columns is None:
+            own = by_class(chosen, range(len(chosen)), kind)
+        if own is None and columns is None and prefixed:
+            raise InputError(f"classes: the columns {listed(chosen)} have other names. Use columns=[…].", "classes")
+        chosen = own or chosen
     bare = tuple(name.removeprefix(prefix) if prefixed else name for name in chosen)
     keys: dict[str, str | tuple[str, ...]] = {}
     for param in IDS:
@@ -82,14 +87,14 @@ def _score_columns(
             raise _no_column("columns", missing, names)
         kind = next((k for k in KEYS if chosen == (k,) or all(n.startswith(KEYS[k]) for n in chosen)), None)
         if input is not None and kind not in (None, input):
-            raise InputError(f"input={input!r}: the columns {listed(chosen)} hold {kind}", "input")
+            raise InputError(f"input={input!r}: the columns {listed(chosen)} are of {kind}. Use other names.", "input")
         return chosen, kind
     whole: dict[InputKind, tuple[str, ...]] = {k: (k,) for k in KEYS if k in names}
     begun: dict[InputKind, tuple[str, ...]] = {k: tuple(n for n in names if n.startswith(KEYS[k])) for k in KEYS}
     found = whole or {k: chosen for k, chosen in begun.items() if chosen}
     if input is not None and found:
         if input not in found:
-            raise InputError(f"input={input!r}: there are columns of {listed(found)} alone", "input")
+            raise InputError(f"input={input!r}: the columns are of {listed(found)}. Use other names.", "input")
         return found[input], input
     if len(found) > 1:
         raise InputError("input: there are columns of both logits and probs. Use input='logits' or 'probs'.", "input")
@@ -99,7 +104,13 @@ def _score_columns(
         return ("",), None
     if classes is not None and all(str(name) in names for name in classes):
         return tuple(map(str, classes)), None
-    raise InputError(f"columns: which hold the scores? There are {listed(names)}. Use columns=[…].", "columns")
+    raise InputError(f"columns: expected names of the scores among {listed(names)}. Use columns=[…].", "columns")
+
+
+def by_class(names: Collection[str], classes: Iterable[Any], input: InputKind | None) -> tuple[str, ...] | None:
+    """Return the column of each class, by its name with or without ``logit_`` or ``prob_``; None if one has none."""
+    found = (tuple(f"{prefix}{name}" for name in classes) for prefix in (KEYS[input] if input else "", ""))
+    return next((own for own in found if {*own} <= {*names}), None)
 
 
 def _label_columns(names: Sequence[str], given: Any, bare: Sequence[str]) -> tuple[str, ...]:
@@ -134,7 +145,21 @@ def is_frame(data: Any) -> bool:
     return isinstance(nw.from_native(data, eager_or_interchange_only=True, pass_through=True), nw.DataFrame)
 
 
-def of_frame(frame: Any) -> Table:
+def names_of(data: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of a frame; None of arrays, and of frames whose columns have numbers."""
+    names = None if isinstance(data, np.ndarray) else getattr(data, "columns", None)
+    if names is None or not is_frame(data) or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+def columns_of(frame: Any, columns: Sequence[str]) -> NDArray[Any]:
+    """Return columns of a frame by name, side by side."""
+    table = of_frame(frame)
+    return np.asarray(picked(table, layout_of(list(table), IDS, columns=columns))["values"])
+
+
+def of_frame(frame: Any) -> Named:
     """Return the columns of a table as NumPy arrays; columns of lists are N×K."""
     if isinstance(frame, Mapping):
         return {str(name): np.asarray(column) for name, column in frame.items()}
@@ -151,7 +176,7 @@ def _of_lists(column: NDArray[Any]) -> NDArray[Any]:
     return column
 
 
-def picked(table: Table, layout: Layout) -> dict[str, Any]:
+def picked(table: Named, layout: Layout) -> dict[str, Any]:
     """Return what a table has for `Scores.of`: values, names of the classes, labels and ids."""
     values = _side_by_side([table[name] for name in layout.columns], layout.columns)
     k = 2 if values.ndim == 1 else values.shape[-1]

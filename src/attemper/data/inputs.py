@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,28 +16,11 @@ from attemper._typing import Floats, Labels
 from attemper.data.arrays import is_foreign, take_rows, to_numpy
 from attemper.errors import InputError, listed
 
-__all__ = [
-    "Rows",
-    "as_ids",
-    "as_label_matrix",
-    "as_labels",
-    "as_names",
-    "as_plain",
-    "as_weights",
-    "counted_rows",
-    "ids_of_rows",
-    "image_rows",
-    "is_signed",
-    "label_shares",
-    "soft_rows",
-    "two_columns",
-]
-
 MAX_WEIGHT = 1e12
 
 
 @dataclass(frozen=True)
-class Rows:
+class PlainRows:
     """Scores as N×K rows, and what is known of each: a form of input after it was laid out."""
 
     values: Any
@@ -70,11 +54,12 @@ def as_names(classes: Sequence[Any], n_classes: int) -> tuple[Any, ...]:
 
 
 def as_labels(
-    labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, rows: Rows | None = None
+    labels: Any, n: int, n_classes: int, classes: Sequence[Any] | None = None, rows: PlainRows | None = None
 ) -> Labels:
     """Return labels as column numbers: names are looked up in ``classes``, whole numbers are columns.
 
-    Where some names are numerals, numbers are names, too. ``rows`` of scores help an error to say more.
+    Where some names are numerals, numbers are names, too; so are booleans where names are true and false. ``rows`` of
+    scores help an error to say more.
 
     >>> as_labels(["dog", "cat"], 2, 2, ["cat", "dog"]), as_labels([2, 1], 2, 2, ["1", "2"])
     (array([1, 0]), array([1, 0]))
@@ -86,8 +71,8 @@ def as_labels(
         raise InputError(f"labels: expected one label for each of {n} rows, got shape {y.shape}", "labels")
     names = None if classes is None else [_text(name) for name in classes]
     if names is not None and y.dtype.kind in "biuf":
-        columns = names == [str(k) for k in range(n_classes)] or not any(name.isdecimal() for name in names)
-        names = None if columns else names
+        alike = any(name.isdecimal() or (y.dtype.kind == "b" and name in ("true", "false")) for name in names)
+        names = names if alike and names != [str(k) for k in range(n_classes)] else None
     if names is not None and classes is not None:
         return _looked_up(y, classes)
     if y.dtype.kind in "iu" and y.size and y.min() >= 0 and y.max() < n_classes:
@@ -112,7 +97,7 @@ def as_labels(
     return np.asarray(numbers, dtype=np.int64)
 
 
-def _hint(numbers: Floats, k: int, bad: float, rows: Rows | None) -> str:
+def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None) -> str:
     """Return what to do about labels that are no columns."""
     known = numbers[~np.isnan(numbers)]
     if np.isfinite(bad) and bad != np.floor(bad):
@@ -163,9 +148,13 @@ def _unique(y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return values, inverse
 
 
-def _text(label: Any) -> str:
-    """3.0 is '3': a column of whole numbers with a gap is read as decimals."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+def _text(name: Any) -> str:
+    """3.0 is '3': a column of whole numbers with a gap is read as decimals. True is 'true', as most files have it."""
+    text = str(name)
+    whole, _, rest = text.partition(".")
+    if rest and not rest.strip("0") and whole.lstrip("-").isdecimal():
+        return whole
+    return text.lower() if text in ("True", "False", "TRUE", "FALSE") else text
 
 
 def as_weights(weights: Any, n: int) -> Floats:
@@ -185,7 +174,11 @@ def as_weights(weights: Any, n: int) -> Floats:
 
 
 def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
-    """Return ids of groups, clusters or samples: one for each row, none missing."""
+    """Return ids of groups, clusters or samples: one for each row, none missing; as whole numbers, or else as texts.
+
+    >>> as_ids([1.0, 2.0], 2, "groups"), as_ids(["1", "02"], 2, "groups")
+    (array([1, 2]), array(['1', '02'], dtype='<U2'))
+    """
     found = as_plain(ids)
     if found.shape != (n,):
         raise InputError(f"{param}: expected one id for each of {n} rows, got shape {found.shape}", param)
@@ -194,10 +187,15 @@ def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
         missing = missing | np.array([item is None or item == "" for item in found.tolist()])
     if missing.any():
         raise InputError(f"{param}: row {np.flatnonzero(missing)[0]} has no id. Drop these rows or name them.", param)
-    return found
+    if found.dtype.kind in "iu":
+        return found
+    ids = found.tolist() if found.dtype.kind in "fO" else found.astype(str).tolist()
+    texts = {name: _text(name) for name in set(ids)}
+    kind = int if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts.values()) else str
+    return np.array([kind(texts[name]) for name in ids])
 
 
-def ids_of_rows(ids: Any, rows: Rows, n: int, param: str) -> NDArray[Any]:
+def ids_of_rows(ids: Any, rows: PlainRows, n: int, param: str) -> NDArray[Any]:
     """Return ids of the rows that count, from one for each row of the data, or for each image or sample."""
     found = as_plain(ids)
     if rows.case is not None and found.shape == (int(rows.case.max()) + 1,):
@@ -207,7 +205,7 @@ def ids_of_rows(ids: Any, rows: Rows, n: int, param: str) -> NDArray[Any]:
     return as_ids(found.reshape(-1) if rows.case is not None else found, n, param)
 
 
-def counted_rows(rows: Rows, ignore_index: int) -> Rows:
+def counted_rows(rows: PlainRows, ignore_index: int) -> PlainRows:
     """Leave out rows whose label is ``ignore_index``."""
     y = rows.labels
     kept = np.flatnonzero(y != ignore_index) if y.size == len(y) else np.arange(len(y))
@@ -215,7 +213,9 @@ def counted_rows(rows: Rows, ignore_index: int) -> Rows:
         raise InputError(f"labels: no row counts after ignore_index={ignore_index}", "labels")
     if len(kept) == len(y) or len(y) != rows.values.shape[0]:
         return rows
-    return Rows(rows.values, y[kept], None if rows.weights is None else as_weights(rows.weights, len(y))[kept], kept)
+    return PlainRows(
+        rows.values, y[kept], None if rows.weights is None else as_weights(rows.weights, len(y))[kept], kept
+    )
 
 
 def two_columns(column: Any, input: str) -> Any:
@@ -236,7 +236,7 @@ def is_signed(labels: NDArray[Any]) -> bool:
     return labels.dtype.kind in "if" and bool((labels == -1).any()) and bool(np.isin(labels, (-1, 1)).all())
 
 
-def soft_rows(rows: Rows) -> Rows:
+def soft_rows(rows: PlainRows) -> PlainRows:
     """Turn soft labels, N×K shares, into a row for each class with a share, weighted by it.
 
     Sums over these rows are expectations over the label. The scores stay where they are.
@@ -266,7 +266,7 @@ def soft_rows(rows: Rows) -> Rows:
     weights = shares[sample, column]
     weights = weights if rows.weights is None else weights * as_weights(rows.weights, n)[sample]
     index = sample if rows.index is None else rows.index[sample]
-    return Rows(rows.values, column, weights, index, sample)
+    return PlainRows(rows.values, column, weights, index, sample)
 
 
 def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[Any] | None = None) -> Floats:
@@ -309,7 +309,7 @@ def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[
     return np.asarray(shares / total)
 
 
-def image_rows(rows: Rows, axis: int | None, *, ignore_index: int | None, max_pixels: int | None, seed: int) -> Rows:
+def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, max_pixels: int | None) -> PlainRows:
     """Turn images, classes at ``axis``, into rows of pixels; with ``max_pixels`` at most so many of each image count.
 
     Pixels that are drawn are weighted by the share of their image's pixels that count.
@@ -341,14 +341,14 @@ def image_rows(rows: Rows, axis: int | None, *, ignore_index: int | None, max_pi
         given = as_plain(rows.weights)
         w = as_weights(given.reshape(-1) if given.size == n else np.repeat(given, n // n_images), n)[kept]
     if max_pixels is not None:
-        drawn, share = _draw_pixels(image[kept], n_images, max_pixels, seed)
+        drawn, share = _draw_pixels(image[kept], n_images, max_pixels)
         kept, w = kept[drawn], share if w is None else w[drawn] * share
     index = None if len(kept) == n else kept
-    return Rows(pixels, None if y is None else y[kept], w, index, image[kept])
+    return PlainRows(pixels, None if y is None else y[kept], w, index, image[kept])
 
 
-def _draw_pixels(image: Labels, n_images: int, most: int, seed: int) -> tuple[NDArray[np.intp], Floats]:
-    rng = np.random.default_rng(seed)
+def _draw_pixels(image: Labels, n_images: int, most: int) -> tuple[NDArray[np.intp], Floats]:
+    rng = np.random.default_rng(0)
     chosen, share = [], []
     ends = np.searchsorted(image, np.arange(n_images + 1))
     for first, last in pairwise(ends):

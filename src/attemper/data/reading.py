@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from attemper.data.doubts import warn_of_doubts
-from attemper.data.files import Piece, entries_beside, expand, names_in, pieces, settings_of, whole
+from attemper.data.files import entries_beside, expand, names_in, settings_of, whole
 from attemper.data.frames import is_frame, layout_of, of_frame, picked
 from attemper.data.scores import Scores
 from attemper.errors import InputError
-
-__all__ = ["Read", "ReadOptions", "is_paths", "read", "read_pieces", "remembered"]
 
 
 class Read(TypedDict, total=False):
@@ -65,8 +63,8 @@ class ReadOptions:
             value = options.get(field.name)
             if field.name in ("columns", "classes") and value is not None:
                 value = (value,) if isinstance(value, str) else tuple(map(str, value))
-            if value is None or isinstance(value, str | int | float | tuple):
-                kept[field.name] = value if value is not None else field.default
+            if value is not None and (isinstance(value, str | int | float) or field.name in ("columns", "classes")):
+                kept[field.name] = value
         return cls(**kept)
 
     def known(self) -> dict[str, Any]:
@@ -79,6 +77,16 @@ def is_paths(data: Any) -> bool:
     return isinstance(data, str | os.PathLike) or (
         isinstance(data, list | tuple) and bool(data) and all(isinstance(item, str | os.PathLike) for item in data)
     )
+
+
+def is_table(data: Any) -> bool:
+    """Whether these are files or a frame, whose columns have names."""
+    return is_paths(data) or is_frame(data)
+
+
+def column_names(data: Any) -> list[str]:
+    """Return the names of the columns, or arrays, of a frame or of the first file."""
+    return names_in(expand(data)[0]) if is_paths(data) else list(of_frame(data))
 
 
 def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
@@ -96,7 +104,7 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     given: dict[str, Any] = {"labels": labels, **options}
     if isinstance(data, Scores):
         scores = _again(data, given)
-    elif type(data) is np.ndarray or not (is_paths(data) or is_frame(data)):
+    elif type(data) is np.ndarray or not is_table(data):
         if given.pop("columns", None) is not None:
             raise InputError("columns: expected a table or a file; an array has no names of columns", "columns")
         given["input"] = given.get("input") or "logits"
@@ -107,16 +115,11 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     return scores
 
 
-def read_pieces(paths: Any, labels: Any = None, *, keep: bool = False, **options: Unpack[Read]) -> Iterator[Piece]:
-    """Read files piece by piece: the one loop of `sketch`, `apply` and `monitor`."""
-    return pieces(expand(paths), keep=keep, labels=labels, **options)
-
-
 def remembered(data: Any, options: Mapping[str, Any], scores: Scores) -> ReadOptions:
     """Return what later calls need not repeat; columns as they were found, so that their order is that of the fit."""
-    if not (is_paths(data) or is_frame(data)):
+    if not is_table(data):
         return ReadOptions.of(options)
-    names = names_in(expand(data)[0]) if is_paths(data) else list(of_frame(data))
+    names = column_names(data)
     beside = entries_beside(options, names)  # which belong to the data of the fit alone
     columns = layout_of(names, beside, **options).columns
     found = {"columns": None if columns == ("",) else columns, "input": scores.input, "classes": scores.classes}

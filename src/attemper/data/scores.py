@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,9 @@ from attemper.data.arrays import (
     take_rows,
     to_numpy,
 )
-from attemper.data.backend import Backend, NumpyRows
+from attemper.data.backend import NumpyRows
 from attemper.data.inputs import (
-    Rows,
+    PlainRows,
     as_label_matrix,
     as_labels,
     as_names,
@@ -45,8 +45,10 @@ from attemper.data.inputs import (
     two_columns,
 )
 from attemper.errors import InputError
+from attemper.kernels.clusters import case_numbers
 
-__all__ = ["Chunk", "Scores"]
+if TYPE_CHECKING:
+    from attemper.torch.rows import DeviceRows
 
 # One thread's portion. Its size is fixed, so that sums do not depend on the number of threads.
 BLOCK_ELEMENTS = 1 << 20
@@ -110,7 +112,6 @@ class Scores:
         axis: int | None = None,
         max_pixels: int | None = None,
         multi_label: bool = False,
-        seed: int = 0,
         files: Sequence[str] = (),
     ) -> Scores:
         """Check scores and labels, whatever array holds them.
@@ -125,7 +126,7 @@ class Scores:
         zeros_as : what a probability of exactly 0 stands for; by default half of the smallest positive one
         ignore_index : rows with this label do not count
         axis : where the classes are in an array of three or more dimensions: 1 for (N, K, H, W), -1 for (B, L, V)
-        max_pixels, seed : use at most so many pixels of each image, drawn with this seed
+        max_pixels : use at most so many pixels of each image, drawn at random
         multi_label : columns do not exclude each other, and labels are N×L of 0, 1 and NaN
         files : what the values were read from
         """
@@ -138,9 +139,9 @@ class Scores:
         one_column = values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)
         if one_column:
             values = values.reshape(-1, 1) if multi_label else two_columns(values, input)
-        rows = Rows(values, labels, sample_weight)
+        rows = PlainRows(values, labels, sample_weight)
         if values.ndim > 2:
-            rows = image_rows(rows, axis, ignore_index=ignore_index, max_pixels=max_pixels, seed=seed)
+            rows = image_rows(rows, axis, ignore_index=ignore_index, max_pixels=max_pixels)
         elif values.ndim != 2 or 0 in values.shape:
             raise InputError(f"data: expected shape (N, K), got {tuple(values.shape)}", "data")
         elif ignore_index is not None and labels is not None:
@@ -284,10 +285,17 @@ class Scores:
     @cached_property
     def cases(self) -> Labels | None:
         """Number of the cluster that each row is of, from 0; None where rows are cases of their own."""
-        return None if self.clusters is None else np.unique(self.clusters, return_inverse=True)[1].reshape(-1)
+        return None if self.clusters is None else case_numbers(self.clusters)
 
     @cached_property
-    def backend(self) -> Backend:
+    def sha256(self) -> dict[str, str]:
+        """SHA-256 of each file that they were read from."""
+        from attemper.data.files import sha256_of  # which imports this module
+
+        return {path: sha256_of(path) for path in self.files}
+
+    @cached_property
+    def backend(self) -> NumpyRows | DeviceRows:
         """Where the sums of a fit are computed."""
         return NumpyRows(self) if self.device is None else self.device
 

@@ -16,16 +16,6 @@ from scipy.special import bdtr
 
 from attemper._typing import Floats
 
-__all__ = [
-    "Certificate",
-    "certify_all",
-    "certify_decided",
-    "most_errors",
-    "ranks_to_test",
-    "samples_needed",
-    "start_of",
-]
-
 # The first test lets three errors pass, as long as a third of the samples is enough for that: one wrong answer among
 # the most confident does not end the walk, and risks are still tested where they are low.
 ERRORS_AT_FIRST = 3

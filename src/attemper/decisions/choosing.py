@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +14,10 @@ from numpy.typing import NDArray
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats
-from attemper.calibrators.base import Calibrator, method_of
+from attemper.calibrators.base import Calibrator, method_of, reads_like
 from attemper.calibrators.label_model import Noise
 from attemper.data.arrays import to_numpy
-from attemper.data.doubts import holds_rows
+from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
 from attemper.decisions import words
 from attemper.decisions.outcomes import Outcome, outcome_of
@@ -24,8 +25,6 @@ from attemper.decisions.referral import refer_for_budget, refer_for_costs, refer
 from attemper.decisions.rules import Choice, Rule, Shortage
 from attemper.decisions.sets import conformal_sets
 from attemper.errors import InputError
-
-__all__ = ["Decision", "decide_scores"]
 
 FIT_SHARE = 0.2  # of the cases of VAL, where no calibrator is passed
 
@@ -106,20 +105,24 @@ def decide_scores(
         raise InputError(f"max_miss: expected one of {', '.join(f'{name}=…' for name in goals)}, got {got}", "max_miss")
     for name, scores in (("val", val), ("test", test)):
         if scores is not None and (scores.multi_label or scores.labels is None):
-            raise InputError(f"{name}: expected labels of classes that exclude each other", name)
+            raise InputError(f"{name}: expected one label for each row; pass (logits, labels), or name them", name)
         if scores is not None and scores.n_samples < len(scores):
             raise InputError(f"{name}: expected one label a sample, got shares; use their argmax(axis=1)", name)
-    if by is not None and coverage is None and not (by == "class" and isinstance(max_miss, float)):
+    if by is not None and coverage is None and not (by == "class" and isinstance(max_miss, Real)):
         raise InputError(f"by={by!r}: it belongs to coverage, or by='class' to one max_miss for each class", "by")
+    for name, given in {"method": method != "bayes", "noise": noise != 0}.items():
+        if calibrator is not None and given:
+            raise InputError(f"{name}: the calibrator is fitted. Use one of the two.", name)
     if calibrator is None:
-        fitting = _fitting_part(val, seed)
-        cal = _method(method, noise, val).fit(val.take(fitting))
+        fitting, cal = _fitting_part(val, seed), method_of(method, noise)
+        reads_like(cal, val)
+        cal.fit(val.take(fitting))
         fit_probs: Floats | None = _probs(cal, val.take(fitting))
         val = val.take(~fitting)
     else:
         cal, fit_probs = copy.copy(calibrator), None
-        if holds_rows(val, getattr(cal, "rows_", ())):
-            raise InputError("calibrator: it was fitted on rows of VAL. Use others, or leave it out.", "calibrator")
+        if was_fitted_on(cal, val):
+            raise InputError("calibrator: it was fitted on VAL. Use other samples, or leave it out.", "calibrator")
     probs, classes = _probs(cal, val), cal.classes_.tolist()
     cases: dict[str, Any] = {"clusters": val.clusters, "sample_weight": val.w, "classes": classes}
     level: dict[str, Any] = {"guarantee_level": guarantee_level, "unit": unit, "seed": seed}
@@ -142,15 +145,6 @@ def decide_scores(
     ids: dict[str, Any] = {"groups": seen.groups, "clusters": seen.clusters, "sample_weight": seen.w}
     outcome = outcome_of(choice.rule, _probs(cal, seen), seen.labels, classes=classes, **ids)
     return Decision(cal, choice.rule, outcome, test is not None)
-
-
-def _method(method: Any, noise: Noise, val: Scores) -> Calibrator:
-    """Return an unfitted calibrator that knows what it will read, and how many labels are wrong."""
-    made = method_of(method, noise)
-    own = {"input": val.input, "classes": None if val.classes is None else list(val.classes)}
-    known = made.get_params(deep=False)
-    made.set_params(**{name: value for name, value in own.items() if name in known})
-    return made
 
 
 def _fitting_part(val: Scores, seed: int) -> NDArray[np.bool_]:

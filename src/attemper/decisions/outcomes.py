@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
+from attemper.data.inputs import as_ids
 from attemper.decisions import words
 from attemper.decisions.rules import Actions, Promise, Rule, checked, name_of
 from attemper.errors import InputError
-from attemper.metrics.intervals import Spread, around_mean, around_share
-
-__all__ = ["Outcome", "Part", "outcome_of"]
+from attemper.kernels.clusters import case_numbers
+from attemper.metrics.intervals import Spread, around_mean, share_of
 
 # "broken": the interval lies beyond the bound; "unclear": the value alone does; "beyond": the interval does, of a class
 # or group that the promise is not about.
@@ -109,15 +109,15 @@ def outcome_of(
     >>> found.all.referred, found.all.caught, found.all.missed, found.all.miss_rate.value
     (2.0, 1.0, 1.0, 0.5)
     """
-    p, y, w = checked(probs, labels, sample_weight)
-    case = None if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1].ravel()
+    p, y, w = checked(probs, labels, sample_weight, classes)
+    case = None if clusters is None else case_numbers(clusters)
     promise = rule.promise
     if promise is not None and promise.unit and case is None:
         raise InputError(f"clusters: the promise is by {promise.unit}, so that of each sample is needed", "clusters")
-    rows = _Rows(rule.decide(p, groups), y, w, case, promise)
+    rows = _Treated(rule.decide(p, groups), y, w, case, promise)
     parts = [rows.part("all", "all", np.ones(len(y), dtype=bool), confidence_level)]
     parts += [rows.part("class", name_of(k, classes), y == k, confidence_level, k) for k in range(p.shape[1])]
-    ids = np.zeros(0) if groups is None else np.asarray(groups)
+    ids = np.zeros(0) if groups is None else as_ids(groups, len(y), "groups")
     names = np.unique(ids).tolist()
     together = confidence_level ** (1 / max(len(names), 1))
     parts += [rows.part("group", str(name), ids == name, together) for name in names]
@@ -125,7 +125,7 @@ def outcome_of(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Treated:
     """Samples, and what is done with them."""
 
     actions: Actions
@@ -138,18 +138,19 @@ class _Rows:
         """Count some rows."""
         wrong, w, sets = self.actions.prediction != self.labels, self._weights(rows), self.actions.sets
         decided, listed, refer = (self.actions.action == one for one in ("decide", "list", "refer"))
-        miss = self._share(wrong & decided, w if of == "class" else np.where(decided, w, 0.0), level)
+        miss = share_of(wrong & decided, (w > 0) & (decided | (of == "class")), w, self.case, level)
         n, coverage, size = float(w.sum()), None, None
         if sets is not None:
-            coverage = self._share(sets[np.arange(len(w)), self.labels], w, level)
+            coverage = share_of(sets[np.arange(len(w)), self.labels], w > 0, w, self.case, level)
             size = float(w @ sets.sum(axis=1)) / n if n else None
         bound = self._bound(of, k)
         verdict = _verdict(bound, miss if sets is None else coverage, upper=sets is None)
         if self.promise is not None and of not in ("all", self.promise.by):
             verdict = "beyond" if verdict == "broken" else None
+        referred = share_of(refer, w > 0, w, self.case, level)
         return Part(
             of, name, n, float(self.weights[rows].sum()), float(w @ decided), float(w @ listed), float(w @ refer),
-            float(w @ (wrong & ~decided)), float(w @ (wrong & decided)), miss, self._share(refer, w, level), coverage,
+            float(w @ (wrong & ~decided)), float(w @ (wrong & decided)), miss, referred, coverage,
             size, bound, verdict,
         )  # fmt: skip
 
@@ -159,14 +160,6 @@ class _Rows:
         if self.case is None or self.promise is None or not self.promise.unit:
             return w
         return np.asarray(w / np.maximum(np.bincount(self.case, w), 1e-300)[self.case])
-
-    def _share(self, held: NDArray[np.bool_], w: Floats, level: float) -> Estimate | None:
-        used = w > 0
-        if not used.any():
-            return None
-        values, w = held[used].astype(np.float64), w[used]
-        case = None if self.case is None else np.unique(self.case[used], return_inverse=True)[1].ravel()
-        return around_share(float(w @ values / w.sum()), Spread.of(values, w, case), level)
 
     def _bound(self, of: str, k: int) -> float | None:
         """Return what was promised for these, or is compared with them: groups, and classes of sets."""
@@ -189,7 +182,7 @@ def _verdict(bound: float | None, rate: Estimate | None, *, upper: bool) -> Verd
     return "broken" if (rate.low > bound if upper else rate.high < bound) else "unclear"
 
 
-def _cost(rule: Any, rows: _Rows, level: float) -> Estimate | None:
+def _cost(rule: Any, rows: _Treated, level: float) -> Estimate | None:
     """Return the mean cost of a sample."""
     refer, miss = getattr(rule, "cost_refer", None), getattr(rule, "cost_miss", None)
     if refer is None or miss is None:

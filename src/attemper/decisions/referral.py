@@ -17,8 +17,6 @@ from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
 from attemper.errors import InputError, listed
 
-__all__ = ["Referral", "as_bounds", "asked_cases", "refer_for_budget", "refer_for_costs", "refer_for_miss", "smallest"]
-
 POWER = 0.8  # with which a guarantee would be given, of so many cases as are asked for
 MOST_CASES = 10_000_000
 
@@ -103,7 +101,7 @@ def refer_for_miss(
     >>> refer_for_miss(probs[:20], labels[:20], 0.1).shortages
     (Shortage(of=None, n_cases=20, more=9, errors=0, tested=0),)
     """
-    p, y, w = rules.checked(probs, labels, sample_weight, whole=True)
+    p, y, w = rules.checked(probs, labels, sample_weight, classes, whole=True)
     bounds = as_bounds(max_miss, p.shape[1], classes)
     rules.check_share(guarantee_level, "guarantee_level")
     delta, (prediction, confidence) = 1 - guarantee_level, rules.tops(p)

@@ -16,13 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper import _json
 from attemper._typing import Floats, Labels
+from attemper.data.inputs import as_labels, as_weights
 from attemper.errors import FileError, InputError, listed, nearest
+from attemper.kernels.clusters import case_numbers
 from attemper.kernels.conformal import one_per_cluster
-
-__all__ = [
-    "Actions", "Choice", "Promise", "Rule", "Shortage", "as_probs", "by_name", "check_share", "checked", "draw_cases",
-    "name_of", "rule_from_dict", "tops", "unit_of",
-]  # fmt: skip
 
 RULES: dict[str, type[Rule]] = {}
 
@@ -128,21 +125,22 @@ def as_probs(probs: ArrayLike, n_classes: int | None = None) -> Floats:
 
 
 def checked(
-    probs: ArrayLike, labels: ArrayLike | None, sample_weight: ArrayLike | None, *, whole: bool = False
+    probs: ArrayLike,
+    labels: ArrayLike | None,
+    sample_weight: ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Floats, Labels, Floats]:
     """Check arrays: probabilities, labels (zeros if there are none) and weights (ones)."""
     p = as_probs(probs)
-    y = np.zeros(len(p), dtype=np.int64) if labels is None else np.asarray(labels)
-    if y.shape != p.shape[:1] or y.dtype.kind not in "iu" or (y.size and not 0 <= y.min() <= y.max() < p.shape[1]):
-        raise InputError(f"labels: expected {len(p)} column numbers from 0 to {p.shape[1] - 1}", "labels")
-    w = np.ones(len(p)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    if w.shape != p.shape[:1] or not (np.isfinite(w).all() and (w >= 0).all()):
-        raise InputError(f"sample_weight: expected {len(p)} numbers of 0 or more", "sample_weight")
+    if not len(p):
+        raise InputError("probs: expected samples, got none", "probs")
+    y = as_labels(np.zeros(len(p), dtype=np.int64) if labels is None else labels, len(p), p.shape[1], classes)
+    w = as_weights(1.0 if sample_weight is None else sample_weight, len(p))
     if whole and (w != np.floor(w)).any():
         raise InputError("sample_weight: a guarantee needs whole numbers, counts of each sample", "sample_weight")
-    if not w.sum() > 0:
-        raise InputError("probs: expected samples, got none", "probs")
-    return p, y.astype(np.int64), w
+    return p, y, w
 
 
 def check_share(value: float | None, param: str) -> None:
@@ -163,7 +161,7 @@ def draw_cases(
     rows = np.flatnonzero(weights > 0)
     if clusters is None:
         return rows, weights[rows]
-    case = np.unique(np.asarray(clusters)[rows], return_inverse=True)[1].ravel()
+    case = case_numbers(np.asarray(clusters)[rows])
     drawn = rows[one_per_cluster(case, weights[rows], np.random.default_rng(seed))]
     return drawn, np.ones(len(drawn))
 

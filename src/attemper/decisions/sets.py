@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike
 
 from attemper._typing import Floats, Labels
 from attemper.data.arrays import row_slices
+from attemper.data.inputs import as_ids
 from attemper.decisions import rules
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
 from attemper.errors import InputError, listed, warn
 from attemper.kernels.conformal import order_for, score_classes, threshold_at
-
-__all__ = ["PredictionSets", "conformal_sets", "order_of", "units_needed"]
 
 Score = Literal["lac", "aps"]
 By = Literal["class", "group"]
@@ -66,11 +65,9 @@ class PredictionSets(Rule):
         limits = np.asarray(self.thresholds, dtype=np.float64)
         if self.groups is None:
             return limits[None, :]
-        if groups is None or np.shape(groups) != (n,):
-            raise InputError(f"groups: expected the group of each of {n} samples: {listed(self.groups)}", "groups")
-        place = {name: i for i, name in enumerate(self.groups)}
-        number = np.array([place.get(str(value), -1) for value in np.asarray(groups).tolist()], dtype=np.int64)
-        unknown = sorted({str(g) for g in np.asarray(groups)[number < 0].tolist()})
+        place, ids = {name: i for i, name in enumerate(self.groups)}, as_ids(groups, n, "groups").astype(str)
+        number = np.array([place.get(name, -1) for name in ids.tolist()], dtype=np.int64)
+        unknown = np.unique(ids[number < 0]).tolist()
         if unknown:
             warn(f"groups: nothing is known of {listed(unknown)}, so their sets hold every class")
         return np.append(limits, math.inf)[number][:, None]
@@ -129,7 +126,7 @@ def conformal_sets(
     rules.check_share(coverage, "coverage")
     if score not in get_args(Score):
         raise InputError(f"score={score!r}: expected one of {listed(get_args(Score))}", "score")
-    p, y, w = rules.checked(probs, labels, sample_weight, whole=True)
+    p, y, w = rules.checked(probs, labels, sample_weight, classes, whole=True)
     names, part = _parts(by, y, groups, p.shape[1], classes)
     own, drawn, rng = np.empty(len(p)), [], np.random.default_rng([seed, 1])
     for each in row_slices(*p.shape):
@@ -181,9 +178,7 @@ def _parts(
     if by == "class":
         return tuple(rules.name_of(k, classes) for k in range(n_classes)), y
     if by == "group":
-        if groups is None or np.shape(groups) != y.shape:
-            raise InputError(f"groups: by='group' needs the group of each of {len(y)} samples", "groups")
-        values, part = np.unique(np.asarray(groups), return_inverse=True)
+        values, part = np.unique(as_ids(groups, len(y), "groups"), return_inverse=True)
         return tuple(map(str, values.tolist())), part.ravel().astype(np.int64)
     if by is not None:
         raise InputError(f"by={by!r}: expected 'class', 'group' or None", "by")

@@ -10,8 +10,6 @@ from attemper.decisions.rules import Promise, Shortage, name_of
 if TYPE_CHECKING:
     from attemper.decisions.outcomes import Part
 
-__all__ = ["RATES", "UNTESTED", "missed", "missing", "promised", "unit"]
-
 RATES = "miss rate: of the decided cases; of a class, of all its true cases."
 UNTESTED = "The numbers are those of the cases that chose the rule; pass test data for others."
 

@@ -9,8 +9,6 @@ import numpy as np
 from attemper._typing import Floats, Labels
 from attemper.metrics.intervals import effective
 
-__all__ = ["can_be_best", "means_and_covariance"]
-
 DRAWS = 10_000  # of the bootstrap: the level of a set is then off by a quarter of a percent
 ROUNDING = 1e-12  # relative to the losses: two methods that differ by less are one
 

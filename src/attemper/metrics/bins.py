@@ -18,8 +18,6 @@ from attemper.data.arrays import row_slices
 from attemper.errors import InputError
 from attemper.metrics.predictions import Predictions
 
-__all__ = ["BY_CLASS", "Binned", "Kind", "Norm", "Strategy", "checked_kind", "error_of", "one_of"]
-
 MAX_BINS = 100_000
 FEW_BINS = 40
 

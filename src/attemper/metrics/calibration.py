@@ -16,8 +16,6 @@ from attemper.metrics.bins import BY_CLASS, Binned, Kind, Norm, Strategy, checke
 from attemper.metrics.intervals import Statistic, batches, few_errors, value_of
 from attemper.metrics.predictions import Given, Predictions
 
-__all__ = ["classwise_ece", "ece", "ece_of", "mce", "mmce", "mmce_of", "smooth_ece", "smooth_ece_of"]
-
 SmoothKind = Literal["top", "classwise", "binary"]
 
 MMCE_WIDTH = 0.4  # of the Laplacian kernel, as in the paper

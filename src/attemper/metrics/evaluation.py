@@ -14,14 +14,13 @@ from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
 from attemper.data.inputs import as_label_matrix, as_names
 from attemper.errors import InputError, nearest
+from attemper.kernels.clusters import case_numbers
 from attemper.metrics.bins import Binned
 from attemper.metrics.calibration import ece_of, mmce_of, smooth_ece_of
 from attemper.metrics.intervals import N_RESAMPLES, Statistic, batches, effective, estimate_all, too_few
 from attemper.metrics.predictions import Given, Predictions
 from attemper.metrics.proper import accuracy_of, brier_of, gap_of, nll_of
 from attemper.metrics.selective import aurc_of, referral_area_of
-
-__all__ = ["DEFAULT", "METRICS", "Evaluation", "calibration_alike", "evaluate", "evaluate_predictions", "get_scorer"]
 
 METRICS: dict[str, Callable[[Predictions], Statistic]] = {
     "accuracy": accuracy_of,
@@ -44,7 +43,7 @@ BY_LABEL = ("nll", "brier", "ece")
 ERRORS = ("nll", "brier", "ece", "smooth_ece", "classwise_ece", "mce", "mmce", "aurc")  # less is better
 
 # Signs of fewer clusters have too few patterns for a p-value.
-LEAST_CLUSTERS = 10
+LEAST_SIGNS = 10
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ def _labels(labels: Any, probs: Any, clusters: Any, given: Given) -> tuple[Predi
     values = np.asarray(probs)
     y = as_label_matrix(labels, *values.shape)
     titles = range(values.shape[1]) if given.get("classes") is None else as_names(given["classes"], values.shape[1])
-    case = np.arange(len(y)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    case = np.arange(len(y)) if clusters is None else case_numbers(clusters)
     weights = np.ones(len(y)) if given.get("sample_weight") is None else np.asarray(given["sample_weight"], float)
     input = given.get("input", "probs")
 
@@ -222,7 +221,7 @@ def calibration_alike(p: Predictions, seed: int = 0) -> Estimate:
     :math:`c + m_b`, and the statistic is computed anew. Clusters: what is left gets a random sign for each cluster (a
     wild bootstrap of the score, P. Kline and A. Santos, 2012), as nothing is known of the dependence inside.
     """
-    group = np.unique(p.groups if p.groups is not None else np.zeros(len(p)), return_inverse=True)[1]
+    group = case_numbers(p.groups if p.groups is not None else np.zeros(len(p)))
     if reason := _no_test(p, group):
         return Estimate(float("nan"), note=reason)
     n_strata = max(1, round(effective(p.weights) ** (1 / 3)))  # Sun et al. 2023; it depends on no label
@@ -271,7 +270,7 @@ def _no_test(p: Predictions, group: Labels) -> str:
         return "there is one group alone"
     if p.right.all() or not p.right.any():
         return "all predictions are right, or all are wrong"
-    return "" if p.clusters is None else too_few(len(np.unique(p.clusters)), "clusters", LEAST_CLUSTERS)
+    return "" if p.clusters is None else too_few(len(np.unique(p.clusters)), "clusters", LEAST_SIGNS)
 
 
 def get_scorer(name: str, **options: Any) -> Callable[..., float]:

@@ -16,17 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, logit, ndtr, ndtri, stdtrit
 
 from attemper._result import Estimate
 from attemper._typing import Floats, Labels
+from attemper.kernels.clusters import case_numbers
 from attemper.metrics.predictions import Given, Predictions
-
-__all__ = [
-    "LEAST_ERRORS", "N_RESAMPLES", "Spread", "Statistic", "around_area", "around_mean", "around_share", "batches",
-    "effective", "enclosed", "estimate", "estimate_all", "few_errors", "mean_of", "skewed", "too_few", "value_of",
-    "wilson", "worth",
-]  # fmt: skip
 
 N_RESAMPLES = 1000
 BATCH_ELEMENTS = 1 << 20  # weights of one batch of resamples, 8 MB
@@ -155,6 +151,17 @@ def skewed(value: float, error: float, skewness: float, z: float) -> Estimate:
 def around_share(value: float, spread: Spread, level: float) -> Estimate:
     """Put Wilson's interval around a share, for as many independent samples as its variance is worth."""
     return _holding(value, *map(float, wilson(value, worth(value, spread, level), level)))
+
+
+def share_of(
+    held: NDArray[np.bool_], rows: NDArray[np.bool_], weights: Floats, case: Labels | None, level: float
+) -> Estimate | None:
+    """Return which share of some rows has a property, with its interval by case; None where there are none."""
+    if not rows.any():
+        return None
+    values, w = held[rows].astype(np.float64), weights[rows]
+    spread = Spread.of(values, w, None if case is None else case_numbers(case[rows]))
+    return around_share(float(w @ values / w.sum()), spread, level)
 
 
 def worth(share: float, spread: Spread, level: float) -> float:

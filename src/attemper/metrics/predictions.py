@@ -15,8 +15,7 @@ from attemper.data.arrays import row_slices, to_numpy
 from attemper.data.inputs import as_plain
 from attemper.data.scores import Scores
 from attemper.errors import InputError
-
-__all__ = ["Given", "Predictions"]
+from attemper.kernels.clusters import case_numbers
 
 
 class Given(TypedDict, total=False):
@@ -106,7 +105,7 @@ class Predictions:
     def rank(self) -> NDArray[np.intp]:
         """Place of each confidence among all that occur, from the lowest; equal where tied."""
         key = self.confidence if self.log_confidence is None else self.log_confidence
-        return np.unique(key, return_inverse=True)[1]
+        return case_numbers(key)
 
     @cached_property
     def squared_errors(self) -> Floats:
@@ -140,7 +139,7 @@ class Predictions:
         arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "one_column"}
         kept: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if array is not None}
         if "clusters" in kept:
-            kept["clusters"] = np.unique(kept["clusters"], return_inverse=True)[1]
+            kept["clusters"] = case_numbers(kept["clusters"])
         made = replace(self, **kept)
         made.__dict__["prediction"] = self.prediction[rows]
         return made

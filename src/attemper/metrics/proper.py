@@ -12,8 +12,6 @@ from attemper._result import Estimate
 from attemper.metrics.intervals import Spread, Statistic, around_share, few_errors, mean_of, value_of, wilson, worth
 from attemper.metrics.predictions import Given, Predictions
 
-__all__ = ["accuracy", "accuracy_of", "brier", "brier_of", "gap_of", "nll", "nll_of"]
-
 
 def nll(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     r"""Mean negative log-likelihood, in nats; Eq. (2) of arXiv 1810.11586 over N.

@@ -18,8 +18,6 @@ from attemper.metrics.bins import BY_CLASS, Binned, Kind, Strategy, one_of
 from attemper.metrics.intervals import N_RESAMPLES, wilson
 from attemper.metrics.predictions import Given, Predictions
 
-__all__ = ["CorpReliability", "Decomposition", "Reliability", "corp_reliability", "decompose", "reliability"]
-
 Band = Literal["consistency", "confidence"]
 Score = Literal["brier", "log"]
 

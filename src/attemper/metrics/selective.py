@@ -18,11 +18,6 @@ from attemper.errors import InputError
 from attemper.metrics.intervals import Statistic, around_area, effective, few_errors, too_few, value_of
 from attemper.metrics.predictions import Given, Predictions
 
-__all__ = [
-    "ReferralCurve", "RiskCoverage", "aurc", "aurc_of", "expected_cost", "referral_area", "referral_area_of",
-    "referral_curve", "risk_coverage_curve",
-]  # fmt: skip
-
 Thresholds = ArrayLike | Literal["paper"] | None
 PerClass = float | ArrayLike
 

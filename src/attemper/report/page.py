@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.axes import Axes
 
-__all__ = ["render", "write"]
-
 TEMPLATES = Path(__file__).parent / "templates"
 # Shown in this order, before all others.
 CARD = ("model", "version", "date", "developer", "intended use", "population", "training data", "limitations")
@@ -105,7 +103,7 @@ def render(
         next_steps=next_steps(summary, words),
         focus=getattr(focus(summary), "name", None),
         promise=" ".join(promised(promise, summary.names)) if promise else "",
-        facts=[fact for fact in summary.calibrator.facts() if not fact.startswith("rule")]
+        facts=[fact for fact in summary.calibrator._facts() if not fact.startswith("rule")]
         if summary.calibrator
         else [],
         charts=_charts(summary, words),
@@ -127,15 +125,21 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
+def read_card(path: str | os.PathLike[str]) -> Any:
+    """Return what a JSON file has about a model."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"card: {path} cannot be read as JSON ({error})", "card") from None
+
+
 def _card(card: Mapping[str, Any] | str | os.PathLike[str] | None) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """Return titles and texts of a card, the usual ones first, and what the names of classes stand for.
 
     >>> _card({"population": "adults", "model": "net 2", "sites": ["a", 2], "date": None, "classes": {"A": "apple"}})
     ([('Model', 'net 2'), ('Population', 'adults'), ('Sites', 'a, 2')], {'A': 'apple'})
     """
-    read: Any = (
-        json.loads(Path(card).read_text(encoding="utf-8")) if isinstance(card, str | os.PathLike) else card or {}
-    )
+    read = read_card(card) if isinstance(card, str | os.PathLike) else card or {}
     if not isinstance(read, Mapping):
         raise InputError(f"card: expected names and texts, got {type(read).__name__}", "card")
     given = {" ".join(str(key).replace("_", " ").split()): value for key, value in read.items()}

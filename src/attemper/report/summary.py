@@ -19,11 +19,9 @@ from attemper.data.scores import Scores
 from attemper.decisions import Outcome, outcome_of
 from attemper.metrics import Evaluation, Reliability
 from attemper.metrics.evaluation import evaluate_predictions
-from attemper.metrics.intervals import Spread, around_share, estimate, mean_of
+from attemper.metrics.intervals import estimate, mean_of, share_of
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.reliability import reliability_of
-
-__all__ = ["ClassRow", "Confusion", "ErrorRow", "Means", "Step", "Summary", "summarise", "title_of"]
 
 MOST_CLASSES = 20  # with a row of their own
 IN_MATRIX = 12  # classes of a confusion matrix; of more, the most frequent confusions are listed
@@ -210,12 +208,7 @@ def _mean(values: Any, w: Floats) -> float:
 
 
 def _share(held: NDArray[np.bool_], of: NDArray[np.bool_], p: Predictions) -> Estimate | None:
-    """Return which share of some samples has a property, with its interval by case; None where there are none."""
-    if not of.any():
-        return None
-    values, w = held[of].astype(np.float64), p.weights[of]
-    case = None if p.clusters is None else np.unique(p.clusters[of], return_inverse=True)[1].reshape(-1)
-    return around_share(_mean(values, w), Spread.of(values, w, case), LEVEL)
+    return share_of(held, of, p.weights, p.clusters, LEVEL)
 
 
 def _places(names: Sequence[str], p: Predictions) -> tuple[NDArray[np.intp], list[str]]:

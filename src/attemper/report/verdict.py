@@ -18,9 +18,6 @@ from attemper.metrics import Reliability
 from attemper.metrics.reliability import reliability_of
 from attemper.report.summary import ClassRow, Summary
 
-__all__ = ["GENERAL", "MEDICAL", "Finding", "Words", "about", "count", "findings", "next_steps", "points", "words_for",
-           "worst_bin"]  # fmt: skip
-
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
 RARELY = 0.01  # how often a bin, or the ECE, may look wrong by chance; the gap's interval has its own 5 %
 LEAST = 20  # samples of which a share is worth a sentence
@@ -54,7 +51,7 @@ def words_for(texts: Iterable[object]) -> Words:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Statement:
     """A sentence that is bold, and its figures; ``code`` is what to type."""
 
     lead: str
@@ -106,13 +103,13 @@ LEADS = {  # of the confidence, and of one column, the probability of the positi
 }
 
 
-def findings(summary: Summary, words: Words, describe: Mapping[str, str]) -> list[Finding]:
+def findings(summary: Summary, words: Words, describe: Mapping[str, str]) -> list[Statement]:
     """Return what the page says first: the confidence, the calibration, a class, the rule, the groups."""
     found = [_confidence(summary), _calibration(summary), _class(summary, describe), _rule(summary, words)]
     return [finding for finding in [*found, _groups(summary)] if finding is not None]
 
 
-def _confidence(summary: Summary) -> Finding:
+def _confidence(summary: Summary) -> Statement:
     kind, place = about(summary)
     means, table = summary.means[0], summary.tables[0]
     if summary.is_risk:
@@ -127,16 +124,16 @@ def _confidence(summary: Summary) -> Finding:
         text += " " + there.format(table.confidence[place], _at(table, place))
     elif kind == "mixed":
         text += f" The ECE is {means.ece:.3f}, and by chance it would be {means.ece.chance:.3f}."
-    return Finding(lead, text)
+    return Statement(lead, text)
 
 
 def _at(table: Reliability, place: int) -> str:
     return f"{Estimate(float(table.accuracy[place]), float(table.low[place]), float(table.high[place])):.0%}"
 
 
-def _calibration(summary: Summary) -> Finding:
+def _calibration(summary: Summary) -> Statement:
     if not summary.is_calibrated:
-        return Finding("No calibration is recommended:", f"{summary.comparison.why}.")
+        return Statement("No calibration is recommended:", f"{summary.comparison.why}.")
     before, after = summary.means
     report = summary.calibrator.report_ if summary.calibrator is not None else None
     on = "" if report is None else f", fitted on {count(report.n_samples)} samples"
@@ -159,7 +156,7 @@ def _calibration(summary: Summary) -> Finding:
         sentences.append(f"It changes {summary.changed:.1%} of the predictions.")
     elif not summary.is_risk:
         sentences.append("No prediction changes.")
-    return Finding(lead, " ".join(sentences))
+    return Statement(lead, " ".join(sentences))
 
 
 def focus(summary: Summary) -> ClassRow | None:
@@ -174,12 +171,12 @@ def focus(summary: Summary) -> ClassRow | None:
     return max((row for row in own if row.name in missed), key=lambda row: missed[row.name], default=None)
 
 
-def _class(summary: Summary, describe: Mapping[str, str]) -> Finding | None:
+def _class(summary: Summary, describe: Mapping[str, str]) -> Statement | None:
     row = focus(summary)
     if row is None or row.found is None:
         return None
     if summary.n_errors == 0:
-        return Finding(f"All {count(summary.n)} predictions are right:", "there is no error to learn from.")
+        return Statement(f"All {count(summary.n)} predictions are right:", "there is no error to learn from.")
     name = _named(row.name, describe)
     text = f"({row.found.low:.0%} to {row.found.high:.0%}, of {count(row.n)} samples)"
     if row.taken_for is not None and row.taken_for[1] > 1:
@@ -189,17 +186,17 @@ def _class(summary: Summary, describe: Mapping[str, str]) -> Finding | None:
         text += f" Before calibration it is {row.found_before:.0%}."
     if row.right is not None:
         text += f" When {row.name} is predicted, that is right in {row.right:.0%}."
-    return Finding(f"Of class {name}, {row.found.value:.0%} are found", text)
+    return Statement(f"Of class {name}, {row.found.value:.0%} are found", text)
 
 
-def _rule(summary: Summary, words: Words) -> Finding | None:
+def _rule(summary: Summary, words: Words) -> Statement | None:
     if summary.outcome is None:
         step = summary.steps[summary.start]
         if summary.n_errors == 0 or step.caught is None or step.error_rate is None:
             return None
         lead = f"The {step.reviewed.value:.0%} least confident cases hold {step.caught.value:.0%} of the errors:"
         text = f"if they are {words.by}, {step.error_rate:.1%} of the other predictions are wrong."
-        return Finding(lead, text)
+        return Statement(lead, text)
     part, promise = summary.outcome.all, summary.rule.promise
     threshold = getattr(summary.rule, "threshold", None)
     if part.coverage is not None:
@@ -211,15 +208,15 @@ def _rule(summary: Summary, words: Words) -> Finding | None:
         text = f"{_shown(part.referred_share)} of the cases are {words.referred}, and {rest}."
     if promise is not None:
         beyond = missed(summary.outcome.parts, promise) or ["These samples do not contradict it."]
-        text += f" Guaranteed: {' '.join([*promised(promise, summary.names), *beyond[:3]])}"
-    return Finding(lead, text)
+        text += f" Guarantee: {' '.join([*promised(promise, summary.names), *beyond[:3]])}"
+    return Statement(lead, text)
 
 
 def _shown(value: Estimate | None) -> str:
     return "none" if value is None else f"{value:.1%}"
 
 
-def _groups(summary: Summary) -> Finding | None:
+def _groups(summary: Summary) -> Statement | None:
     if summary.groups is None:
         return None
     after = summary.groups[1]
@@ -229,10 +226,10 @@ def _groups(summary: Summary) -> Finding | None:
     if alike is not None and alike.p is not None:
         text = f"The test of whether all groups are alike has p = {max(alike.p, 0.001):.3f}."
     if not off:
-        return Finding(f"No group of {len(after.parts)} has a gap beyond chance.", text)
+        return Statement(f"No group of {len(after.parts)} has a gap beyond chance.", text)
     name, gap = off[0]
     more = "" if len(off) == 1 else f" (and of {len(off) - 1} more)"
-    return Finding(f"The confidence in group {name} is off{more}:", f"its gap is {points(gap)}. {text}".strip())
+    return Statement(f"The confidence in group {name} is off{more}:", f"its gap is {points(gap)}. {text}".strip())
 
 
 def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
@@ -243,7 +240,7 @@ def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
     return sorted(off, key=lambda pair: -abs(pair[1].value))
 
 
-def next_steps(summary: Summary, words: Words) -> list[Finding]:
+def next_steps(summary: Summary, words: Words) -> list[Statement]:
     """Return what to do next, the most important first."""
     found, comparison = [], summary.comparison
     after, net, files = summary.means[1], "-o net.attemper.json", [Path(path).name for path in summary.comparison.files]
@@ -254,44 +251,44 @@ def next_steps(summary: Summary, words: Words) -> list[Finding]:
     if summary.outcome is not None and any(part.verdict == "broken" for part in summary.outcome.parts):
         text = "The samples here do not come from where the rule was chosen, or its cases were not independent."
         typed = code("attemper.decide(val, test, …)", f"decide {{}} {{}} {net}")
-        found.append(Finding("Do not use the rule on data like these.", text, typed))
+        found.append(Statement("Do not use the rule on data like these.", text, typed))
     if not summary.on_test:
         text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
-        found.append(Finding("Pass a test set.", text, code("attemper.compare(val, test)", "compare {} {}")))
+        found.append(Statement("Pass a test set.", text, code("attemper.compare(val, test)", "compare {} {}")))
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
         text = f"The gap after calibration is {points(after.gap)}, beyond chance."
         typed = code("attemper.fit(…)", f"fit {{}} {net}")
-        found.append(Finding("Fit on more samples, or on samples like these.", text, typed))
+        found.append(Statement("Fit on more samples, or on samples like these.", text, typed))
     if groups := groups_off(summary):
         text = f"Group {groups[0][0]} is off by {points(groups[0][1])} with one calibration for all."
         typed = code("attemper.fit(data, groups=…)", f"fit {{}} --groups NAME {net}")
-        found.append(Finding("Fit a calibration for each group.", text, typed))
+        found.append(Statement("Fit a calibration for each group.", text, typed))
     if summary.is_calibrated and summary.described != IN_USE:
         text = "Its file is all that new data need."
         saved = 'comparison.calibrator.save("net.attemper.json")'
         typed = code(saved, f"fit {{}} --method {summary.described} {net}")
-        found.append(Finding("Save the calibrator and apply it.", text, typed))
+        found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
         text = f"A rule decides which cases to {words.refer}, and bounds the errors of the others. This page does not."
         typed = code("attemper.decide(val, test, max_miss=0.05)", f"decide {{}} {{}} --max-miss 0.05 {net}")
-        found.append(Finding("Choose a rule, if wrong predictions cost much.", text, typed))
+        found.append(Statement("Choose a rule, if wrong predictions cost much.", text, typed))
     better = [name for name in comparison.alternatives if comparison[name].gain.low > 0]
     if not summary.is_calibrated:
         found.append(
-            Finding("Label more validation samples.", "Those at hand cannot show how far the confidence is off.")
+            Statement("Label more validation samples.", "Those at hand cannot show how far the confidence is off.")
         )
     elif better:
         typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {net}")
-        found.append(Finding(f"Consider {better[0]}.", "Its gain and its price are listed with the methods.", typed))
+        found.append(Statement(f"Consider {better[0]}.", "Its gain and its price are listed with the methods.", typed))
     rare = [row.name for row in summary.classes if 0 < row.n < LEAST]
     if rare:
         text = f"Fewer than {LEAST} samples show little of {', '.join(rare[:5])}{', …' if len(rare) > 5 else ''}."
-        found.append(Finding("Label more samples of the rare classes.", text))
+        found.append(Statement("Label more samples of the rare classes.", text))
     if summary.is_calibrated:
         text = "It alarms when confidence and accuracy drift apart; checking often does not raise false alarms."
         typed = code("attemper.monitor(calibrator, data)", "monitor net.attemper.json new.csv --state monitor.json")
-        found.append(Finding("Monitor new labelled data.", text, typed))
+        found.append(Statement("Monitor new labelled data.", text, typed))
     return found
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from attemper.errors import require
 from attemper.torch.plain import Scan
 
-__all__ = ["nll", "places", "rests", "scan"]
-
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 triton: Any = require("triton", extra="torch", why="for logits on a GPU")
 tl: Any = require("triton.language", extra="torch", why="for logits on a GPU")

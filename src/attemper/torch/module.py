@@ -15,24 +15,24 @@ from attemper.maps import Affine, Map
 
 torch: Any = require("torch", extra="torch", why="for torch modules")
 
-__all__ = ["fold_into_linear", "to_torch", "wrap"]
+__all__ = ["fold_into_linear"]
+
+SINGLE_ONLY = ("mps",)  # devices without double precision
 
 
-def to_torch(calibrator: Any, *, dim: int | None = None, log: bool = False) -> MapModule:
+def to_torch(calibrator: Any) -> MapModule:
     """Return a fitted calibrator, or a map, as a module: from logits (or probabilities) to calibrated probabilities.
 
-    ``dim`` is where the classes are, 1 for images N×K×H×W, by default that of the fit, or the last; with ``log`` it
-    returns log-probabilities.
+    The classes are where they were in the fit, or last.
 
     >>> to_torch(Map.scale(0.5))(torch.tensor([[2.0, 0.0]])).round(decimals=3)
     tensor([[0.7310, 0.2690]])
     """
-    axis = getattr(getattr(calibrator, "read_", None), "axis", None) if dim is None else dim
-    dim = -1 if axis is None else axis
-    return MapModule(_map_of(calibrator), dim=dim, log=log, n_classes=getattr(calibrator, "n_features_in_", None))
+    axis = getattr(getattr(calibrator, "read_", None), "axis", None)
+    return MapModule(_map_of(calibrator), -1 if axis is None else axis, getattr(calibrator, "n_features_in_", None))
 
 
-def wrap(calibrator: Any, module: Any, *, dim: int | None = None) -> CalibratedModule:
+def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     """Return a network that returns calibrated probabilities; the network is held, not copied.
 
     >>> wrap(Map.scale(0.5), torch.nn.Linear(4, 3))(torch.zeros(2, 4)).shape
@@ -40,7 +40,9 @@ def wrap(calibrator: Any, module: Any, *, dim: int | None = None) -> CalibratedM
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"module: expected a torch.nn.Module, got {type(module).__name__}", "module")
-    return CalibratedModule(module, to_torch(calibrator, dim=dim))
+    made = CalibratedModule(module, to_torch(calibrator))
+    made.train(module.training)
+    return made
 
 
 def fold_into_linear(calibrator: Any, layer: Any) -> Any:
@@ -54,7 +56,8 @@ def fold_into_linear(calibrator: Any, layer: Any) -> Any:
     """
     fitted = _map_of(calibrator)
     stage, k = fitted.stages[0], int(getattr(layer, "weight", torch.zeros(1)).shape[0])
-    if fitted.linear() is None or not isinstance(stage, Affine):
+    one = len(fitted.stages) == 1 and fitted.input == "logits"
+    if not one or not isinstance(stage, Affine) or stage.curve is not None:
         raise InputError(
             "calibrator: only temperatures, vectors and matrices fold into a layer; use wrap", "calibrator"
         )
@@ -90,9 +93,9 @@ def _map_of(calibrator: Any) -> Map:
 class MapModule(torch.nn.Module):  # type: ignore[misc]
     """Calibrated probabilities of logits; the numbers of the map are buffers. Made by `to_torch`."""
 
-    def __init__(self, fitted: Map, *, dim: int, log: bool, n_classes: int | None = None) -> None:
+    def __init__(self, fitted: Map, dim: int, n_classes: int | None) -> None:
         super().__init__()
-        self.map, self.dim, self.log, self.n_classes = fitted, dim, log, n_classes
+        self.map, self.dim, self.n_classes = fitted, dim, n_classes
         arrays = fitted.arrays()
         self.names = tuple(arrays)
         for name, array in arrays.items():
@@ -105,21 +108,28 @@ class MapModule(torch.nn.Module):  # type: ignore[misc]
             raise InputError(
                 f"expected {self.n_classes} classes at dim={self.dim}, got the shape {tuple(x.shape)}", "dim"
             )
-        dtype = h.dtype if h.is_floating_point() else torch.float64
+        double = _double(h.device)
+        dtype = h.dtype if h.is_floating_point() else double
         # Numbers for each class are computed with in double precision, which autocast leaves alone.
         many = self.map.n_classes is not None or self.map.input == "probs"
-        wide = torch.float64 if many or dtype == torch.float64 else torch.float32
+        wide = double if many or dtype == torch.float64 else torch.float32
         buffers = {name: self._buffers[f"map_{name}"] for name in self.names}
         arrays = {name: b.to(wide) if b.is_floating_point() else b for name, b in buffers.items()}
-        made = self.map.evaluate(h.to(wide), arrays, xp, log=self.log).to(dtype)
+        made = self.map.evaluate(h.to(wide), arrays, xp, log=False).to(dtype)
         made = settled(made, h, xp) if dtype.itemsize < 4 and not self.map.independent else made
         return made.movedim(-1, self.dim)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
         """Follow the model to another device, but stay in double precision: ``model.half()`` must not round a map."""
         for name, buffer in self._buffers.items():
-            self._buffers[name] = buffer.to(fn(buffer.new_empty(0, dtype=torch.float32)).device)
+            device = fn(buffer.new_empty(0, dtype=torch.float32)).device
+            self._buffers[name] = buffer.to(device, _double(device) if buffer.is_floating_point() else buffer.dtype)
         return self
+
+
+def _double(device: Any) -> Any:
+    """Return double precision, or what a device has instead."""
+    return torch.float32 if device.type in SINGLE_ONLY else torch.float64
 
 
 class CalibratedModule(torch.nn.Module):  # type: ignore[misc]

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from attemper.data.arrays import row_slices
 from attemper.errors import require
 
-__all__ = ["Scan", "nll", "places", "rests", "scan"]
-
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 CHUNK_ELEMENTS = 1 << 24  # numbers that are worked on at once: 64 MB in single precision

@@ -17,8 +17,6 @@ from attemper.data.arrays import row_slices
 from attemper.errors import require, warn
 from attemper.torch import plain
 
-__all__ = ["DeviceRows"]
-
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 # Up to so many logits the arithmetic is done in double precision. With more, what single precision rounds averages out.
@@ -42,7 +40,7 @@ class DeviceRows:
 
     @property
     def slope_rounding(self) -> float:
-        """See `attemper.data.backend.Backend`."""
+        """See `attemper.data.backend.NumpyRows`."""
         return 0.0 if self.exact else SINGLE
 
     @classmethod

@@ -14,8 +14,6 @@ from attemper.errors import require
 if TYPE_CHECKING:
     from attemper.torch.rows import DeviceRows
 
-__all__ = ["tabulate"]
-
 torch: Any = require("torch", extra="torch", why="for logits on a GPU")
 
 ROWS = 1 << 16  # worked on at once
