@@ -23,7 +23,7 @@ NOT_APPLICABLE = {
     "test_calibration_cv_splitter[True]": ENSEMBLE,
     "test_calibration_cv_nfold": ENSEMBLE,
     "test_calibration_less_classes[True]": ENSEMBLE,
-    "test_calibration_accepts_ndarray": ENSEMBLE,  # `cross_val_predict` wants an estimator with `predict`
+    "test_calibration_accepts_ndarray": "its estimator has no `predict`, which cross_val_predict wants",
     "test_calibration_display_compute": DISPLAY,
     "test_plot_calibration_curve_pipeline": DISPLAY,
     "test_calibration_display_default_labels": DISPLAY,

@@ -2,13 +2,17 @@
 
 import os
 import shutil
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from scipy.special import softmax
 
-# There is no GPU here: Triton's kernels run in its interpreter. It must be told before they are read.
+# Without a GPU, Triton's kernels run in its interpreter. It must be told before they are read.
+HAS_TRITON = find_spec("triton") is not None  # on Linux alone
 os.environ["TRITON_INTERPRET"] = "1"
 # Arrays are small, and pytest-xdist has a process for each core: threads would wait for each other.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -25,12 +29,20 @@ for name, count in (("quick", 15), ("all", 60)):
     )
 
 
+class Drawn(SimpleNamespace):
+    """What `draw` made; as a pair, logits and labels."""
+
+    def __iter__(self):
+        return iter((self.h, self.y))
+
+
 def draw(n=800, k=5, t=2.0, noise=0.0, clusters=1, groups=1, masks=0.0, bias=0.0, seed=0):
     """Draw labels from softmax(logits / t): the one maker of data.
 
     A share ``noise`` of the labels is wrong. Rows of a cluster, so many each, have nearly the same logits and share
     what makes their label unlike the prediction. Each group has a temperature of its own, around t. A share ``masks``
-    of the logits is −inf, never that of the label. The log-odds of class j are off by j·bias. Weights are whole.
+    of the logits is −inf, never that of the label. The log-odds of class j are off by j·bias. Weights are whole; p are
+    the probabilities that the logits claim.
     """
     rng = np.random.default_rng(seed)
     cases = -(-n // clusters)
@@ -50,12 +62,16 @@ def draw(n=800, k=5, t=2.0, noise=0.0, clusters=1, groups=1, masks=0.0, bias=0.0
         logits = np.where(hidden, -np.inf, logits)
     weights = rng.integers(0, 4, size=n).astype(float)
     sites = np.array([f"site {g}" for g in range(groups)])[group]
-    return SimpleNamespace(h=logits, y=labels, w=weights, cluster=cluster, group=sites, true_t=own_t, wrong=wrong)
+    p = softmax(logits, axis=1)
+    return Drawn(h=logits, y=labels, p=p, w=weights, cluster=cluster, group=sites, wrong=wrong)
 
 
 def pytest_configure(config):
-    """Try more examples where the slow tier is run too."""
+    """Try more examples where the slow tier is run too; leave out what needs Triton where there is none."""
     settings.load_profile("quick" if config.option.markexpr == "not slow" else "all")
+    if not HAS_TRITON:  # its examples cannot even be looked for
+        fused = Path(__file__).parents[1] / "src" / "attemper" / "torch" / "fused.py"
+        config.option.ignore = [*(config.option.ignore or []), str(fused)]
 
 
 def pytest_cmdline_main(config):
@@ -91,6 +107,13 @@ def pytest_make_collect_report():
     return counted((yield))
 
 
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="module")
 def one_torch_thread():
     """Small tensors: on a busy machine, threads that wait for each other take all the time."""
@@ -106,6 +129,7 @@ FLAGS = (
     "--headless=new",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",

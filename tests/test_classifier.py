@@ -2,11 +2,19 @@
 
 import numpy as np
 import pytest
+from sklearn import config_context
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedGroupKFold, StratifiedKFold, cross_val_predict
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    cross_val_predict,
+)
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -95,6 +103,19 @@ def test_weight_0_leaves_a_row_out():
     np.testing.assert_allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-9)
 
 
+def test_metadata_go_where_scikit_learn_routes_them():
+    weighted, plain = (LogisticRegression().fit(X, Y, w).coef_ for w in (W, None))
+    h = cross_val_predict(LogisticRegression(), X, Y, groups=CASE, cv=GroupKFold(5), method="decision_function")
+    with config_context(enable_metadata_routing=True):
+        for asks, expected in ((True, weighted), (False, plain)):
+            model = LogisticRegression().set_fit_request(sample_weight=asks)
+            clf = CalibratedClassifier(model, "ts").fit(X, Y, sample_weight=W)
+            np.testing.assert_allclose(clf.estimator_.coef_, expected)
+            np.testing.assert_allclose(clf.calibrator_.priors_, np.bincount(Y, W) / W.sum())  # always has them
+        clf = CalibratedClassifier(LogisticRegression(), "ts", cv=GroupKFold(5)).fit(X, Y, groups=CASE)
+    assert clf.calibrator_.temperature_ == pytest.approx(TemperatureScaling().fit(h, Y).temperature_, rel=1e-12)
+
+
 @pytest.mark.parametrize(("call", "param"), [
     (lambda: CalibratedClassifier(LogisticRegression(), "ts", noise=0.1).fit(X, Y), "noise"),
     (lambda: CalibratedClassifier(LogisticRegression(), "no").fit(X, Y), "method"),
@@ -119,6 +140,7 @@ def test_not_fitted():
             getattr(CalibratedClassifier(LogisticRegression()), call)(X)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")  # its labels are drawn at random
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of its own labels that are infinite
 def test_in_scikit_learn():

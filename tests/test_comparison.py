@@ -22,21 +22,18 @@ from attemper.comparison import WHY, compare_scores
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.maps import Map
+from conftest import draw
 
 QUICK = ["ts", "bayes", "vector"]
 
 
-def draw(n=600, k=4, t=2.0, seed=0, bias=0.0, **options):
-    rng = np.random.default_rng(seed)
-    logits = 3 * rng.normal(size=(n, k))
-    shifted = logits / t + bias * np.arange(k)
-    labels = (shifted + rng.gumbel(size=logits.shape)).argmax(axis=1)
-    return Scores.of(logits, labels, **options)
+def scores(n=600, k=4, bias=0.0, seed=0, **options):
+    return Scores.of(*draw(n, k, bias=bias, seed=seed), **options)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return compare_scores(draw(), draw(seed=1), methods=QUICK)
+    return compare_scores(scores(), scores(seed=1), methods=QUICK)
 
 
 def test_the_first_choice_stands_and_is_fitted(found):
@@ -55,11 +52,11 @@ def test_a_comparison_is_a_table_and_a_dict(found):
 
 
 def test_test_samples_evaluate_and_have_no_part_in_the_choice(found):
-    test = draw(seed=1)
+    test = scores(seed=1)
     for name in ("none", *QUICK):
         p = found.predictions(name)
         assert found[name].test["nll"].value == pytest.approx(log_loss(test.labels, p.probs))
-    other = compare_scores(draw(), methods=QUICK)
+    other = compare_scores(scores(), methods=QUICK)
     assert [row.nll for row in other.rows] == [row.nll for row in found.rows]
     assert other.chosen == found.chosen
     assert other.test is None
@@ -81,7 +78,7 @@ def test_cross_validation_is_that_of_fits_without_each_fold(found):
 
 
 def test_a_method_that_changes_predictions_is_named_with_numbers_and_not_chosen():
-    val = draw(2000, bias=0.8, classes=list("abcd"))
+    val = scores(2000, bias=0.8, classes=list("abcd"))
     found = compare_scores(val, methods=QUICK)
     assert found.chosen == "bayes"
     assert found.alternatives[0] == "vector"
@@ -102,26 +99,33 @@ def test_a_method_that_changes_predictions_is_named_with_numbers_and_not_chosen(
 
 def test_weights_count_in_what_changes():
     w = 1.0 + 9 * (np.arange(600) < 100)
-    found = compare_scores(draw(600, bias=0.8, sample_weight=w), methods=["ts", "vector"])
+    found = compare_scores(scores(600, bias=0.8, sample_weight=w), methods=["ts", "vector"])
     p, q = (found.predictions(name).prediction for name in ("vector", found.chosen))
     assert found["vector"].changed == pytest.approx(w @ (p != q) / w.sum())
     assert (p != q).any()
 
 
 def test_structured_is_named_where_it_gains_at_all():
-    found = compare_scores(draw(500, bias=0.3), methods=["bayes", "structured"])
+    found = compare_scores(scores(500, bias=0.3), methods=["bayes", "structured"])
     assert found.chosen == "bayes"
     assert ("structured" in found.alternatives) == (found["structured"].gain.value > 0)
 
 
 def test_no_recommendation_where_a_class_has_no_label():
-    val = draw(2000, bias=0.8)
-    scores = Scores.of(np.c_[val.logits, -9 * np.ones(2000)], val.labels)
-    assert compare_scores(scores, methods=QUICK).alternatives == ()
+    val = scores(2000, bias=0.8)
+    more = Scores.of(np.c_[val.logits, -9 * np.ones(2000)], val.labels)
+    assert compare_scores(more, methods=QUICK).alternatives == ()
+
+
+@pytest.mark.parametrize("each", [2, 7])
+def test_folds_where_classes_have_few_labels(each):
+    y = np.arange(210) % (210 // each)
+    found = compare_scores(Scores.of(draw(210, 210 // each).h, y), methods=["ts"])
+    assert np.bincount(found.folds).tolist() == [42] * 5
 
 
 def test_clusters_stay_together_and_count_once():
-    one = draw(400)
+    one = scores(400)
     four = np.repeat(np.arange(400), 4)
     copied = Scores.of(one.logits[four], one.labels[four], clusters=four)
     found, plain = compare_scores(copied, methods=["ts"]), compare_scores(one, methods=["ts"])
@@ -130,7 +134,7 @@ def test_clusters_stay_together_and_count_once():
 
 
 def test_clusters_in_val_and_test_are_an_error_everywhere():
-    val, test = draw(400, clusters=np.arange(400)), draw(50, seed=1, clusters=np.arange(50) + 399)
+    val, test = scores(400, clusters=np.arange(400)), scores(50, seed=1, clusters=np.arange(50) + 399)
     with pytest.raises(InputError) as error:
         attemper.compare(val, test, methods=["ts"])
     assert error.value.param == "clusters"
@@ -140,7 +144,7 @@ def test_clusters_in_val_and_test_are_an_error_everywhere():
 @pytest.mark.parametrize(
     ("val", "options", "reason"),
     [
-        (draw(), {"noise": 0.1}, "noise"), (draw(), {"cv": 0}, "no cv"), (draw(40), {}, "few errors"),
+        (scores(), {"noise": 0.1}, "noise"), (scores(), {"cv": 0}, "no cv"), (scores(40), {}, "few errors"),
         (Scores.of(9 * np.eye(3)[np.arange(90) % 3], np.arange(90) % 3), {}, "no errors"),
     ],
 )  # fmt: skip
@@ -149,7 +153,9 @@ def test_what_leaves_the_first_choice(val, options, reason):
     assert found.reason == reason
     assert found.chosen == ("none" if reason == "no errors" else "bayes")
     assert found.n_folds == 0
-    assert compare_scores(val, draw(k=val.n_classes, seed=1), methods=["ts", "bayes"], **options)["ts"].gain is not None
+    assert (
+        compare_scores(val, scores(k=val.n_classes, seed=1), methods=["ts", "bayes"], **options)["ts"].gain is not None
+    )
 
 
 def test_another_that_keeps_predictions_is_chosen_beyond_chance_alone():
@@ -161,7 +167,7 @@ def test_another_that_keeps_predictions_is_chosen_beyond_chance_alone():
 
     Guess.method = "bayes"  # a first choice that is far off
     try:
-        found = compare_scores(draw(2000), methods=[Guess(), "ts"])
+        found = compare_scores(scores(2000), methods=[Guess(), "ts"])
     finally:
         del METHODS["bayes_guess"]
     assert (found.chosen, found.reason) == ("ts", "cv")
@@ -169,10 +175,10 @@ def test_another_that_keeps_predictions_is_chosen_beyond_chance_alone():
 
 
 def test_noise_reaches_those_that_know_it():
-    found = compare_scores(draw(), methods=["ts", "bayes", BayesianTemperatureScaling(prior_scale=0.5)], noise=0.1)
+    found = compare_scores(scores(), methods=["ts", "bayes", BayesianTemperatureScaling(prior_scale=0.5)], noise=0.1)
     bayes = [row.calibrator.noise for row in found.rows if row.method.startswith("bayes")]
     assert bayes == [0.1, 0.1]
-    own = compare_scores(draw(), methods=[BayesianTemperatureScaling(noise=0.2)], noise=0.1)
+    own = compare_scores(scores(), methods=[BayesianTemperatureScaling(noise=0.2)], noise=0.1)
     assert own.rows[1].calibrator.noise == 0.2
 
 
@@ -190,7 +196,9 @@ def test_methods_are_names_classes_and_instances_and_failures_are_rows():
             return Fit(Map.scale(0.5), Report.of(Map.scale(0.5), scores))
 
     try:
-        found = compare_scores(draw(), draw(seed=1), methods=["ts", Half(), Broken, TemperatureScaling(t_range=(1, 5))])
+        found = compare_scores(
+            scores(), scores(seed=1), methods=["ts", Half(), Broken, TemperatureScaling(t_range=(1, 5))]
+        )
     finally:
         del METHODS["broken"], METHODS["half"]
     assert found["broken"].failure == "no luck"
@@ -201,14 +209,14 @@ def test_methods_are_names_classes_and_instances_and_failures_are_rows():
 
 def test_groups_probabilities_and_infinite_losses():
     site = np.arange(600) % 2
-    val = draw(groups=site)
+    val = scores(groups=site)
     logits = np.where(site[:, None], 2 * val.logits, val.logits)
     grouped = compare_scores(
         Scores.of(logits, val.labels, groups=site), methods=["bayes", GroupedCalibrator(TemperatureScaling())]
     )
     assert (grouped.chosen, grouped.reason) == ("grouped", "cv")  # it keeps predictions
     assert grouped["bayes"].gain.high < 0
-    p = np.exp(val.logits) / np.exp(val.logits).sum(axis=1, keepdims=True)
+    p = draw(600, 4).p
     probs = compare_scores(Scores.of(p, val.labels, input="probs"), methods=["ts", "histogram"])
     assert probs["ts"].temperature == pytest.approx(
         TemperatureScaling().fit(val.logits, val.labels).temperature_, rel=1e-6
@@ -219,8 +227,8 @@ def test_groups_probabilities_and_infinite_losses():
 
 
 def test_a_calibrator_in_use(found):
-    used = TemperatureScaling().fit(draw(seed=5))
-    also = compare_scores(draw(), draw(seed=1), methods=["ts"], calibrator=used)
+    used = TemperatureScaling().fit(scores(seed=5))
+    also = compare_scores(scores(), scores(seed=1), methods=["ts"], calibrator=used)
     assert also["in use"].test["nll"].value == pytest.approx(found["ts"].test["nll"].value, abs=0.02)
     assert also["in use"].calibrator is used
     assert also.chosen == "ts"
@@ -230,11 +238,11 @@ def test_a_calibrator_in_use(found):
     ("options", "param"),
     [
         ({"cv": 1}, "cv"), ({"methods": ["tss"]}, "method"), ({"methods": ["ts", "ts"]}, "methods"),
-        ({"test": draw(k=3)}, "test"), ({"test": Scores.of(draw().logits)}, "test"),
-        ({"calibrator": TemperatureScaling().fit(draw())}, "calibrator"),
+        ({"test": Scores.of(scores().logits)}, "test"),
+        ({"calibrator": TemperatureScaling().fit(scores())}, "calibrator"),
     ],
 )  # fmt: skip
 def test_what_is_refused(options, param):
     with pytest.raises(InputError) as error:
-        compare_scores(draw(), **options)
+        compare_scores(scores(), **options)
     assert error.value.param == param

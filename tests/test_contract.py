@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -17,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 import attemper
 from attemper import METHODS, GroupedCalibrator, Scores
 from attemper.calibrators.temperature import independent
-from attemper.errors import InputError, LabelShiftError
+from attemper.errors import InputError
 from attemper.testing import CHECKS
 from conftest import draw
 
@@ -31,6 +30,7 @@ ARRAYS = {
     "fortran": np.asfortranarray,
 }
 KEEP = {"ts", "ats", "bayes", "ets"}  # never change a prediction
+WITH_T = [*sorted(KEEP), "structured"]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -38,11 +38,6 @@ KEEP = {"ts", "ats", "bayes", "ets"}  # never change a prediction
 @pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")
 def test_contract(method, check):
     check(METHODS[method]())
-
-
-def test_all_methods_are_here():
-    assert len(OURS) == 14
-    assert set(OURS) >= {"ts", "ats", "bayes", "structured", "ets", "vector", "matrix", "dirichlet", "platt"}
 
 
 @pytest.mark.parametrize("method", OURS)
@@ -86,15 +81,22 @@ def test_groups(method):
     np.testing.assert_allclose(one.predict_proba(data.h, groups=0), one.common_.predict_proba(data.h), atol=1e-12)
 
 
-def test_clusters_count_once_for_every_method():
-    data = draw(1200, clusters=4)
-    widths = {}
-    for method in ("ts", "ats", "bayes", "structured", "ets"):
-        alone = METHODS[method]().fit(data.h, data.y)
-        cases = METHODS[method]().fit(data.h, data.y, clusters=data.cluster)
-        widths[method] = [np.ptp(np.log(each.temperature_interval_)) for each in (alone, cases)]
-    for method, (narrow, wide) in widths.items():
-        assert 1.5 < wide / narrow < 2.6, method  # four rows that nearly agree: a factor of two
+@pytest.mark.parametrize("method", WITH_T)
+def test_copies_of_a_case_count_once(method):
+    data, case = draw(400), np.arange(400).repeat(4)
+    alone = METHODS[method]().fit(data.h, data.y)
+    copies = METHODS[method]().fit(data.h[case], data.y[case], clusters=case)
+    assert copies.temperature_ == pytest.approx(alone.temperature_, rel=1e-4)
+    np.testing.assert_allclose(np.log(copies.temperature_interval_), np.log(alone.temperature_interval_), atol=2e-3)
+    scores = Scores.of(data.h[case], data.y[case], clusters=case)
+    assert independent(scores).weights == pytest.approx(np.full(1600, 1 / 4), rel=0.02)
+
+
+@pytest.mark.parametrize("method", WITH_T)
+def test_the_scale_of_the_logits_is_the_scale_of_t(method):
+    data = draw(1000)
+    small, large = (METHODS[method]().fit(scale * data.h, data.y) for scale in (1, 1000))
+    assert large.temperature_ == pytest.approx(1000 * small.temperature_, rel=1e-6)
 
 
 def test_cases_that_differ_in_their_classes_alone_count_once_too():
@@ -106,9 +108,8 @@ def test_cases_that_differ_in_their_classes_alone_count_once_too():
 
 
 def test_images_have_the_axis_of_the_fit(tmp_path):
-    rng = np.random.default_rng(0)
-    images = 3 * rng.normal(size=(20, 4, 6, 5))
-    labels = (images / 2 + rng.gumbel(size=images.shape)).argmax(axis=1)
+    data = draw(600, 4)
+    images, labels = np.moveaxis(data.h.reshape(20, 6, 5, 4), -1, 1), data.y.reshape(20, 6, 5)
     cal = attemper.fit(images, labels, axis=1, method="ts")
     p = cal.predict_proba(images)
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-12)
@@ -118,43 +119,6 @@ def test_images_have_the_axis_of_the_fit(tmp_path):
     with pytest.raises(InputError) as error:
         attemper.TemperatureScaling().fit(images[:, :, 0, 0], labels[:, 0, 0]).predict_proba(images)
     assert error.value.param == "axis"
-
-
-def test_priors():
-    data = draw(2000, k=3)
-    old, new = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
-    cal = attemper.VectorScaling().fit(data.h, data.y)
-    p = cal.predict_proba(data.h)
-    expected = p * new / old
-    changed = cal.with_priors(new, old)
-    np.testing.assert_allclose(changed.predict_proba(data.h), expected / expected.sum(axis=1, keepdims=True), rtol=1e-9)
-    np.testing.assert_allclose(changed.with_priors(old).predict_proba(data.h), p, rtol=1e-9)
-    by_name = cal.with_priors({0: 0.1, 1: 0.3, 2: 0.6})
-    np.testing.assert_array_equal(
-        by_name.predict_proba(data.h), cal.with_priors(new, cal.priors_).predict_proba(data.h)
-    )
-    none = cal.with_priors([0.5, 0.5, 0.0]).predict_proba(data.h)
-    assert (none[:, 2] == 0).all()
-    np.testing.assert_allclose(none.sum(axis=1), 1)
-    with pytest.raises(InputError) as error:
-        cal.with_priors(new, [0.5, 0.5, 0.0])
-    assert error.value.param == "old"
-
-
-def test_adapt_finds_the_shares_of_new_data_or_refuses():
-    data = draw(6000, k=3, t=1.0)
-    kept = np.random.default_rng(1).random(6000) < np.array([1.0, 1.0, 0.2])[data.y]
-    val, new = np.arange(6000) < 3000, (np.arange(6000) >= 3000) & kept
-    cal = attemper.TemperatureScaling().fit(data.h[val], data.y[val])
-    adapted = cal.adapt(data.h[new], validation=(data.h[val], data.y[val]))
-    truth = np.bincount(data.y[new]) / new.sum()
-    assert (adapted.adapted_.low - 0.01 <= truth).all()
-    assert (adapted.adapted_.high + 0.01 >= truth).all()
-    np.testing.assert_allclose(cal.adapt(data.h[new]).priors_, truth, atol=0.05)
-    rows = np.arange(new.sum()), data.y[new]
-    assert np.log(adapted.predict_proba(data.h[new])[rows]).mean() > np.log(cal.predict_proba(data.h[new])[rows]).mean()
-    with pytest.raises(LabelShiftError):
-        cal.adapt(4 * data.h[new], validation=(data.h[val], data.y[val]))
 
 
 def test_a_rule_goes_with_the_calibrator(tmp_path):
@@ -179,13 +143,26 @@ def test_a_rule_goes_with_the_calibrator(tmp_path):
 @pytest.mark.parametrize("input", ["logits", "probs"])
 def test_partial_fit_is_an_addition(input):
     data = draw(1200)
-    x = data.h if input == "logits" else softmax(data.h, axis=1)
+    x = data.h if input == "logits" else data.p
     whole = attemper.TemperatureScaling(input=input).fit(x, data.y).temperature_
     cal = attemper.TemperatureScaling(input=input)
     for part in np.array_split(np.arange(1200), 5):
         cal.partial_fit(x[part], data.y[part])
     assert cal.temperature_ == pytest.approx(whole, rel=1e-8)
-    assert not hasattr(attemper.PlattScaling(), "partial_fit")
+    with pytest.warns(attemper.AttemperWarning):
+        assert attemper.TemperatureScaling(input=input).fit(x, data.y).partial_fit(x, data.y).report_.n_samples == 1200
+    for one in (attemper.PlattScaling(), attemper.AttendedTemperatureScaling(loss="reference")):
+        assert not hasattr(one, "partial_fit")
+
+
+@pytest.mark.parametrize(("method", "limit"), [
+    ("vector", "multinomial.MAX_STEPS"), ("platt", "curves.MAX_STEPS"),
+])  # fmt: skip
+def test_a_fit_that_stops_too_early_warns(method, limit, monkeypatch):
+    monkeypatch.setattr(f"attemper.kernels.{limit}", 1)
+    data = draw(400)
+    with pytest.warns(attemper.ConvergenceWarning):
+        assert not METHODS[method]().fit(data.h, data.y).report_.converged
 
 
 def test_a_step_of_a_pipeline_and_of_a_search():

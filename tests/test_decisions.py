@@ -12,39 +12,35 @@ from mapie.conformity_scores import APSConformityScore, LACConformityScore
 from scipy.stats import beta, binom, kstest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-import attemper
 from attemper import InputError, Scores, TemperatureScaling
 from attemper.decisions import (
-    PredictionSets,
-    Promise,
     Referral,
     conformal_sets,
-    decide_scores,
     outcome_of,
     refer_for_budget,
     refer_for_costs,
     refer_for_miss,
-    rule_from_dict,
 )
-from attemper.decisions.certificates import certify_all, certify_decided, most_errors, ranks_to_test, samples_needed
-from attemper.decisions.rules import draw_cases
+from attemper.decisions.certificates import (
+    certify_all,
+    certify_decided,
+    most_errors,
+    ranks_to_test,
+    samples_needed,
+    start_of,
+)
+from attemper.decisions.choosing import decide_scores
+from attemper.decisions.rules import draw_cases, rule_from_dict
 from attemper.decisions.sets import order_of, units_needed
 from attemper.errors import AttemperWarning, FileError
 from attemper.kernels.conformal import order_for
+from conftest import draw
 
 
-def softmax(h):
-    p = np.exp(h - h.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True)
-
-
-def draw(n, seed=0, k=3, size=1):
-    """Calibrated probabilities of k classes, labels and cases; the samples of a case are right or wrong together."""
-    rng = np.random.default_rng(seed)
-    case = np.arange(n) // size
-    h = 2 * (rng.normal(size=(n, k)) + (rng.normal(size=(case[-1] + 1, k))[case] if size > 1 else 0))
-    u = rng.gumbel(size=(case[-1] + 1, k))[case]
-    return softmax(h), (h + u).argmax(axis=1), case
+def calibrated(n, seed=0, k=3, size=1):
+    """Calibrated probabilities, labels and cases; the samples of a case are right or wrong together."""
+    data = draw(n, k, t=1.0, clusters=size, seed=seed)
+    return data.p, data.y, data.cluster
 
 
 def two_classes(confidence, right):
@@ -117,6 +113,16 @@ def test_a_start_from_other_samples_makes_the_thresholds_fixed(n, seed, start):
     assert (c > found.threshold).tolist() == (c > last).tolist()
 
 
+def test_probabilities_of_the_fit_choose_the_start_where_confidences_are_tied():
+    (p, y, _), (other, *_) = calibrated(2000, k=2), calibrated(500, k=2, seed=1)
+    tied, wrong = p.round(2), p.argmax(axis=1) != y
+    start = start_of(other.round(2).max(axis=1), np.ones(500), 2000, 0.01, 0.05)
+    expected = certify_decided(tied.max(axis=1), wrong, np.ones(2000), 0.01, 0.05, start=start).threshold
+    assert refer_for_miss(tied, y, 0.01, fit_probs=other.round(2)).rule.threshold == expected < 1
+    assert refer_for_miss(tied, y, 0.01).rule is None
+    assert refer_for_miss(p, y, 0.1, fit_probs=other).rule == refer_for_miss(p, y, 0.1).rule  # no ties
+
+
 @pytest.mark.parametrize(("of", "rates"), [("decided", [0.35, 0.31, 0.4]), ("class", [0.1, 0.5, 0.3])])
 def test_all_outcomes_enumerated_break_a_guarantee_no_more_often_than_stated(of, rates):
     """Twelve cases with fixed confidences in three blocks: every one of 4096 outcomes, with its exact probability."""
@@ -145,7 +151,7 @@ def test_the_guarantee_is_not_idle():
 
 
 def test_weights_are_repeats_and_order_does_not_matter():
-    p, y, _ = draw(2000)
+    p, y, _ = calibrated(2000)
     w = np.arange(2000) % 3
     rows = np.repeat(np.arange(2000), w)
     order = np.random.default_rng(0).permutation(2000)
@@ -157,7 +163,7 @@ def test_weights_are_repeats_and_order_does_not_matter():
 
 
 def test_a_bound_by_class_is_about_the_true_cases():
-    p, y, _ = draw(3000)
+    p, y, _ = calibrated(3000)
     rule = refer_for_miss(p, y, {"a": 0.1, "b": 0.2}, classes=["a", "b", "c"]).rule
     assert (rule.promise.bounds, rule.promise.by, rule.n_cases) == (
         (0.1, 0.2, 1.0),
@@ -173,7 +179,7 @@ def test_a_bound_by_class_is_about_the_true_cases():
 
 
 def test_clusters_test_one_sample_of_each():
-    p, y, case = draw(3000, size=3)
+    p, y, case = calibrated(3000, size=3)
     rows, counts = draw_cases(case, np.ones(3000), 0)
     assert (np.unique(case[rows]) == np.arange(1000)).all()
     assert (counts == 1).all()
@@ -197,7 +203,7 @@ def test_too_few_cases_report_how_many_more(n, bound):
 
 
 def test_a_shortage_names_the_class():
-    p, y, _ = draw(2000)
+    p, y, _ = calibrated(2000)
     y = np.where((y == 2) & (np.arange(2000) > 60), 0, y)
     n = int((y == 2).sum())
     (shortage,) = refer_for_miss(p, y, {"mel": 0.1}, classes=["nv", "bcc", "mel"]).shortages
@@ -225,7 +231,7 @@ def test_a_confident_error_of_the_class_is_referred_not_everybody():
 
 @given(n=st.integers(1, 60), k=st.integers(2, 4), seed=st.integers(0, 10_000), budget=st.floats(0, 1))
 def test_budget(n, k, seed, budget):
-    p = np.round(draw(n, seed, k)[0], 1) + 1e-9
+    p = np.round(calibrated(n, seed, k)[0], 1) + 1e-9
     p = p / p.sum(axis=1, keepdims=True)
     w = np.random.default_rng(seed).uniform(0.1, 2, n)
     refer = refer_for_budget(p, budget, sample_weight=w).decide(p).refer
@@ -237,7 +243,7 @@ def test_budget(n, k, seed, budget):
 
 @given(n=st.integers(1, 60), k=st.integers(2, 4), seed=st.integers(0, 10_000))
 def test_costs(n, k, seed):
-    p, y, _ = draw(n, seed, k)
+    p, y, _ = calibrated(n, seed, k)
     miss = np.random.default_rng(seed).uniform(0, 20, size=k)
     rule = refer_for_costs({"refer": 2.0, **{str(j): m for j, m in enumerate(miss)}}, k)
     actions = rule.decide(p)
@@ -265,9 +271,16 @@ BAD = [
 ]
 
 
+def test_labels_may_be_names():
+    p, y, _ = calibrated(300)
+    names = np.array(["nv", "bcc", "mel"])
+    for choose in (refer_for_miss, conformal_sets):
+        assert choose(p, names[y], 0.5, classes=names) == choose(p, y, 0.5)
+
+
 @pytest.mark.parametrize(("param", "call"), BAD)
 def test_bad_input_names_its_parameter(param, call):
-    p, y, _ = draw(100)
+    p, y, _ = calibrated(100)
     with pytest.raises(InputError) as error:
         call(p, y)
     assert error.value.param == param
@@ -305,7 +318,7 @@ class Constant(np.random.RandomState):
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 @pytest.mark.parametrize("score", ["lac", "aps"])
 def test_thresholds_and_sets_are_those_of_mapie(n_classes, coverage, score):
-    p, y, _ = draw(550, k=n_classes)
+    p, y, _ = calibrated(550, k=n_classes)
     p, y, new = p[:400], y[:400], p[400:]
     theirs = LACConformityScore() if score == "lac" else APSConformityScore()
     state = 0 if score == "lac" else Constant()
@@ -331,15 +344,16 @@ def test_the_order_with_confidence_is_the_first_that_the_exact_law_allows(n, cov
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.5), (10, 0.7), (20, 0.9)])
 def test_each_of_n_plus_1_samples_left_out_in_turn_is_covered_as_often_as_proven(score, n, coverage):
     """Exchangeable samples: each is the new one equally often, so at least ⌈(n+1)(1−α)⌉/(n+1) are covered."""
-    p, y, _ = draw(n + 1, seed=n, k=4)
+    p, y, _ = calibrated(n + 1, seed=n, k=4)
     covered = 0
     for i in range(n + 1):
         rest = np.arange(n + 1) != i
         covered += int(conformal_sets(p[rest], y[rest], coverage, score=score).rule.decide(p[[i]]).sets[0, y[i]])
     right = int((p.argmax(axis=1) == y).sum())  # always covered, beyond what the thresholds cover
     order = order_for(n, coverage)
-    assert covered == (max(order, right) if score == "aps" else covered)
     assert covered >= order
+    if score == "aps":
+        assert covered == max(order, right)
 
 
 def test_the_coverage_given_the_samples_has_the_exact_law():
@@ -371,7 +385,7 @@ def test_samples_of_a_case_alike_cover_as_often_as_promised():
 
 @pytest.mark.parametrize("by", ["class", "group"])
 def test_by_class_or_group_is_one_rule_for_each(by):
-    p, y, case = draw(1200, k=4, size=2)
+    p, y, case = calibrated(1200, k=4, size=2)
     groups = np.array(["north", "south", "east"])[case % 3]
     rule = conformal_sets(p, y, 0.9, by=by, groups=groups).rule
     parts = [(k, y == k) for k in range(4)] if by == "class" else [(g, groups == g) for g in sorted(set(groups))]
@@ -389,7 +403,7 @@ def test_by_class_or_group_is_one_rule_for_each(by):
 
 
 def test_too_few_cases_of_a_class_are_named_and_unknown_groups_get_every_class():
-    p, y, _ = draw(300)
+    p, y, _ = calibrated(300)
     shortages = conformal_sets(p, y, 0.995, by="class", classes="abc").shortages
     assert {s.of: s.more for s in shortages} == {c: 199 - sum(y == k) for k, c in enumerate("abc")}
     two = np.column_stack([p[:60, 0], 1 - p[:60, 0]])
@@ -397,53 +411,20 @@ def test_too_few_cases_of_a_class_are_named_and_unknown_groups_get_every_class()
     assert [s.more for s in shortages] == [units_needed(0.9, 0.05 / 2) - 30] * 2 == [6, 6]
     rule = conformal_sets(p, y, 0.9, by="group", groups=np.arange(300) % 2).rule
     with pytest.warns(AttemperWarning):
-        assert rule.decide(p[:2], ["0", "7"]).sets[1].all()
-
-
-# Files
-
-
-RULES = [
-    Referral(3, 0.75, promise=Promise("miss", (0.1, 1.0, 0.2), 0.95, "class", "patient"), n_cases=(30, 40)),
-    Referral(2, None, 1.0, (5.0, 50.0)),
-    PredictionSets(3, "aps", (0.5, math.inf), Promise("coverage", (0.9,), None, "group"), (9, 2), ("a", "b")),
-]
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_lives_in_the_calibrators_file(rule, tmp_path):
-    assert rule_from_dict(rule.to_dict()) == rule
-    h = np.random.default_rng(0).normal(size=(60, rule.n_classes))
-    cal = TemperatureScaling().fit(h, h.argmax(axis=1) * (np.arange(60) % 3 > 0))
-    cal.rule_ = rule
-    cal.save(tmp_path / "net.attemper.json")
-    back = attemper.load(tmp_path / "net.attemper.json")
-    assert back.rule_ == rule
-    groups = np.array(["a", "b"])[np.arange(60) % 2]
-    actions = rule.decide(back.predict_proba(h), groups)
-    np.testing.assert_array_equal(back.rule_.decide(cal.predict_proba(h), groups).action, actions.action)
+        assert rule.decide(p[:2], [0.0, 7.0]).sets.all(axis=1).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("change", [{"kind": "magic"}, {"threshold": "much"}, {"n_classes": None}])
 def test_a_damaged_rule_is_one_exception(change):
     with pytest.raises(FileError):
-        rule_from_dict({**RULES[0].to_dict(), **change})
-
-
-def test_other_priors_drop_the_rule():
-    h = np.random.default_rng(0).normal(size=(60, 2))
-    cal = TemperatureScaling().fit(h, h.argmax(axis=1) * (np.arange(60) % 3 > 0))
-    cal.rule_ = Referral(2, 0.75)
-    with pytest.warns(AttemperWarning):
-        assert not hasattr(cal.with_priors([0.9, 0.1]), "rule_")
-    assert cal.rule_.threshold == 0.75
+        rule_from_dict({**Referral(3, 0.75, n_cases=(30,)).to_dict(), **change})
 
 
 # Outcomes
 
 
 def test_outcomes_are_counts():
-    p, y, _ = draw(1000)
+    p, y, _ = calibrated(1000)
     rule, groups = Referral(3, 0.7), np.where(np.arange(1000) < 300, "Graz", "Wien")
     found = outcome_of(rule, p, y, groups=groups)
     decided, wrong = p.max(axis=1) > 0.7, p.argmax(axis=1) != y
@@ -460,9 +441,9 @@ def test_outcomes_are_counts():
 
 
 def test_outcomes_count_in_the_unit_of_the_promise():
-    p, y, case = draw(3000, size=3)
+    p, y, case = calibrated(3000, size=3)
     sets = conformal_sets(p, y, 0.9, clusters=case).rule
-    q, z, c = draw(3000, seed=1, size=3)
+    q, z, c = calibrated(3000, seed=1, size=3)
     c = np.where(np.arange(3000) < 1500, c, np.arange(3000))  # cases of three and of one
     found = outcome_of(sets, q, z, clusters=c)
     covered = sets.decide(q).sets[np.arange(3000), z]
@@ -476,9 +457,9 @@ def test_outcomes_count_in_the_unit_of_the_promise():
 
 
 def test_a_group_that_misses_the_bound_is_flagged():
-    p, y, _ = draw(4000)
+    p, y, _ = calibrated(4000)
     rule = refer_for_miss(p, y, 0.1).rule
-    q, z, _ = draw(2000, seed=1)
+    q, z, _ = calibrated(2000, seed=1)
     bad = np.arange(2000) < 500
     z = np.where(bad, (q.argmax(axis=1) + 1) % 3, z)
     found = outcome_of(rule, q, z, groups=np.where(bad, "Graz", "Wien"))
@@ -491,12 +472,11 @@ def test_a_group_that_misses_the_bound_is_flagged():
 # decide_scores
 
 
-def scores(n, seed=0, size=1, groups=False, k=3):
-    rng = np.random.default_rng(seed)
-    p, y, case = draw(n, seed, k, size)
-    ids = {"clusters": case + 100_000 * seed} if size > 1 else {}
-    sites = {"groups": np.array(["Graz", "Wien"])[case % 2]} if groups else {}
-    return Scores.of(2 * np.log(p) + rng.normal(), y, classes=list("abcdefgh")[:k], **ids, **sites)
+def scores(n, seed=0, size=1, groups=False):
+    data = draw(n, 3, t=1.5, clusters=size, seed=seed)
+    ids = {"clusters": data.cluster + 100_000 * seed} if size > 1 else {}
+    sites = {"groups": np.array(["Graz", "Wien"])[data.cluster % 2]} if groups else {}
+    return Scores.of(*data, classes=list("abc"), **ids, **sites)
 
 
 @pytest.mark.parametrize("goal", [{"max_miss": 0.1}, {"max_miss": {"a": 0.1}}, {"coverage": 0.9}, {"budget": 0.2}])
@@ -507,7 +487,7 @@ def test_without_a_calibrator_val_is_divided_and_clusters_stay_together(goal, si
     cal, rule = found.calibrator, found.rule
     assert cal.method == "bayes"
     assert cal.rule_ is rule
-    assert (len(cal.facts()), repr(rule) in str(cal)) == (4, False)
+    assert (len(cal._facts()), repr(rule) in str(cal)) == (4, False)
     assert found.tested
     assert cal.report_.n_samples == 400
     if rule.promise is not None:
@@ -521,8 +501,6 @@ def test_without_a_calibrator_val_is_divided_and_clusters_stay_together(goal, si
         assert found.outcome.part("class", "a").verdict != "broken"
         assert found.outcome.all.verdict != "broken"
     assert found.outcome.all.n_samples == 2000
-    assert found.notes() is not None
-    assert str(found)
 
 
 def test_a_calibrator_is_kept_and_one_that_was_fitted_on_val_is_refused():
@@ -549,7 +527,7 @@ def test_sets_and_bounds_by_class_and_group(by):
     own = [part for part in found.outcome.parts if part.of == by]
     assert all(part.verdict != "broken" and part.bound == 0.8 for part in own)
     if by == "class":
-        assert decide_scores(val, max_miss=0.1, by="class").rule.promise.bounds == (0.1, 0.1, 0.1)
+        assert decide_scores(val, max_miss=np.float32(0.125), by="class").rule.promise.bounds == (0.125,) * 3
 
 
 def test_a_guarantee_that_cannot_be_given_writes_no_rule():
@@ -560,7 +538,6 @@ def test_a_guarantee_that_cannot_be_given_writes_no_rule():
     assert not hasattr(found.calibrator, "rule_")
     assert (shortage.of, shortage.more) == ("b", math.ceil((59 - shortage.n_cases) / 0.8))
     assert found.to_dict()["more"] == [shortage.more]
-    assert str(found)
 
 
 @pytest.mark.parametrize("goals", [{}, {"max_miss": 0.1, "budget": 0.2}, {"budget": 0.2, "by": "class"}])

@@ -10,12 +10,11 @@ import attemper
 from attemper import AttemperError, FileError, InputError, MissingExtraError, Scores, read, tokens
 from attemper.data.files import Writer, write
 from attemper.errors import collected_warnings, warn
+from conftest import draw
 
 N, K = 60, 3
-RNG = np.random.default_rng(0)
-H = 3 * RNG.normal(size=(N, K))
-Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
-P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+DATA = draw(N, K)
+H, Y, P = DATA.h, DATA.y, DATA.p
 NAMES = ["cat", "dog", "eel"]
 WHO = np.array([f"p{i // 3}" for i in range(N)])
 TABLE = {**{f"logit_{name}": H[:, k] for k, name in enumerate(NAMES)}, "label": np.array(NAMES)[Y], "who": WHO}
@@ -27,6 +26,8 @@ def second(value, of=H):
 
 
 ON_PROBS = attemper.TemperatureScaling(input="probs").fit(P[:, 1], Y == 1)
+SEVERAL = attemper.fit(H, np.eye(K)[Y], multi_label=True)
+CAL = attemper.TemperatureScaling(classes=NAMES).fit(H, np.array(NAMES)[Y])
 INPUT = {
     "NaN": (lambda: read(second(np.nan), Y), "data"),
     "infinity": (lambda: read(second(np.inf), Y), "data"),
@@ -42,6 +43,9 @@ INPUT = {
     "files for a class": (lambda: attemper.TemperatureScaling().fit("val*.npz"), "X"),
     "no labels to compare": (lambda: attemper.compare(H), "val"),
     "log-odds for a calibrator of probabilities": (lambda: ON_PROBS.predict_risk(H[:, 1]), "X"),
+    "Scores of probabilities to predict": (lambda: CAL.predict(Scores.of(P, input="probs")), "X"),
+    "Scores of other classes to predict": (lambda: CAL.predict_proba(Scores.of(H, classes=NAMES[::-1])), "X"),
+    "a row of -inf to predict": (lambda: CAL.predict(np.full((2, K), -np.inf)), "X"),
     "halves": (lambda: read(P / 2, Y, input="probs"), "data"),
     "labels from 1": (lambda: read(H, Y + 1), "labels"),
     "too few labels": (lambda: read(H, Y[:-1]), "labels"),
@@ -84,7 +88,12 @@ INPUT = {
     "no k": (lambda: tokens.topk_scores(H, Y), "k"),
     "a fit without labels": (lambda: attemper.fit(H), "labels"),
     "a sketch without labels": (lambda: attemper.sketch(H), "labels"),
-    "a sketch of zeros": (lambda: attemper.sketch(np.eye(2)[[0, 1]] * 1.0, [0, 1], input="probs"), "zeros_as"),
+    "labels for a calibrator": (lambda: attemper.evaluate(H, Y), "calibrator"),
+    "groups of several labels": (lambda: attemper.fit(H, np.eye(K)[Y], multi_label=True, groups=WHO), "multi_label"),
+    "priors of several labels": (lambda: SEVERAL.with_priors([0.2] * K, [0.3] * K), "new"),
+    "by, of several labels": (lambda: attemper.evaluate((H, np.eye(K)[Y]), multi_label=True, by=WHO), "by"),
+    "a range beyond a sketch": (lambda: attemper.fit(attemper.sketch(H, Y), method="ts", t_range=(1e-3, 9)), "t_range"),
+    "folds of None": (lambda: attemper.compare((H, Y), cv=None), "cv"),
     "votes of nobody": (lambda: attemper.label_shares([[-1, -1]], n_classes=2), "votes"),
 }
 
@@ -109,6 +118,7 @@ FILES = {
     "another document": lambda: attemper.load("other.json"),
     "no data set": lambda: attemper.datasets.load("nothing"),
     "an .npz of objects": lambda: read("objects.npz"),
+    "semicolons": lambda: read("semicolons.csv"),
     "a table for a calibrator": lambda: attemper.load("header.csv"),
 }
 
@@ -119,6 +129,7 @@ def test_a_file_that_cannot_be_used_is_one_error(case, tmp_path, monkeypatch):
     (tmp_path / "val.pkl").write_bytes(b"")
     (tmp_path / "other.json").write_text('{"attemper": ["x"]}')
     (tmp_path / "header.csv").write_text("logit_a,logit_b,label\n")
+    (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
     np.savez("objects.npz", logits=np.array([None, "a"], dtype=object))
     with pytest.raises(FileError):
         FILES[case]()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -22,8 +26,12 @@ from attemper import (
 )
 from attemper.data import scores as data_scores
 from attemper.kernels import temperature as nll
-from attemper.torch import fused, plain, rows, table
+from attemper.torch import plain, rows, table
 from attemper.torch.rows import DeviceRows
+from conftest import HAS_TRITON, draw
+
+if HAS_TRITON:
+    from attemper.torch import fused
 
 # A GPU does not mind NaN; NumPy, which the interpreter works with, warns of it.
 pytestmark = [
@@ -32,7 +40,7 @@ pytestmark = [
 ]
 
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-WAYS = ("plain", "triton", pytest.param("triton, many strides", marks=pytest.mark.slow))
+WAYS = ("plain", "triton", pytest.param("triton, many strides", marks=pytest.mark.slow))[: 3 if HAS_TRITON else 1]
 PARTS = ("attended", "reference", "uniform")
 
 
@@ -58,14 +66,8 @@ def device(request, monkeypatch):
     return choose(monkeypatch, request.param)
 
 
-def draw(n, k, seed=0, masked=True):
-    """Logits, some of them masked, and labels at T = 2 among what is not."""
-    rng = np.random.default_rng(seed)
-    h = 4 * rng.normal(size=(n, k))
-    y = (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
-    if masked:
-        h[(rng.random(h.shape) < 0.15) & (np.arange(k) != y[:, None])] = -np.inf
-    return h, y
+def masked_rows(n, k, masked=True, seed=0):
+    return tuple(draw(n, k, masks=0.15 * masked, seed=seed))
 
 
 def as_float64(t):
@@ -89,7 +91,7 @@ def scan_slowly(h, y):
 @pytest.mark.parametrize("k", [2, 31, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_scan_is_what_a_loop_finds(sums, k, dtype):
-    h, y = draw(7, k)
+    h, y = masked_rows(7, k)
     h[2, :] = 1.5  # all tie
     h[3, [0, k - 1]] = h[3].max() + 1  # two tie
     h[4, :] = -np.inf
@@ -104,7 +106,7 @@ def test_a_scan_is_what_a_loop_finds(sums, k, dtype):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_rows_that_cannot_be_used(sums, value):
-    h, y = draw(4, 40, masked=False)
+    h, y = masked_rows(4, 40, masked=False)
     assert DeviceRows.of(torch.tensor(h), y).usable()
     assert not DeviceRows.of(torch.tensor(h), y).has_nonfinite
     odd, dead, hit = h.copy(), h.copy(), h.copy()
@@ -118,7 +120,7 @@ def test_rows_that_cannot_be_used(sums, value):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("masked", [False, True])
 def test_sums_and_limits_are_those_of_numpy(sums, dtype, masked):
-    h, y = draw(9, 77, masked=masked)
+    h, y = masked_rows(9, 77, masked=masked)
     t = torch.tensor(h).to(dtype)
     exact = as_float64(t)
     for w in (None, np.random.default_rng(1).random(9)):
@@ -135,7 +137,7 @@ def test_sums_and_limits_are_those_of_numpy(sums, dtype, masked):
 @pytest.mark.parametrize("beta", [0.1, 0.61803398874])
 def test_in_single_precision_they_are_close(sums, monkeypatch, masked, beta):
     monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
-    h, y = draw(30, 70, masked=masked)
+    h, y = masked_rows(30, 70, masked=masked)
     t = torch.tensor(h).to(torch.bfloat16)
     found = DeviceRows.of(t, y)
     assert not found.exact
@@ -145,7 +147,7 @@ def test_in_single_precision_they_are_close(sums, monkeypatch, masked, beta):
 
 def test_derivatives_lead_from_a_rounded_beta_to_the_exact_one(monkeypatch):
     choose(monkeypatch, "plain")
-    h, y = draw(40, 9)
+    h, y = masked_rows(40, 9)
     found = DeviceRows.of(torch.tensor(h), y)
     exact = found.nll(0.5034)
     monkeypatch.setattr(plain, "_rounded", lambda beta, dtype: (0.5, beta - 0.5))  # coarser than any type of number
@@ -155,7 +157,7 @@ def test_derivatives_lead_from_a_rounded_beta_to_the_exact_one(monkeypatch):
 
 @pytest.mark.parametrize("betas", [[0.7], [0.05, 1.0, 20.0], list(np.geomspace(0.05, 20, 13))])
 def test_rests_leave_the_largest_out_and_never_underflow(sums, betas):
-    h, y = draw(12, 65)
+    h, y = masked_rows(12, 65)
     h[0] *= 200  # exp(β (h − max)) underflows
     h[1], h[1, 3], y[1] = -np.inf, 2.0, 3  # no other class
     found = DeviceRows.of(torch.tensor(h), y).rests(np.array(betas)).numpy()
@@ -168,7 +170,7 @@ def test_rests_leave_the_largest_out_and_never_underflow(sums, betas):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_logits_that_reach_a_cut_are_found_in_order(sums, dtype, monkeypatch):
-    h, y = draw(6, 300)
+    h, y = masked_rows(6, 300)
     t = torch.tensor(h).to(dtype)
     cut = torch.linspace(5, 13, 6, dtype=torch.float32)
     expected = np.argwhere(as_float64(t) >= cut.double().numpy()[:, None])
@@ -183,7 +185,7 @@ def test_logits_that_reach_a_cut_are_found_in_order(sums, dtype, monkeypatch):
 
 
 def test_rows_can_be_chosen_and_need_not_be_contiguous(sums):
-    h, y = draw(60, 20)
+    h, y = masked_rows(60, 20)
     index = np.array([50, 3, 3, 17, 59])
     wide = torch.tensor(np.concatenate([h, h], axis=1))
     for t in (torch.tensor(h), wide[:, :20], wide.T.contiguous().T[:, :20]):
@@ -194,15 +196,17 @@ def test_rows_can_be_chosen_and_need_not_be_contiguous(sums):
         np.testing.assert_allclose(part.nll(0.8), nll.sums(h[[3, 17]], y[[3, 17]], None, 0.8, masked=True), rtol=1e-12)
 
 
-def test_where_triton_cannot_compile_plain_torch_is_used():
+def test_where_triton_cannot_compile_plain_torch_is_used(monkeypatch):
     assert not rows._has_triton.__wrapped__("cpu")
-    with pytest.warns(AttemperWarning):  # there is no GPU here
-        assert not rows._has_triton.__wrapped__("cuda")
+    if HAS_TRITON:
+        monkeypatch.setattr(fused, "scan", lambda *_: 1 / 0)
+        with pytest.warns(AttemperWarning):
+            assert not rows._has_triton.__wrapped__("cuda")
 
 
 @given(st.integers(1, 12), st.integers(2, 9), st.integers(0, 10**6), st.floats(0.01, 30.0))
 def test_any_rows_give_the_sums_of_numpy(n, k, seed, beta):
-    h, y = draw(n, k, seed)
+    h, y = masked_rows(n, k, seed=seed)
     h = h.round()  # so that there are ties
     found = DeviceRows.of(torch.tensor(h), y)
     assert found.found.top.tolist() == h.argmax(axis=1).tolist()
@@ -223,7 +227,7 @@ def assert_alike(found, expected, tolerance=1e-12):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_a_sketch_is_that_of_numpy(device, dtype, weighted):
-    h, y = draw(40, 23)
+    h, y = masked_rows(40, 23)
     t, w = torch.tensor(h).to(dtype), np.random.default_rng(0).random(40) if weighted else None
     found = Sketch.of(Scores.of(t, torch.from_numpy(y), sample_weight=w), n_nodes=8, parts=PARTS)
     assert_alike(found, Sketch.of(Scores.of(as_float64(t), y, sample_weight=w), n_nodes=8, parts=PARTS))
@@ -231,7 +235,7 @@ def test_a_sketch_is_that_of_numpy(device, dtype, weighted):
 
 @pytest.mark.parametrize("thetas", [[0.0, 0.2, 0.9], [0.001], [0.5, 1.0], [1.0]])
 def test_any_grid_of_thetas_and_rows_in_parts(device, thetas, monkeypatch):
-    h, y = draw(50, 12, seed=3)
+    h, y = masked_rows(50, 12, seed=3)
     for name, size in ((table, "ROWS"), (table, "ELEMENTS"), (rows, "PLACES")):
         monkeypatch.setattr(name, size, 32)
     settings = {"thetas": np.array(thetas), "n_nodes": 8, "parts": PARTS}
@@ -251,7 +255,7 @@ def test_any_grid_of_thetas_and_rows_in_parts(device, thetas, monkeypatch):
 )
 @pytest.mark.filterwarnings("ignore::attemper.AttemperWarning")  # of ATS: of few samples
 def test_fits_are_those_of_numpy(device, method):
-    h, y = draw(60, 6, masked=False)
+    h, y = masked_rows(60, 6, masked=False)
     expected = method.fit(h, y).predict_proba(h)
     method.fit(torch.tensor(h, requires_grad=True), torch.from_numpy(y))
     assert method.report_.converged
@@ -260,7 +264,7 @@ def test_fits_are_those_of_numpy(device, method):
 
 def test_single_precision_finds_the_same_temperature(device, monkeypatch):
     monkeypatch.setattr(rows, "FEW_ELEMENTS", 0)
-    h, y = draw(100, 50)
+    h, y = masked_rows(100, 50)
     t = torch.tensor(h).to(torch.bfloat16)
     expected = TemperatureScaling().fit(as_float64(t), y).temperature_
     assert TemperatureScaling().fit(t, y).temperature_ == pytest.approx(expected, rel=1e-6)
@@ -268,7 +272,7 @@ def test_single_precision_finds_the_same_temperature(device, monkeypatch):
 
 @pytest.mark.parametrize("mask", [-1e4, -65504.0])
 def test_finite_masks_are_masks(device, mask):
-    h, y = draw(60, 5)
+    h, y = masked_rows(60, 5)
     finite = torch.tensor(np.where(np.isneginf(h), mask, h)).to(torch.float16)
     some = Scores.of(finite, y)
     assert some.device is not None
@@ -278,7 +282,7 @@ def test_finite_masks_are_masks(device, mask):
 
 
 def test_where_no_temperature_is_best_the_edge_is_taken(device):
-    h, _ = draw(50, 4, masked=False)
+    h, _ = masked_rows(50, 4, masked=False)
     for labels, edge in ((h.argmax(axis=1), 0.05), (h.argmin(axis=1), 20.0)):
         with pytest.warns(EdgeWarning):
             fitted = TemperatureScaling().fit(Scores.of(torch.tensor(h), labels))
@@ -287,7 +291,7 @@ def test_where_no_temperature_is_best_the_edge_is_taken(device):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e31])
 def test_the_errors_are_those_of_numpy(device, value):
-    h, y = draw(40, 5, masked=False)
+    h, y = masked_rows(40, 5, masked=False)
     h[7, 2] = value
     errors = []
     for values in (h, torch.tensor(h)):
@@ -298,7 +302,7 @@ def test_the_errors_are_those_of_numpy(device, value):
 
 
 def test_images_one_column_soft_labels_and_tokens(device):
-    h, y = draw(96, 5, masked=False)
+    h, y = masked_rows(96, 5, masked=False)
     images = torch.tensor(h).reshape(4, 4, 6, 5).movedim(-1, 1)
     found = TemperatureScaling().fit(Scores.of(images, y.reshape(4, 4, 6), axis=1))
     expected = TemperatureScaling().fit(Scores.of(h.reshape(4, 4, 6, 5), y.reshape(4, 4, 6), axis=-1))
@@ -317,3 +321,27 @@ def test_images_one_column_soft_labels_and_tokens(device):
         Sketch.of(scores, n_nodes=16, parts=PARTS),
         Sketch.of(tokens.token_scores(as_float64(texts), input_ids=ids, mask=mask), n_nodes=16, parts=PARTS),
     )
+
+
+COMPILED = """
+import sys, numpy as np, torch, attemper
+from attemper.torch import rows
+h, y = (np.load(f"{sys.argv[1]}/{name}.npy") for name in "hy")
+for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+    t = torch.tensor(h, dtype=dtype)
+    for method in ("ts", "ats", "bayes"):
+        found, expected = (attemper.fit(x, y, method=method).temperature_ for x in (t.cuda(), t.double().numpy()))
+        assert abs(found / expected - 1) < 1e-6, (dtype, method, found, expected)
+assert rows._has_triton("cuda")
+"""
+
+if torch.cuda.is_available():
+
+    def test_compiled_kernels_find_the_temperature_of_numpy(tmp_path):
+        h, y = masked_rows(3000, 517)
+        np.save(tmp_path / "h.npy", h)
+        np.save(tmp_path / "y.npy", y)
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        command = [sys.executable, "-c", COMPILED, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -129,8 +129,7 @@ def test_error_of_newton_holds_where_the_nll_is_all_but_flat():
 
 
 def test_limits_of_the_slope():
-    data = draw(50, 4)
-    h, y = data.h, data.y
+    h, y = draw(50, 4)
     low, high = temperature.limits(h, y, None)
     np.testing.assert_allclose(temperature.sums(h, y, None, 1e-12)[1], low, rtol=1e-6)
     np.testing.assert_allclose(temperature.sums(h, y, None, 1e3)[1], high, rtol=1e-6)
@@ -265,11 +264,8 @@ def test_design_effect_of_copies_and_of_independent_rows():
 
 
 def test_group_scales_are_those_of_sums_over_a_fine_grid():
-    rng, a = np.random.default_rng(0), np.linspace(-3, 3, 1201)
-    found = []
-    for scale, n in ((-0.4, 4), (0.1, 20), (0.5, 60)):
-        h = 2 * rng.normal(size=(n, 4))
-        found.append((log_softmax(h, axis=1), (math.exp(scale) * h + rng.gumbel(size=h.shape)).argmax(axis=1)))
+    a = np.linspace(-3, 3, 1201)
+    found = [draw(n, 4, t=math.exp(-scale), seed=n) for scale, n in ((-0.4, 4), (0.1, 20), (0.5, 60))]
 
     def log_likelihoods(at):
         values = [[log_softmax(math.exp(v) * h, axis=1)[np.arange(len(y)), y].sum() for h, y in found] for v in at]
@@ -295,11 +291,8 @@ EXPECTED = curves.Expected(ScalePrior(0.15, 0.6, 4.0), ScalePrior(0.0, 1.0, 4.0)
 
 
 def problems(seed=0, n_labels=4, n=300):
-    rng = np.random.default_rng(seed)
-    x = 3 * rng.normal(size=(n_labels, n)) - np.linspace(0, 4, n_labels)[:, None]
-    alpha, b = -0.5 + 0.2 * rng.normal(size=(n_labels, 1)), 0.3 + 0.4 * rng.normal(size=(n_labels, 1))
-    t = (rng.random((n_labels, n)) < 1 / (1 + np.exp(-np.exp(alpha) * x - b))).astype(float)
-    return curves.Problems(x, t, (rng.random((n_labels, n)) < 0.8).astype(float))
+    found = [draw(n, 2, t=1.5 + 0.3 * k, bias=0.5 * k - 0.5, seed=10 * seed + k) for k in range(n_labels)]
+    return curves.Problems(*(np.array(a, dtype=float) for a in zip(*((d.h @ [-1, 1], d.y, d.w > 0) for d in found))))
 
 
 def minus_log_likelihood(theta, x, t, w):
@@ -391,8 +384,7 @@ def test_steps_and_their_evidence_are_those_of_plain_loops(steps):
 
 def test_rates_and_destinations_are_found():
     n, k, rng = 4000, 5, np.random.default_rng(1)
-    h = 5 * rng.normal(size=(n, k))
-    y = (h + rng.gumbel(size=h.shape)).argmax(axis=1)
+    h, y = draw(n, k, t=1.0)
     rates = np.array([0.0, 0.1, 0.2, 0.3, 0.5])
     observed = np.where(rng.random(n) < rates[y], (y + 1) % k, y)
     mean, _ = annotators.Annotators.fit(h, observed, np.ones(n)).moments()

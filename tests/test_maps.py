@@ -216,15 +216,6 @@ def test_rows_do_not_depend_on_each_other_nor_on_memory():
         np.testing.assert_array_equal(fitted.apply(x[::-1]), p[::-1], err_msg=name)
 
 
-def test_linear_layers():
-    for name in ("temperature", "bias", "vector", "matrix"):
-        weight, bias = MAPS[name].linear()
-        x = PLAIN - PLAIN.mean(axis=1, keepdims=True)
-        z = (x @ weight.T if weight.ndim == 2 else weight * x) + bias
-        np.testing.assert_allclose(softmax(z, axis=1), MAPS[name].apply(PLAIN), atol=1e-12)
-    assert [MAPS[name].linear() for name in ("mixture", "curves", "steps", "probs", "stages")] == [None] * 5
-
-
 def test_stages_compose():
     one, two = Map.scale(0.5), Map.scale(0.5).then(Affine.of(0.5))
     assert len(two.stages) == 1  # two temperatures are one

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from scipy.special import softmax
 from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score
@@ -24,6 +23,7 @@ from attemper.metrics.bins import Binned, error_of
 from attemper.metrics.evaluation import METRICS, evaluate_predictions
 from attemper.metrics.intervals import Spread, around_mean, enclosed, skewed
 from attemper.metrics.predictions import Predictions
+from conftest import draw
 
 from oracles import isotonic
 
@@ -31,20 +31,16 @@ KINDS = ["top", "classwise", "full", "top_label"]  # "binary" is for two classes
 STRATEGIES = ["uniform", "quantile"]
 
 
-def draw(n=400, k=5, t=1.7, seed=0):
-    """Logits, labels of softmax(h / t), and whole weights."""
-    rng = np.random.default_rng(seed)
-    h = 2.5 * rng.normal(size=(n, k))
-    y = (h / t + rng.gumbel(size=h.shape)).argmax(axis=1)
-    return softmax(h, axis=1), y, rng.integers(1, 4, n).astype(float)
+def predictions(n=400, k=5, t=2.0, seed=0):
+    data = draw(n, k, t=t, seed=seed)
+    return data.p, data.y, 1 + data.w
 
 
-def draw_coarse(n, k, seed):
+def coarse(n, k, seed):
     """Many ties, zeros and ones; whole weights, some 0; a prediction is right and one wrong."""
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(0, 4, size=(n, k)) * (rng.random((n, k)) < 0.7)
-    counts[np.arange(n), rng.integers(k, size=n)] += 1
-    p, y, w = counts / counts.sum(axis=1, keepdims=True), rng.integers(k, size=n), rng.integers(0, 4, size=n)
+    data = draw(n, k, t=5.0, seed=seed)
+    counts = np.floor(4 * data.p) + np.eye(k)[data.h.argmax(axis=1)]
+    p, y, w = counts / counts.sum(axis=1, keepdims=True), data.y, data.w
     y[:2], w[:2] = p[:2].argmax(axis=1), 2
     y[1] = (y[1] + 1) % k
     return p, y, w
@@ -151,7 +147,7 @@ def aurc_oracle(p, y, w):
 
 @given(n=st.integers(2, 25), k=st.integers(2, 4), n_bins=st.integers(1, 20), seed=st.integers(0, 1000))
 def test_every_metric_is_the_loop_also_with_ties_zeros_and_ones(n, k, n_bins, seed):
-    p, y, w = draw_coarse(n, k, seed)
+    p, y, w = coarse(n, k, seed)
     for kind in [*KINDS, *(["binary"] if k == 2 else [])]:
         for strategy in STRATEGIES:
             options = {"kind": kind, "n_bins": n_bins, "strategy": strategy}
@@ -174,7 +170,7 @@ def test_every_metric_is_the_loop_also_with_ties_zeros_and_ones(n, k, n_bins, se
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_debiased_ece_and_other_norms_are_the_loop(kind, strategy):
-    p, y, w = draw(60, 3, t=3)
+    p, y, w = predictions(60, 3, t=3)
     options = {"kind": kind, "n_bins": 6, "strategy": strategy}
     for more in ({"norm": 2, "debiased": True}, {"norm": 1.5}):
         assert m.ece(y, p, sample_weight=w, **options, **more) == pytest.approx(ece_oracle(p, y, w, **options, **more))
@@ -197,7 +193,7 @@ FLOATS = {
 def test_order_of_samples_and_classes_and_weights_as_repeats(name):
     metric = FLOATS[name]
     for seed in range(3):
-        p, y, w = draw(40, 4, seed=seed)
+        p, y, w = predictions(40, 4, seed=seed)
         rng = np.random.default_rng(seed)
         samples, classes, w[5] = rng.permutation(40), rng.permutation(4), 0.0
         value, twice = metric(y, p, sample_weight=w), np.repeat(np.arange(40), w.astype(int))
@@ -210,7 +206,7 @@ def test_order_of_samples_and_classes_and_weights_as_repeats(name):
 
 
 def test_risk_coverage_and_cost_are_loops():
-    p, y, w = draw(80, 4)
+    p, y, w = predictions(80, 4)
     curve = m.risk_coverage_curve(y, p, sample_weight=w)
     expected = np.array(curve_oracle(p, y, w, curve.threshold))
     assert curve.coverage == pytest.approx(1 - expected[:, 2])
@@ -236,21 +232,20 @@ def blurred(confidence, gap, width, cells=801):
 
 @pytest.mark.parametrize(("n", "t", "weighted"), [(3, 1, False), (40, 2, True), (80, 1, False)])
 def test_smooth_ece_is_the_integral_of_its_definition(n, t, weighted):
-    rng = np.random.default_rng(0)
-    c = rng.uniform(0.5, 1, n)
-    y, w = (rng.random(n) >= 0.5 + (c - 0.5) / t).astype(int), rng.uniform(0.1, 3, n) if weighted else np.ones(n)
-    gap, low, high = w * ((y == 0) - c) / w.sum(), 0.0, 1.0
+    p, y, w = predictions(n, 2, t)
+    c, w = p.max(axis=1), w if weighted else np.ones(n)
+    gap, low, high = w * ((p.argmax(axis=1) == y) - c) / w.sum(), 0.0, 1.0
     for _ in range(14):
         middle = (low + high) / 2
         low, high = (middle, high) if blurred(c, gap, middle) > middle else (low, middle)
-    assert m.smooth_ece(y, two(1 - c), sample_weight=w) == pytest.approx((low + high) / 2, abs=2e-4)
+    assert m.smooth_ece(y, p, sample_weight=w) == pytest.approx((low + high) / 2, abs=2e-4)
 
 
 def test_smooth_ece_of_few_samples_and_of_classes():
     fixed = [([0.9, 0.8, 0.7, 0.6], [1, 1, 0, 1], 0.096327), ([0.7], [1], 0.3), ([0.99, 0.99], [1, 0], 0.49)]
     for c, right, expected in fixed:  # by the integral, with 20 001 cells
         assert m.smooth_ece(1 - np.array(right), two(1 - np.array(c))) == pytest.approx(expected, rel=2e-4)
-    p, y, _ = draw(60, 3)
+    p, y, _ = predictions(60, 3)
     each = [m.smooth_ece(y == k, p[:, k]) for k in range(3)]
     assert m.smooth_ece(y, p, kind="classwise") == pytest.approx(np.mean(each))
 
@@ -267,8 +262,7 @@ def recalibrated(confidence, right, w):
     kind=st.sampled_from(["top", "classwise"]),
 )  # fmt: skip
 def test_parts_of_a_score_are_those_of_isotonic_regression(n, k, seed, score, kind):
-    rng = np.random.default_rng(seed)
-    p, y, w = rng.dirichlet(np.ones(k), n), rng.integers(k, size=n), rng.integers(1, 4, n).astype(float)
+    p, y, w = predictions(n, k, seed=seed)
     tops = [(p.max(axis=1), (p.argmax(axis=1) == y).astype(int))]
     parts = np.zeros(3)
     for q, right in tops if kind == "top" else [(p[:, j], (y == j).astype(int)) for j in range(k)]:
@@ -287,7 +281,7 @@ def test_parts_of_a_score_are_those_of_isotonic_regression(n, k, seed, score, ki
 
 
 def test_corp_curve_bands_and_p_value():
-    p, y, w = draw(400, 3, t=2.0)
+    p, y, w = predictions(400, 3, t=2.0)
     curve = m.corp_reliability(y, p, sample_weight=w)
     confidence, right = p.max(axis=1), (p.argmax(axis=1) == y).astype(int)
     expected = recalibrated(confidence, right, w)
@@ -301,7 +295,7 @@ def test_corp_curve_bands_and_p_value():
     assert ((around.low <= accuracy) & (accuracy <= around.high)).all()
     assert m.decompose(y, p, kind="top").p < 0.01
     assert m.decompose(y, p).p is None
-    fair, labels, _ = draw(1000, 2, t=1.0)
+    fair, labels, _ = predictions(1000, 2, t=1.0)
     found = m.decompose(labels, fair)
     assert found.p > 0.01
     assert found.chance == pytest.approx(found.miscalibration, rel=0.6)
@@ -368,7 +362,7 @@ def test_one_column_is_the_positive_class():
     y = np.r_[np.arange(100) < 16, np.arange(100) < 92].astype(int)
     assert m.ece(y, low) == pytest.approx(0.0400, abs=1e-12) == pytest.approx(netcal_ece(y, low, 15))
     assert m.ece(y, two(low)) == pytest.approx(0, abs=1e-12)
-    p, y, _ = draw(2000, 2)
+    p, y, _ = predictions(2000, 2)
     for n_bins in (10, 15):
         assert m.ece(y, p[:, 1], n_bins=n_bins) == pytest.approx(netcal_ece(y, p[:, 1], n_bins), rel=1e-12)
     assert m.brier(y, p[:, 1]) == pytest.approx(brier_score_loss(y, p[:, 1])) == pytest.approx(m.brier(y, p) / 2)
@@ -384,7 +378,7 @@ def test_one_column_is_the_positive_class():
 
 
 def test_agrees_with_scikit_learn():
-    p, y, w = draw(400, 7)
+    p, y, w = predictions(400, 7)
     assert m.nll(y, p, sample_weight=w) == pytest.approx(log_loss(y, p, sample_weight=w), rel=1e-12)
     by_class = [brier_score_loss(y == k, p[:, k], sample_weight=w) for k in range(7)]
     assert m.brier(y, p, sample_weight=w) == pytest.approx(sum(by_class), rel=1e-12)
@@ -399,7 +393,7 @@ def test_agrees_with_scikit_learn():
 
 def test_names_soft_labels_precisions_and_tensors():
     torch = pytest.importorskip("torch")
-    p, y, w = draw(200)
+    p, y, w = predictions(200)
     names = np.array(["ant", "bee", "cat", "dog", "eel"])
     shares = 0.7 * np.eye(5)[y] + 0.3 * np.eye(5)[(y + 1) % 5]
     for metric in (m.nll, m.ece, m.aurc):
@@ -425,7 +419,7 @@ def test_perfect_and_hopeless():
         assert table.weight[0].tolist() == [1] * n_bins
 
 
-P, Y, _ = draw(50)
+P, Y, _ = predictions(50)
 
 
 @pytest.mark.parametrize(
@@ -458,7 +452,7 @@ def test_what_is_refused(call, param):
 
 
 def test_reliability_tables_have_the_ece_and_wilson_intervals():
-    p, y, w = draw(200, 3, t=2)
+    p, y, w = predictions(200, 3, t=2)
     for kind, shape in (("top", (6,)), ("classwise", (3, 6)), ("full", (6,)), ("top_label", (3, 6))):
         for strategy in STRATEGIES:
             options = {"kind": kind, "n_bins": 6, "strategy": strategy, "sample_weight": w}
@@ -496,7 +490,7 @@ def test_errors_of_weighted_clusters():
 
 @pytest.mark.parametrize("name", BY_INFLUENCE)
 def test_influences_are_derivatives_in_the_weights(name):
-    p, y, w = draw(120, 3)
+    p, y, w = predictions(120, 3)
     made = Predictions.of(y, p, w)
     statistic, step = METRICS[name](made), 1e-5
     moved = w[:, None] + step * np.eye(120)
@@ -523,7 +517,7 @@ def test_standard_error_skewness_and_students_quantile():
 
 
 def test_accuracy_has_wilsons_interval_and_copies_count_once():
-    p, y, w = draw(600)
+    p, y, w = predictions(600)
     found = m.evaluate(y, p, [*BY_INFLUENCE, "ece"])
     k = round(600 * found["accuracy"].value)
     test = stats.binomtest(k, 600).proportion_ci(0.95, method="wilson")
@@ -551,7 +545,7 @@ def test_accuracy_has_wilsons_interval_and_copies_count_once():
 
 @pytest.mark.parametrize("name", ["aurc", "referral_area", "gap"])
 def test_intervals_are_as_wide_as_the_spread_of_resamples(name):
-    p, y, w = draw(300, 4)
+    p, y, w = predictions(300, 4)
     case, rng = np.arange(300) // 3, np.random.default_rng(3)
     found = m.evaluate(y, p, [name], clusters=case, sample_weight=w)[name]
     made = Predictions.of(y, p, w)
@@ -561,7 +555,7 @@ def test_intervals_are_as_wide_as_the_spread_of_resamples(name):
 
 
 def test_resampled_intervals_slowly():
-    p, y, _ = draw(200, 3)
+    p, y, _ = predictions(200, 3)
     rng, values = np.random.default_rng(0), []
     for _ in range(1000):
         rows = rng.integers(200, size=200)
@@ -576,7 +570,7 @@ def test_resampled_intervals_slowly():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_chance_are_counted_in_the_bins_of_their_class(kind, strategy):
-    p, y, w = draw(80, 3)
+    p, y, w = predictions(80, 3)
     made = Predictions.of(y, p, w)
     binned = Binned(made, kind, 6, strategy)
     found = binned.drawn(np.random.default_rng(5), 7, w)
@@ -594,9 +588,9 @@ def test_labels_of_chance_are_counted_in_the_bins_of_their_class(kind, strategy)
 
 
 def test_chance_and_p():
-    p, y, _ = draw(800, t=1.0)
+    p, y, _ = predictions(800, t=1.0)
     names = ["ece", "smooth_ece", "classwise_ece", "mmce", "ece_debiased"]
-    fair, bad = m.evaluate(y, p, names), m.evaluate(draw(800, t=2.0)[1], p, names)
+    fair, bad = m.evaluate(y, p, names), m.evaluate(predictions(800, t=2.0)[1], p, names)
     for name in names:
         assert fair[name].p > 0.01
         assert bad[name].p == pytest.approx(1 / 1001)
@@ -612,7 +606,7 @@ def test_few_errors_few_clusters_and_what_has_no_interval():
     assert [name for name, each in found.items() if each.has_interval] == ["accuracy", "gap"]
     assert found["accuracy"].low == pytest.approx(0.8389, abs=1e-4)
     assert math.isnan(m.evaluate([0, 1] * 10, [[0.9, 0.1], [0.2, 0.8]] * 10, ["referral_area"])["referral_area"].value)
-    p, y, _ = draw(400)
+    p, y, _ = predictions(400)
     few = m.evaluate(y, p, clusters=np.arange(400) // 100)
     assert not any(each.has_interval for each in few.values())
     assert all(each.note for each in few.values())
@@ -646,7 +640,7 @@ def test_groups_have_sidaks_level_and_one_test():
 
 
 def test_the_statistic_of_the_test_slowly():
-    p, y, w = draw(300, 3)
+    p, y, w = predictions(300, 3)
     group, made = np.arange(300) % 2, Predictions.of(y, p, w, groups=np.arange(300) % 2)
     found = evaluate_predictions(made, ["gap"]).alike
     n_strata = round((w.sum() ** 2 / (w @ w)) ** (1 / 3))
@@ -666,9 +660,8 @@ def test_the_statistic_of_the_test_slowly():
 
 
 def test_labels_that_do_not_exclude_each_other():
-    rng = np.random.default_rng(0)
-    p = rng.random((500, 3))
-    y = (rng.random((500, 3)) < p).astype(float)
+    data = draw(1500, 2)
+    p, y = data.p[:, 1].reshape(500, 3), data.y.reshape(500, 3).astype(float)
     y[:50, 0] = np.nan
     found = m.evaluate(y, p, by="label", classes=["cyst", "node", "scar"])
     assert found.n == 1450
@@ -716,7 +709,7 @@ def test_methods_that_can_be_the_best():
 def test_intervals_cover(clustered):
     """A short version of benchmarks/coverage.py."""
     names, held = ["accuracy", "nll", "brier", "gap", "ece", "aurc", "referral_area"], []
-    p, y, _ = draw(200_000, 4, seed=1)
+    p, y, _ = predictions(200_000, 4, seed=1)
     truth = m.evaluate(y, p, names, confidence_level=None)
     rng = np.random.default_rng(2)
     for _ in range(150):

@@ -29,7 +29,8 @@ from attemper import (
 )
 from attemper.maps import Affine, Map, Mixture
 from attemper.onnx import to_onnx
-from test_torch import EXTREME, draw, fitted
+from conftest import draw
+from test_torch import EXTREME, fitted
 
 OURS = [name for name, kind in METHODS.items() if kind.__module__.startswith("attemper.")]
 K = 4
@@ -85,11 +86,13 @@ def test_every_method_agrees_with_numpy(method, k, tmp_path):
         export = cal.to_onnx(tmp_path / "cal.onnx")
         assert (export.tensor, export.path) == (input, str(tmp_path / "cal.onnx"))
         assert export.difference < 1e-6
-        h = np.concatenate([draw(50, k)[0], EXTREME[:, :k]]).astype(np.float32)
+        h = np.concatenate([draw(50, k).h, EXTREME[:, :k]]).astype(np.float32)
         x = h if input == "logits" else softmax(h, axis=1)
         found = run(tmp_path / "cal.onnx", {input: x}, "probabilities")[0]
         expected = cal.predict_proba(x.astype(np.float64))
         np.testing.assert_allclose(found, expected, atol=1e-6, rtol=0)
+        damaged = run(tmp_path / "cal.onnx", {input: np.where(x == x[1, 1], np.nan, x)}, "probabilities")[0]
+        assert np.flatnonzero(np.isnan(damaged).any(axis=1)).tolist() == [1]
         if cal.map_.keeps_arg_max and input == "logits":
             np.testing.assert_array_equal(found.argmax(axis=1), h.argmax(axis=1))
 
@@ -209,9 +212,8 @@ def test_one_column_and_labels_that_do_not_exclude_each_other(tmp_path):
     np.testing.assert_allclose(run(path, {"x": X})[0], on_probs.predict_proba(expit(z)), atol=1e-6)
     with pytest.raises(InputError):
         to_onnx(cal, path, net(("Sigmoid", "p", {}), k=1), "p")
-    rng = np.random.default_rng(0)
-    s = 2 * rng.normal(size=(400, K)) - 1
-    y = (s / 2 + rng.logistic(size=s.shape) > 0).astype(float)
+    data = draw(400, K)
+    s, y = data.h, np.eye(K)[data.y]
     many, many_probs = MultiLabelCalibrator().fit(s, y), MultiLabelCalibrator(input="probs").fit(expit(s), y)
     p = run(net(("Sigmoid", "p", {})), {"x": X})[0]
     for of, x in ((many, LOGITS), (many_probs, p)):
@@ -222,10 +224,9 @@ def test_one_column_and_labels_that_do_not_exclude_each_other(tmp_path):
 
 @pytest.mark.parametrize("ids", [["north", "south"], [3, 7]])
 def test_groups_are_a_second_input(ids, tmp_path):
-    h, y = draw(600, K)
+    data = draw(600, K, groups=2)
     sites = np.array(ids)[np.arange(600) % 2]
-    h[::2] *= 2
-    cal = GroupedCalibrator("bayes").fit(h, y, groups=sites)
+    cal = GroupedCalibrator("bayes").fit(data.h, data.y, groups=sites)
     assert cal.to_onnx(tmp_path / "out.onnx", softmax_net()).difference < 1e-6
     groups = np.resize(np.array([*ids, "new" if isinstance(ids[0], str) else 99]), 9)
     feeds = {"x": X, "group": groups.astype(object if isinstance(ids[0], str) else np.int64)}

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import attemper
-from attemper.errors import AttemperWarning, InputError
-from attemper.parallel import sketch_files, zeros_of_files
-from attemper.sketches import Sketch, sketch_scores
+from attemper.errors import AttemperWarning
+from attemper.parallel import sketch_files
+from attemper.sketches import Sketch
 from conftest import draw
 
 
@@ -79,26 +79,10 @@ def test_workers_of_ray(shards):
 
 def test_warnings_of_workers_are_shown_once(tmp_path):
     data = draw(200, 4)
-    p = np.exp(data.h) / np.exp(data.h).sum(axis=1, keepdims=True)
+    p = data.p
     paths = [str(tmp_path / f"{i}.npz") for i in range(4)]
     for path in paths:
         np.savez(path, logits=p, labels=data.y)
     with pytest.warns(AttemperWarning) as seen:
         sketch_files(paths)
     assert len([w for w in seen if issubclass(w.category, AttemperWarning)]) == 1
-
-
-def test_zeros_are_looked_for_before(tmp_path):
-    data = draw(300, 4)
-    p = (np.exp(data.h) / np.exp(data.h).sum(axis=1, keepdims=True)).round(3)
-    paths = [str(tmp_path / f"{i}.npz") for i in range(3)]
-    for path, part in zip(paths, np.array_split(np.arange(300), 3)):
-        np.savez(path, probs=p[part], labels=data.y[part])
-    zeros_as = zeros_of_files(paths)
-    assert zeros_as == pytest.approx(p[p > 0].min() / 2)
-    made = sketch_files(paths, zeros_as=zeros_as)
-    assert made.zeros_as == zeros_as
-    scores = attemper.read(p, data.y, input="probs")
-    with pytest.raises(InputError) as error:
-        sketch_scores(scores)
-    assert error.value.param == "zeros_as"

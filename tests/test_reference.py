@@ -19,8 +19,6 @@ from sklearn.linear_model import LogisticRegression
 from attemper import CalibratedClassifier, IsotonicCalibration, MatrixScaling, PlattScaling, TemperatureScaling
 from conftest import draw
 
-import oracles
-
 HERE = Path(__file__).parent
 REQUIRED = 90  # tests that a version of scikit-learn must have for this to mean anything
 DATA = draw(700, 4, bias=0.4)
@@ -39,14 +37,6 @@ def test_scikit_learns_own_tests_pass(tmp_path):
     deviating = [case for case in cases if any(part.get("type") == "pytest.xfail" for part in case)]
     assert len([case for case in cases if not len(case)]) >= REQUIRED
     assert len(deviating) <= 1
-
-
-def test_temperature_of_mpmath():
-    data = draw(60, 3)
-    exact = float(oracles.exact_temperature(data.h, data.y))
-    fitted = TemperatureScaling().fit(data.h, data.y)
-    assert abs(np.log(fitted.temperature_ / exact)) < 1e-8
-    assert abs(np.log(fitted.temperature_ / exact)) <= 2 * fitted.report_.error
 
 
 def test_temperature_of_scipy():

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 
 from attemper import metrics
 from attemper._result import Estimate, Table
+from conftest import draw
 
 FULL = Estimate(0.5, 0.4, 0.6, "a note", 0.1, 0.2)
 
@@ -54,10 +54,11 @@ class Wide(Table):
     """Too wide for a line, and long."""
 
     n: int
+    name: str = "<b>"
 
     def columns(self):
         more = {f"column_{i}": [FULL] * self.n for i in range(6)}
-        return {"name": ["<b>"] * self.n, "empty": [None] * self.n} | more | {"some": np.arange(self.n) > 1}
+        return {"name": [self.name] * self.n, "empty": [None] * self.n} | more | {"some": np.arange(self.n) > 1}
 
     def notes(self):
         return ["<i>" + " word" * 60]
@@ -70,6 +71,7 @@ def test_a_table_fits_80_columns_and_escapes(n):
     if n:
         assert sum(line.startswith("name") for line in lines) == 3  # columns that do not fit go below, with the first
         assert "empty" not in lines[0]
+        assert str(Wide(n, 100 * "x")).count("0.500") == str(Wide(n)).count("0.500")
     page = Wide(n)._repr_html_()
     assert "<b>" not in page
     assert "<i>" not in page
@@ -86,9 +88,8 @@ def test_a_table_is_a_dict_and_a_frame():
 
 def results():
     """Every result of metrics."""
-    rng = np.random.default_rng(0)
-    h = 2 * rng.normal(size=(300, 3))
-    p, y = softmax(h, axis=1), (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
+    data = draw(300, 3)
+    p, y = data.p, data.y
     yield metrics.evaluate(y, p)
     yield metrics.evaluate(y, p, by=np.arange(300) % 3)
     yield metrics.evaluate(np.eye(3)[y], p, by="label")

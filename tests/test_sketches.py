@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attemper.calibrators.temperature import TemperatureScaling, independent
+from attemper.calibrators.temperature import TemperatureScaling
 from attemper.data.scores import Scores
 from attemper.errors import EdgeWarning, InputError
 from attemper.kernels import chebyshev
@@ -58,14 +58,6 @@ def test_unlike_sketches_do_not_add(options):
     with pytest.raises(InputError) as error:
         sketch_of(data) + sketch_of(data, **options)
     assert error.value.param == next(iter(options))
-
-
-def test_zeros_and_classes_must_agree():
-    p = np.array([[0.5, 0.5], [0.9, 0.1]])
-    one, two = (Sketch.of(Scores.of(p, [0, 1], input="probs", zeros_as=z)) for z in (1e-3, 1e-4))
-    with pytest.raises(InputError) as error:
-        one + two
-    assert error.value.param == "zeros_as"
 
 
 def test_threads_do_not_change_a_bit(monkeypatch):
@@ -147,14 +139,3 @@ def test_no_finite_temperature_and_ranges():
     with pytest.warns(EdgeWarning):
         assert TemperatureScaling(t_range=(0.5, 1.2)).fit(data.h, data.y).temperature_ == 1.2
     assert TemperatureScaling().fit(np.ones((4, 3)), [0, 1, 2, 0]).temperature_ == 1
-
-
-def test_clusters_widen_the_interval_by_their_design_effect():
-    data = draw(900, clusters=3)
-    rows = TemperatureScaling().fit(data.h, data.y)
-    cases = TemperatureScaling().fit(data.h, data.y, clusters=data.cluster)
-    assert cases.temperature_ == pytest.approx(rows.temperature_, rel=1e-9)
-    wider = np.diff(np.log(cases.temperature_interval_)) / np.diff(np.log(rows.temperature_interval_))
-    effect = 1 / independent(Scores.of(data.h, data.y, clusters=data.cluster)).weights[0]
-    assert effect == pytest.approx(3, rel=0.1)
-    assert wider[0] == pytest.approx(math.sqrt(effect), rel=0.01)

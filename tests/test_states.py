@@ -15,37 +15,59 @@ import attemper
 from attemper import _json
 from attemper.calibrators.base import METHODS
 from attemper.data.reading import ReadOptions
+from attemper.decisions import PredictionSets, Promise, Referral
 from attemper.errors import FileError
 from attemper.monitoring import MonitorReport
 from attemper.sketches import Sketch
+from conftest import draw
 
-RNG = np.random.default_rng(0)
 N, K = 240, 3
-H = 3 * RNG.normal(size=(N, K))
-Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
+DATA = draw(N, K)
+H, Y = DATA.h, DATA.y
 SITE = np.where(np.arange(N) % 3, "north", "south")
+BY_CLASS = Promise("miss", (0.1, 1.0, 0.2), 0.95, "class", "patient")
+BY_GROUP = Promise("coverage", (0.9,), None, "group")
+CONFUSED = draw(2000, 6)
+MOVED = (CONFUSED.y == 0) & (np.arange(2000) % 2 == 0)
 VAL = {**{f"logit_{name}": H[:, k] for k, name in enumerate("abc")}, "label": np.array(list("abc"))[Y]}
 
 
-def calibrator(method):
-    return lambda: attemper.fit(H, Y, method=method)
+def ruled(rule):
+    cal = attemper.TemperatureScaling().fit(*draw(60, rule.n_classes))
+    cal.rule_ = rule
+    return cal
 
 
 def monitor(folder):
     path = folder / "state.json"
-    attemper.monitor(attemper.fit(H, Y), (H, Y), state=path, reference=(H, Y))
+    attemper.monitor(attemper.fit(H, Y), tuple(draw(N, K, seed=1)), state=path, reference=(H, Y))
     return MonitorReport.load(path)
 
 
 BUILT_IN = [name for name, cls in METHODS.items() if cls.__module__.startswith("attemper.")]
 DOCUMENTS = {
     **{name: (lambda _, name=name: attemper.fit(H, Y, method=name), attemper.load) for name in BUILT_IN},
+    "two classes": (lambda _: attemper.fit(*draw(2000, 2, bias=0.5), method="structured"), attemper.load),
+    "unknown noise": (lambda _: attemper.fit(*draw(N, K, noise=0.2), noise="unknown"), attemper.load),
+    "confusions": (
+        lambda _: attemper.fit(2 * CONFUSED.h, np.where(MOVED, 1, CONFUSED.y), noise="unknown"),
+        attemper.load,
+    ),
     "frame": (lambda _: attemper.fit(VAL), attemper.load),
+    "probabilities": (lambda _: attemper.fit(DATA.p.round(3), Y, input="probs"), attemper.load),
+    "images": (lambda _: attemper.fit(H.reshape(2, 10, 12, K), Y.reshape(2, 10, 12), axis=-1), attemper.load),
     "grouped": (lambda _: attemper.fit(H, Y, groups=SITE), attemper.load),
+    "grouped priors": (lambda _: attemper.fit(H, Y, groups=SITE).with_priors([0.2, 0.3, 0.5]), attemper.load),
     "multilabel": (lambda _: attemper.fit(H, np.eye(K)[Y], multi_label=True), attemper.load),
     "priors": (lambda _: attemper.fit(H, Y).with_priors([0.2, 0.3, 0.5]), attemper.load),
     "rule": (lambda _: attemper.decide((H, Y), max_miss=0.3).calibrator, attemper.load),
+    "rule by class": (lambda _: ruled(Referral(3, 0.75, promise=BY_CLASS, n_cases=(30, 40))), attemper.load),
+    "rule of costs": (lambda _: ruled(Referral(2, None, 1.0, (5.0, 50.0))), attemper.load),
     "sets": (lambda _: attemper.decide((H, Y), coverage=0.8).calibrator, attemper.load),
+    "sets by group": (
+        lambda _: ruled(PredictionSets(3, "aps", (0.5, np.inf), BY_GROUP, (9, 2), ("a", "b"))),
+        attemper.load,
+    ),
     "sketch": (lambda _: attemper.sketch(H, Y), Sketch.load),
     "monitor": (monitor, MonitorReport.load),
 }
@@ -80,10 +102,14 @@ def test_round_trip(name, saved, tmp_path):
     again.save(tmp_path / "again.json")
     assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
     if hasattr(document, "predict_proba"):
-        groups = {"groups": SITE} if name == "grouped" else {}
-        np.testing.assert_array_equal(again.predict_proba(H, **groups), document.predict_proba(H, **groups))
-        assert type(again) is type(document)
+        groups = {"groups": SITE} if name.startswith("grouped") else {}
+        x = draw(N, document.n_features_in_)
+        x = x.h if document.map_.input == "logits" else x.p
+        np.testing.assert_array_equal(again.predict_proba(x, **groups), document.predict_proba(x, **groups))
+        assert (type(again), str(again)) == (type(document), str(document))
         np.testing.assert_array_equal(again.classes_, document.classes_)
+        assert getattr(again, "rule_", None) == getattr(document, "rule_", None)
+        assert getattr(again, "read_", None) == getattr(document, "read_", ReadOptions())
 
 
 def damages(text):
@@ -92,11 +118,24 @@ def damages(text):
     yield from ("", "{", text[: len(text) // 2], "[]", "null", '"text"', "\ufeff" + text[:-5])
     for change in ({"attemper": "else"}, {"attemper": None}, {"attemper": [1]}, {"version": 99}, {"version": "1"}):
         yield json.dumps(document | change)
-    for field, value in document.items():
-        if value is not None:  # fields that may be left out may be None
-            yield json.dumps(document | {field: ["wrong"] if isinstance(value, dict | str) else {"wrong": "type"}})
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                yield json.dumps(document | {field: "many"})
+    for place, value in places(document):
+        for wrong in ["many", {"wrong": "type"}] if isinstance(value, int | float | list) else [["wrong"]]:
+            damaged = json.loads(text)
+            holder = damaged
+            for key in place[:-1]:
+                holder = holder[key]
+            holder[place[-1]] = wrong
+            yield json.dumps(damaged)
+
+
+def places(value, place=()):
+    """Yield where a document has what: its fields, and those of its map, rule and whatever has a type."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if inner is None or isinstance(inner, bool):  # fields that may be left out may be None
+            continue
+        yield (*place, key), inner
+        if key in ("map", "stages", "rule", "promise", "groups", "report") or (place and place[-1] == "stages"):
+            yield from places(inner, (*place, key))
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -1,77 +1,52 @@
-"""`check_calibrator` for a method of one's own: what is right passes, and what is wrong is found."""
-
-from dataclasses import dataclass
-from typing import ClassVar
+"""`check_calibrator` and the examples: what is right passes, and what is wrong is found."""
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from scipy.special import log_softmax
+import torch
 
 import attemper
 from attemper import TemperatureScaling, maps
 from attemper.errors import InputError
 from attemper.testing import check_calibrator
 from conftest import draw
-
-# --- a researcher's own method, with a stage of its own, as one file would have it
-
-
-@dataclass(frozen=True, eq=False)
-class EntropyStage(maps.Stage):
-    """Logits times exp(a + b · entropy of their softmax)."""
-
-    type: ClassVar[str] = "entropy"
-    a: float
-    b: float
-    keeps_arg_max = True
-
-    def arrays(self):
-        return {"a": np.asarray(self.a), "b": np.asarray(self.b)}
-
-    def __call__(self, z, arrays, xp):
-        log_p = maps.normalised(z, xp)
-        possible = xp.where(log_p > -xp.inf, log_p, xp.zeros_like(log_p))
-        entropy = -xp.sum(xp.exp(log_p) * possible, axis=-1, keepdims=True)
-        return z * xp.exp(arrays["a"] + arrays["b"] * entropy)
-
-
-class EntropyScaling(attemper.Calibrator):
-    """T depends on the entropy."""
-
-    method = "entropy"
-
-    def _fit(self, scores):
-        h, y, w = scores.logits, scores.labels, scores.weights
-
-        def loss(v):
-            log_p = maps.Map((EntropyStage(*v),)).log_apply(h)
-            return -np.average(log_p[np.arange(len(y)), y], weights=w) + 1e-4 * (v @ v)
-
-        with np.errstate(all="ignore"):
-            a, b = minimize(loss, [0.0, 0.0], method="Nelder-Mead", bounds=[(-9, 9)] * 2, tol=1e-10).x
-        fitted = maps.Map((EntropyStage(float(a), float(b)),))
-        report = attemper.Report.of(fitted, scores)
-        return attemper.Fit(map=fitted, report=report, values={"slope": float(b)})
+from examples.own_method import PowerScaling
 
 
 @pytest.mark.slow
 def test_a_method_of_ones_own_passes():
-    check_calibrator(EntropyScaling())
+    check_calibrator(PowerScaling())
 
 
 def test_a_method_of_ones_own_works(tmp_path):
     data = draw(600)
-    cal = attemper.fit(data.h, data.y, method="entropy")
-    assert isinstance(cal, EntropyScaling)
+    cal = attemper.fit(data.h, data.y, method="power")
+    assert isinstance(cal, PowerScaling)
     cal.save(tmp_path / "a.json")
-    back = attemper.load(tmp_path / "a.json")
-    np.testing.assert_array_equal(back.predict_proba(data.h), cal.predict_proba(data.h))
-    assert back.slope_ == cal.slope_
-    best = attemper.compare((data.h, data.y), methods=["ts", EntropyScaling()], cv=3)
-    assert best.calibrator.method in ("ts", "entropy")
-    found = -log_softmax(data.h / TemperatureScaling().fit(data.h, data.y).temperature_, axis=1)
-    assert cal.report_.nll <= found[np.arange(600), data.y].mean() + 1e-3
+    back, p = attemper.load(tmp_path / "a.json"), cal.predict_proba(data.h)
+    np.testing.assert_array_equal(back.predict_proba(data.h), p)
+    np.testing.assert_allclose(back.predict_proba(torch.tensor(data.h)).numpy(), p, atol=1e-12)
+    ts, one = (attemper.fit(data.h, data.y, method=method) for method in ("ts", PowerScaling(power=1.0)))
+    np.testing.assert_allclose(one.predict_proba(data.h), ts.predict_proba(data.h), atol=1e-9)
+    best = attemper.compare((data.h, data.y), methods=["ts", PowerScaling(power=1.2)], cv=3)
+    assert best.calibrator.method in ("ts", "power")
+
+
+def test_the_service_serves_what_apply_returns(tmp_path):
+    fastapi = pytest.importorskip("fastapi")
+    from examples.fastapi_service import Request, create_app
+
+    data = draw(600, 3)
+    cal = attemper.decide((data.h, data.y), budget=0.2, method="ts").calibrator
+    cal.save(tmp_path / "net.attemper.json")
+    calls = {route.path: route.endpoint for route in create_app(str(tmp_path / "net.attemper.json")).routes}
+    expected = attemper.apply(cal, data.h[:3])
+    assert calls["/predict"](Request(logits=data.h[:3].tolist())) == [
+        {name: column[i] for name, column in expected.items()} for i in range(3)
+    ]
+    assert calls["/health"]()["method"] == "ts"
+    with pytest.raises(fastapi.HTTPException) as error:
+        calls["/predict"](Request(logits=[[1.0, 2.0]]))
+    assert error.value.status_code == 422
 
 
 # --- what is wrong

@@ -1,6 +1,7 @@
 """Language models: tokens, answer options and the top k of responses become the same Scores as their arrays."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,26 +9,20 @@ import torch
 
 import attemper
 from attemper import InputError, Scores, read, tokens
+from conftest import draw
 
-RNG = np.random.default_rng(0)
 N, K = 300, 3
-H = 3 * RNG.normal(size=(N, K))
-Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
-P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+DATA = draw(N, K)
+H, Y, P = DATA.h, DATA.y, DATA.p
 
 
 def sums(scores):
     return np.concatenate([scores.backend.nll(beta) for beta in (0.3, 1.0)])
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_tokens():
-    logits, ids = RNG.normal(size=(2, 5, 7)), RNG.integers(0, 7, size=(2, 5))
+    data = draw(10, 7)
+    logits, ids = data.h.reshape(2, 5, 7), data.y.reshape(2, 5)
     labels = np.where(np.arange(5) < 2, -100, ids)
     kept = sums(Scores.of(logits[:, 2:].reshape(-1, 7), ids[:, 2:].reshape(-1)))
     np.testing.assert_allclose(sums(tokens.token_scores(logits, labels)), kept, rtol=1e-12)
@@ -65,6 +60,28 @@ def test_responses_of_servers(folder):
 def test_top_k_of_logits_has_the_exact_tail():
     scores = tokens.topk_scores(H, Y, k=2)
     np.testing.assert_allclose(np.exp(scores.values), -np.sort(-P, axis=1), rtol=1e-12)
+    inside = scores.labels < 2
+    dropped = tokens.topk_scores(H, Y, k=2, tail="drop", sample_weight=np.arange(N))
+    np.testing.assert_array_equal(dropped.values, scores.values[inside, :2])
+    np.testing.assert_array_equal(dropped.labels, scores.labels[inside])
+    np.testing.assert_array_equal(dropped.w, np.flatnonzero(inside))
+
+
+def test_spellings_and_options_that_are_missing():
+    answers = [{"A": -1.0, "(A)": -2.0, "B": -0.7}, {"B": -0.1}]
+    scores = tokens.option_scores(answers, [["A", "(A)"], ["B"]], ["(A)", "B"], missing=-9.0)
+    np.testing.assert_array_equal(scores.values, [[np.logaddexp(-1, -2), -0.7], [-9.0, -0.1]])
+    assert scores.classes == ("A", "B")
+    np.testing.assert_array_equal(scores.labels, [0, 1])
+
+
+def test_forms_of_responses():
+    """Completions have a dict for each position; clients' objects have `model_dump`."""
+    completion = {"choices": [{"logprobs": {"tokens": ["A", "B"], "top_logprobs": [{"A": -0.1}, {"B": -0.2}]}}]}
+    chat = SimpleNamespace(model_dump=lambda: response(A=-0.1))
+    assert [(p.tokens, p.log_probs) for p in tokens.responses_of([completion, chat])] == [
+        (("A",), (-0.1,)), (("B",), (-0.2,)), (("A",), (-0.1,)),
+    ]  # fmt: skip
 
 
 def test_options_as_tokens_with_spaces_give_the_t_of_their_logits():
@@ -89,7 +106,7 @@ def test_ids_of_tokens_are_names_and_labels_are_places():
 
 
 def test_padding_may_hold_anything():
-    logits, labels = RNG.normal(size=(2, 4, 5)), np.array([[1, 2, -100, -100], [0, 4, 3, -100]])
+    logits, labels = draw(8).h.reshape(2, 4, 5), np.array([[1, 2, -100, -100], [0, 4, 3, -100]])
     padded = np.where((labels == -100)[:, :, None], np.nan, logits)
     assert len(tokens.token_scores(padded, labels)) == 5
     np.testing.assert_array_equal(
@@ -97,10 +114,13 @@ def test_padding_may_hold_anything():
     )
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [[{"choices": [{"logprobs": None}]}], [{"A": "high"}], [{"A": 0.9, "B": 0.1}], ["A"], [{"A": -0.1, "C": -3.0}]],
-)
+@pytest.mark.parametrize("bad", [
+    [{"choices": [{"logprobs": None}]}], [{"A": "high"}], [{"A": 0.9, "B": 0.1}], ["A"], [{"A": -0.1, "C": -3.0}],
+    [{"custom_id": "1", "response": None, "error": {"message": "too many requests"}}],  # a batch's failed requests
+    [{"custom_id": "1", "response": {"status_code": 400, "body": {"error": {"message": "no such model"}}}}],
+    [{"response": {"body": "an outage"}}], [{"choices": [None]}], [{"choices": [{"logprobs": {"content": [3]}}]}],
+    [{"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "A"}]}]}}]}],
+])  # fmt: skip
 def test_responses_that_cannot_be_used(bad):
     with pytest.raises(InputError) as error:
         tokens.option_scores(bad, ["A", "B"])

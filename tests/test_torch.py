@@ -16,9 +16,12 @@ from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, TensorDataset
 
 from attemper import METHODS, GroupedCalibrator, InputError, NotFittedError, TemperatureScaling
+from attemper.data.reading import ReadOptions
 from attemper.maps import Map
 from attemper.metrics import mmce
-from attemper.torch import DeepEnsemble, MCDropout, MMCELoss, average, fold_into_linear, mmce_loss, to_torch, wrap
+from attemper.torch import DeepEnsemble, MCDropout, MMCELoss, average, fold_into_linear, mmce_loss
+from attemper.torch.module import to_torch, wrap
+from conftest import draw
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -38,38 +41,38 @@ EXTREME = np.array([
 OURS = [name for name, kind in METHODS.items() if kind.__module__.startswith("attemper.")]
 
 
-def draw(n, k, seed=0):
-    rng = np.random.default_rng(seed)
-    h = 3 * rng.normal(size=(n, k))
-    return h, (h / 2 + rng.gumbel(size=h.shape)).argmax(axis=1)
-
-
 @cache
 def fitted(method, k, input="logits"):
-    h, y = draw(300, k, seed=1)
-    return METHODS[method](input=input).fit(h if input == "logits" else scipy.special.softmax(h, axis=1), y)
+    data = draw(300, k, seed=1)
+    return METHODS[method](input=input).fit(data.h if input == "logits" else data.p, data.y)
+
+
+def of_images(cal):
+    """As if it had been fitted on images, (N, K, H, W)."""
+    made = copy.copy(cal)
+    made.read_ = ReadOptions(axis=1)
+    return made
 
 
 @pytest.mark.parametrize("method", OURS)
 @pytest.mark.parametrize("k", [2, 4])
 def test_every_method_agrees_with_numpy(method, k):
-    h = np.concatenate([draw(50, k)[0], EXTREME[:, :k]])
+    h = np.concatenate([draw(50, k).h, EXTREME[:, :k]])
     for input in ("logits", "probs"):
         cal = fitted(method, k, input)
         module, x = to_torch(cal), h if input == "logits" else scipy.special.softmax(h, axis=1)
         d = torch.from_numpy(x)
         np.testing.assert_allclose(module(d), cal.predict_proba(x), atol=1e-12, rtol=0)
+        assert module(torch.where(d == d[1, 1], torch.nan, d)).isnan().any(dim=1).nonzero().tolist() == [[1]]
         exact = cal.predict_proba(d.float().double().numpy())
         np.testing.assert_allclose(module(d.float()), exact, atol=1e-6, rtol=0)
         images = d.reshape(2, -1, 1, k).movedim(-1, 1)
-        assert torch.equal(to_torch(cal, dim=1)(images).movedim(1, -1).reshape(-1, k), module(d))
-        with np.errstate(divide="ignore"):
-            np.testing.assert_allclose(to_torch(cal, log=True)(d), cal.predict_log_proba(x), atol=1e-9, rtol=1e-9)
+        assert torch.equal(to_torch(of_images(cal))(images).movedim(1, -1).reshape(-1, k), module(d))
 
 
 @pytest.mark.parametrize("method", OURS)
-def test_state_dicts_devices_and_half_precision(method):
-    cal, x = fitted(method, 4), torch.from_numpy(draw(30, 4)[0])
+def test_state_dicts_devices_and_half_precision(method, monkeypatch):
+    cal, x = fitted(method, 4), torch.from_numpy(draw(30, 4).h)
     module, other = to_torch(cal), to_torch(cal)
     assert not list(module.parameters())
     for buffer in other.buffers():
@@ -83,6 +86,11 @@ def test_state_dicts_devices_and_half_precision(method):
     away = to_torch(cal).to("meta", dtype=torch.float16)
     assert {b.device.type for b in away.buffers()} == {"meta"}
     assert not any(b.dtype == torch.float16 for b in away.buffers())
+    with monkeypatch.context() as patch:
+        patch.setattr("attemper.torch.module.SINGLE_ONLY", ("meta",))
+        away = to_torch(cal).to("meta")
+        assert not any(b.dtype == torch.float64 for b in away.buffers())
+        assert away(torch.zeros(3, 4, dtype=torch.int64, device="meta")).dtype == torch.float32
     for dtype in (torch.float16, torch.bfloat16):
         half = x.to(dtype)
         p = copy.deepcopy(module).half()(half)
@@ -109,7 +117,7 @@ def test_wrapped_networks_return_probabilities():
     one = fitted("platt", 2)
     column = one.wrap(nn.Linear(6, 1))(x)
     assert column.shape == (9, 2)
-    conv = wrap(fitted("ts", 4), nn.Conv2d(3, 4, 1), dim=1)
+    conv = of_images(fitted("ts", 4)).wrap(nn.Conv2d(3, 4, 1))
     for width in (5, 1):  # which is not that of one column
         assert torch.allclose(conv(torch.randn(2, 3, 5, width)).sum(dim=1), torch.ones(2, 5, width))
     for k in (1, 3):
@@ -120,9 +128,9 @@ def test_wrapped_networks_return_probabilities():
             to_torch(bad)
     with pytest.raises(InputError):
         wrap(cal, lambda x: x)
-    h, y = draw(100, 3)
+    data = draw(100, 3, groups=2)
     with pytest.raises(InputError):
-        to_torch(GroupedCalibrator("ts").fit(h, y, groups=np.arange(100) % 2))
+        to_torch(GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group))
 
 
 @pytest.mark.parametrize("method", ["ts", "vector", "matrix"])
@@ -144,9 +152,10 @@ def test_folding(method, bias):
 
 
 def test_gradients_and_autocast():
-    x = torch.from_numpy(draw(3, 4)[0]).requires_grad_()
+    x = torch.from_numpy(draw(3, 4).h).requires_grad_()
     for method in ("ts", "bayes", "structured", "platt"):
         assert torch.autograd.gradcheck(to_torch(fitted(method, 4)), (x,))
+        assert torch.autograd.gradcheck(fitted(method, 4).predict_proba, (x,))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = to_torch(fitted("matrix", 4))(x.float())
     np.testing.assert_allclose(found.detach(), to_torch(fitted("matrix", 4))(x).detach(), atol=1e-6)
@@ -158,7 +167,7 @@ def test_gradients_and_autocast():
 def test_modules_are_compiled_and_exported(method, tmp_path):
     import onnxruntime
 
-    cal, x = fitted(method, 4), torch.from_numpy(draw(20, 4)[0]).float()
+    cal, x = fitted(method, 4), torch.from_numpy(draw(20, 4).h).float()
     expected = cal.predict_proba(x.double().numpy())
     module = cal.wrap(nn.Identity())
     backend = "inductor" if method == "bayes" else "eager"  # what is compiled is the same graph; C++ takes a minute
@@ -321,7 +330,7 @@ def mmce_by_pairs(logits, labels, weighted, bandwidth=0.4):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("bandwidth", [0.4, 0.05])
 def test_the_loss_is_the_sum_over_pairs(weighted, bandwidth):
-    h, y = (torch.from_numpy(a) for a in draw(30, 4))
+    h, y = map(torch.from_numpy, draw(30, 4))
     options = {"weighted": weighted, "bandwidth": bandwidth}
     assert mmce_loss(h, y, **options).item() == pytest.approx(mmce_by_pairs(h, y, **options), rel=1e-10)
     for labels in (h.argmax(dim=1), (h.argmax(dim=1) + 1) % 4):  # only right, only wrong
@@ -331,7 +340,7 @@ def test_the_loss_is_the_sum_over_pairs(weighted, bandwidth):
 
 
 def test_the_loss_is_the_metric_and_leaves_samples_out():
-    h, y = (torch.from_numpy(a) for a in draw(64, 5))
+    h, y = map(torch.from_numpy, draw(64, 5))
     assert mmce_loss(h, y).item() == pytest.approx(float(mmce(y.numpy(), h.softmax(dim=1).numpy())), abs=1e-12)
     dropped = y.clone()
     dropped[::3] = -100

@@ -6,17 +6,11 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from scipy.special import softmax
-from sklearn.datasets import load_breast_cancer
-from sklearn.ensemble import HistGradientBoostingClassifier
 
-import attemper
 from attemper import (
     METHODS,
-    CalibratedClassifier,
     GroupedCalibrator,
     MultiLabelCalibrator,
-    Scores,
     TemperatureScaling,
     apply,
     compare,
@@ -27,16 +21,17 @@ from attemper import (
     load,
     metrics,
     monitor,
+    read,
     sketch,
 )
+from attemper.applying import tables
 from attemper.data.files import sha256_of, write
 from attemper.errors import AttemperWarning, InputError
+from conftest import draw
 
-RNG = np.random.default_rng(0)
 N, K = 600, 3
-H = 3 * RNG.normal(size=(N, K))
-Y = (H / 2 + RNG.gumbel(size=H.shape)).argmax(axis=1)
-P = np.exp(H) / np.exp(H).sum(axis=1, keepdims=True)
+DATA = draw(N, K)
+H, Y, P = DATA.h, DATA.y, DATA.p
 NAMES = np.array(["cat", "dog", "eel"])
 SITE, CASE = np.where(np.arange(N) % 3, "north", "south"), np.arange(N) // 2
 TABLE = {
@@ -45,13 +40,9 @@ TABLE = {
     "truth": NAMES[Y],
     "site": SITE,
 }
+MORE = draw(N, K, seed=1)
+OTHER = TABLE | {f"logit_{name}": MORE.h[:, k] for k, name in enumerate(NAMES)} | {"truth": NAMES[MORE.y]}
 T = TemperatureScaling().fit(H, Y).temperature_
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def shards(n=4, key="logits", values=H):
@@ -60,26 +51,14 @@ def shards(n=4, key="logits", values=H):
     np.savez("all.npz", **{key: values, "labels": Y})
 
 
-FORMS = {
-    "arrays": lambda: fit(H, Y, method="ts"),
-    "pair": lambda: fit((H, Y), method="ts"),
-    "torch": lambda: fit(torch.tensor(H), torch.tensor(Y), method="ts"),
-    "scores": lambda: fit(Scores.of(H, Y), method="ts"),
-    "scores, labels apart": lambda: fit(Scores.of(H), Y, method="ts"),
-    "pandas": lambda: fit(pd.DataFrame(TABLE), labels="truth", method="ts"),
-    "polars": lambda: fit(pl.DataFrame(TABLE), labels="truth", method="ts"),
-    "probabilities": lambda: fit(P, Y, input="probs", method="ts"),
-    "sketch": lambda: fit(sketch(H, Y), method="ts"),
-    "sketches": lambda: fit([sketch(H[:200], Y[:200]), sketch(H[200:], Y[200:])], method="ts"),
-    "class": lambda: fit(H, Y, method=TemperatureScaling),
-    "instance": lambda: fit(P, Y, method=TemperatureScaling(input="probs")),
-    "images": lambda: fit(np.moveaxis(H.reshape(6, 10, 10, K), -1, 1), Y.reshape(6, 10, 10), axis=1, method="ts"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_same_fit(form):
-    assert FORMS[form]().temperature_ == pytest.approx(T, rel=1e-8)
+@pytest.mark.parametrize("call", [
+    lambda: fit(sketch(H, Y), method="ts"),
+    lambda: fit([sketch(H[:200], Y[:200]), sketch(H[200:], Y[200:])], method="ts"),
+    lambda: fit(H, Y, method=TemperatureScaling),
+    lambda: fit(P, Y, method=TemperatureScaling(input="probs")),
+])  # fmt: skip
+def test_sketches_classes_and_instances_give_the_same_fit(call):
+    assert call().temperature_ == pytest.approx(T, rel=1e-8)
 
 
 def test_files(folder):
@@ -113,26 +92,28 @@ def test_large_files_become_sketches_with_the_same_bits_for_any_n_jobs(folder, m
     assert fit("shard*.npz", "y.npy", method="ts").temperature_ == pytest.approx(one.temperature_, rel=1e-9)
 
 
-def test_a_sketch_asks_for_zeros():
-    zeros = np.where(P < 1e-3, 0, P) / np.where(P < 1e-3, 0, P).sum(axis=1, keepdims=True)
-    with pytest.raises(InputError) as error:
-        sketch(zeros, Y, input="probs")
-    assert error.value.param == "zeros_as"
-    assert sketch(zeros, Y, input="probs", zeros_as=1e-4).zeros_as == 1e-4
-    assert sketch(P, Y, input="probs").zeros_as is None
+def test_priors_of_new_data():
+    old, new = np.bincount(Y) / N, [0.2, 0.3, 0.5]
+    p = apply(fit(sketch(H, Y), method="ts"), H, priors=new)
+    whole = fit(H, Y, method="ts")
+    np.testing.assert_allclose(p["prob_1"], whole.with_priors(new, old).predict_proba(H)[:, 1], rtol=1e-6)
+    for clusters, n in (("who", N // 2), (CASE, N // 2), (None, N)):
+        assert tables(whole, TABLE | {"who": CASE}, "estimate", clusters=clusters)[0].adapted_.n_cases == n
 
 
 def test_groups_and_labels_choose_their_calibrators():
     grouped = fit(TABLE, "truth", groups="site", clusters=CASE, method="ts")
     assert isinstance(grouped, GroupedCalibrator)
     same = GroupedCalibrator("ts").fit(H, Y, groups=SITE, clusters=CASE)
-    assert grouped.groups_ == same.groups_
+    assert (
+        grouped.groups_ == same.groups_ == fit(H, Y, method=GroupedCalibrator("ts"), groups=SITE, clusters=CASE).groups_
+    )
     table = apply(grouped, TABLE)
     np.testing.assert_allclose(table["confidence"], same.predict_proba(H, groups=SITE).max(axis=1))
     with pytest.warns(AttemperWarning):
         west = apply(grouped, TABLE | {"site": np.full(N, "west")})
     np.testing.assert_allclose(west["confidence"], same.common_.predict_proba(H).max(axis=1))
-    many = fit(H, (H + RNG.logistic(size=H.shape) > 0).astype(float), multi_label=True)
+    many = fit(H, np.eye(K)[Y], multi_label=True)
     assert isinstance(many, MultiLabelCalibrator)
     assert list(apply(many, H)) == ["prob_0", "prob_1", "prob_2"]
 
@@ -159,6 +140,36 @@ def test_apply_remembers_how_it_was_read(folder):
     assert images["probs"].shape == (6, 10, 10, K)
 
 
+def test_the_users_columns_stay_as_they_are(folder, monkeypatch):
+    monkeypatch.setattr("attemper.data.files.TEXT_BLOCK", 1 << 12)  # what comes late is not in the first block
+    own = [f"00{i},{10**21 + i},7E{i % 9},N/A,{'late' if i > 500 else ''}" for i in range(N)]
+    lines = [f"{text},{i % 2},{','.join(map(str, row))}" for i, (text, row) in enumerate(zip(own, H))]
+    (folder / "new.csv").write_text("\n".join(["id,long,code,none,note,site,0,1,2", *lines]) + "\n")
+    cal = fit(H, Y, groups=np.arange(N) % 2, method="ts")
+    table = apply(cal, "new.csv", columns=["0", "1", "2"], groups="site")
+    assert [",".join(row) for row in zip(*(table[name] for name in ("id", "long", "code", "none", "note")))] == own
+    np.testing.assert_array_equal(table["confidence"], cal.predict_proba(H, groups=np.arange(N) % 2).max(axis=1))
+
+
+@pytest.mark.parametrize("order", [[2, 0, 1], [1, 0, 2]])
+def test_columns_go_by_the_names_of_the_classes(folder, order):
+    frames = [{f"logit_{NAMES[k]}": H[:, k] for k in own} | {"truth": NAMES[Y]} for own in ([0, 1, 2], order)]
+    cal = fit(H, Y, classes=NAMES, method="ts")
+    for name, frame in zip("ab", frames):
+        write(f"{name}.csv", frame)
+        np.testing.assert_array_equal(apply(cal, frame)["prob_dog"], cal.predict_proba(H)[:, 1])
+        np.testing.assert_array_equal(cal.predict_proba(pd.DataFrame(frame)), cal.predict_proba(H))
+    np.testing.assert_array_equal(read(["a.csv", "b.csv"], "truth", classes=NAMES).logits, np.tile(H, (2, 1)))
+    numbers = {f"logit_{k}": H[:, k] for k in order}
+    np.testing.assert_array_equal(read(numbers, classes=NAMES).logits, H)
+    np.testing.assert_array_equal(read(numbers, columns=list(numbers), classes=NAMES).logits, H[:, order])
+    other = pd.DataFrame({name.replace("dog", "cow"): column for name, column in frames[1].items() if name != "truth"})
+    for call in (apply, TemperatureScaling.predict):
+        with pytest.raises(InputError) as error:
+            call(cal, other)
+        assert error.value.param == "classes"
+
+
 @pytest.mark.parametrize("groups", [None, list("aabbab")])
 def test_images_have_the_classes_where_the_fit_had_them(groups):
     images = np.moveaxis(H.reshape(6, 10, 10, K), -1, 1)
@@ -182,9 +193,9 @@ def test_probabilities_replace_the_columns_they_come_from(folder):
 
 
 def test_one_column_of_a_forest():
-    p = RNG.integers(0, 11, N) / 10
-    y = RNG.random(N) < p
-    cal = fit(p, y, input="probs")
+    two = draw(N, 2)
+    p = two.p[:, 1].round(1)  # some are 0
+    cal = fit(p, two.y, input="probs")
     assert np.isfinite(cal.predict_risk(p)).all()
     assert cal.predict_risk(p).shape == (N,)
 
@@ -198,6 +209,13 @@ def test_one_column_of_a_forest():
     (lambda: fit(TABLE, "nothing", method="ts"), "labels"),
     (lambda: fit(H, Y, method="ts", columns=["a"]), "columns"),
     (lambda: apply(GroupedCalibrator("ts").fit(H, Y, groups=SITE), H), "groups"),
+    (lambda: fit(sketch(H, Y), classes=NAMES, method="ts"), "classes"),
+    (lambda: sketch(H, np.eye(K)[Y], multi_label=True), "multi_label"),
+    (lambda: decide((H, Y), budget=0.1, calibrator=fit(*MORE), method="ts"), "method"),
+    (lambda: decide((H, Y), budget=0.1, calibrator=fit(*MORE), noise=0.1), "noise"),
+    (lambda: decide((H.reshape(6, 10, 10, K), Y.reshape(6, 10, 10)), budget=0.1, axis=-1), "axis"),
+    (lambda: decide(read(H, Y, classes=NAMES), read(*MORE, classes=NAMES[::-1]), budget=0.1), "test"),
+    (lambda: fit(H, Y, groups=SITE).adapt(H, groups=SITE, validation=(H[:9], Y[:9])), "validation"),
 ])  # fmt: skip
 def test_refused(call, param):
     with pytest.raises(InputError) as error:
@@ -231,7 +249,7 @@ def test_fit_remembers_names_and_hashes_not_files_beside(folder):
 
 
 def test_evaluate_before_and_after():
-    cal = fit(H, Y, method="ts")
+    cal = fit(*MORE, method="ts")
     found = evaluate((H, Y), cal, metrics=["nll", "ece"])
     assert found.before["nll"].value == pytest.approx(metrics.nll(Y, P))
     assert found["nll"].value == found.after["nll"].value == pytest.approx(metrics.nll(Y, cal.predict_proba(H)))
@@ -259,21 +277,22 @@ def test_evaluate_before_and_after():
 @pytest.mark.parametrize("method", ["ts", "grouped"])
 def test_evaluate_by_group(method):
     groups = {"groups": "site"} if method == "grouped" else {}
-    cal = fit(TABLE, "truth", method="ts", **groups)
+    cal = fit(OTHER, "truth", method="ts", **groups)
     found = evaluate(TABLE, cal, by="site", metrics=["nll"])
     assert set(found.after.parts) == {"north", "south"}
     rows = SITE == "north"
     p = apply(cal, TABLE)
     p = np.column_stack([p[f"prob_{name}"] for name in NAMES])
     assert found.after.parts["north"]["nll"].value == pytest.approx(metrics.nll(Y[rows], p[rows]))
-    assert evaluate((H, Y), fit(H, Y, method="ts"), by=SITE, metrics=["nll"]).before.parts["north"]
+    assert evaluate((H, Y), fit(*MORE, method="ts"), by=SITE, metrics=["nll"]).before.parts["north"]
     assert found.columns()["part"] == ["all", "north", "south"]
     assert set(evaluate(TABLE, cal, groups="site", metrics=["nll"]).after.parts) == {"north", "south"}
 
 
 def test_evaluate_several_labels():
-    y = (H + RNG.logistic(size=H.shape) > 0).astype(float)
-    found = evaluate((H, y), fit(H, y, multi_label=True), multi_label=True, metrics=["nll"])
+    y = np.eye(K)[Y]
+    cal = fit(MORE.h, np.eye(K)[MORE.y], multi_label=True)
+    found = evaluate((H, y), cal, multi_label=True, metrics=["nll"])
     assert len(found.before.parts) == len(found.after.parts) == K
     assert found.after["nll"].value < found.before["nll"].value + 0.01
 
@@ -287,8 +306,9 @@ def test_a_calibrator_needs_options_for_what_differs_alone(folder):
     assert evaluate("test.csv", "net.json", metrics="nll")["nll"].value == pytest.approx(
         metrics.nll(Y[half:], cal.predict_proba(H[half:]))
     )
-    with pytest.warns(AttemperWarning):  # the file of the fit
-        evaluate("val.csv", "net.json", metrics="nll")
+    for data in ("val.csv", (H[:half], NAMES[Y[:half]])):  # the file of the fit, and its rows
+        with pytest.warns(AttemperWarning):
+            evaluate(data, "net.json", metrics="nll")
     found = compare("val.csv", "test.csv", methods=["ts"], calibrator="net.json", cv=0)  # columns as it knows them
     assert found["in use"].test["nll"].value == pytest.approx(found["ts"].test["nll"].value)
     odd = [
@@ -315,6 +335,7 @@ def test_compare_and_decide_on_arrays_and_frames():
     table = apply(decision.calibrator, test)
     assert table["refer"].dtype == bool
     assert 0 < table["refer"].mean() < 0.6
+    assert decide((H, Y), max_miss=0.3, clusters=np.arange(len(Y)) // 2).rule.promise.unit == "cluster"
     sets = decide(val, test, labels="truth", method="ts", coverage=0.8)
     table = apply(sets.calibrator, test)
     assert all(p in s.split(";") for p, s in zip(table["prediction"], table["set"], strict=True))
@@ -329,14 +350,24 @@ def test_monitor_takes_batches_of_files_and_data_without_labels(folder):
     assert [(batch.batch, batch.n) for batch in report.batches] == [("month0", 200), ("month1", 200)]
     new = {name: column for name, column in TABLE.items() if name != "truth"}
     write("new.csv", new)
-    assert monitor(cal, "new.csv").batches[-1].accuracy is None
+    fresh = fit(OTHER, "truth", method="ts")
+    assert monitor(fresh, "new.csv").batches[-1].accuracy is None
     write("wrong.csv", TABLE | {"truth": np.where(np.arange(N) == 3, "kat", TABLE["truth"])})
     with pytest.raises(InputError) as error:  # not: as if there were no labels
-        monitor(cal, "wrong.csv")
+        monitor(fresh, "wrong.csv")
     assert error.value.param == "labels"
+    for data in ("val.csv", (H[:200], NAMES[Y[:200]])):
+        with pytest.raises(InputError) as error:
+            monitor(cal, data)
+        assert error.value.param == "data"
+    report = monitor(
+        fit(*MORE, classes=NAMES, method="ts"), "month*.csv", reference="val.csv", labels="truth", alpha=0.01
+    )
+    assert report.drift is not None
+    assert report.alpha == monitor(fresh, "month1.csv", alpha=0.01).alpha == 0.01
     with pytest.raises(InputError) as error:
-        monitor(cal, "val.csv")
-    assert error.value.param == "data"
+        monitor(fresh, "month1.csv", reference=H)
+    assert error.value.param == "reference"
 
 
 def pair_of_files(overlap):
@@ -379,115 +410,23 @@ def test_apply_for_other_priors():
     assert estimated["prob_cat"].mean() < apply(cal, TABLE)["prob_cat"][few].mean()
 
 
-# The tasks that the documentation begins with, one by one.
-SKIN = datasets.load()
-FRAME = pd.DataFrame(SKIN.val_logits, columns=list(SKIN.class_names)).assign(
-    diagnosis=np.array(SKIN.class_names)[SKIN.val_labels], patient=SKIN.extra["lesion_id"][: len(SKIN.val_labels)]
-)
-FRAME_2 = pd.DataFrame(SKIN.test_logits, columns=list(SKIN.class_names)).assign(
-    diagnosis=np.array(SKIN.class_names)[SKIN.test_labels], patient=SKIN.extra["lesion_id"][len(SKIN.val_labels) :]
-)
-X, TARGET = load_breast_cancer(return_X_y=True)
-
-
-def the_frame():
-    cal = fit(FRAME, labels="diagnosis", columns=list(SKIN.class_names), clusters="patient")
-    assert (
-        cal.temperature_interval_[1] > fit(FRAME, "diagnosis", columns=list(SKIN.class_names)).temperature_interval_[1]
-    )
-    return cal
-
-
-def the_decision():
-    options = {"labels": "diagnosis", "columns": list(SKIN.class_names), "clusters": "patient"}
-    decision = decide(FRAME, FRAME_2, max_miss={"mel": 0.1}, **options)
-    assert str(decision.outcome)
+def test_skin_lesions_from_a_frame_to_decisions(folder):
+    skin = datasets.load()
+    names = np.array(skin.class_names)
+    frames = [
+        pd.DataFrame(logits, columns=names).assign(diagnosis=names[labels], patient=patient)
+        for logits, labels, patient in (
+            (skin.val_logits, skin.val_labels, skin.extra["lesion_id"][: len(skin.val_labels)]),
+            (skin.test_logits, skin.test_labels, skin.extra["lesion_id"][len(skin.val_labels) :]),
+        )
+    ]
+    cal = fit(frames[0], "diagnosis", columns=list(names), clusters="patient")
+    assert (cal.predict(skin.test_logits) == names[skin.test_logits.argmax(axis=1)]).all()
+    assert cal.temperature_interval_[1] > fit(frames[0], "diagnosis", columns=list(names)).temperature_interval_[1]
+    options = {"labels": "diagnosis", "columns": list(names), "clusters": "patient"}
+    decision = decide(*frames, max_miss={"mel": 0.1}, **options)
     decision.calibrator.save("net.attemper.json")
-    assert load("net.attemper.json").decide(SKIN.test_logits).refer.any()
-
-
-def the_files():
-    shards()
-    assert fit("shard*.npz", n_jobs=2).temperature_ == fit("all.npz").temperature_
-
-
-def the_tokens():
-    words = ["A", "B", "C", "D"]
-    top = [[{"token": w, "logprob": float(-k if w == "A" else -k - i)} for k, w in enumerate(words)] for i in range(40)]
-    responses = [{"choices": [{"logprobs": {"content": [{"top_logprobs": each}]}}]} for each in top]
-    scores = attemper.tokens.option_scores(responses, words)
-    assert fit(scores, ["A"] * 30 + ["B"] * 10, method="ts").classes_.tolist() == words
-
-
-def the_own_method():
-    class Halved(attemper.Calibrator):
-        method = "halved"
-
-        def _fit(self, scores):
-            halved = attemper.maps.Map.scale(0.5)
-            return attemper.Fit(map=halved, report=attemper.Report.of(halved, scores))
-
-    try:
-        found = compare((H[:300], Y[:300]), (H[300:], Y[300:]), methods=["ts", Halved()], cv=0)
-        assert found["halved"].test["nll"].value == pytest.approx(metrics.nll(Y[300:], softmax(H[300:] / 2, axis=1)))
-    finally:
-        del METHODS["halved"]
-
-
-def the_figure():
-    plots = pytest.importorskip("attemper.plots")
-    ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
-    assert plots.plot_reliability(Y, {"raw": P, "calibrated": fit(H, Y).predict_proba(H)}, ax=ax) is ax
-
-
-def the_module():
-    net = fit(H, Y).wrap(torch.nn.Identity())
-    np.testing.assert_allclose(net(torch.tensor(H)).numpy(), fit(H, Y).predict_proba(H), atol=1e-12)
-
-
-def the_onnx():
-    pytest.importorskip("onnx")
-    fit(H, Y).to_onnx("calibrated.onnx")
-
-
-def the_tree():
-    clf = CalibratedClassifier(HistGradientBoostingClassifier(max_iter=5), noise="unknown").fit(X, TARGET)
-    assert clf.predict_proba(X).shape == (len(X), 2)
-
-
-def the_best():
-    p = RNG.random(N).round(2)  # some are 0
-    best = compare((p, RNG.random(N) < p), input="probs", methods=["ts", "bayes"])
-    assert str(best)
-    assert best.calibrator is not None or best.chosen == "none"
-
-
-TASKS = {
-    "bayes": lambda: (
-        fit(SKIN.val_logits, SKIN.val_labels).predict(SKIN.test_logits) == SKIN.test_logits.argmax(1)
-    ).all(),
-    "structured": lambda: fit(SKIN.val_logits, SKIN.val_labels, method="structured", noise=0.1),
-    "frame": the_frame,
-    "files": the_files,
-    "scikit-learn": lambda: TemperatureScaling().fit(H, Y),
-    "groups": lambda: GroupedCalibrator(TemperatureScaling()).fit(H, Y, groups=SITE).predict_proba(H, groups=SITE),
-    "classifier": the_tree,
-    "print": lambda: str(fit(H, Y)),
-    "ece": lambda: isinstance(metrics.ece(Y == 1, P[:, 1]), float),
-    "intervals": lambda: metrics.evaluate(Y, P, ["ece", "nll"], clusters=CASE)["ece"].low,
-    "compare": the_best,
-    "decide": the_decision,
-    "monitor": lambda: not monitor(fit(H, Y), (H[:100], Y[:100]), state="monitor.json").alarm,
-    "tokens": the_tokens,
-    "images": lambda: fit(np.moveaxis(H.reshape(6, 10, 10, K), -1, 1), Y.reshape(6, 10, 10), axis=1, ignore_index=255),
-    "own method": the_own_method,
-    "figure": the_figure,
-    "module": the_module,
-    "onnx": the_onnx,
-}
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.filterwarnings("ignore::attemper.errors.AttemperWarning")
-def test_tasks_of_the_documentation(folder, task):
-    assert TASKS[task]() is not False
+    assert (
+        load("net.attemper.json").decide(skin.test_logits).refer == decision.calibrator.decide(frames[1]).refer
+    ).all()
+    assert 0 < decision.outcome.all.referred < len(frames[1])
