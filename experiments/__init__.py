@@ -1,1 +1,1 @@
-"""Experiments whose results are kept in the repository; they are run from its root and are no part of the package."""
+"""Experiments whose results are in ``docs/results``. Run them from the root of the repository."""

@@ -1,232 +1,210 @@
-"""Figures 1 and 6: single skin lesions, and how confident the network is in its prediction before and after."""
+"""Figures 1 and 6: single skin lesions, and the confidence in their prediction before and after calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from experiments.reproduce import example_panels, networks, paper
-from experiments.reproduce.example_images import IMAGES
-from experiments.reproduce.example_panels import Column, Line
-from experiments.reproduce.journal import Job, Row, Settings, Study
-from experiments.reproduce.networks import about
-from experiments.reproduce.pages import Page, table
-from experiments.reproduce.recipes import TITLES, fit
-from experiments.reproduce.skin import DRAWN, NETWORKS
+from experiments.reproduce import networks, paper
+from experiments.reproduce.figures import LINES, panels
+from experiments.reproduce.journal import Job, Row, Study
+from experiments.reproduce.methods import TITLES, fit
+from experiments.reproduce.networks import SKIN, label
+from experiments.reproduce.pages import table
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+__all__ = ["STUDY", "reachable"]
 
-__all__ = ["STUDY", "examples", "photographs", "reachable"]
-
-RIGHT, PAPERS, CONFIDENT = "right, highest", "wrong, near 0.90", "wrong, highest"
-SHOWN = 3  # examples of each group, each predicted as another class
-LIKE_THE_PAPERS = 0.9  # confidence of its wrong predictions
-N_LESIONS = len(paper.LESIONS)
-SHORT = paper.LESIONS | {
-    "bkl": "keratosis",
-    "nv": "nevus",
-    "df": "dermatofib.",
-    "mel": "melanoma",
-    "vasc": "vascular",
+METHODS = ("none", "ts", "ats", "bayes")
+RIGHT, NEAR, HIGH = "right, highest", "wrong, near 0.90", "wrong, highest"
+SHOWN = 3  # examples of each group, each with another prediction
+LIKE_THE_PAPER = 0.9  # confidence of its wrong predictions
+LOW = 0.25  # left end of the axis of confidence
+HEADINGS = {"none": (0.77, "before"), "ts": (0.88, "TS"), "ats": (0.99, "ATS"), "calibrated": (0.99, "after")}
+MARKS: dict[str, dict[str, Any]] = {
+    "none": {"marker": "|", "color": "0.15", "markersize": 8.0, "markeredgewidth": 1.3},
+    "calibrated": {"marker": "D", "color": "white", "markeredgecolor": "0.15", "markersize": 3.6},
+    "ts": {"marker": "s", "color": LINES["ts"]["color"], "markersize": 5.6},
+    "ats": {
+        "marker": "^",
+        "color": LINES["ats"]["color"],
+        "markersize": 4.6,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.3,
+    },
 }
 
 
-def jobs(settings: Settings) -> list[Job]:
-    """One for each network."""
-    return [Job(f"{name} examples", (name, settings.seed), (name,)) for name in NETWORKS.values()]
+def jobs(repeats: int) -> list[Job]:
+    return [(name,) for name in SKIN]
 
 
 def run(name: str, seed: int) -> list[Row]:
-    """Fit on the validation part of division 0; choose examples of its test part, and average over all of it."""
-    network = networks.load(name)
-    val, test = networks.split(network, 0, seed)
-    images = network.extra["image_id"][networks.split_rows(network, 0, seed)[1]]
-    log_p = {m: fit(m, val).map.log_apply(test.logits.astype(np.float64)) for m in DRAWN}
+    """Fit on split 0; choose examples of its test part, and average over all of it."""
+    val, test = networks.split(name, 0, seed)
+    network, rows_of_test = networks.load(name), networks.split_rows(name, 0, seed)[1]
+    images, classes = network.extra["image_id"][rows_of_test], network.extra["class_names"]
+    log_p = {m: fit(m, val).map.log_apply(test.logits.astype(np.float64)) for m in METHODS}
     confidence = {m: np.exp(lp.max(axis=1)) for m, lp in log_p.items()}
     predicted = log_p["none"].argmax(axis=1)
     right = predicted == test.labels
+    orders = {
+        RIGHT: np.where(right, -confidence["none"], np.inf),
+        NEAR: np.where(right, np.inf, np.abs(confidence["none"] - LIKE_THE_PAPER)),
+        HIGH: np.where(right, np.inf, -confidence["none"]),
+    }
     rows: list[Row] = []
-    for group, chosen in _chosen(images, right, predicted, confidence["none"]).items():
-        for i in chosen:
-            named = {"label": network.class_names[test.labels[i]], "predicted": network.class_names[predicted[i]]}
-            row = {"what": "example", "group": group, "image": str(images[i]), **named}
-            rows.append(row | {f"confidence_{m}": float(c[i]) for m, c in confidence.items()})
+    for group, order in orders.items():
+        chosen: dict[int, int] = {}
+        for i in np.lexsort((images, order)):
+            if len(chosen) < SHOWN:
+                chosen.setdefault(int(predicted[i]), int(i))
+        for k, i in chosen.items():
+            row = {"what": "example", "group": group, "image": str(images[i]), "label": str(classes[test.labels[i]])}
+            rows.append(row | {"predicted": str(classes[k])} | {m: float(c[i]) for m, c in confidence.items()})
     for group, of in (("right", right), ("wrong", ~right)):
-        means = {f"confidence_{m}": float(c[of].mean()) for m, c in confidence.items()}
+        means = {m: float(c[of].mean()) for m, c in confidence.items()}
         rows.append({"what": "mean", "group": group, **means, "samples": int(of.sum())})
     return [{"network": name, **row} for row in rows]
 
 
-STUDY = Study("examples", jobs, run)
+def files(rows: Sequence[Row]) -> dict[str, Any]:
+    gaps = [["the paper's six of Figure 6", *(_number(v, "+.2f") for v in _papers_gaps())]]
+    for name in SKIN:
+        for title, groups in (("six of ours", (RIGHT, NEAR)), ("all of the test part", ("right", "wrong"))):
+            sides = [[r for r in rows if (r["network"], r["group"]) == (name, group)] for group in groups]
+            right, wrong = ([np.mean([r[m] for r in side]) for m in METHODS] for side in sides)
+            gaps.append([f"{label(name)}: {title}", *(_number(a - b, "+.2f") for a, b in zip(right, wrong))])
+    possible = []
+    for e in paper.EXAMPLES:
+        if e.figure == 6:
+            low, high = allowed(e.confidence["ats"])
+            printed = (f"{e.confidence[m]:.2f}" for m in ("ats", "ts"))
+            possible.append([_named(e.label, e.predicted), next(printed), f"{low:.2f} to {high:.2f}", next(printed)])
+    text = f"""# Figures 1 and 6: single skin lesions
+
+The paper shows twelve lesions with the confidence in their prediction before and after calibration. Its message: the
+confidence stays high where the prediction is right and falls where it is wrong (Figure 1), and ATS widens this gap more
+than TS (Figure 6). But one temperature lowers all confidences together: how far that of one image falls depends on its
+logits alone. So our networks also have the group that the paper leaves out: wrong predictions with the highest
+confidence.
+
+![Confidences of the paper's examples and of ours](examples.png)
+
+*Each line is one lesion: its label, an arrow to the prediction if that is wrong, and the confidence before and after.
+Figure 1 of the paper does not name its method. Where TS and ATS coincide, the triangle lies in the square. Ours: the
+test part of split 0, three examples of each group, each with another prediction ([examples.csv](examples.csv) has the
+names of the images in HAM10000).*
+
+## Mean confidence of right predictions less that of wrong ones
+
+{table(["", *(TITLES[m] for m in METHODS)], gaps)}
+
+Six chosen examples show what was chosen; the whole test part shows no difference between TS and ATS.
+
+## Are the paper's numbers possible?
+
+A confidence p at temperature T₁ limits what it can be at T₂. With a = T₁ / T₂ < 1 and seven classes it lies between
+pᵃ / (pᵃ + 6 ((1 − p) / 6)ᵃ), if all other classes are alike, and pᵃ / (pᵃ + (1 − p)ᵃ), if one other class has all the
+rest. Table 4 of the paper has T = {paper.T_ATS:g} for ATS and {paper.T_TS:g} for TS. From the printed confidence of
+ATS, rounded or cut off, these limits for TS follow:
+
+{table(["Figure 6: label → prediction", "ATS, printed", "TS, possible", "TS, printed"], possible)}
+
+All six printed confidences of TS are below what the temperatures of Table 4 allow. The figure and the table do not
+describe the same two maps, so the wider gap of ATS in Figure 6 is no evidence.
+
+*`python -m experiments.reproduce examples`; every number is in [examples.csv](examples.csv).*
+"""
+    return {"examples.md": text, "examples.png": _drawn(rows)}
 
 
-def _chosen(images: Any, right: Any, predicted: Any, confidence: Any) -> dict[str, list[int]]:
-    """Rows of the examples of each group: the first in order, each predicted as another class, none shown twice."""
-    known = np.isin(images, IMAGES)
-    orders = {
-        RIGHT: np.where(known & right, -confidence, np.inf),
-        PAPERS: np.where(known & ~right, np.abs(confidence - LIKE_THE_PAPERS), np.inf),
-        CONFIDENT: np.where(known & ~right, -confidence, np.inf),
-    }
-    found: dict[str, list[int]] = {}
-    for group, order in orders.items():
-        chosen: dict[int, int] = {}
-        for i in np.lexsort((images, order)):
-            if len(chosen) < SHOWN and np.isfinite(order[i]) and not any(i in of for of in found.values()):
-                chosen.setdefault(int(predicted[i]), int(i))
-        found[group] = list(chosen.values())
-    return found
+STUDY = Study("examples", 1, jobs, run, files)
 
 
-def examples(rows: Sequence[Row], _: Settings) -> Page:
-    """Show the paper's twelve examples, and ours."""
-    ours = [row for row in rows if row["what"] == "example"]
-    gaps = {**_papers_gaps(), **_gaps(rows)}
-    tables = {
-        "paper": _papers_table(),
-        "consistent": _consistent_table(),
-        "gaps": table(
-            ["right less wrong", *(TITLES[m] for m in DRAWN)],
-            [[name, *(_shown(gap.get(m), "+.2f") for m in DRAWN)] for name, gap in gaps.items()],
-        ),
-        "pool": str(len(IMAGES)),
-        "t_ts": f"{paper.TABLE_4_FOUND['ts']:g}",
-        "t_ats": f"{paper.TABLE_4_FOUND['ats']:g}",
-    }
-    for word, name in NETWORKS.items():
-        tables[word] = _table([row for row in ours if row["network"] == name])
-    summary = {"gaps": gaps, "ts_that_ats_allows": [_allowed(example) for example in _with_both()]}
-    return Page(tables, [*rows, *_papers_rows()], summary, {"examples": example_panels.drawn(_columns(rows))})
-
-
-def photographs(rows: Sequence[Row], folder: Path) -> dict[str, Figure]:
-    """Return the same figure with the photographs that a folder has; they are not ours to publish."""
-    wanted = [row["image"] for row in rows if row["what"] == "example"]
-    return {"examples_photographs": example_panels.drawn(_columns(rows), example_panels.found(folder, wanted))}
-
-
-def reachable(confidence: float, t_from: float, t_to: float, n_classes: int) -> tuple[float, float]:
+def reachable(p: float, t_from: float, t_to: float, n_classes: int) -> tuple[float, float]:
     """Bounds on the confidence at one temperature, given what it is at another.
 
-    With p the probability of the predicted class and q_j those of the others at ``t_from``, it is at ``t_to``
-    p^a / (p^a + Σ q_j^a) with a = t_from / t_to. For a < 1 the sum is largest where all q_j are equal, and smallest
-    where one of them is all of 1 − p; for a > 1 it is the other way round.
+    With q_j the probabilities of the other classes at ``t_from`` it is p^a / (p^a + Σ q_j^a), a = t_from / t_to. The
+    sum has its extremes where all q_j are equal, and where one of them is all of 1 − p.
     """
-    a, others = t_from / t_to, n_classes - 1
-    rest = 1 - confidence
-    one, alike = (confidence**a / (confidence**a + n * (rest / n) ** a) for n in (1, others))
+    a = t_from / t_to
+    one, alike = (p**a / (p**a + n * ((1 - p) / n) ** a) for n in (1, n_classes - 1))
     return min(one, alike), max(one, alike)
 
 
-def _with_both() -> list[paper.Example]:
-    return [example for example in paper.EXAMPLES if example.ts is not None]
+def allowed(ats: float) -> tuple[float, float]:
+    """Bounds on the confidence of TS, by a confidence of ATS that was rounded or cut off and the T of Table 4."""
+    low, high = (reachable(p, paper.T_ATS, paper.T_TS, len(paper.LESIONS)) for p in (ats - 0.005, ats + 0.01))
+    return low[0], high[1]
 
 
-def _allowed(example: paper.Example) -> list[float]:
-    """Bounds on the TS confidence, by the printed ATS confidence and the T of Table 4.
-
-    The printed number may have been rounded or cut off.
-    """
-    assert example.ats is not None
-    found = paper.TABLE_4_FOUND
-    ends = (example.ats - 0.005, example.ats + 0.01)
-    low, high = (reachable(end, found["ats"], found["ts"], N_LESIONS) for end in ends)
-    return [low[0], high[1]]
+def _papers_gaps() -> list[float | None]:
+    of = [e for e in paper.EXAMPLES if e.figure == 6]
+    right, wrong = ([e for e in of if (e.label == e.predicted) == side] for side in (True, False))
+    gaps: list[float | None] = [
+        float(np.mean([e.confidence[m] for e in right]) - np.mean([e.confidence[m] for e in wrong]))
+        for m in ("none", "ts", "ats")
+    ]
+    return [*gaps, None]
 
 
-def _consistent_table() -> str:
-    lines = []
-    for example in _with_both():
-        low, high = _allowed(example)
-        lines.append([_named(example._asdict()), f"{example.ats:.2f}", f"{low:.2f} to {high:.2f}", f"{example.ts:.2f}"])
-    return table(["Figure 6: label → prediction", "ATS, printed", "TS, possible", "TS, printed"], lines)
+def _named(true: str, predicted: str) -> str:
+    names = paper.LESIONS
+    return names[true] if true == predicted else f"{names[true]} → {names[predicted]}"
 
 
-def _named(row: Row, names: Mapping[str, str] = paper.LESIONS) -> str:
-    label, predicted = (names[row[key]] for key in ("label", "predicted"))
-    return label if label == predicted else f"{label} → {predicted}"
-
-
-def _shown(value: float | None, form: str = ".2f") -> str:
+def _number(value: float | None, form: str) -> str:
     return "–" if value is None else f"{value:{form}}"
 
 
-def _papers_table() -> str:
-    lines = [
-        [_named(e._asdict()), f"Figure {e.figure}", *map(_shown, (e.none, e.calibrated, e.ts, e.ats))]
-        for e in paper.EXAMPLES
-    ]
-    head = ["label → prediction", "from", TITLES["none"], "calibrated, method not named", TITLES["ts"], TITLES["ats"]]
-    return table(head, lines)
-
-
-def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        [_named(row), row["group"], row["image"], *(_shown(row[f"confidence_{m}"]) for m in DRAWN)] for row in rows
-    ]
-    return table(["label → prediction", "group", "image", *(TITLES[m] for m in DRAWN)], lines)
-
-
-def _papers_rows() -> list[Row]:
-    rows = []
-    for e in paper.EXAMPLES:
-        row = {
-            "network": "paper",
-            "what": f"Figure {e.figure}",
-            "group": "right" if e.label == e.predicted else "wrong",
-        }
-        row |= {"label": e.label, "predicted": e.predicted}
-        rows.append(
-            row
-            | {f"confidence_{m}": getattr(e, m) for m in ("none", "ts", "ats")}
-            | {"confidence_calibrated": e.calibrated}
-        )
-    return rows
-
-
-def _papers_gaps() -> dict[str, dict[str, float]]:
-    sides = [[e for e in _with_both() if (e.label == e.predicted) == right] for right in (True, False)]
-    means = [{m: np.mean([getattr(e, m) for e in of]) for m in ("none", "ts", "ats")} for of in sides]
-    return {"the paper's six, Figure 6": {m: float(means[0][m] - means[1][m]) for m in means[0]}}
-
-
-def _gaps(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Mean confidence of right predictions less that of wrong ones: of the examples, and of the whole test part."""
-    gaps = {}
-    for name in NETWORKS.values():
-        of = [row for row in rows if row["network"] == name]
-        for title, what, groups in (
-            ("six of ours", "example", (RIGHT, PAPERS)),
-            ("the whole test part", "mean", ("right", "wrong")),
-        ):
-            sides = [[r for r in of if (r["what"], r["group"]) == (what, group)] for group in groups]
-            means = [{m: np.mean([r[f"confidence_{m}"] for r in side]) for m in DRAWN} for side in sides]
-            gaps[f"{about(name).label}: {title}"] = {m: float(means[0][m] - means[1][m]) for m in DRAWN}
-    return gaps
-
-
-def _columns(rows: Sequence[Row]) -> list[Column]:
-    """Return the paper's examples, and ours of each network with the means of its test part."""
-    papers: dict[str, list[Line]] = {}
+def _drawn(rows: Sequence[Row]) -> Figure:
+    """Draw the paper's examples, and ours of each network with the means of its test part."""
+    papers: dict[str, list[tuple[str, dict[str, float]]]] = {}
     for e in paper.EXAMPLES:
         group = f"Figure {e.figure}: {'right' if e.label == e.predicted else 'wrong'}"
-        printed = {"none": e.none, "ts": e.ts, "ats": e.ats, "calibrated": e.calibrated}
-        line = Line(_named(e._asdict(), SHORT), {m: v for m, v in printed.items() if v is not None})
-        papers.setdefault(group, []).append(line)
-    columns = [Column("the paper", papers)]
-    for name in NETWORKS.values():
-        groups: dict[str, list[Line]] = {}
+        papers.setdefault(group, []).append((_named(e.label, e.predicted), e.confidence))
+    columns = {"the paper": papers}
+    for name in SKIN:
+        ours: dict[str, list[tuple[str, dict[str, float]]]] = {}
         for row in (row for row in rows if row["network"] == name):
-            values = {m: row[f"confidence_{m}"] for m in ("none", "ts", "ats")}
-            if row["what"] == "mean":
-                line = Line(f"{row['samples']} {row['group']} predictions", values)
-                groups.setdefault("mean, test part", []).append(line)
-            else:
-                groups.setdefault(row["group"], []).append(Line(_named(row, SHORT), values, str(row["image"])))
-        split = "lesions kept apart" if about(name).lesions_apart else "images divided at random"
-        columns.append(Column(f"ours, {split}", groups))
-    return columns
+            is_mean = row["what"] == "mean"
+            line = f"{row['samples']} {row['group']}" if is_mean else _named(row["label"], row["predicted"])
+            group = "test part, mean" if is_mean else row["group"]
+            ours.setdefault(group, []).append((line, {m: row[m] for m in ("none", "ts", "ats")}))
+        columns["ours, lesions apart" if "lesionsplit" in name else "ours, images split at random"] = ours
+    n_lines = max(sum(len(of) + 1 for of in groups.values()) for groups in columns.values())
+    figure, axes = panels(3, 3, 0.28 * n_lines + 0.2)
+    for ax, (title, groups) in zip(axes, columns.items()):
+        ax.set(xlim=(LOW, 1.02), ylim=(n_lines - 0.3, -0.45), yticks=[], xticks=(0.4, 0.6, 0.8, 1.0))
+        ax.spines["left"].set_visible(False)
+        ax.grid(visible=False)
+        ax.set_xlabel("confidence", fontsize=8)
+        ax.set_title(title, fontsize=8)
+        y = 0
+        for group, lines in groups.items():
+            ax.text(LOW, y, group, fontsize=7, fontweight="bold", va="center")
+            for method in lines[0][1]:
+                x, heading = HEADINGS[method]
+                ax.text(x, y, heading, fontsize=6, ha="right", va="center")
+            for i, (line, confidence) in enumerate(lines, 1):
+                _example(ax, line, confidence, y + i)
+            y += len(lines) + 1
+    names = TITLES | {"calibrated": "calibrated, method not named"}
+    handles = [Line2D([], [], linestyle="", label=names[m], **style) for m, style in MARKS.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=7, frameon=False)
+    return figure
+
+
+def _example(ax: Axes, line: str, confidence: dict[str, float], y: float) -> None:
+    """Write the name and the numbers, and draw the marks below them."""
+    ax.text(LOW, y - 0.3, line, fontsize=6.5, va="center")
+    ends = [min(confidence.values()), max(confidence.values())]
+    ax.plot(ends, [y + 0.12] * 2, color="0.6", linewidth=0.7)
+    for method, value in confidence.items():
+        ax.text(HEADINGS[method][0], y - 0.3, f"{value:.2f}", fontsize=6.5, ha="right", va="center")
+        ax.plot([value], [y + 0.12], linestyle="", zorder=3, **MARKS[method])

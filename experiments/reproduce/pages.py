@@ -1,88 +1,58 @@
-"""What a table or figure is written as: numbers (CSV, JSON), Markdown for readers, pictures for print (SVG, PNG)."""
+"""Rows as CSV, tables as Markdown, figures as PNG."""
 
 from __future__ import annotations
 
 import csv
-import io
-import json
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.files import atomic
 from experiments.reproduce.journal import Row
-from experiments.reproduce.styles import FILES
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["Page", "beside", "drawn", "filled", "gather", "spread", "summary", "table"]
+__all__ = ["beside", "gather", "n_repeats", "read_csv", "spread", "table", "write", "write_csv"]
 
 Floats = NDArray[np.float64]
 
-TEXTS = Path(__file__).parent / "texts"
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write all rows; a column that a row does not have is empty."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-@dataclass(frozen=True)
-class Page:
-    """A table or a figure of the paper, with ours beside it; the words are in ``texts/``."""
-
-    tables: dict[str, str]  # what the words have a place for
-    rows: Sequence[Row]  # every number it is made of
-    summary: dict[str, Any]  # the numbers it shows
-    figures: dict[str, Figure] = field(default_factory=dict)
-
-    def write(self, folder: Path, name: str, about: Mapping[str, Any]) -> list[Path]:
-        """Write all of it; ``about`` tells where the numbers come from."""
-        content = {"page": name, **about, **self.summary}
-        numbers = {
-            f"{name}.csv": as_csv(self.rows).encode(),
-            f"{name}.json": (json.dumps(_plain(content), indent=1, ensure_ascii=False) + "\n").encode(),
-        }
-        text, *pictures = self.shown(name, about).items()
-        return _write(folder, dict([text, *numbers.items(), *pictures]))
-
-    def shown(self, name: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the text and the pictures by the names of their files."""
-        text = filled(name, self.tables | {key: str(value) for key, value in about.items()})
-        files = {f"{name}.md": f"{text}\n*`python -m experiments.reproduce {name}` writes this page.*\n".encode()}
-        for stem, figure in self.figures.items():
-            files |= {f"{stem}.{form}": drawn(figure, form) for form in ("svg", "png")}
-        return files
+def read_csv(path: Path) -> list[Row]:
+    """Read rows that `write_csv` wrote."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [{key: _value(cell) for key, cell in row.items()} for row in csv.DictReader(stream)]
 
 
-def _write(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    for file, content in files.items():
-        with atomic(folder / file) as stream:
-            stream.write(content)
-    return [folder / file for file in files]
+def _value(cell: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell or None
 
 
-def filled(name: str, values: Mapping[str, str]) -> str:
-    """Return the words of a page with its tables in them."""
-    return Template((TEXTS / f"{name}.md").read_text(encoding="utf-8")).substitute(values)
-
-
-def as_csv(rows: Sequence[Row]) -> str:
-    """Rows as CSV, numbers with six digits."""
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
-    return out.getvalue()
+def write(folder: Path, files: dict[str, Any]) -> None:
+    """Write texts (.md) and figures (.png)."""
+    for name, content in files.items():
+        if name.endswith(".md"):
+            (folder / name).write_text(content.strip() + "\n", encoding="utf-8")
+        else:
+            content.savefig(folder / name, dpi=160, metadata={"Software": None})
 
 
 def gather(rows: Iterable[Row], by: Sequence[str], value: str) -> dict[tuple[Any, ...], Floats]:
-    """Values of all rows that agree in these columns, in the order of the rows; without those that have none."""
+    """Values of the rows that agree in some columns, in the order of the rows."""
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row in rows:
         if row.get(value) is not None:
@@ -90,58 +60,26 @@ def gather(rows: Iterable[Row], by: Sequence[str], value: str) -> dict[tuple[Any
     return {key: np.array(values) for key, values in found.items()}
 
 
-def summary(values: Floats) -> dict[str, float]:
-    """Mean, standard deviation and number, as JSON has them."""
-    std = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    return {"mean": float(values.mean()), "std": std, "n": len(values)}
+def n_repeats(rows: Iterable[Row]) -> int:
+    """Return how many repeats the rows are of."""
+    return 1 + max(int(row["repeat"]) for row in rows)
 
 
-def spread(values: Floats | None, digits: int, sign: str = "", of: int | None = None) -> str:
-    """Mean ± standard deviation, for readers; with their number where it is another than ``of``."""
+def spread(values: Floats | None, digits: int, sign: str = "") -> str:
+    """Mean ± standard deviation; a dash if there are no values."""
     if values is None or not len(values):
         return "–"
-    mean = f"{values.mean():{sign}.{digits}f}"
-    if float(mean) == 0:
-        mean = f"{0:.{digits}f}"  # neither above nor below
-    more = "" if of in (None, len(values)) else f" (n = {len(values)})"
-    return (mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1):.{digits}f}") + more
+    mean = f"{round(values.mean(), digits) + 0.0:{sign}.{digits}f}"  # no −0
+    return mean if len(values) < 2 else f"{mean} ± {values.std(ddof=1):.{digits}f}"
 
 
 def beside(ours: float | None, papers: float | None, digits: int) -> str:
-    """Our figure, with the paper's in brackets where it has one."""
+    """Our number, with the paper's in brackets."""
     shown = "–" if ours is None else f"{ours:.{digits}f}"
     return shown if papers is None else f"{shown} ({papers:g})"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1) -> str:
-    """Return a Markdown table; the first column, or so many, are text, the others are numbers."""
-    lines = [list(head), [*["---"] * texts, *["---:"] * (len(head) - texts)], *map(list, rows)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Round to eight digits, and tell what JSON has no number for as null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float):
-        return float(f"{value:.8g}") if math.isfinite(value) else None
-    return value
-
-
-def drawn(figure: Figure, form: str) -> bytes:
-    """Return a picture as SVG or PNG, the same bytes every time."""
-    import matplotlib as mpl
-
-    out = io.BytesIO()
-    with mpl.rc_context(FILES):
-        metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-        figure.savefig(out, format=form, dpi=300, metadata=metadata)
-    return out.getvalue()
+    """Return a Markdown table; so many columns are text, the others are numbers."""
+    lines = [list(head), ["---"] * texts + ["--:"] * (len(head) - texts), *map(list, rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,68 +1,89 @@
-"""The size study: how many validation labels are enough."""
+"""Figure 4 and its supplement: how many validation labels are enough."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from experiments.reproduce import figures, networks
-from experiments.reproduce.journal import Job, Row, Settings, Study
-from experiments.reproduce.networks import about
-from experiments.reproduce.noise import METHODS, NETWORKS
-from experiments.reproduce.pages import Page, gather, spread, summary, table
-from experiments.reproduce.recipes import TITLES, fit, judge
+from experiments.reproduce import networks
+from experiments.reproduce.figures import curves
+from experiments.reproduce.journal import Job, Row, Study
+from experiments.reproduce.methods import TITLES, evaluate, fit
+from experiments.reproduce.networks import MAIN, MORE, label
+from experiments.reproduce.noise import METHODS, MORE_REPEATS
+from experiments.reproduce.pages import gather, spread, table
 
-__all__ = ["STUDY", "run_methods", "size"]
+__all__ = ["STUDY"]
 
-SIZES = (10, 20, 50, 100, 200, 500, 1000, None)  # None: the whole fifth
+SIZES = (None, 1000, 500, 200, 100, 50, 20, 10)  # None: the whole fifth
+SHOWN = (10, 50, 200)  # in the table of the page; the supplement has the first
 
 
-def jobs(settings: Settings) -> list[Job]:
-    """One for each network, size and repeat; large ones first."""
-    order = sorted(NETWORKS, key=lambda name: -about(name).n_classes)
+def jobs(repeats: int) -> list[Job]:
+    few = min(repeats, MORE_REPEATS)
     return [
-        Job(f"{name} {n or 'all'} labels repeat {i}", (name, n, i, settings.seed), (name,))
-        for name in order
-        for n in reversed(SIZES)
-        for i in range(settings.repeats)
-        if n is None or n < len(networks.load(name).labels) // 5
+        (name, n, i)
+        for name in (*MORE, *reversed(MAIN))
+        for n in SIZES
+        for i in range(repeats if name in MAIN else few)
+        if n is None or n < len(networks.load(name).samples.labels) // 5
     ]
 
 
 def run(name: str, n: int | None, repeat: int, seed: int) -> list[Row]:
-    """Fit on the first n samples of a validation part that is in random order."""
-    return run_methods(METHODS, name, n, repeat, seed)
-
-
-def run_methods(methods: Sequence[str], name: str, n: int | None, repeat: int, seed: int) -> list[Row]:
-    """Run some of the methods."""
-    network = networks.load(name)
-    val, test = networks.split(network, repeat, seed)
-    part = val.take(np.arange(n if n is not None else len(val.labels)))
-    rows: list[Row] = []
-    for method in methods:
-        found = fit(method, part)
-        case = {"network": name, "labels": len(part.labels), "repeat": repeat, "method": method}
-        rows.append({**case, **judge(found.map, test), "temperature": found.temperature})
+    """Fit to the first n samples of the validation part, which is in random order."""
+    val, test = networks.split(name, repeat, seed)
+    some = val.take(np.arange(n or len(val.labels)))
+    rows = []
+    for method in METHODS if name in MAIN else METHODS[:-1]:
+        fitted = fit(method, some)
+        case = {"network": name, "labels": len(some.labels), "repeat": repeat, "method": method}
+        rows.append({**case, **evaluate(fitted, test), "temperature": fitted.temperature})
     return rows
 
 
-STUDY = Study("size", jobs, run)
+def files(rows: Sequence[Row]) -> dict[str, Any]:
+    nll = gather(rows, ("network", "labels", "method"), "nll")
+    main, more = (_table(nll, *of) for of in ((MAIN, SHOWN, METHODS), (MORE, SHOWN[:1], METHODS[:-1])))
+    n, few = (len(nll[name, SHOWN[0], "ts"]) for name in (MAIN[0], MORE[0]))
+    text = f"""# Size: few validation labels (Figure 4 and supplement)
+
+Random subsets of the validation part, with right labels; each of {n} repeats has its own split. With few labels TS may
+have no finite optimum, if no prediction is wrong: T is then the end of its range, 0.05 to 20, which ATS has too. The
+paper shows curves without numbers, for four networks that it does not name.
+
+![Test NLL against the number of validation labels, four networks](size.png)
+
+*Bars are standard deviations, moved sideways a little; they may end below the axis. Both axes are logarithmic.*
+
+## Test NLL: mean ± standard deviation over {n} repeats
+
+{main}
+
+## Supplement: {len(MORE)} more networks, {few} repeats
+
+![Test NLL against the number of validation labels, more networks](size-supplement.png)
+
+Test NLL with {SHOWN[0]} labels ([Table 1](table1.md) explains the asterisk):
+
+{more}
+
+*`python -m experiments.reproduce size`; every number, also ECE, is in [size.csv](size.csv).*
+"""
+    figures = {
+        file: curves(
+            nll, [(name,) for name in names], [label(name) for name in names], 4, "validation labels", log_x=True
+        )
+        for file, names in (("size.png", MAIN), ("size-supplement.png", MORE))
+    }
+    return {"size.md": text, **figures}
 
 
-def size(rows: Sequence[Row], _: Settings) -> Page:
-    """NLL and ECE against the number of labels."""
-    values = {m: gather(rows, ("network", "labels", "method"), m) for m in ("nll", "ece")}
-    tables = {}
-    for measure, digits in (("nll", 4), ("ece", 2)):
-        v = values[measure]
-        lines = [
-            [about(name).label, str(n), *(spread(v.get((name, n, m)), digits) for m in METHODS)]
-            for name in NETWORKS
-            for n in sorted({key[1] for key in v if key[0] == name})
-        ]
-        tables[measure] = table(["network", "labels", *(TITLES[m] for m in METHODS)], lines)
-    shown = {measure: {" ".join(map(str, key)): summary(x) for key, x in v.items()} for measure, v in values.items()}
-    figure = figures.against_size(values["nll"], NETWORKS, METHODS)
-    return Page(tables, rows, {"means": shown}, {"size": figure})
+STUDY = Study("size", 10, jobs, run, files)
+
+
+def _table(nll: dict[tuple[Any, ...], Any], names: Sequence[str], sizes: Sequence[int], methods: Sequence[str]) -> str:
+    lines = [[label(name), str(n), *(spread(nll[name, n, m], 4) for m in methods)] for name in names for n in sizes]
+    return table(["network", "labels", *(TITLES[m] for m in methods)], lines)

@@ -1,1 +1,1 @@
-"""Training of the image classifiers whose held-out logits are in ``data/``; README.md tells how to use it."""
+"""Training of the image classifiers whose held-out logits are in ``data/``; README.md describes how to use it."""
