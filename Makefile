@@ -29,14 +29,14 @@ docs: .venv/docs.stamp  ## the documentation as a site, into site/, with warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Now: python3 -m http.server --directory site"
 
-bench: .venv-bench/stamp  ## speed, memory and import time beside the peers; intervals and guarantees; the GPU if there is one
-	.venv-bench/bin/python benchmarks/speed.py
-	.venv-bench/bin/python benchmarks/reading.py
-	.venv-bench/bin/python benchmarks/coverage.py
+bench: .venv-bench/stamp  ## speed and memory beside the peers; intervals and guarantees; the GPU if there is one
+	.venv-bench/bin/python benchmarks/speed.py fits
+	.venv-bench/bin/python benchmarks/speed.py reading
+	.venv-bench/bin/python benchmarks/speed.py gpu
+	.venv-bench/bin/python benchmarks/coverage.py metrics
 	.venv-bench/bin/python benchmarks/levels.py
-	.venv-bench/bin/python benchmarks/gpu.py
 
-results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (an hour; goes on after an interrupt)
+results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (20 minutes on two cores; resumes after an interrupt)
 	$(BIN)/python -m experiments.reproduce all --output docs/results
 
 lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the tests: delete a pin, `make clean lock`
@@ -46,15 +46,15 @@ lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the 
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable ".[plots,report]"
+	$(PIP) --editable ".[report,files]"
 	touch $@
 
 .venv/docs.stamp: .venv/demo.stamp
-	$(PIP) --editable ".[plots,report,docs]"
+	$(PIP) --editable ".[report,files,docs]"
 	touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	$(PIP) --editable ".[plots,report,torch,files,onnx,docs,test]"
+	$(PIP) --editable ".[report,files,torch,onnx,docs,test]"
 	touch $@
 
 # Tests open reports in Debian's Chromium.
@@ -65,7 +65,7 @@ lock: .venv/test.stamp  ## constraints.txt anew, from what is installed for the 
 
 .venv-bench/stamp: pyproject.toml constraints.txt benchmarks/peers.txt
 	$(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet torch==2.13.0
+	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet "$$(grep ^torch== constraints.txt)"
 	.venv-bench/bin/python -m pip --disable-pip-version-check install --quiet --editable ".[files]" --requirement benchmarks/peers.txt
 	touch $@
 
