@@ -371,7 +371,8 @@ def test_doubts():
         check_disjoint(val, read(H[150:], Y[150:]))
     with pytest.raises(InputError):
         check_disjoint(val, read(H[:150].astype(np.float32), Y[:150]))
-    check_disjoint(val, val, allow_shared=True)
+    with pytest.raises(InputError):
+        check_disjoint(val, val, allow_shared=True)
     for names in ([2, 1, 0], None):
         with pytest.raises(InputError):
             check_disjoint(
@@ -389,6 +390,9 @@ def test_check_describes_and_finds():
     shifted = check(h, np.repeat(H, 5, axis=0).argmax(axis=1) + 1)
     assert not shifted
     assert not check(H, 2 - H.argmax(axis=1))
+    tied, w = np.zeros((N, K)), np.where(Y == 0, 3.0, 1.0)
+    assert check(tied, Y).holds["accuracy"] == pytest.approx((Y == 0).mean())
+    assert check(tied, Y, sample_weight=w).holds["accuracy"] == pytest.approx(w @ (Y == 0) / w.sum())
     assert not check(H, Y + 1)
     assert not check("nothing.csv")
 
@@ -406,6 +410,9 @@ def test_labels_off_by_one_are_found_with_the_share_and_the_fix():
         read(H, Y + 1)
     assert f"{share:.1%}" in str(error.value)
     assert "[1, 2, 3]" in str(error.value)
+    with pytest.raises(InputError) as error:
+        read(H, Y - 1)
+    assert "[-1, 0, 1]" in str(error.value)
     same(t_of({f"logit_{k + 1}": H[:, k] for k in range(K)} | {"label": Y + 1}))  # columns named by numbers
 
 

@@ -30,7 +30,7 @@ def knots(k, linear):
 
 MAPS = {
     "temperature": Map.scale(0.5),
-    "bias": Map.scale(0.5, B),
+    "bias": Map((Affine.of(0.5, B),)),
     "vector": Map((Affine(np.array([0.4, 0.5, 0.6, 0.7]), B),)),
     "matrix": Map((Affine(W, B),)),
     "as they are": Map((Affine(W, B, "none"),)),

@@ -362,6 +362,9 @@ def test_one_column_is_the_positive_class():
     y = np.r_[np.arange(100) < 16, np.arange(100) < 92].astype(int)
     assert m.ece(y, low) == pytest.approx(0.0400, abs=1e-12) == pytest.approx(netcal_ece(y, low, 15))
     assert m.ece(y, two(low)) == pytest.approx(0, abs=1e-12)
+    gap = m.evaluate(y, low, ["gap"])["gap"]
+    assert gap.value == pytest.approx(-0.04, abs=1e-12)
+    assert gap.low < -0.04 < gap.high
     p, y, _ = predictions(2000, 2)
     for n_bins in (10, 15):
         assert m.ece(y, p[:, 1], n_bins=n_bins) == pytest.approx(netcal_ece(y, p[:, 1], n_bins), rel=1e-12)

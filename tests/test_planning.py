@@ -40,7 +40,10 @@ def test_a_plan_for_a_metric_is_the_width_that_it_then_has(metric):
     assert plan.expected <= 0.06
     assert plan.n_cases == (plan.n + 1) // 2
     assert plan.n > labels_for_metric(y[:800], p[:800], metric, width=0.06).n
+    risk = labels_for_metric(y[:800] == 1, p[:800, 1], metric, width=0.04)
     if metric != "ece":
+        found = metrics.evaluate(y[: risk.n] == 1, p[: risk.n, 1], [metric])[metric]
+        assert found.high - found.low == pytest.approx(0.04, rel=0.2)
         found = metrics.evaluate(y[: plan.n], p[: plan.n], [metric], clusters=case[: plan.n])[metric]
         assert found.high - found.low == pytest.approx(0.06, rel=0.2)
 

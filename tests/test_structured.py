@@ -13,7 +13,8 @@ from attemper.calibrators.temperature import TemperatureScaling, independent
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import evidence
-from attemper.kernels.evidence import Channel, Fit, Penalty, Rows
+from attemper.kernels.annotators import Channel
+from attemper.kernels.evidence import Fit, Penalty, Rows
 from conftest import draw
 from test_ats_ets import DATA, network
 

@@ -133,3 +133,12 @@ def test_a_tail_of_nothing_needs_zeros_as():
         tokens.topk_scores(full, ["yes"])
     assert error.value.param == "zeros_as"
     assert tokens.topk_scores(full, ["yes"], zeros_as=1e-6).values[0, 2] == pytest.approx(np.log(1e-6))
+
+
+def test_tokens_of_one_option_are_added_and_missing_labels_do_not_count():
+    both = tokens.option_scores(H, [[0, 1], [2]])
+    np.testing.assert_allclose(both.values[:, 0], np.logaddexp(H[:, 0], H[:, 1]))
+    labels = [None, -100, *([1] * (N - 2))]
+    np.testing.assert_array_equal(
+        tokens.topk_scores(H, labels, k=2).values, tokens.topk_scores(H[2:], [1] * (N - 2), k=2).values
+    )

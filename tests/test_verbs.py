@@ -25,6 +25,7 @@ from attemper import (
     sketch,
 )
 from attemper.applying import tables
+from attemper.data.doubts import was_fitted_on
 from attemper.data.files import sha256_of, write
 from attemper.errors import AttemperWarning, InputError
 from conftest import draw
@@ -430,3 +431,81 @@ def test_skin_lesions_from_a_frame_to_decisions(folder):
         load("net.attemper.json").decide(skin.test_logits).refer == decision.calibrator.decide(frames[1]).refer
     ).all()
     assert 0 < decision.outcome.all.referred < len(frames[1])
+
+
+def test_the_classes_of_a_file_are_those_of_the_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("val.npz", logits=H, labels=Y, classes=NAMES)
+    np.savez("turned.npz", logits=H[:, ::-1], labels=K - 1 - Y, classes=NAMES[::-1])
+    cal = fit("val.npz")
+    for call in (evaluate, lambda data, cal: apply(cal, data), lambda data, cal: monitor(cal, data)):
+        with pytest.raises(InputError) as error:
+            call("turned.npz", cal)
+        assert error.value.param == "classes"
+
+
+def test_every_verb_reads_zeros_as_the_calibrator_does():
+    p = np.where(P < 0.02, 0.0, P)
+    p /= p.sum(axis=1, keepdims=True)
+    test = p[300:].copy()
+    test[0] = [1e-9, 0.5, 0.5 - 1e-9]
+    val, test = (read(p[:300], Y[:300], input="probs"), read(test, Y[300:], input="probs"))
+    cal = TemperatureScaling(input="probs", zeros_as=val.zeros_as).fit(val)
+    found = compare(val, test, methods=["ts"])["ts"]
+    assert found.test["nll"].value == pytest.approx(evaluate(test, cal)["nll"].value, rel=1e-9)
+
+
+def test_scores_can_be_read_again():
+    soft = read(H, 0.9 * np.eye(K)[Y] + 0.1 / K)
+    again = read(soft, clusters=CASE.repeat(K))
+    assert again.n_samples == soft.n_samples == N
+    named = compare(read(H, Y), classes=NAMES, methods=["ts"]).calibrator
+    np.testing.assert_array_equal(named.classes_, NAMES)
+
+
+def test_groups_get_the_noise():
+    scores = read(H, Y, groups=SITE)
+    assert fit(scores, method=GroupedCalibrator("bayes"), noise=0.1).common_.noise_ == 0.1
+    found = compare(scores, methods=[GroupedCalibrator("bayes"), GroupedCalibrator("ts"), "bayes"], noise=0.1)
+    assert [row.method for row in found.rows][1:] == ["grouped(bayes)", "grouped(ts)", "bayes"]
+    assert found["grouped(bayes)"].calibrator.common_.noise_ == 0.1
+
+
+def test_labels_of_a_sketch_stay_numbers():
+    cal = TemperatureScaling().partial_fit(H, Y, classes=[0, 1, 2])
+    assert 0 < cal.score(H, Y) == np.mean(H.argmax(axis=1) == Y)
+    assert fit(sketch(H, Y + 3, classes=[3, 4, 5])).classes_.tolist() == [3, 4, 5]
+
+
+def test_files_of_other_columns_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("a.csv", TABLE)
+    write("b.csv", {name: column for name, column in TABLE.items() if name != "site"})
+    with pytest.raises(InputError) as error:
+        apply(fit(TABLE, labels="truth"), ["a.csv", "b.csv"])
+    assert error.value.param == "data"
+
+
+def test_images_are_adapted():
+    images, labels = H.reshape(6, 10, 10, K).transpose(0, 3, 1, 2), Y.reshape(6, 10, 10)
+    cal = fit(images, labels, axis=1, method="ts")
+    adapted = cal.adapt(images[3:], validation=(images[:3], labels[:3]))
+    assert adapted.adapted_.n_cases == 3
+    assert adapted.predict_proba(images).shape == images.shape
+
+
+def test_rounded_scores_are_not_taken_for_those_of_the_fit():
+    rng = np.random.default_rng(0)
+    p = [rng.random(n).round(4) for n in (2000, 5000)]
+    val, new = (read(each, rng.random(len(each)) < each, input="probs") for each in p)
+    cal = fit(val)
+    assert was_fitted_on(cal, val)
+    assert not was_fitted_on(cal, new)
+
+
+def test_a_name_of_a_method_belongs_to_one_class(tmp_path):
+    with pytest.raises(InputError):
+        type("Other", (TemperatureScaling,), {"method": "ts"})
+    assert METHODS["ts"] is TemperatureScaling
+    with pytest.raises(InputError):
+        type("Nameless", (TemperatureScaling,), {})().fit(H, Y).save(tmp_path / "a.json")

@@ -67,11 +67,6 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
     return options | {"labels": False} if named else options
 
 
-def read_again(data: Any, options: Mapping[str, Any]) -> Scores:
-    """Read data, unless they are `Scores` and nothing is added to them."""
-    return data if isinstance(data, Scores) and not set(options) & set(NAMES) else read(data, **options)
-
-
 def read_labels_or_none(cal: Any, data: Any, options: Mapping[str, Any]) -> Scores:
     """Read new data; labels that the calibrator remembers, but nobody asked for, need not be there."""
     found = fill(cal, data, options)
@@ -80,21 +75,21 @@ def read_labels_or_none(cal: Any, data: Any, options: Mapping[str, Any]) -> Scor
             layout_of(column_names(data), {*NAMES} - {"labels", "columns"}, **found)
         except InputError as error:
             found["labels"] = False if error.param == "labels" else found["labels"]
-    return read_again(data, found)
+    return read(data, **found)
 
 
 def read_pair(
     cal: Any, val: Any, test: Any, options: Mapping[str, Any], *, allow_shared: bool
 ) -> tuple[Scores, Scores | None]:
     """Read validation and test data; they have the same classes, and no file, cluster or id in common."""
-    first = read_again(val, fill(cal, val, options))
+    first = read(val, **fill(cal, val, options))
     if test is None:
         return first, None
     found = fill(cal, test, options)
     array = next((n for n in NAMES if found.get(n) is not None and not isinstance(found[n], str | Sequence)), None)
     if array is not None:
         raise InputError(f"{array}: expected a name that val and test share; else pass read(…) of each", array)
-    second = read_again(test, found)
+    second = read(test, **found)
     check_disjoint(first, second, allow_shared=allow_shared)
     return first, second
 
@@ -117,7 +112,7 @@ def tables(
     options = fill(cal, data, given, labelled=False)
     if isinstance(priors, str) and priors == "estimate":
         clusters = {name: value for name, value in given.items() if name == "clusters" and value is not None}
-        cal = cal.adapt(read_again(data, options | clusters))
+        cal = cal.adapt(read(data, **(options | clusters)))
     elif priors is not None:
         cal = cal.with_priors(as_priors(priors, cal.classes_.tolist()))
     return cal, _tables(cal, data, options)
@@ -128,9 +123,9 @@ def _tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, 
         for piece in pieces(expand(data), keep=True, **options):
             yield _table(cal, piece.scores, piece.table)
     elif is_frame(data):
-        yield _table(cal, read_again(data, options), of_frame(data))
+        yield _table(cal, read(data, **options), of_frame(data))
     elif isinstance(data, Scores) or as_array(data, "data").ndim <= 2 or "axis" not in options:
-        yield _table(cal, read_again(data, options), {})
+        yield _table(cal, read(data, **options), {})
     else:
         axis, probs = options["axis"], to_numpy(cal.predict_proba(data, axis=options["axis"]))
         confidence = probs.max(axis=axis)

@@ -24,7 +24,6 @@ from attemper._json import plain
 from attemper._result import Columns, Estimate, Table
 from attemper._typing import Floats, Labels
 from attemper.calibrators.base import METHODS, Calibrator, method_of, reads_like
-from attemper.calibrators.groups import GroupedCalibrator
 from attemper.data.arrays import to_numpy
 from attemper.data.scores import Scores
 from attemper.errors import AttemperError, InputError, collected_warnings
@@ -259,14 +258,14 @@ def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Cal
         methods = [m for m in METHODS if val.n_classes <= MOST_CLASSES.get(m, val.n_classes)]
     found: dict[str, Calibrator] = {}
     for given in [methods] if isinstance(methods, str | type | Calibrator) else methods:
-        each = method_of(given)
-        name = each.method
-        if not isinstance(each, GroupedCalibrator):
-            own = repr(clone(each).set_params(input="logits", zeros_as=None, classes=None)).partition("(")[2]
-            name = name if own == ")" else f"{name}({' '.join(own.split())}"
+        each = method_of(given, param="methods")
+        base: Any = getattr(each, "base", each)  # of groups
+        own = repr(clone(base).set_params(input="logits", zeros_as=None, classes=None)).partition("(")[2]
+        name = base.method if own == ")" else f"{base.method}({' '.join(own.split())}"
+        name = name if base is each else f"{each.method}({name})"
         reads_like(each, val)
-        if noise != 0 and each.knows_noise and each.get_params()["noise"] == 0:
-            each.set_params(noise=noise)
+        if noise != 0 and base.knows_noise and base.get_params()["noise"] == 0:
+            base.set_params(noise=noise)
         if name in found or name in (NONE, IN_USE):
             raise InputError(f"methods: {name!r} is named twice", "methods")
         found[name] = each
@@ -298,7 +297,7 @@ def _fitted(name: str, calibrator: Calibrator, val: Scores, folds: Labels | None
     except Exception as error:
         if not isinstance(error, FAILURES) and type(calibrator).__module__.startswith(__name__.split(".")[0] + "."):
             raise
-        return Row(name, failure=str(error) or type(error).__name__)  # another package's fault stays a row
+        return Row(name, failure=f"{type(error).__name__}: {error}")  # another package's fault stays a row
     seconds, notes = time.perf_counter() - start, tuple(map(str, found))
     row = Row(name, _temperature(fitted), seconds=seconds, notes=notes, calibrator=fitted)
     if folds is None:
@@ -320,9 +319,7 @@ def _log_probs(calibrator: Any, scores: Scores) -> Floats:
     """Log-probabilities in double precision; without a calibrator those of the classifier."""
     if calibrator is None:
         return np.asarray(log_softmax(scores.logits, axis=1))
-    if isinstance(calibrator, GroupedCalibrator):
-        return to_numpy(calibrator.predict_log_proba(scores)).astype(np.float64)
-    return np.asarray(replace(calibrator.map_, input="logits").log_apply(scores.logits))
+    return to_numpy(calibrator.predict_log_proba(scores)).astype(np.float64)
 
 
 def _held_out(row: Row, val: Scores, folds: Labels | None) -> Floats:

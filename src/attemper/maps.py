@@ -318,9 +318,9 @@ class Map:
     _cast: dict[Any, Arrays] = field(default_factory=dict, init=False, repr=False)  # `arrays` by type
 
     @classmethod
-    def scale(cls, beta: float, bias: Floats | None = None) -> Map:
-        """Return softmax(β · logits + bias)."""
-        return cls((Affine.of(beta, bias),))
+    def scale(cls, beta: float) -> Map:
+        """Return softmax(β · logits)."""
+        return cls((Affine.of(beta),))
 
     @property
     def keeps_arg_max(self) -> bool:

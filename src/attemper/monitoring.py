@@ -358,6 +358,16 @@ class MonitorReport(Table):
         hidden = {"n_cases", "p_value"} | ({"expected_accuracy"} if any(b.accuracy for b in self.batches) else set())
         return {name: cells for name, cells in self.columns().items() if name not in hidden}
 
+    def notes(self) -> list[str]:
+        """Return which test has raised an alarm."""
+        tests = {
+            "confidence and accuracy differ": self.gap,
+            "the temperature has changed": self.drift,
+            "new cases are unlike those before them": self.exchangeability,
+        }
+        at = {name: test.process.alarm_at for name, test in tests.items() if test is not None}
+        return [f"alarm at case {n}: {name} (p = {self.p_value:.2g})" for name, n in at.items() if n is not None]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state, atomically."""
         _json.save(path, KIND, self)
@@ -387,6 +397,8 @@ def monitor_scores(
     digest = hashlib.sha256(msgspec.json.encode(_json.plain(content))).hexdigest()
     if scores.w is not None and not (scores.w > 0).all():
         scores = scores.take(scores.w > 0)
+    if scores.w is not None and (scores.w != 1).any():
+        raise InputError("sample_weight: a monitor counts cases; expected weights of 0 and 1", "sample_weight")
     batch = _arrays(calibrator, scores)
     if isinstance(state, MonitorReport):
         monitor = state

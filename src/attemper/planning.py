@@ -25,6 +25,7 @@ from attemper.kernels.clusters import case_numbers, design_effect
 from attemper.kernels.conformal import ROUNDING
 from attemper.kernels.temperature import information, information_of_t, row_terms
 from attemper.metrics.intervals import Spread, around_mean, around_share
+from attemper.metrics.predictions import Predictions
 
 __all__ = ["MissPlan", "Plan", "labels_for_metric", "labels_for_miss", "labels_for_sets", "labels_for_temperature"]
 
@@ -102,6 +103,8 @@ def labels_for_temperature(
     if mean <= 1e-12:
         raise InputError(f"logits: at T = {temperature:.4g} labels would not depend on T", "logits")
     case = _cases(clusters)
+    if case is not None and labels is None:
+        raise InputError("labels: with clusters the labels of the pilot are needed", "labels")
     effect = 1.0 if case is None or labels is None else _effect_on_slope(h, np.asarray(labels), temperature, case)
 
     def ratio(n: int) -> float:
@@ -137,8 +140,7 @@ def labels_for_metric(
     if metric not in get_args(Metric):
         raise InputError(f"metric={metric!r}: expected one of {listed(get_args(Metric))}", "metric")
     _within("width", width, 0, math.inf)
-    p, y, _ = checked(probs, labels)
-    values, case = _losses(metric, p, y), _cases(clusters)
+    values, case = _losses(metric, Predictions.of(labels, probs)), _cases(clusters)
     std, mean = float(values.std()), float(values.mean())
     if std == 0 or not math.isfinite(mean):
         raise InputError("probs: the pilot's losses do not differ, or are infinite, and show no spread", "probs")
@@ -281,19 +283,15 @@ def _limit(ordered: Floats, asked: list[tuple[Floats, NDArray[np.bool_], float, 
     return float((ordered > highest).mean())
 
 
-def _losses(metric: Metric, p: Floats, y: Labels) -> Floats:
+def _losses(metric: Metric, p: Predictions) -> Floats:
     """Return the loss of each sample, whose mean is the metric."""
-    own = p[np.arange(len(y)), y]
-    right = (p.argmax(axis=1) == y).astype(np.float64)
     if metric == "accuracy":
-        return np.asarray(right)
-    if metric == "nll":
-        with np.errstate(divide="ignore"):
-            return np.asarray(-np.log(own))
-    if metric == "brier":
-        return np.asarray(1 - 2 * own + (p**2).sum(axis=1))
-    gap = p.max(axis=1) - right
-    cell = np.minimum((p.max(axis=1) * N_BINS).astype(np.int64), N_BINS - 1)
+        return p.right.astype(np.float64)
+    if metric != "ece":
+        return -p.log_likelihood if metric == "nll" else p.squared_errors
+    confidence, right = p.of_class(1) if p.one_column else p.top
+    gap = confidence - right
+    cell = np.minimum((confidence * N_BINS).astype(np.int64), N_BINS - 1)
     return np.asarray(np.sign(np.bincount(cell, gap, N_BINS))[cell] * gap)
 
 

@@ -62,7 +62,7 @@ class Sketch:
     rounding: float = 0.0  # by how much sums may be off that were made in single precision, on a GPU
     zeros_as: float | None = None  # of probabilities
     input: str = "logits"
-    classes: tuple[str, ...] | None = None
+    classes: tuple[int | str, ...] | None = None
 
     @classmethod
     def of(
@@ -99,7 +99,7 @@ class Sketch:
             rounding=0.0 if backend.exact else SINGLE * float(np.abs(nll).max()),
             zeros_as=scores.zeros_as,
             input=scores.input,
-            classes=None if scores.classes is None else tuple(map(str, scores.classes)),
+            classes=None if scores.classes is None else tuple(scores.classes),
         )
 
     @property

@@ -105,7 +105,7 @@ def option_scores(
     options : texts of tokens; for logits their ids
         A text also stands for the token with spaces around it; their probabilities are added. An option may be a list
         of tokens.
-    labels : options, or their numbers from 0
+    labels : texts of options, or numbers of options from 0
     positions : array of shape (B,), for logits of shape (B, L, V)
         Where the model answers; by default the last position.
     missing : None, "bound" or a log-probability
@@ -127,10 +127,12 @@ def option_scores(
         if values.ndim == 3:
             at = np.full(values.shape[0], -1) if positions is None else as_plain(positions)
             values = _entries(values, np.arange(values.shape[0]), at)
-        columns = np.array([group[0] for group in groups], dtype=np.intp)
-        values = array_api_compat.array_namespace(values).take(values, _index(values, columns), axis=1)
+        xp = array_api_compat.array_namespace(values)
+        values = xp.stack([_sum_of(values, group) for group in groups], axis=1)
         return Scores.of(values, _option_labels(labels, groups), classes=classes, sample_weight=sample_weight)
     found = list(responses_of(data))
+    if not found:
+        raise InputError("data: expected responses, got none", "data")
     values = np.stack([_option_row(position, groups, missing) for position in found])
     y = _option_labels([labels[p.id] for p in found] if isinstance(labels, Mapping) else labels, groups)
     return Scores.of(values, y, classes=classes, sample_weight=sample_weight)
@@ -169,14 +171,20 @@ def topk_scores(
            [0.7  , 0.2  , 0.1  ]]), array([0, 2]))
     """
     w = None if sample_weight is None else as_plain(sample_weight)
-    if hasattr(data, "ndim"):
-        values, y = _top_of(Scores.of(data, labels), k)
+    found = None if hasattr(data, "ndim") else list(responses_of(data))
+    given = [labels[p.id] for p in found] if found is not None and isinstance(labels, Mapping) else labels
+    items = None if given is None else as_plain(given).tolist()
+    kept = [
+        i
+        for i in range(len(data if found is None else found))
+        if (items is None or items[i] not in (None, -100)) and (found is None or found[i].tokens)
+    ]
+    w = None if w is None else w[kept]
+    if found is None:
+        own = None if items is None else np.array([items[i] for i in kept])
+        values, y = _top_of(Scores.of(take_rows(as_array(data, "data"), np.array(kept)), own), k)
     else:
-        found = list(responses_of(data))
-        given = [labels[p.id] for p in found] if isinstance(labels, Mapping) else labels
-        items = None if given is None else as_plain(given).tolist()
-        kept = [i for i, p in enumerate(found) if p.tokens and (items is None or items[i] not in (None, -100))]
-        found, w = [found[i] for i in kept], None if w is None else w[kept]
+        found = [found[i] for i in kept]
         k = min(len(p.tokens) for p in found) if k is None else k
         top = np.array([p.log_probs[:k] for p in found])
         values = np.column_stack([top, _tails(top, zeros_as, found)])
@@ -313,7 +321,8 @@ def _option_labels(labels: Any, groups: Sequence[tuple[Any, ...]]) -> Any:
     for item in as_plain(labels).tolist():
         j = place.get(item, place.get(item.strip(), -1)) if isinstance(item, str) else int(item)
         if not 0 <= j < len(groups):
-            raise InputError(f"labels: {item!r} is none of the {len(groups)} options {listed(place)}", "labels")
+            names = listed([group[0] for group in groups])
+            raise InputError(f"labels: {item!r} is none of the options {names}, and no number of one", "labels")
         found.append(str(groups[j][0]))
     return found
 
@@ -365,6 +374,14 @@ def _entries(values: Any, rows: Any, at: Any) -> Any:
     return take_rows(flat, rows * values.shape[1] + at)
 
 
-def _index(values: Any, columns: Any) -> Any:
+def _sum_of(values: Any, tokens: Sequence[int]) -> Any:
+    """Return the logits of the sum of the probabilities of some tokens."""
     xp = array_api_compat.array_namespace(values)
-    return xp.asarray(columns, device=array_api_compat.device(values))
+    at = xp.asarray(np.array(tokens, dtype=np.intp), device=array_api_compat.device(values))
+    h = xp.take(values, at, axis=1)
+    if len(tokens) == 1:
+        return h[:, 0]
+    top = xp.max(h, axis=1)
+    top = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    with np.errstate(divide="ignore"):
+        return top + xp.log(xp.sum(xp.exp(h - top[:, None]), axis=1))

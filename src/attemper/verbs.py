@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from attemper import applying
-from attemper.applying import READ, Applied, Evaluated, as_fitted, fill, read_again
+from attemper.applying import READ, Applied, Evaluated, as_fitted, fill
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
 from attemper.calibrators.base import reads_like
 from attemper.calibrators.label_model import Noise
@@ -56,7 +56,7 @@ def fit(
         Files are read whole; more than 256 MiB of them become sketches where the method needs no more.
     labels : array; for frames and files a name
     method : name, class or calibrator
-        Its name; bayes never changes a prediction.
+        Calibration method; bayes never changes a prediction.
     noise : 0, "unknown", or a share
         Share of the labels that are wrong, or "unknown".
     n_jobs : int, optional
@@ -239,7 +239,10 @@ def evaluate(
     options = fill(cal, data, {"labels": labels, **reading})
     by = reading.get("groups") if by is None else by
     grouped, twice = {**options, "groups": by}, isinstance(cal, GroupedCalibrator)  # whose groups may be others
-    scores = read_again(data, options if by is None or twice else grouped)
+    try:
+        scores = read(data, **(options if by is None or twice else grouped))
+    except InputError as error:
+        raise InputError(f"by{str(error).removeprefix('groups')}", "by") if error.param == "groups" else error from None
     if cal is not None and was_fitted_on(cal, scores):
         warn("data: the calibrator was fitted on these, so the results after calibration look too good")
     if by is not None and scores.multi_label:
@@ -278,7 +281,7 @@ def compare(
     seed : int
         Of folds and resamples.
     allow_shared : bool
-        Clusters of VAL and TEST may have the same ids.
+        Ids and clusters are local to a file, so VAL and TEST may share them.
     labels, **reading
         Those of `read`.
 
@@ -401,7 +404,7 @@ def monitor(
 
     cal, options, keep = as_fitted(calibrator), {"labels": labels, **reading}, state
     asked = options if isinstance(labels, str) and is_table(reference) else reading
-    before = None if reference is None else read_again(reference, fill(cal, reference, asked))
+    before = None if reference is None else read(reference, **fill(cal, reference, asked))
     for batch in expand(data) if is_paths(data) else [data]:
         scores = applying.read_labels_or_none(cal, batch, options)
         known = {"sha256": next(iter(scores.sha256.values())), "name": Path(batch).stem} if is_paths(data) else {}

@@ -32,6 +32,7 @@ from attemper.errors import (
     NotFittedError,
     ProbabilitiesAsLogitsWarning,
     listed,
+    nearest,
     warn,
 )
 from attemper.kernels import one_blas_thread
@@ -42,7 +43,6 @@ METHODS: dict[str, type[Calibrator]] = {}
 WRAPPERS: dict[str, type[Calibrator]] = {}  # classes that are saved and loaded, but are no methods of their own
 LOST, MAX_ROWS_LOST = 0.01, 10_000  # share of predictions that a class must have for its loss to count; rows looked at
 SUM_TO_ONE = 1e-5  # how close probabilities come to it in single precision
-MANY_CLASSES = 32  # beyond, predicted classes do not show their mix (`attemper.priors`)
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init_subclass__(cls, *, wrapper: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "method" in vars(cls):
+            if (own := (METHODS | WRAPPERS).get(cls.method)) is not None and own.__qualname__ != cls.__qualname__:
+                raise InputError(f"method: {cls.method!r} is {own.__qualname__}. Use another name.", "method")
             (WRAPPERS if wrapper else METHODS)[cls.method] = cls
 
     def _fit(self, scores: Scores) -> Fit:
@@ -194,6 +196,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _store(self, fit: Fit, data: Scores | Sketch) -> Self:
         """Keep a fit, in place of an earlier one."""
+        if not isinstance(fit, Fit):
+            raise TypeError(f"{type(self).__name__}._fit: expected attemper.Fit, got {type(fit).__name__}")
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
@@ -362,23 +366,29 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``validation`` are data with labels, (X, y) or `Scores`: where no mix of their classes explains the new
         predictions a `LabelShiftError` is raised. ``adapted_`` of the result is the estimate, with intervals.
         """
-        from attemper.priors import estimate_priors, shift_test
+        from attemper.priors import PREDICTED_CLASSES, estimate_priors, shift_test
 
-        probs, clusters = to_numpy(self.predict_proba(X, **options)), getattr(X, "clusters", None)
+        axis, own = self._axis(options.pop("axis", None)), self._options()
+
+        def scores_of(X: Any, y: Any = None) -> Scores:
+            return X if isinstance(X, Scores) else Scores.of(self._array_of(X), y, axis=axis, **own, **options)
+
+        new = scores_of(X)
+        probs = to_numpy(self.predict_proba(new))
         old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
         labelled = None if old is None else old > 0
         if validation is not None:
             if "groups" in self.needs and not isinstance(validation, Scores):
                 raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
-            val = validation if isinstance(validation, Scores) else Scores.of(*validation, **self._options())
-            before = to_numpy(self.predict_proba(val, **({} if val is validation else options)))
+            val = validation if isinstance(validation, Scores) else scores_of(*validation)
+            before = to_numpy(self.predict_proba(val))
             old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
         if old is None:
             raise InputError("validation: expected data with labels, (X, y)", "validation")
-        found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=clusters)
+        found = estimate_priors(probs, old, n_reference=n, labelled=labelled, clusters=new.clusters)
         if validation is not None:
-            known = found.priors if k > MANY_CLASSES else None
-            cases = {"val_clusters": val.clusters, "clusters": clusters}
+            known = found.priors if k > PREDICTED_CLASSES else None
+            cases = {"val_clusters": val.clusters, "clusters": new.clusters}
             test = shift_test(before, val.labels, probs, priors=known, **cases)  # type: ignore[arg-type]
             if not test.plausible:
                 what = f"{test.unexplained:.0%} of the predictions (p = {test.p_value:.2g})"
@@ -408,6 +418,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted calibrator as JSON, atomically: method, parameters, map, report and fitted numbers."""
         self._check_fitted()
+        if (METHODS | WRAPPERS)[self.method].__qualname__ != type(self).__qualname__:
+            raise InputError(f"method: {self.method!r} is another class. Give {type(self).__name__} its own.", "method")
         _json.save(path, "calibrator", self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -490,22 +502,24 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0) -> Calibrator:
+def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0, param: str = "method") -> Calibrator:
     """Return an unfitted calibrator of a name, a class or an instance; with a share of wrong labels, or "unknown"."""
     kind = METHODS.get(method) if isinstance(method, str) else method
     made: Any = kind() if isinstance(kind, type) and issubclass(kind, Calibrator) else kind
     if not isinstance(made, Calibrator):
-        raise InputError(f"method={method!r}: expected one of {', '.join(METHODS)}", "method")
+        hint = nearest(str(method), METHODS)
+        raise InputError(f"{param}: expected one of {', '.join(METHODS)}, got {method!r:.80}.{hint}", param)
+    made = clone(made)
+    if hasattr(made, "base"):  # of groups
+        return cast(Calibrator, made.set_params(base=method_of(made.base, noise)))
     if noise != 0 and not made.knows_noise:
         raise InputError(f"noise: {made.method} has no model of wrong labels; use bayes or structured", "noise")
-    made = clone(made)
     return cast(Calibrator, made.set_params(noise=noise) if noise != 0 else made)
 
 
 def reads_like(calibrator: Any, scores: Scores, zeros_as: float | None = None) -> None:
     """Let an unfitted calibrator, of groups its base, read arrays later as these scores were read."""
-    if hasattr(calibrator, "base"):
-        calibrator.base = calibrator = method_of(calibrator.base)
+    calibrator = getattr(calibrator, "base", calibrator)
     classes = None if scores.classes is None else list(scores.classes)
     given, known = {"input": scores.input, "classes": classes, "zeros_as": zeros_as}, calibrator.get_params(deep=False)
     calibrator.set_params(**{name: v for name, v in given.items() if v is not None and name in known})

@@ -43,8 +43,6 @@ from attemper.kernels.evidence import ScalePrior
 from attemper.maps import Map, Mixture
 from attemper.sketches import LOG_ODDS, Sketch, local_sketch
 
-__all__ = ["BayesianTemperatureScaling", "Posterior"]
-
 PRIOR_DF = 4.0
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 MAX_ERROR = 0.02  # of log T that a table may leave
@@ -142,7 +140,9 @@ class BayesianTemperatureScaling(Calibrator):
         return Truth(*label_model.true_class_gap(samples, found), found)
 
     def _prior(self) -> ScalePrior:
-        if not (np.isfinite(self.prior_centre) and 0 < self.prior_scale < np.inf):
+        if not np.isfinite(self.prior_centre):
+            raise InputError(f"prior_centre={self.prior_centre!r}: expected a number", "prior_centre")
+        if not 0 < self.prior_scale < np.inf:
             raise InputError(f"prior_scale={self.prior_scale!r}: expected a positive number", "prior_scale")
         return ScalePrior(self.prior_centre, self.prior_scale, PRIOR_DF)
 

@@ -27,17 +27,12 @@ from attemper.calibrators.temperature import scale_of
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import evidence
-from attemper.kernels.annotators import Annotators
+from attemper.kernels.annotators import Annotators, Channel
 from attemper.kernels.clusters import case_numbers
-from attemper.kernels.evidence import Channel, Group, Prior, Rows, ScalePrior
+from attemper.kernels.evidence import Group, Prior, Rows, ScalePrior
 from attemper.kernels.softmax import SHORT
 from attemper.kernels.temperature import information
 from attemper.maps import centred
-
-__all__ = [
-    "CANNOT_TELL", "Account", "Confusions", "Noise", "RateLaw", "Samples", "WrongLabels", "account", "error_rate",
-    "own_floor", "remaining_floor", "true_class_gap", "worth_for_t",
-]  # fmt: skip
 
 Noise = float | Literal["unknown"]
 

@@ -32,10 +32,9 @@ from attemper.calibrators.temperature import best_temperature, z95
 from attemper.data.scores import Scores
 from attemper.errors import ConvergenceWarning, EdgeWarning, InputError, warn
 from attemper.kernels import evidence
-from attemper.kernels.evidence import Channel, Prior, Rows
+from attemper.kernels.annotators import Channel
+from attemper.kernels.evidence import Prior, Rows
 from attemper.maps import Affine, Map, Mixture, bend
-
-__all__ = ["StructuredScaling"]
 
 STRUCTURES = ("biases", "scales", "matrix")
 MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can support

@@ -10,7 +10,7 @@ import numpy as np
 from attemper import datasets
 from attemper.cli import _run
 from attemper.data.files import write
-from attemper.errors import FileError
+from attemper.errors import FileError, require
 
 NET, PAGE = "net.attemper.json", "report.html"
 FILES = ("val.csv", "test.csv", "new.csv", "list.csv", "card.json", NET, PAGE)
@@ -18,6 +18,8 @@ FILES = ("val.csv", "test.csv", "new.csv", "list.csv", "card.json", NET, PAGE)
 
 def run(folder: str) -> int:
     """Write the files, then run commands on them; nothing that exists is overwritten."""
+    for package in ("pyarrow", "jinja2", "matplotlib"):
+        require(package, extra="report,files", why="for the demo")
     target = Path(folder)
     taken = next((target / name for name in FILES if (target / name).exists()), None)
     if taken is not None:

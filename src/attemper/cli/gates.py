@@ -47,7 +47,7 @@ class Condition(NamedTuple):
         if table is None:
             raise InputError(f"fail_if: {self.text!r} needs a calibrator", "fail_if")
         if self.metric not in found.before:
-            raise InputError(f"fail_if: {self.metric!r} was not computed; there are {listed(found.before)}", "fail_if")
+            raise InputError(f"fail_if: {self.metric!r} is not among {listed(found.before)}. Use metrics=….", "fail_if")
         value = getattr(table[self.metric], self.end)
         if value is None or math.isnan(value):
             why = table[self.metric].note or f"it has no {self.end}"

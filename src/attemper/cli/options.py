@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import glob
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -84,10 +85,10 @@ def _reading(metavar: str, help: str, kind: Any = str, **settings: Any) -> Any:
 READ: dict[str, Any] = {
     "labels": _reading("NAME", "Column or array of labels; or a .npy, .txt file."),
     "columns": _reading("A,B,…", "Columns of scores, or name of the array.", list[str], converter=_names, n_tokens=1),
-    "input": _reading("KIND", "What they hold: logits or probs."),
+    "input": _reading("KIND", "Kind of scores: logits or probs."),
     "classes": _reading("A,B,…", "Names of the classes, in column order.", list[str], converter=_names, n_tokens=1),
     "sample_weight": _reading("NAME", "Weights of the rows."),
-    "clusters": _reading("NAME", "Cases, such as patients: rows of one are dependent."),
+    "clusters": _reading("NAME", "Column of cases, such as patients; rows of a case are not independent."),
     "groups": _reading("NAME", "Groups, such as sites."),
     "ids": _reading("NAME", "Ids of the rows."),
     "zeros_as": _reading("P", "What a probability of 0 stands for.", float),
@@ -182,12 +183,13 @@ def check_output(path: str | None, suffix: str | None, inputs: Sequence[Any]) ->
         raise InputError(f"output: expected a file that ends in {suffix}, got {path}", "output")
     if not target.parent.is_dir():
         raise InputError(f"output: there is no folder {target.parent}", "output")
-    if any(target.exists() and Path(each).exists() and target.samefile(each) for each in inputs):
+    files = [path for each in inputs for path in glob.glob(str(each), recursive=True)]  # noqa: PTH207 (as `expand`)
+    if target.exists() and any(target.samefile(each) for each in files):
         raise InputError(f"output: {path} is an input, and stays as it is. Use another name.", "output")
 
 
 ARGUMENTS = {
-    "data": "FILE", "X": "FILE", "y": "--labels", "val": "VAL", "test": "TEST", "model": "MODEL", "params": "--param",
+    "X": "FILE", "y": "--labels", "val": "VAL", "test": "TEST", "model": "MODEL", "params": "--param",
 }  # fmt: skip
 
 
@@ -209,6 +211,7 @@ def as_flags(text: str, command: str, param: str | None = None) -> str:
         return f"{flag(found[1])} {'A,B' if found[2] == '[…]' else '' if value == 'True' else value}".rstrip()
 
     names, ends = (words, ": ") if param is None else (re.escape(param), ": |=")
+    text = re.sub(r"(^|: )data: ", r"\1", text, count=1)  # the command has no such word
     text = re.sub(rf"(^|: )({names})({ends})", lambda m: m[1] + flag(m[2]) + m[3].replace("=", " "), text, count=1)
     begin, use, rest = [*re.split(r"(\b[Uu]se )", text, maxsplit=1), "", ""][:3]
     value = r"\[[^\]]*\]|'[^']*'|\"[^\"]*\"|[^\s,;:)]*[^\s,;:).]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
@@ -101,11 +101,11 @@ def describe(scores: Scores) -> dict[str, Any]:
 def _tops(scores: Scores) -> tuple[float, float]:
     confidence = right = 0.0
     for part in row_slices(*scores.shape):
-        h, y, _ = scores.chunk(part, np.float64)
-        top = h.max(axis=1, keepdims=True)
-        confidence += float((1 / np.exp(h - top).sum(axis=1)).sum())
-        right += float((h[np.arange(len(y)), y] == top[:, 0]).sum())
-    return confidence / len(scores), right / len(scores)
+        h, y, w = scores.chunk(part, np.float64)
+        w = np.ones(len(y)) if w is None else w
+        confidence += float(w @ (1 / np.exp(h - h.max(axis=1, keepdims=True)).sum(axis=1)))
+        right += float(w @ (h.argmax(axis=1) == y))
+    return confidence / scores.total_weight, right / scores.total_weight
 
 
 def _oddities(scores: Scores, right: float | None) -> Iterator[Finding]:
@@ -143,11 +143,18 @@ def _command(verb: str, data: Any, labels: Any, options: Read) -> str:
         texts = [f"{n}={v!r}" if isinstance(v, str | int | float) else f"{n}={n}" for n, v in given.items()]
         return f"attemper.{verb}({', '.join(['data', *texts])})"
     words = ["attemper", verb, *map(str, [data] if isinstance(data, str | os.PathLike) else data)]
-    for name, value in given.items():
+    end = " -o net.attemper.json" if verb == "fit" else ""
+    return " ".join([*map(shlex.quote, words), *([flags] if (flags := flags_of(given)) else [])]) + end
+
+
+def flags_of(options: Mapping[str, Any]) -> str:
+    """Write options of `read` as flags of a command."""
+    words: list[str] = []
+    for name, value in options.items():
         several = value if isinstance(value, list | tuple) else [value]
         text = ",".join(f'"{each}"' if "," in str(each) and value is several else str(each) for each in several)
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
-    return " ".join(map(shlex.quote, words + (["-o", "net.attemper.json"] if verb == "fit" else [])))
+    return " ".join(map(shlex.quote, words))
 
 
 def _shown(value: Any) -> str:

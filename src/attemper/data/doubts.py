@@ -33,10 +33,11 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
     """Warn where logits look like probabilities, and where labels agree with predictions no more than by chance."""
     if scores.multi_label:
         return
+    source = f"{scores.files[0]}: " if scores.files else ""
     if scores.input == "logits" and scores.low >= 0 and look_like_probs(scores):
         report(
-            "data: these logits look like probabilities (every row is ≥ 0 and sums to 1, or every log-odds lies from 0 "
-            "to 1), and are used as logits",
+            f"{source}data: these logits look like probabilities (every row is ≥ 0 and sums to 1, or every log-odds "
+            "lies from 0 to 1), and are used as logits",
             'If they are probabilities, use input="probs".',
             ProbabilitiesAsLogitsWarning,
         )
@@ -65,8 +66,8 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         names = [(scores.classes or range(k))[i] for i in np.argsort(order)]
         fix = f"With the columns in the order of {names} it is {other.share:.1%}: use classes={names}."
     report(
-        f"labels: {found.share:.1%} of the labels have the largest logit of their row, and {found.by_chance:.1%} "
-        "would by chance",
+        f"{source}labels: {found.share:.1%} of the labels have the largest logit of their row, and "
+        f"{found.by_chance:.1%} would by chance",
         fix,
         ChanceAccuracyWarning,
     )
@@ -130,16 +131,14 @@ def agreement(y: Labels, top: Labels, w: Floats | None = None) -> Agreement:
 def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> None:
     """Refuse a test set of other classes, or with files, ids, clusters or nearly all rows of the validation set.
 
-    ``allow_shared`` is for ids that are local to a file, and for those who know what they do. Of some rows it warns.
+    ``allow_shared`` is for ids and clusters that are local to a file. Of some equal rows it warns.
     """
     if val.n_classes != test.n_classes or len({val.classes, test.classes} - {None}) > 1:
         raise InputError("test: expected the classes of val, in the same order. Use classes=[…].", "test")
-    if allow_shared:
-        return
     own = {*val.sha256.values()}
     if common := [path for path, sha256 in test.sha256.items() if sha256 in own]:
-        raise InputError(f"test: {common[0]} is a file of val too. Use other samples, or allow_shared=True.", "test")
-    for param in ("ids", "clusters"):
+        raise InputError(f"test: {common[0]} is a file of val too. Use other samples.", "test")
+    for param in () if allow_shared else ("ids", "clusters"):
         a, b = getattr(val, param), getattr(test, param)
         if a is None or b is None or (param == "clusters" and (val.numbered or test.numbered)):
             continue
@@ -154,7 +153,7 @@ def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> 
     equal = shared_rows(val, test)
     if equal >= COPIED_SHARE * len(test):
         raise InputError(
-            f"test: {equal} of {len(test)} rows are validation rows too. Use other samples, or allow_shared=True.",
+            f"test: {equal} of {len(test)} rows are validation rows too. Use other samples.",
             "test",
         )
     if equal:
@@ -187,9 +186,16 @@ def row_marks(scores: Scores) -> tuple[str, ...]:
 
 
 def holds_rows(scores: Scores, marks: Iterable[str]) -> bool:
-    """Whether more than a quarter of the marked rows are among these: half of the data of a fit count, too."""
+    """Whether more than a quarter of the marked rows are among these: half of the data of a fit count, too.
+
+    Rounded scores are equal by chance: then rows also have twins among themselves, and more must be found.
+    """
     known = set(marks)
-    return bool(known) and 4 * len(known.intersection(_marks(scores))) > len(known)
+    if not known:
+        return False
+    own, counts = np.unique(_marks(scores), return_counts=True)
+    twins = counts[counts > 1].sum() / len(scores)
+    return bool(len(known.intersection(own.tolist())) > (0.25 + 3 * twins) * len(known))
 
 
 def was_fitted_on(calibrator: Any, scores: Scores) -> bool:

@@ -66,8 +66,11 @@ def expand(paths: Any) -> list[str]:
 
 def pieces(paths: Sequence[str], *, keep: bool = False, **options: Any) -> Iterator[Piece]:
     """Read files piece by piece; ``keep`` the columns of tables too. The options are those of `Read`."""
-    settings, ignored = settings_of(options), options.get("ignore_index")
+    settings, ignored, columns = settings_of(options), options.get("ignore_index"), None
     for path, first, table, own in _picked_pieces(paths, options, keep=keep):
+        columns = columns or {*table}
+        if keep and columns != {*table}:
+            raise InputError(f"data: {paths[0]} and {path} differ in their columns", "data")
         if ignored is not None and "labels" in own and not keep and (own["labels"] == ignored).all():
             continue  # a piece in which nothing counts
         with reading(path, first):

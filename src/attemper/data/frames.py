@@ -180,13 +180,15 @@ def picked(table: Named, layout: Layout) -> dict[str, Any]:
     """Return what a table has for `Scores.of`: values, names of the classes, labels and ids."""
     values = _side_by_side([table[name] for name in layout.columns], layout.columns)
     k = 2 if values.ndim == 1 else values.shape[-1]
-    stored = (table[name] for name in NAMES if layout.classes is None and name in table)
-    names = next((tuple(array.tolist()) for array in stored if array.shape == (k,)), layout.classes)
+    names = next((tuple(table[name].tolist()) for name in NAMES if name in table and table[name].shape == (k,)), None)
+    asked = layout.classes
+    if names is not None and asked is not None and [*map(str, names)] != [*map(str, asked)]:
+        raise InputError(f"classes: expected {listed(asked)}, the data have {listed(names)}", "classes")
     own = {
         param: table[key] if isinstance(key, str) else np.column_stack([table[name] for name in key])
         for param, key in layout.keys.items()
     }
-    return {"values": values, "input": layout.input, "classes": names, **own}
+    return {"values": values, "input": layout.input, "classes": asked or names, **own}
 
 
 def _side_by_side(columns: Sequence[NDArray[Any]], names: Sequence[str]) -> NDArray[Any]:

@@ -102,13 +102,16 @@ def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None) -> str:
     known = numbers[~np.isnan(numbers)]
     if np.isfinite(bad) and bad != np.floor(bad):
         return " Pass the scores first, then the labels."
-    if known.size and known.min() >= 1 and known.max() == k:
-        share = ""
-        if rows is not None and not np.isnan(numbers).any():
-            some = np.unique(np.linspace(0, len(numbers) - 1, 1000).astype(np.intp))
-            h = to_numpy(take_rows(rows.values, some if rows.index is None else rows.index[some]))
-            share = f" With -1 added {np.mean(h.argmax(axis=1) == numbers[some] - 1):.1%} agree with the predictions."
-        return f"{share} If labels start at 1, use classes={range_text(1, k + 1)}."
+    if np.isnan(bad):
+        return " Drop rows without a label."
+    first = 1 if known.max() == k and known.min() >= 1 else -1 if known.min() == -1 and known.max() < k - 1 else 0
+    if first and rows is not None and len(known) == len(numbers):
+        some = np.unique(np.linspace(0, len(numbers) - 1, 1000).astype(np.intp))
+        top = to_numpy(take_rows(rows.values, some if rows.index is None else rows.index[some])).argmax(axis=1)
+        moved, kept = np.mean(top == numbers[some] - first), np.mean(top == numbers[some])
+        if moved > kept:
+            start = f" If labels start at {first}, use classes={range_text(first, k + first)}."
+            return f" With {-first:+d} added {moved:.1%} agree with the predictions.{start}"
     return f" To leave such rows out use ignore_index={bad:.0f}." if bad in (-1, -100, 255) else ""
 
 
@@ -127,10 +130,13 @@ def _looked_up(y: NDArray[Any], classes: Sequence[Any]) -> Labels:
     names, inverse = _unique(y)
     found = np.array([column.get(name, column.get(_text(name), -1)) for name in names.tolist()], dtype=np.int64)
     if (found < 0).any():
-        unknown = names[found < 0].tolist()[0]
+        row = int((found[inverse] < 0).argmax())
+        unknown = y.tolist()[row]
+        if unknown is None or unknown == "" or unknown != unknown:
+            raise InputError(f"labels: row {row} has none. Drop rows without a label.", "labels")
         raise InputError(
-            f"labels: {unknown!r:.60} is not among the classes {listed(map(str, classes))}. For other names use "
-            "classes=[…], in column order.",
+            f"labels: {unknown!r:.60} is not among the classes {listed(map(str, classes))}. Add its column of scores, "
+            "or for other names use classes=[…], in column order.",
             "labels",
         )
     return np.asarray(found[inverse])

@@ -13,7 +13,7 @@ from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, expand, names_in, settings_of, whole
 from attemper.data.frames import is_frame, layout_of, of_frame, picked
 from attemper.data.scores import Scores
-from attemper.errors import InputError
+from attemper.errors import InputError, listed
 
 
 class Read(TypedDict, total=False):
@@ -102,11 +102,14 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if unknown := options.keys() - Read.__annotations__.keys():
         raise TypeError(f"read() got an unexpected keyword argument {min(unknown)!r}")
     given: dict[str, Any] = {"labels": labels, **options}
+    table = type(data) is not np.ndarray and not isinstance(data, Scores) and is_table(data)
+    if not table and given.pop("columns", None) is not None:
+        raise InputError("columns: expected a table or a file; an array has no names of columns", "columns")
     if isinstance(data, Scores):
         scores = _again(data, given)
-    elif type(data) is np.ndarray or not is_table(data):
-        if given.pop("columns", None) is not None:
-            raise InputError("columns: expected a table or a file; an array has no names of columns", "columns")
+    elif not table:
+        if isinstance(data, tuple) and labels is not None and len(data) == 2 and np.ndim(data[0]) != np.ndim(data[1]):
+            raise InputError("labels: the data are a pair that has labels, too. Use one of them.", "labels")
         given["input"] = given.get("input") or "logits"
         scores = Scores.of(data, **given)
     else:
@@ -135,13 +138,23 @@ def _of_frame(frame: Any, options: dict[str, Any]) -> Scores:
 
 def _again(scores: Scores, options: dict[str, Any]) -> Scores:
     """Give scores that were read before other labels, names or ids."""
-    more = {key: value for key, value in options.items() if value is not None and value is not False}
+    of_images = ("axis", "max_pixels")
+    more = {key: v for key, v in options.items() if v is not None and v is not False and key not in of_images}
     if more.pop("input", scores.input) != scores.input:
         raise InputError(f"input: these Scores hold {scores.input}", "input")
+    if scores.classes is not None and "classes" in more:
+        if [*map(str, more["classes"])] != [*map(str, scores.classes)]:
+            what = f"these Scores have {listed(scores.classes)}, in this order"
+            raise InputError(f"classes: {what}, got {listed(more['classes'])}", "classes")
+        del more["classes"]
+    same = ("zeros_as", "multi_label")
+    more = {key: value for key, value in more.items() if key not in same or value != getattr(scores, key)}
     if not more:
         return scores
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
     values = scores.values if scores.index is None else scores._raw(slice(0, len(scores)))
     made = Scores.of(values, input=scores.input, **{**own, **more})
+    if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample
+        made = replace(made, values=scores.values, index=scores.index)
     return replace(made, one_column=scores.one_column, numbered=scores.numbered and "clusters" not in more)

@@ -411,10 +411,10 @@ def _check_probs(p: NDArray[Any], first: int, scores: Scores) -> float:
         value = p[row, -1] if scores.one_column else p[row, column]  # as it was passed
         if np.isnan(value):
             raise InputError(f"data: row {first + row}, column {column} is NaN. Fix or drop that row.", "data")
+        percent = abs(float(p[row].sum()) - 100) < 1 and float(p.min()) >= 0
+        fix = "Divide percentages by 100." if percent else "For logits use input='logits'."
         raise InputError(
-            f"data: row {first + row}, column {column} is {value}; expected probabilities from 0 to 1. For logits use "
-            "input='logits'.",
-            "data",
+            f"data: row {first + row}, column {column} is {value}; expected probabilities from 0 to 1. {fix}", "data"
         )
     sums = p.sum(axis=1, dtype=np.float64)
     off = np.flatnonzero(~(np.abs(sums - 1) <= 0.01 + 1e-3 * np.sqrt(p.shape[1])))

@@ -144,6 +144,8 @@ def decide_scores(
     seen = val if test is None else test
     ids: dict[str, Any] = {"groups": seen.groups, "clusters": seen.clusters, "sample_weight": seen.w}
     outcome = outcome_of(choice.rule, _probs(cal, seen), seen.labels, classes=classes, **ids)
+    if test is None:  # the cases that chose the rule cannot test it
+        outcome = replace(outcome, parts=tuple(replace(part, verdict=None) for part in outcome.parts))
     return Decision(cal, choice.rule, outcome, test is not None)
 
 

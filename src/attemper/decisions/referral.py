@@ -178,7 +178,7 @@ def refer_for_budget(probs: ArrayLike, budget: float, *, sample_weight: ArrayLik
     >>> refer_for_budget(probs, 0.4).threshold, refer_for_budget(probs, 0.3).threshold  # the last two are tied
     (0.6, 0.0)
     """
-    if not 0 <= budget <= 1:
+    if not isinstance(budget, int | float | np.number) or not 0 <= budget <= 1:
         raise InputError(f"budget={budget!r}: expected a share from 0 to 1, such as 0.2", "budget")
     p, _, w = rules.checked(probs, None, sample_weight)
     value, group = np.unique(rules.tops(p)[1], return_inverse=True)
@@ -205,7 +205,7 @@ def refer_for_costs(costs: Mapping[Any, float], n_classes: int, classes: Sequenc
     >>> refer_for_costs({"refer": 1, "miss": 5, "mel": 50}, 2, ["nv", "mel"]).cost_miss
     (5.0, 50.0)
     """
-    given = dict(costs)
+    given = dict(costs) if isinstance(costs, Mapping) else {}
     if "refer" not in given or not all(np.isfinite(v) and v >= 0 for v in given.values()):
         raise InputError(f"costs: expected refer=… and miss=…, numbers of 0 or more, got {costs!r:.80}", "costs")
     r, miss = float(given.pop("refer")), given.pop("miss", None)
@@ -224,8 +224,11 @@ def as_bounds(max_miss: Any, n_classes: int, classes: Sequence[Any] | None) -> t
     """Return one bound for all cases, or one for each class."""
     if isinstance(max_miss, Mapping):
         max_miss = rules.by_name(max_miss, n_classes, classes, "max_miss", 1.0)
-    bounds = np.asarray(max_miss, dtype=np.float64).ravel()
-    right = (bounds > 0).all() and (bounds <= 1).all() and (bounds < 1).any()
+    try:
+        bounds = np.asarray(max_miss, dtype=np.float64).ravel()
+    except (TypeError, ValueError):
+        bounds = np.zeros(0)
+    right = bounds.size and (bounds > 0).all() and (bounds <= 1).all() and (bounds < 1).any()
     if bounds.size not in (1, n_classes) or not right:
         raise InputError(
             f"max_miss={max_miss!r:.80}: expected a rate between 0 and 1, such as 0.05, or one a class", "max_miss"

@@ -143,9 +143,9 @@ def checked(
     return p, y, w
 
 
-def check_share(value: float | None, param: str) -> None:
+def check_share(value: Any, param: str) -> None:
     """Refuse what is not between 0 and 1."""
-    if value is None or not 0 < value < 1:
+    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as 0.95", param)
 
 

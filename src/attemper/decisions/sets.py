@@ -124,6 +124,8 @@ def conformal_sets(
     (Shortage(of=None, n_cases=5, more=4, errors=0, tested=0),)
     """
     rules.check_share(coverage, "coverage")
+    if guarantee_level is not None:
+        rules.check_share(guarantee_level, "guarantee_level")
     if score not in get_args(Score):
         raise InputError(f"score={score!r}: expected one of {listed(get_args(Score))}", "score")
     p, y, w = rules.checked(probs, labels, sample_weight, classes, whole=True)

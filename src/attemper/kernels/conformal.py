@@ -63,8 +63,8 @@ def order_for(n: int, coverage: float) -> int:
 
 
 def threshold_at(scores: Floats, k: int) -> float:
-    """Return the k-th smallest score; infinite where there are fewer."""
-    return math.inf if k > len(scores) else float(np.partition(scores, k - 1)[k - 1])
+    """Return the k-th smallest score."""
+    return float(np.partition(scores, k - 1)[k - 1])
 
 
 def one_per_cluster(cluster: Labels, counts: Floats, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -16,6 +16,7 @@ from attemper.kernels.softmax import rest, split
 
 # Distances of log λ from the edge of the band. The grid loses at most a tenth of the rate at which evidence grows.
 STEPS: Floats = 0.04 * 1.7 ** np.arange(8, dtype=np.float64)
+BLOCK = 512  # samples whose ranks are counted at once
 WIDTH = 2 * len(STEPS)  # wagers side by side: half of them on a change upwards
 SCALE = 100.0  # samples within which a first change is about as likely at any of them
 
@@ -50,12 +51,11 @@ def log_ratios(log_p: Floats, y: NDArray[np.int64], tolerance: float) -> Floats:
     return np.stack([log_q(float(np.exp(-u))) - (above if u > 0 else below) for u in factors], axis=1)
 
 
-def average_by_cluster(ratios: Floats, clusters: NDArray[np.generic]) -> tuple[Floats, NDArray[np.int64]]:
-    """Average log-ratios over the rows of each cluster; return them, and the number of the cluster of each row.
+def average_by_cluster(values: Floats, clusters: NDArray[np.generic]) -> tuple[Floats, NDArray[np.int64]]:
+    """Average over the rows of each cluster; return the means, and the number of the cluster of each row.
 
     Clusters are in the order of one row of each, drawn at random: that of their first rows would put large clusters
-    first, which are not like the others. By Hölder's inequality the mean of Π L_i^(1/m) over m rows is at most
-    Π E[L_i]^(1/m) ≤ 1, however the rows depend on each other.
+    first, which are not like the others.
     """
     drawn = np.random.Generator(np.random.PCG64(len(clusters))).permutation(len(clusters))
     _, first, inverse, count = np.unique(clusters[drawn], return_index=True, return_inverse=True, return_counts=True)
@@ -64,8 +64,8 @@ def average_by_cluster(ratios: Floats, clusters: NDArray[np.generic]) -> tuple[F
     rank[order] = np.arange(len(first))
     case = np.empty(len(clusters), dtype=np.int64)
     case[drawn] = rank[inverse.ravel()]
-    total = np.zeros((len(first), ratios.shape[1]))
-    np.add.at(total, case, ratios)
+    total = np.zeros((len(first), values.shape[1]))
+    np.add.at(total, case, values)
     return total / count[order][:, None], case
 
 
@@ -88,7 +88,7 @@ def log_bets(p: Floats) -> Floats:
     return np.concatenate([side(p), side(1 - p)], axis=1)
 
 
-def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: Floats, block: int = 512) -> Floats:
+def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: Floats) -> Floats:
     """Smoothed conformal p-values of samples that come one after the other; a low score is a strange one.
 
     ``counts[s]`` is how many samples before the first had score s; ``u`` are uniform numbers that break ties. Under
@@ -96,14 +96,14 @@ def conformal_p_values(scores: NDArray[np.int64], counts: NDArray[np.int64], u: 
     """
     found = np.empty(len(scores))
     counts = counts.copy()
-    for first in range(0, len(scores), block):
-        s = scores[first : first + block]
+    for first in range(0, len(scores), BLOCK):
+        s = scores[first : first + BLOCK]
         m = np.arange(len(s))
         below, equal = np.concatenate([[0], np.cumsum(counts)])[s], counts[s]
         earlier = m[None, :] < m[:, None]
         below = below + ((s[None, :] < s[:, None]) & earlier).sum(axis=1)
         equal = equal + ((s[None, :] == s[:, None]) & earlier).sum(axis=1)
-        found[first : first + block] = (below + u[first : first + block] * (equal + 1)) / (counts.sum() + m + 1)
+        found[first : first + BLOCK] = (below + u[first : first + BLOCK] * (equal + 1)) / (counts.sum() + m + 1)
         counts += np.bincount(s, minlength=len(counts))
     return found
 

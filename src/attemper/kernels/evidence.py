@@ -24,8 +24,6 @@ from attemper._typing import Floats, Labels
 from attemper.kernels.annotators import Channel, State
 from attemper.kernels.softmax import BOTTOM
 
-__all__ = ["Channel", "Fit", "Group", "Precisions", "Prior", "Rows", "ScalePrior", "State", "maximise", "polish"]
-
 GROUPS = ("biases", "scales", "matrix", "curve")
 FIXED = 1e9  # precision of what is not allowed to change
 BLOCK_WORK = 5e8  # multiplications that blocks of the Hessian may take; above, its diagonal has to do

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from attemper._typing import Floats, Labels
-from attemper.kernels.evidence import Channel, Operator, Rows
+from attemper.kernels.annotators import Channel
+from attemper.kernels.evidence import Operator, Rows
 from attemper.kernels.softmax import BOTTOM
 
 MAX_STEPS = 500

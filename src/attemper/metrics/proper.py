@@ -86,7 +86,10 @@ def accuracy_of(p: Predictions) -> Statistic:
 
 
 def gap_of(p: Predictions) -> Statistic:
-    """Mean confidence less accuracy: above 0 the predictions are overconfident."""
+    """Mean confidence less accuracy, above 0 if overconfident; of one column mean risk less the share of positives."""
+    if p.one_column:
+        risk, positive = p.of_class(1)
+        return mean_of(risk - positive)
     confidence, right = p.top
     mean = float(p.weights @ confidence / p.weights.sum())
     return replace(mean_of(confidence - right), around=partial(_around_gap, mean))

@@ -19,7 +19,7 @@ from attemper.data.scores import Scores
 from attemper.decisions import Outcome, outcome_of
 from attemper.metrics import Evaluation, Reliability
 from attemper.metrics.evaluation import evaluate_predictions
-from attemper.metrics.intervals import estimate, mean_of, share_of
+from attemper.metrics.intervals import share_of
 from attemper.metrics.predictions import Predictions
 from attemper.metrics.reliability import reliability_of
 
@@ -197,10 +197,9 @@ def _means(p: Predictions) -> Means:
     confidence, right = p.of_class(1) if p.one_column else p.top
     w = p.weights
     found = evaluate_predictions(replace(p, groups=None), ("ece", "nll", "gap"), LEVEL)
-    gap = estimate(mean_of(confidence - right), w, LEVEL, p.clusters) if p.one_column else found["gap"]
     held = _share(right > 0, np.ones(len(p), dtype=bool), p)
     assert held is not None
-    return Means(float(w @ confidence / w.sum()), held, gap, found["ece"], found["nll"])
+    return Means(float(w @ confidence / w.sum()), held, found["gap"], found["ece"], found["nll"])
 
 
 def _mean(values: Any, w: Floats) -> float:

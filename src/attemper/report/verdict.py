@@ -13,6 +13,8 @@ import numpy as np
 
 from attemper._result import Estimate
 from attemper.comparison import IN_USE
+from attemper.data.checking import flags_of
+from attemper.data.reading import ReadOptions
 from attemper.decisions.words import missed, promised
 from attemper.metrics import Reliability
 from attemper.metrics.reliability import reliability_of
@@ -243,7 +245,9 @@ def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
 def next_steps(summary: Summary, words: Words) -> list[Statement]:
     """Return what to do next, the most important first."""
     found, comparison = [], summary.comparison
-    after, net, files = summary.means[1], "-o net.attemper.json", [Path(path).name for path in summary.comparison.files]
+    after, files = summary.means[1], [Path(path).name for path in summary.comparison.files]
+    read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
+    net = f"{flags_of(read)} -o calibrator.attemper.json".lstrip()
 
     def code(python: str, shell: str) -> str:  # who read files may have no Python
         return f"attemper {shell.format(*files, 'test.csv')}" if files else python
@@ -254,7 +258,8 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         found.append(Statement("Do not use the rule on data like these.", text, typed))
     if not summary.on_test:
         text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
-        found.append(Statement("Pass a test set.", text, code("attemper.compare(val, test)", "compare {} {}")))
+        typed = code("attemper.compare(val, test)", f"compare {{}} {{}} {flags_of(read)}".strip())
+        found.append(Statement("Pass a test set.", text, typed))
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
         text = f"The gap after calibration is {points(after.gap)}, beyond chance."
@@ -266,7 +271,7 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         found.append(Statement("Fit a calibration for each group.", text, typed))
     if summary.is_calibrated and summary.described != IN_USE:
         text = "Its file is all that new data need."
-        saved = 'comparison.calibrator.save("net.attemper.json")'
+        saved = 'comparison.calibrator.save("calibrator.attemper.json")'
         typed = code(saved, f"fit {{}} --method {summary.described} {net}")
         found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
@@ -287,7 +292,9 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         found.append(Statement("Label more samples of the rare classes.", text))
     if summary.is_calibrated:
         text = "It alarms when confidence and accuracy drift apart; checking often does not raise false alarms."
-        typed = code("attemper.monitor(calibrator, data)", "monitor net.attemper.json new.csv --state monitor.json")
+        typed = code(
+            "attemper.monitor(calibrator, data)", "monitor calibrator.attemper.json new.csv --state monitor.json"
+        )
         found.append(Statement("Monitor new labelled data.", text, typed))
     return found
 
