@@ -15,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import attemper
 from attemper import METHODS, GroupedCalibrator, Scores
-from attemper.calibrators.temperature import independent
+from attemper.calibrators.temperature import with_effective_weights
 from attemper.errors import InputError
 from attemper.testing import CHECKS
 from conftest import draw
@@ -89,7 +89,7 @@ def test_copies_of_a_case_count_once(method):
     assert copies.temperature_ == pytest.approx(alone.temperature_, rel=1e-4)
     np.testing.assert_allclose(np.log(copies.temperature_interval_), np.log(alone.temperature_interval_), atol=2e-3)
     scores = Scores.of(data.h[case], data.y[case], clusters=case)
-    assert independent(scores).weights == pytest.approx(np.full(1600, 1 / 4), rel=0.02)
+    assert with_effective_weights(scores).weights == pytest.approx(np.full(1600, 1 / 4), rel=0.02)
 
 
 @pytest.mark.parametrize("method", WITH_T)
@@ -104,7 +104,7 @@ def test_cases_that_differ_in_their_classes_alone_count_once_too():
     z = np.where(np.arange(2000) % 2, 1.0, -1.0)  # so that the slopes in T of a case cancel
     y = (z + 2 * rng.normal(size=200)[case] + rng.logistic(size=2000) > 0).astype(int)
     scores = Scores.of(np.column_stack([0 * z, z]), y, clusters=case)
-    assert 0.15 < independent(scores).total_weight / 2000 < 0.35
+    assert 0.15 < with_effective_weights(scores).total_weight / 2000 < 0.35
 
 
 def test_images_have_the_axis_of_the_fit(tmp_path):

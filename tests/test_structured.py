@@ -9,7 +9,7 @@ from scipy.special import expit
 from attemper.calibrators.label_model import Samples
 from attemper.calibrators.one_vs_rest import PlattScaling
 from attemper.calibrators.structured import StructuredScaling
-from attemper.calibrators.temperature import TemperatureScaling, independent
+from attemper.calibrators.temperature import TemperatureScaling, with_effective_weights
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.kernels import evidence
@@ -58,7 +58,7 @@ def test_pixels_of_an_image_are_a_cluster():
     h, y = draw(60)
     images, labels = (np.repeat(a[:, None], 50, axis=1).reshape(60, 5, 10, *a.shape[1:]) for a in (h, y))
     scores = Scores.of(np.moveaxis(images, -1, 1), labels, axis=1)
-    assert independent(scores).total_weight == pytest.approx(60, rel=0.05)
+    assert with_effective_weights(scores).total_weight == pytest.approx(60, rel=0.05)
 
 
 def test_classes_without_a_label_get_no_parameters():

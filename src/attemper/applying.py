@@ -218,7 +218,7 @@ def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_le
     if scores.multi_label:
         shared: dict[str, Any] = {"by": "label", "clusters": scores.cases, "sample_weight": scores.w}
         shared |= {"metrics": metrics, "confidence_level": confidence_level}
-        before = evaluate(scores.labels, to_numpy(scores._raw(slice(0, len(scores)))), input=scores.input, **shared)
+        before = evaluate(scores.labels, to_numpy(scores.raw(slice(0, len(scores)))), input=scores.input, **shared)
         return Evaluated(before, None if log_probs is None else evaluate(scores.labels, np.exp(log_probs), **shared))
     grouped = replace(scores, groups=groups)
     found = [Predictions.of_scores(grouped)]

@@ -195,7 +195,7 @@ SUMS = ("n_samples", "counts", "correct", "confidence", "nll", "rounding")  # wh
 def sketch_scores(scores: Scores, parts: Sequence[str] = PARTS, *, zeros_as: float | None = None) -> Sketch:
     """Sketch scores; of probabilities with zeros ``zeros_as`` is needed, so that sketches of all parts add."""
     if scores.input == "probs" and zeros_as is None:
-        if any((to_numpy(scores._raw(part)) == 0).any() for part in row_slices(*scores.shape)):
+        if any((to_numpy(scores.raw(part)) == 0).any() for part in row_slices(*scores.shape)):
             raise InputError("zeros_as: some probabilities are 0; a sketch needs zeros_as, such as 1e-8", "zeros_as")
         scores = replace(scores, zeros_as=None)
     return Sketch.of(scores, parts=parts)

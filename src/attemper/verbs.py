@@ -99,7 +99,7 @@ def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scor
 
 
 def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str, Any]) -> Calibrator:
-    """Return a calibrator to fit; what an instance says of the input counts for reading, too."""
+    """Return a calibrator to fit; reading options of an instance count, too."""
     if reading.get("multi_label"):
         if method not in ("bayes", "multilabel") or params or noise != 0 or reading.get("groups") is not None:
             what = "it has a method of its own; leave method, noise and groups out"

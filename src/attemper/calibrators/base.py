@@ -121,7 +121,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _fit_sketch(self, sketch: Sketch) -> Fit:
-        """Fit to a sketch, where `sketch_parts` says that one is enough."""
+        """Fit to a sketch, if `sketch_parts` is not None."""
         raise InputError(f"method: {self.method} needs the rows, not a sketch", "method")
 
     def _options(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._fit_to(X, y, sample_weight=sample_weight, clusters=clusters)
 
     def _fit_to(self, X: Any, y: Any, **given: Any) -> Self:
-        from attemper.calibrators.temperature import independent
+        from attemper.calibrators.temperature import with_effective_weights
 
         scores, columns = X, None
         if not isinstance(X, Scores):
@@ -147,7 +147,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if getattr(scores, name) is None:
                 raise InputError(f"{name}: a fit needs them", name)
         with one_blas_thread():
-            self._store(self._fit(independent(scores)), scores)
+            self._store(self._fit(with_effective_weights(scores)), scores)
         if self.report_.changed and not self.map_.independent:
             self._warn_of_lost(scores)
         if columns is not None:
@@ -292,7 +292,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own, its = self._names, X.classes
             if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
                 raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
-            return as_array(X._raw(slice(0, len(X))), "X")
+            return as_array(X.raw(slice(0, len(X))), "X")
         names, columns = names_of(X), getattr(self, "read_", ReadOptions()).columns
         if names is not None and columns is None and any(name.startswith((*KEYS.values(),)) for name in names):
             columns = layout_of(names, IDS, input=self.map_.input, classes=self._names).columns

@@ -18,7 +18,7 @@ The priors
 ----------
 log T ~ Student-t with 4 degrees of freedom, scale 0.4, centre 0.15 + logit(c) / 8, where c is the mean confidence at
 T = 1 (at most 0.95): networks that are more confident are more often over-confident. e_m is 0 with probability 0.85,
-Beta(1/4, 20) with 0.1, and anything from 0 to 1 with 0.05: some logits say nothing. An unknown e_a is uniform.
+Beta(1/4, 20) with 0.1, and anything from 0 to 1 with 0.05: some logits carry no information. An unknown e_a is uniform.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_ERROR = 0.02  # of log T that a table may leave
 MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
 TAILS = (0.025, 0.5, 0.975)
 FLOOR_PROBABILITY, FLOOR_SHAPE = 0.1, (0.25, 20.0)
-ANY_FLOOR = 0.05  # probability of a floor that may be anything; of 1, where the logits say nothing
+ANY_FLOOR = 0.05  # probability of a floor that may be anything; of 1, where the logits carry no information
 GRID = (256, 160)  # points in log T and logit e
 DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^-35 is below double precision
 
@@ -308,7 +308,7 @@ class Truth:
         table, floor, information = sketch.nll[:, None], np.full(1, self.account.floor), self.information
 
         def log_posterior(u: Floats, _: Floats) -> list[Hypothesis]:
-            """NLL(T) + N · gap / T is the NLL of the true classes; N log K that of logits which say nothing."""
+            """NLL(T) + N · gap / T is the NLL of the true classes; N log K that of logits without information."""
             prior, nll = model.log_t.log_density(u), chebyshev.basis(len(sketch.nll), sketch.interval, u) @ sketch.nll
             value = prior - information * (nll + sketch.weight * self.gap * np.exp(-u))
             useless = prior + np.log(ANY_FLOOR) - information * sketch.weight * np.log(sketch.n_classes)

@@ -252,7 +252,7 @@ class EnsembleTemperatureScaling(Calibrator):
         return [*super()._facts(), f"weights: tempered {tempered:.3g}, as it is {plain:.3g}, uniform {uniform:.3g}"]
 
 
-def independent(scores: Scores) -> Scores:
+def with_effective_weights(scores: Scores) -> Scores:
     """Divide the weights by the design effect of clusters or images: what is left counts as independent samples.
 
     It is that of the slopes of the NLL in T and in biases of the classes, whichever is larger. A posterior is then

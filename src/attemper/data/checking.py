@@ -130,7 +130,7 @@ def _oddities(scores: Scores, right: float | None) -> Iterator[Finding]:
             "warning", "every prediction is right, so no temperature is finite.", "Use samples not trained on."
         )
     if scores.input == "probs":
-        zeros = sum(int((to_numpy(scores._raw(part)) == 0).sum()) for part in row_slices(n, k))
+        zeros = sum(int((to_numpy(scores.raw(part)) == 0).sum()) for part in row_slices(n, k))
         if zeros:
             yield Finding("note", f"{zeros / (n * k):.1%} of the probabilities are 0; read as {scores.zeros_as:.3g}.")
 

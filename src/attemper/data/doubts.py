@@ -97,7 +97,7 @@ def look_like_probs(scores: Scores) -> bool:
         return False
     between = False
     for part in row_slices(n, k):
-        h = to_numpy(scores._raw(part))
+        h = to_numpy(scores.raw(part))
         if not scores.one_column and not np.abs(h.sum(axis=1, dtype=np.float64) - 1).max() <= room:
             return False
         between = between or bool(((h > 0) & (h < 1)).any())
@@ -209,7 +209,7 @@ def _marks(scores: Scores) -> list[str]:
     found: list[str] = []
     width = min(scores.n_classes, MARKED_COLUMNS)
     for part in row_slices(len(scores), width):
-        rows = np.ascontiguousarray(to_numpy(scores._raw(part)[:, :width]), dtype=np.float32) + 0
+        rows = np.ascontiguousarray(to_numpy(scores.raw(part)[:, :width]), dtype=np.float32) + 0
         found += [blake2b(row.tobytes(), digest_size=8).hexdigest() for row in rows]
     return found
 
@@ -219,7 +219,7 @@ def _hashes(scores: Scores, precision: str) -> NDArray[np.int64]:
     found = np.empty(len(scores), dtype=np.int64)
     for part in row_slices(*scores.shape):
         with np.errstate(over="ignore", under="ignore"):
-            rows: Any = to_numpy(scores._raw(part)).astype(np.float16 if precision == "float16" else np.float32) + 0
+            rows: Any = to_numpy(scores.raw(part)).astype(np.float16 if precision == "float16" else np.float32) + 0
         if precision == "bfloat16":  # the upper half of the bits, rounded to even
             bits = rows.view(np.uint32)
             rows = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)

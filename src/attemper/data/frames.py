@@ -79,7 +79,7 @@ def layout_of(
 def _score_columns(
     names: Sequence[str], columns: Any, input: InputKind | None, classes: Sequence[Any] | None
 ) -> tuple[tuple[str, ...], InputKind | None]:
-    """Return the columns of scores, and what their names say that they hold."""
+    """Return the columns of scores, and the input that their names imply."""
     if columns is not None:
         chosen = (columns,) if isinstance(columns, str) else tuple(map(str, columns))
         missing = next((name for name in chosen if name not in names), None)

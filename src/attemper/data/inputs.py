@@ -58,8 +58,8 @@ def as_labels(
 ) -> Labels:
     """Return labels as column numbers: names are looked up in ``classes``, whole numbers are columns.
 
-    Where some names are numerals, numbers are names, too; so are booleans where names are true and false. ``rows`` of
-    scores help an error to say more.
+    Where some names are numerals, numbers are names, too; so are booleans where names are true and false. With ``rows``
+    of scores an error reports more.
 
     >>> as_labels(["dog", "cat"], 2, 2, ["cat", "dog"]), as_labels([2, 1], 2, 2, ["1", "2"])
     (array([1, 0]), array([1, 0]))

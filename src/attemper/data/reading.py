@@ -153,7 +153,7 @@ def _again(scores: Scores, options: dict[str, Any]) -> Scores:
         return scores
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
-    values = scores.values if scores.index is None else scores._raw(slice(0, len(scores)))
+    values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))
     made = Scores.of(values, input=scores.input, **{**own, **more})
     if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample
         made = replace(made, values=scores.values, index=scores.index)

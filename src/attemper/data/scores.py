@@ -197,7 +197,7 @@ class Scores:
         """Return the lowest and the highest logit that is finite; NaN and infinity are errors."""
         low, high = np.inf, -np.inf
         for part in row_slices(*self.shape):
-            raw = to_numpy(self._raw(part))
+            raw = to_numpy(self.raw(part))
             _check_logits(raw, part.start)
             finite = raw[np.isfinite(raw)]
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
@@ -206,7 +206,7 @@ class Scores:
     def _scanned_probs(self) -> Scores:
         smallest = 1.0
         for part in row_slices(*self.shape):
-            smallest = min(smallest, _check_probs(to_numpy(self._raw(part)), part.start, self))
+            smallest = min(smallest, _check_probs(to_numpy(self.raw(part)), part.start, self))
         zeros_as = max(smallest / 2, 1e-38) if self.zeros_as is None else self.zeros_as
         if not 0 < zeros_as < 1:
             raise InputError(f"zeros_as={zeros_as!r}: expected a number between 0 and 1, such as 1e-8", "zeros_as")
@@ -224,7 +224,7 @@ class Scores:
         scores = replace(scores, low=low, bound=device.bound(), masked=device.has_nonfinite, device=device)
         if not device.usable():
             for part in row_slices(*self.shape):
-                _check_logits(to_numpy(scores._raw(part)), part.start)
+                _check_logits(to_numpy(scores.raw(part)), part.start)
         return scores._usable()
 
     def _usable(self) -> Scores:
@@ -369,19 +369,19 @@ class Scores:
         """Give the rows other weights."""
         return replace(self, w=w, device=None if self.device is None else self.device.weighted(w))
 
-    def _raw(self, part: slice | NDArray[np.intp]) -> Any:
+    def raw(self, part: slice | NDArray[np.intp]) -> Any:
         """Return some rows as they were passed."""
         return take_rows(self.values, part if self.index is None else self.index[part])
 
     def _h(self, part: slice | NDArray[np.intp]) -> NDArray[Any]:
         """Logits of some rows as NumPy has them, in at least single precision."""
-        raw = to_numpy(self._raw(part))
+        raw = to_numpy(self.raw(part))
         if self.input == "probs":
             return np.asarray(_log_odds(raw, self.zeros_as) if self.multi_label else log_probs(raw, self.zeros_as))
         return np.asarray(masks_as_inf(raw)) if self.finite_masks else raw
 
     def _raw_chunks(self) -> Iterator[NDArray[Any]]:
-        return (to_numpy(self._raw(part)) for part in row_slices(*self.shape))
+        return (to_numpy(self.raw(part)) for part in row_slices(*self.shape))
 
 
 def n_threads() -> int:

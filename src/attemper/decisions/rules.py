@@ -1,4 +1,4 @@
-"""What a rule on calibrated probabilities is, what it promises, and what choosing and judging one share.
+"""What a rule on calibrated probabilities is, what it promises, and what choosing and testing one share.
 
 The unit of a guarantee is the case. Without clusters a sample is a case; with clusters one sample of each is drawn, and
 by class one of each cluster and class, so that exact tests hold. The promise is then about a random sample of a new

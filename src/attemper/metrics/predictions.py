@@ -58,7 +58,7 @@ class Predictions:
         y, rows = scores.labels, np.arange(len(scores))
         case: dict[str, Any] = {"clusters": scores.cases, "groups": scores.groups, "one_column": scores.one_column}
         if scores.input == "probs" and log_probs is None:  # as they are: a probability of 0 stays 0
-            p = to_numpy(scores._raw(slice(0, len(scores))))
+            p = to_numpy(scores.raw(slice(0, len(scores))))
             p = p if p.dtype.kind == "f" else p.astype(np.float64)
             with np.errstate(divide="ignore"):
                 made = cls(p, y, scores.weights, np.minimum(np.log(p[rows, y].astype(np.float64)), 0.0), **case)
