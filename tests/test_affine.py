@@ -145,3 +145,12 @@ def test_weights_of_zero_do_not_count():
     a = minimise(DATA.h, DATA.y, DATA.w, start, 0.1, 0.01)
     b = minimise(DATA.h[kept], DATA.y[kept], DATA.w[kept], start, 0.1, 0.01)
     np.testing.assert_array_equal(a.at.weight, b.at.weight)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_masks_of_rows_without_weight_do_not_count(method):
+    data = draw(900, K, masks=0.2)
+    some = data.w > 0
+    one, two = method().fit(data.h, data.y, data.w), method().fit(data.h[some], data.y[some], data.w[some])
+    np.testing.assert_allclose(one.weight_, two.weight_, atol=1e-6)
+    np.testing.assert_allclose(one.bias_, two.bias_, atol=1e-6)

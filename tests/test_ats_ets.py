@@ -124,3 +124,20 @@ def test_errors(params, param):
     with pytest.raises(InputError) as error:
         AttendedTemperatureScaling(**params).fit(draw(50).h, draw(50).y)
     assert error.value.param == param
+
+
+def test_ets_with_masks_has_the_nll_of_its_map():
+    h, y = draw(800, masks=0.5, noise=0.2)
+    fitted = EnsembleTemperatureScaling().fit(h, y)
+    nll = -fitted.predict_log_proba(h)[np.arange(800), y].mean()
+    assert fitted.weights_[2] > 0.01
+    assert fitted.report_.nll == pytest.approx(nll, rel=1e-9)
+
+
+def test_few_clusters_widen_the_interval_of_ats_as_that_of_ts():
+    (h, y), case = draw(3000), np.arange(3000) % 6
+    widths = []
+    for method in (AttendedTemperatureScaling, TemperatureScaling):
+        low, high = method().fit(h, y, clusters=case).temperature_interval_
+        widths.append(np.log(high / low))
+    assert widths[0] == pytest.approx(widths[1], rel=0.05)

@@ -360,3 +360,10 @@ def test_a_condition_that_is_none():
     with pytest.raises(InputError) as error:
         Condition.parse("ece")
     assert error.value.param == "fail_if"
+
+
+def test_referred_are_counted_over_all_files(run):
+    run("decide", "val.csv", "test.csv", *READING, "--method", "ts", "--budget", "0.3", "-o", "own.json")
+    facts = run("apply", "own.json", "new.csv", "new.csv", "-o", "list.csv", "--json")
+    assert facts["rows"] == 200
+    assert facts["referred"] == sum(row["refer"] == "true" for row in rows("list.csv")) > 0

@@ -246,3 +246,20 @@ def test_what_is_refused(options, param):
     with pytest.raises(InputError) as error:
         compare_scores(scores(), **options)
     assert error.value.param == param
+
+
+def test_masked_classes_make_no_loss_infinite():
+    h, y = draw(600, 4, masks=0.2)
+    found = compare_scores(Scores.of(h, y), methods=["ts", "bayes"])
+    assert all(np.isfinite(row.nll.value) for row in found.rows)
+    assert set(found.can_be_best) & {"ts", "bayes"}
+
+
+def test_weights_count_in_the_recall_of_a_class():
+    w = 1.0 + 9 * (np.arange(600) < 100)
+    found = compare_scores(scores(600, bias=0.8, sample_weight=w), methods=["ts", "vector"])
+    right = found.predictions("vector").right
+    assert found["vector"].falls
+    for fall in found["vector"].falls:
+        of = found.val.labels == fall.name
+        assert fall.other == pytest.approx(np.average(right[of], weights=w[of]))

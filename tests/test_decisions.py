@@ -544,3 +544,32 @@ def test_a_guarantee_that_cannot_be_given_writes_no_rule():
 def test_one_goal_is_expected(goals):
     with pytest.raises(InputError):
         decide_scores(scores(100), **goals)
+
+
+def test_samples_of_a_case_are_drawn_in_proportion_to_their_weights():
+    rows, counts = draw_cases(np.repeat(np.arange(4000), 2), np.tile([1.0, 3.0], 4000), 0)
+    assert counts.tolist() == [1] * 4000
+    assert (rows % 2).mean() == pytest.approx(0.75, abs=0.03)
+
+
+def test_the_outcome_counts_the_weights_of_test():
+    (h, y), w = draw(1000, 3, seed=1), 1.0 + np.arange(1000) % 3
+    found = decide_scores(Scores.of(*draw(1000, 3)), Scores.of(h, y, sample_weight=w), budget=0.2)
+    refer = found.calibrator.decide(h).refer
+    assert found.outcome.all.n == w.sum()
+    assert found.outcome.all.referred == pytest.approx(w @ refer)
+
+
+def test_cases_of_one_row_that_occurred_twice_are_cases():
+    p, y, _ = calibrated(1000)
+    w = np.full(1000, 2.0)
+    rule = refer_for_miss(p, y, 0.2, clusters=np.arange(1000), sample_weight=w, unit="patient").rule
+    assert (rule.promise.unit, rule.n_cases) == ("patient", (1000,))
+
+
+def test_intervals_of_groups_hold_together():
+    p, y, _ = calibrated(1000)
+    rule, groups = Referral(3, 0.7), np.where(np.arange(1000) < 300, "Graz", "Wien")
+    together = outcome_of(rule, p, y, groups=groups).part("group", "Graz").miss_rate
+    alone = outcome_of(rule, p[:300], y[:300], confidence_level=0.95**0.5).all.miss_rate
+    assert (together.low, together.high) == pytest.approx((alone.low, alone.high), rel=1e-9)

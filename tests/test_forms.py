@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import save_file
 
 import attemper
+from attemper.data.arrays import has_finite_masks
 from attemper.data.checking import check
 from attemper.data.doubts import agreement, check_disjoint, shared_rows
 from attemper.data.files import Writer, expand, pieces, sha256_of, write
@@ -586,3 +587,24 @@ def test_single_precision_of_jax_is_that_of_numpy():
 
 def test_read_options_are_those_of_read():
     assert ["labels", *Read.__annotations__] == [field.name for field in fields(ReadOptions)]
+
+
+def test_masks_are_told_from_the_logits_of_all_parts_together():
+    wide, far = np.array([[8000.0, -8000.0]]), np.array([[0.0, -20_000.0]])  # as naive Bayes has them
+    assert has_finite_masks([far])
+    assert not has_finite_masks([wide, far])
+    assert not has_finite_masks([far, wide])
+
+
+@pytest.mark.parametrize("mask", [-np.inf, -1e9])
+def test_a_label_that_is_masked_out_is_refused(mask):
+    with pytest.raises(InputError) as error:
+        read(np.where(np.arange(K) == 2, mask, H), Y)
+    assert error.value.param == "labels"
+
+
+def test_scores_that_are_read_again_keep_weights_and_clusters():
+    again = read(read(H, Y, sample_weight=DATA.w, clusters=WHO), groups=Y)
+    np.testing.assert_array_equal(again.w, DATA.w)
+    np.testing.assert_array_equal(again.clusters, WHO)
+    np.testing.assert_array_equal(again.groups, Y)

@@ -390,3 +390,20 @@ def test_rates_and_destinations_are_found():
     mean, _ = annotators.Annotators.fit(h, observed, np.ones(n)).moments()
     np.testing.assert_allclose(1 - np.diag(mean), rates, atol=0.05)
     np.testing.assert_allclose(mean[np.arange(k), (np.arange(k) + 1) % k], rates, atol=0.06)
+
+
+def test_design_effect_of_weights_is_that_of_repeated_rows():
+    rng = np.random.default_rng(0)
+    w, case = rng.integers(1, 4, 300), np.arange(300) // 3
+    v = rng.normal(size=100)[case] + rng.normal(size=300)
+    expected = clusters.design_effect(np.repeat(v, w), np.repeat(case, w), repeats=True)
+    assert clusters.design_effect(v, case, w.astype(float), repeats=True) == pytest.approx(expected, rel=1e-9)
+    assert expected > 2
+
+
+def test_of_two_classes_what_is_not_right_is_the_other_label():
+    data = draw(400, 2, noise=0.2)
+    mean, square = annotators.Annotators.fit(np.log(data.p), data.y, np.ones(400)).moments()
+    wrong, of_wrong = mean[[0, 1], [1, 0]], square[[0, 1], [1, 0]]
+    np.testing.assert_allclose(np.diag(mean), 1 - wrong, rtol=1e-9)
+    np.testing.assert_allclose(np.diag(square), 1 - 2 * wrong + of_wrong, rtol=1e-9)

@@ -239,3 +239,10 @@ def test_gradients_are_finite():
         x = (torch.softmax(x, dim=1) if name == "probs" else x).requires_grad_()
         fitted.log_apply(x)[:, 0].clamp(min=-1e3).sum().backward()
         assert torch.isfinite(x.grad[torch.isfinite(x)]).all(), name
+
+
+@pytest.mark.parametrize("library", ["torch", "jax", "numpy"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rounding_to_half_precision_does_not_change_the_prediction(library, dtype):
+    p = in_double(Map.scale(1e-4).apply(NAMESPACES[library](np.array([[1.0, 1.5], [0.0, -1.0]]), dtype)))
+    assert p.argmax(axis=1).tolist() == [1, 0]

@@ -722,3 +722,26 @@ def test_intervals_cover(clustered):
         found = m.evaluate(y[rows], p[rows], names, clusters=case)
         held.append([found[n].low <= truth[n].value <= found[n].high or not found[n].has_interval for n in names])
     assert (np.mean(held, axis=0) > 0.88).all()
+
+
+def test_copies_in_a_case_vary_as_the_case():
+    v, three = np.random.default_rng(0).exponential(size=12), np.repeat(np.arange(12), 3)
+    alone, copies = Spread.of(v, np.ones(12), None), Spread.of(v[three], np.ones(36), three)
+    for name in ("error", "skewness", "n_cases"):
+        assert getattr(copies, name) == pytest.approx(getattr(alone, name), rel=1e-9)
+
+
+def test_clusters_widen_the_intervals_of_each_label():
+    data, copied = draw(1500, 2), np.repeat(np.arange(500), 2)
+    p, y = data.p[:, 1].reshape(500, 3), data.y.reshape(500, 3).astype(float)
+    once = m.evaluate(y, p, ["nll"], by="label")
+    twice = m.evaluate(y[copied], p[copied], ["nll"], by="label", clusters=copied)
+    for k in range(3):
+        assert twice.parts[k]["nll"].low == pytest.approx(once.parts[k]["nll"].low, rel=1e-3)
+
+
+def test_groups_are_tested_alike_by_rows_and_by_clusters_of_one_row():
+    site, right = np.repeat([0, 1], 450), np.arange(900) % 450 < np.repeat([242, 208], 450)
+    by_row, by_case = (m.evaluate(right, np.full(900, 0.95), by=site, clusters=c).alike for c in (None, np.arange(900)))
+    assert by_row.p < 0.05
+    assert by_case.p == pytest.approx(by_row.p, abs=0.03)

@@ -272,3 +272,18 @@ def test_the_order_of_cases_does_not_depend_on_their_size():
     assert abs(large.mean() - small.mean()) < 3 * 600 / math.sqrt(12) * math.sqrt(1 / 200 + 1 / 400)
     in_time = np.repeat(np.arange(50), 3)  # cases one after the other stay in their order
     np.testing.assert_array_equal(average_by_cluster(np.ones((150, 1)), in_time)[1], in_time)
+
+
+def test_without_a_reference_the_tolerance_is_that_of_the_samples_of_the_fit():
+    log_p, y, case = logs(400, 0, size=2)
+    few, as_many, many = (MonitorReport.from_first_batch(log_p, y, case, n).gap.tolerance for n in (100, 400, 1600))
+    assert as_many == pytest.approx(MonitorReport.from_reference(log_p, y, case).gap.tolerance)
+    assert (few, many) == pytest.approx((2 * as_many, as_many / 2))
+
+
+def test_ties_are_broken_alike_whatever_the_batches():
+    own = np.log(np.resize([0.5, 0.6, 0.7], 400))  # ties throughout
+    whole, parts = ExchangeabilityTest.new().update(own), ExchangeabilityTest.new()
+    for rows in (slice(0, 150), slice(150, 400)):
+        parts = parts.update(own[rows])
+    np.testing.assert_allclose(parts.process.log_stake, whole.process.log_stake, atol=1e-9)

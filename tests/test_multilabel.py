@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attemper.calibrators.multilabel import MultiLabelCalibrator
+from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, InputError
 from conftest import draw
 
@@ -90,3 +91,19 @@ def test_labels_that_are_all_unknown():
     with pytest.raises(InputError) as error:
         MultiLabelCalibrator().fit(h, np.full_like(y, np.nan))
     assert error.value.param == "labels"
+
+
+def test_zeros_and_ones_are_as_far_from_the_end_as_half_of_the_nearest():
+    scores = Scores.of([[0.2, 0.999], [0.0, 1.0]], input="probs", multi_label=True)
+    assert scores.zeros_as == pytest.approx(0.0005)
+    np.testing.assert_allclose(scores.logits[1], np.log(0.0005) * np.array([1, -1]), rtol=1e-3)
+
+
+def test_unknown_entries_are_absent_from_what_clusters_show():
+    case = np.repeat(np.arange(400), 3)
+    h, y = (a[case] for a in columns(400))
+    y[::3, 1] = np.nan
+    other = h.copy()
+    other[::3, 1] += 100.0
+    one, two = (MultiLabelCalibrator().fit(x, y, clusters=case) for x in (h, other))
+    np.testing.assert_allclose(two.own_share_, one.own_share_, rtol=1e-9)

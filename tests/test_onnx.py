@@ -320,3 +320,9 @@ def test_a_list_of_dicts_is_no_tensor(tmp_path):
     with pytest.raises(InputError) as error:
         to_onnx(fitted("ts", K, "probs"), tmp_path / "out.onnx", dicts, "output_probability")
     assert "zipmap" in str(error.value)
+
+
+def test_groups_with_other_priors(tmp_path):
+    data = draw(600, K, groups=2)
+    cal = GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group).with_priors(np.arange(1, K + 1) / 10)
+    assert cal.to_onnx(tmp_path / "out.onnx").difference < 1e-6

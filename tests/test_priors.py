@@ -180,3 +180,11 @@ def test_validation_data_have_groups_of_their_own():
     cal = GroupedCalibrator(TemperatureScaling()).fit(h, y, groups=site)
     adapted = cal.adapt(new, validation=Scores.of(h, y, groups=site), groups=new_site)
     assert np.abs(adapted.priors_ - NEW).sum() < 0.1
+
+
+def test_copies_in_a_case_of_the_validation_data_count_once():
+    (h, y), new, thrice = shifted(200), shifted(2000, NEW, seed=4)[0], np.repeat(np.arange(200), 3)
+    p, q = softmax(h, axis=1), softmax(1.3 * new, axis=1)
+    once, copies = shift_test(p, y, q), shift_test(p[thrice], y[thrice], q, val_clusters=thrice)
+    assert copies.p_value == pytest.approx(once.p_value, abs=0.01)
+    assert copies.unexplained == pytest.approx(once.unexplained, abs=1e-3)

@@ -331,3 +331,12 @@ def test_in_a_browser(browser, tmp_path, comparison):
     asked = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
     urls = [m["params"]["request"]["url"] for m in asked if m["method"] == "Network.requestWillBeSent"]
     assert not [url for url in urls if url.startswith(("http", "ws"))]
+
+
+def test_errors_have_their_ids_where_some_rows_have_no_weight():
+    h, y = draw(300, 4, seed=1)
+    ids, w = np.array([f"{label} {i}" for i, label in enumerate(y)]), 1.0 * (np.arange(300) % 3 > 0)
+    test = Scores.of(h, y, ids=ids, sample_weight=w)
+    errors = summarise(compare_scores(Scores.of(*draw(300, 4)), test, methods=["ts"], cv=0)).errors
+    assert errors
+    assert all(row.id.split()[0] == row.label for row in errors)

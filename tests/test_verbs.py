@@ -509,3 +509,18 @@ def test_a_name_of_a_method_belongs_to_one_class(tmp_path):
     assert METHODS["ts"] is TemperatureScaling
     with pytest.raises(InputError):
         type("Nameless", (TemperatureScaling,), {})().fit(H, Y).save(tmp_path / "a.json")
+
+
+def test_a_calibrator_of_groups_is_evaluated_by_another_column():
+    cal, half = fit(OTHER, "truth", method="ts", groups="site"), np.where(np.arange(N) % 2, "odd", "even")
+    found = evaluate(TABLE | {"half": half}, cal, by="half", metrics=["nll"])
+    assert set(found.after.parts) == {"even", "odd"}
+    p, rows = cal.predict_proba(H, groups=SITE), half == "odd"
+    assert found.after.parts["odd"]["nll"].value == pytest.approx(metrics.nll(Y[rows], p[rows]))
+
+
+def test_a_rule_by_group_is_applied_by_group():
+    cal = decide(TABLE, labels="truth", groups="site", coverage=0.8, by="group").calibrator
+    made = apply(cal, OTHER)
+    p = np.column_stack([made[f"prob_{name}"] for name in NAMES])
+    np.testing.assert_array_equal(made["refer"], cal.rule_.decide(p, SITE).refer)

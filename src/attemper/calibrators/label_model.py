@@ -2,9 +2,9 @@
 
 A network fails now and then however confident it was (its own floor e_m: then every class is as likely), and so do
 annotators (ε_l). A label is a uniform guess at the rate ε = 1 − (1 − e_m)(1 − ε_l). Labels determine ε alone. With
-ε_l known (0 for clean labels) the rest, (ε − ε_l) / (1 − ε_l), is the network's, and stays in the prediction. With ε_l unknown
-all but a trace is taken for the labels', of two classes less the share that `network_share` leaves to the network; and
-the report has ``cannot_tell``.
+ε_l known (0 for clean labels) the rest, (ε − ε_l) / (1 − ε_l), is the network's, and stays in the prediction. With ε_l
+unknown all but a trace is taken for the labels', of two classes less the share that `network_share` leaves to the
+network; and the report has ``cannot_tell``.
 
 Temperature and biases of the network are fitted within each account, so that a classifier that favours some classes is
 not taken for one with bad labels. The account with the most evidence is taken; two are never mixed. Confusions are

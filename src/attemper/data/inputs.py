@@ -271,8 +271,7 @@ def soft_rows(rows: PlainRows) -> PlainRows:
         return replace(rows, labels=column)
     weights = shares[sample, column]
     weights = weights if rows.weights is None else weights * as_weights(rows.weights, n)[sample]
-    index = sample if rows.index is None else rows.index[sample]
-    return PlainRows(rows.values, column, weights, index, sample)
+    return PlainRows(rows.values, column, weights, sample, sample)
 
 
 def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[Any] | None = None) -> Floats:
