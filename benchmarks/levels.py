@@ -131,15 +131,17 @@ def monitoring(draws):
                 for seed in range(draws):
                     rng = np.random.default_rng(seed)
                     v, a, b = (simulate(case, size, rng) for size in (n, 10_000, 2500))
-                    changed, late = h[b[0]].copy(), np.arange(len(b[0])) >= 1250
+                    # Rows that are drawn again must not be those of VAL, which a monitor refuses.
+                    same, changed = (h[r] + 1e-3 * rng.normal(size=h[r].shape) for r in (a[0], b[0]))
+                    late = np.arange(len(b[0])) >= 1250
                     changed[late] += noise * rng.normal(size=changed[late].shape)
-                    streams = [(h[v[0]], *v), (h[a[0]], *a), (changed, *b)]
+                    streams = [(h[v[0]], *v), (same, *a), (changed, *b)]
                     scores = [Scores.of(x, y[r], clusters=c if clustered else None) for x, r, c in streams]
                     cal = TemperatureScaling().fit(scores[0])
-                    same, other = (monitor_scores(cal, s, reference=scores[0]) for s in scores[1:])
+                    quiet, other = (monitor_scores(cal, s, reference=scores[0]) for s in scores[1:])
                     tests = [test.process.alarm_at for test in (other.gap or other.drift, other.exchangeability)]
                     at = min((at for at in tests if at is not None), default=None)
-                    found.append((same.alarm, at if at is None else int(np.flatnonzero(b[1] == at - 1)[-1]) + 1))
+                    found.append((quiet.alarm, at if at is None else int(np.flatnonzero(b[1] == at - 1)[-1]) + 1))
                     if name == "skin" and seed < MAPIE_DRAWS:
                         right = [x.argmax(axis=1) == y[r] for x, r, _ in streams]
                         theirs.append((mapie_at(right[0], right[1]) is not None, mapie_at(right[0], right[2])))
