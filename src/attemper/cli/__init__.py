@@ -5,6 +5,7 @@ This module loads no numbers, so that `attemper --help` is quick; a command is l
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
@@ -113,7 +114,8 @@ def _run(tokens: list[str]) -> int:
         return 0 if found is None else int(found)
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in COMMANDS else ""
-        print(f"error: {error}\nSee: attemper{command} --help", file=sys.stderr)
+        text = re.sub(r'^Command "\w+" parameter (\S+) requires an argument', r"\1 is missing", str(error))
+        print(f"error: {text}\nSee: attemper{command} --help", file=sys.stderr)
         return USAGE
     except (KeyboardInterrupt, BrokenPipeError):
         return 130
