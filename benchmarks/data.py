@@ -1,9 +1,9 @@
 """The data of the benchmarks: sets of logits, labels with errors, and a run into a CSV that can be resumed.
 
 A folder holds two kinds of files. ``<family>--<set>.npz`` has the keys logits and labels (or logits_val, labels_val,
-logits_test, labels_test) and is cut into halves at random. ``<set>.npz`` of an arena has, for each classifier m,
-m/p_val and m/p_test (N×K) and m/kind ("probs", or "logits" for raw scores), with y_val, y_test and ``small``, the
-numbers of 200 calibration rows; its family is the kind of the classifier.
+logits_test, labels_test) and is cut into halves at random. An arena is a folder of classifiers' predictions:
+``<set>.npz`` has, for each classifier m, m/p_val and m/p_test (N×K) and m/kind ("probs", or "logits" for raw scores),
+with y_val, y_test and ``small``, the numbers of 200 calibration rows; its family is the kind of the classifier.
 """
 
 from __future__ import annotations

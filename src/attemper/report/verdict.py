@@ -247,6 +247,8 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
     found, comparison = [], summary.comparison
     after, files = summary.means[1], [Path(path).name for path in summary.comparison.files]
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
+    usual = {"input": "logits", "classes": read.get("columns")}
+    read = {name: value for name, value in read.items() if value != usual.get(name)}
     net = f"{flags_of(read)} -o calibrator.attemper.json".lstrip()
 
     def code(python: str, shell: str) -> str:  # who read files may have no Python
