@@ -195,7 +195,8 @@ def holds_rows(scores: Scores, marks: Iterable[str]) -> bool:
         return False
     own, counts = np.unique(_marks(scores), return_counts=True)
     twins = counts[counts > 1].sum() / len(scores)
-    return bool(len(known.intersection(own.tolist())) > (0.25 + 3 * twins) * len(known))
+    share = len(known.intersection(own.tolist())) / len(known)
+    return bool(twins <= 0.5 and share > min(0.25 + 3 * twins, 0.999))
 
 
 def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
