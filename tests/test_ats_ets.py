@@ -50,7 +50,9 @@ def test_ets_weights_are_those_of_a_general_optimiser():
     data = draw(2000, noise=0.1)
     h = 3 * data.h
     fitted = EnsembleTemperatureScaling().fit(h, data.y)
-    assert fitted.temperature_ == pytest.approx(TemperatureScaling().fit(h, data.y).temperature_, rel=1e-12)
+    ts = TemperatureScaling().fit(h, data.y)
+    assert fitted.temperature_ == pytest.approx(ts.temperature_, rel=1e-12)
+    assert fitted.temperature_interval_ == pytest.approx(ts.temperature_interval_, rel=1e-6)
     rows = np.arange(len(h))
     s = [np.array([oracles.softmax(row, t) for row in h])[rows, data.y] for t in (fitted.temperature_, 1.0)]
     parts = np.stack([*s, np.full(len(h), 1 / 5)], axis=1)
@@ -89,6 +91,8 @@ def test_sketch_gives_what_rows_give():
         with pytest.raises(InputError) as error:
             AttendedTemperatureScaling(**params).fit_sketch(sketch)
         assert error.value.param == param
+    with pytest.warns(EdgeWarning):
+        assert AttendedTemperatureScaling(t_range=(0.5, 1.2)).fit_sketch(sketch).temperature_ == 1.2
 
 
 def test_falls_back_and_says_so_where_the_network_needs_t_below_1():

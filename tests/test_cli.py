@@ -84,6 +84,9 @@ def test_fit(run):
     assert found["values"]["temperature"] == pytest.approx(1.96, abs=0.01)
     assert len(found["values"]["fitted_on"][0]) == 64
     assert attemper.load("own.json").temperature_ == found["values"]["temperature"]
+    spaced = ("--labels", "diagnosis", "--columns", CLASSES.replace(",", ", "))
+    spaced = run("fit", "val.csv", *spaced, "-o", "x.json", "--json")
+    assert spaced["read"]["columns"] == CLASSES.split(",")
     assert "--labels" in run("fit", "val.csv", "--columns", CLASSES, "--labels", "no", "-o", "x.json", code=2)
 
 

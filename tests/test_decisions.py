@@ -465,6 +465,7 @@ def test_a_group_that_misses_the_bound_is_flagged():
     found = outcome_of(rule, q, z, groups=np.where(bad, "Graz", "Wien"))
     assert found.part("group", "Graz").verdict == "beyond"
     assert found.part("group", "Wien").verdict is None
+    assert found.columns()["verdict"] == [part.verdict for part in found.parts]
     assert any("Graz" in note for note in found.notes())
     assert not any("Wien" in note for note in found.notes())
 

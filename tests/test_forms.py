@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 import attemper
 from attemper.data.arrays import has_finite_masks
 from attemper.data.checking import check
-from attemper.data.doubts import agreement, check_disjoint, shared_rows
+from attemper.data.doubts import _other_order, agreement, check_disjoint, shared_rows
 from attemper.data.files import Writer, expand, pieces, sha256_of, write
 from attemper.data.inputs import label_shares
 from attemper.data.reading import Read, ReadOptions, read
@@ -256,6 +256,7 @@ def test_masks():
     expected = sums(Scores.of(h, y))
     for mask in (-1e4, -1e9, -65504.0):
         np.testing.assert_allclose(sums(read(np.where(np.isinf(h), mask, h), y)), expected, rtol=1e-12)
+    np.testing.assert_allclose(sums(read(np.ma.masked_array(H, np.isinf(h)), y)), expected, rtol=1e-12)
     assert not read(1e5 * H, Y).masked  # naive Bayes has logits of every size
 
 
@@ -608,3 +609,8 @@ def test_scores_that_are_read_again_keep_weights_and_clusters():
     np.testing.assert_array_equal(again.w, DATA.w)
     np.testing.assert_array_equal(again.clusters, WHO)
     np.testing.assert_array_equal(again.groups, Y)
+
+
+def test_another_order_must_fit_rows_that_did_not_choose_it():
+    nothing = draw(256, 50, t=1e9)  # an order of so many classes fits many of any 128 rows
+    np.testing.assert_array_equal(_other_order(nothing.y, nothing.h.argmax(axis=1), 50), np.arange(50))

@@ -150,6 +150,9 @@ def test_derivatives_lead_from_a_rounded_beta_to_the_exact_one(monkeypatch):
     h, y = masked_rows(40, 9)
     found = DeviceRows.of(torch.tensor(h), y)
     exact = found.nll(0.5034)
+    near, step = plain._rounded(0.5034, torch.float32)
+    assert near == np.float32(0.5034)
+    assert near + step == 0.5034
     monkeypatch.setattr(plain, "_rounded", lambda beta, dtype: (0.5, beta - 0.5))  # coarser than any type of number
     off = np.abs(found.nll(0.5034)[:2] - exact[:2])
     assert (off < 0.1 * 0.0034 * np.abs(exact[1:])).all()  # a tenth of what the first derivatives make good

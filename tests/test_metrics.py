@@ -687,6 +687,9 @@ def test_scorers():
     np.testing.assert_allclose(own, theirs)
     ece = m.ece(y, model.predict_proba(x), classes=list(model.classes_), n_bins=7)
     assert m.get_scorer("neg_ece", n_bins=7)(model, x, y) == -ece
+    w = rng.integers(0, 4, 200)
+    weighted = m.get_scorer("neg_nll")(model, x, y, sample_weight=w)
+    assert weighted == pytest.approx(-log_loss(y, model.predict_proba(x), sample_weight=w))
     GridSearchCV(model, {"C": [0.1, 1.0]}, scoring=m.get_scorer("neg_smooth_ece")).fit(x, y)
 
 
@@ -705,6 +708,8 @@ def test_methods_that_can_be_the_best():
         assert can_be_best(shifted, ones, margin=margin) == tuple(members)
     assert can_be_best(columns, ones, np.zeros(300, int)) == ("a", "b", "c")  # one case shows no winner
     assert can_be_best({"a": LOSSES[:, 0]}, ones) == ("a",)
+    close = {"b": LOSSES[:, 1], "c": LOSSES[:, 2] - 0.275}
+    assert [len(can_be_best(close, ones, confidence_level=level)) for level in (0.95, 0.99)] == [1, 2]
 
 
 @pytest.mark.slow

@@ -38,6 +38,14 @@ def test_calibrated_classifier_is_left_alone():
     assert fitted.report_.changed == 0
 
 
+def test_scores_that_are_the_wrong_way_round():
+    h, y = columns(600)
+    fitted = MultiLabelCalibrator().fit(-h, y)
+    assert fitted.report_.converged
+    assert (fitted.slope_ > 0).all()
+    assert fitted.slope_.max() < 0.01
+
+
 def test_rare_labels_borrow_from_the_others():
     h, y = columns(3000, 4)
     y[30:, 3] = np.nan

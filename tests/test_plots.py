@@ -4,6 +4,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 from sklearn.calibration import CalibrationDisplay
 
 from attemper import metrics, plots
@@ -93,6 +94,15 @@ def test_counts_are_left_out():
     ax = plots.plot_reliability(LABELS, PROBS, counts=False, ax=axes())
     assert ax.get_ylim()[0] == 0
     assert len(ax.texts) == 0
+
+
+def test_the_strip_below_a_curve_has_the_weights():
+    ax, w = axes(), np.where(RISK > 0.5, 9.0, 1.0)
+    plots.plot_reliability(EVENT, RISK, n_bins=None, sample_weight=w, ax=ax)
+    [strip] = [each for each in ax.patches if isinstance(each, StepPatch)]
+    heights, edges, foot = strip.get_data()
+    share = np.histogram(RISK, edges, weights=w)[0]
+    np.testing.assert_allclose((heights - foot) / (heights - foot).max(), share / share.max(), atol=1e-12)
 
 
 def test_several_are_overlaid():

@@ -188,3 +188,5 @@ def test_copies_in_a_case_of_the_validation_data_count_once():
     once, copies = shift_test(p, y, q), shift_test(p[thrice], y[thrice], q, val_clusters=thrice)
     assert copies.p_value == pytest.approx(once.p_value, abs=0.01)
     assert copies.unexplained == pytest.approx(once.unexplained, abs=1e-3)
+    few, thrice = shift_test(p, y, q[:100]), np.repeat(np.arange(100), 3)
+    assert shift_test(p, y, q[thrice], clusters=thrice).unexplained == pytest.approx(few.unexplained, abs=1e-3)

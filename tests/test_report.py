@@ -18,8 +18,9 @@ from attemper.comparison import compare_scores
 from attemper.data.scores import Scores
 from attemper.decisions import outcome_of
 from attemper.errors import InputError
+from attemper.metrics.intervals import share_of
 from attemper.report.summary import ERRORS, summarise
-from attemper.report.verdict import about, groups_off
+from attemper.report.verdict import GENERAL, _class, _rule, about, findings, groups_off
 from conftest import draw
 
 EVIL = "<script>alert(1)</script>"
@@ -215,6 +216,9 @@ def test_describes_the_calibrator_in_use_with_its_rule(goal):
     shown, p = Page(report.render(found)), found.predictions("in use")
     rule = decision.calibrator.rule_
     outcome = outcome_of(rule, p.probs, p.labels, clusters=p.clusters, groups=p.groups, classes=list(CLASSES))
+    summary = summarise(found)
+    said = findings(summary, GENERAL, {})
+    assert [said.index(each) for each in (_class(summary, {}), _rule(summary, GENERAL))] == [2, 3]
     near(shown.column("outcome", 2), [part.referred_share.value for part in outcome.parts])
     rates = [part.miss_rate if part.coverage is None else part.coverage for part in outcome.parts]
     near(shown.column("outcome", 3), [rate.value for rate in rates])
@@ -340,3 +344,9 @@ def test_errors_have_their_ids_where_some_rows_have_no_weight():
     errors = summarise(compare_scores(Scores.of(*draw(300, 4)), test, methods=["ts"], cv=0)).errors
     assert errors
     assert all(row.id.split()[0] == row.label for row in errors)
+
+
+def test_shares_have_intervals_of_cases(comparison):
+    found, p = summarise(comparison).means[1].right, comparison.predictions(comparison.chosen)
+    assert found == share_of(p.right, np.ones(len(p), bool), p.weights, p.clusters, 0.95)
+    assert found != share_of(p.right, np.ones(len(p), bool), p.weights, None, 0.95)

@@ -178,3 +178,10 @@ def test_the_gradient_norm_is_that_of_the_result(rounds):
     penalty = Penalty(last.array(found.theta.shape), found.log_t, samples.prior.log_t)
     gradient = rows.gradient(state) - penalty.gradient(found.theta)
     assert found.gradient_norm == pytest.approx(np.sqrt(np.vdot(gradient, gradient)) / 500, rel=1e-9)
+
+
+def test_of_many_samples_the_held_out_gain_is_below_that_of_the_fit():
+    h, y = draw(12_000, 3, bias=0.3)  # too many to be held out in folds
+    fitted = StructuredScaling().fit(h, y)
+    gain = TemperatureScaling().fit(h, y).report_.nll - fitted.report_.nll
+    assert gain - 20 / 12_000 < fitted.heldout_gain_ < gain

@@ -46,7 +46,7 @@ def test_responses_of_servers(folder):
     np.testing.assert_array_equal(scores.values, [[-0.2, -2.0], [-1.0, -0.7]])
     assert scores.classes == ("A", "B")
     lines = [json.dumps({"custom_id": str(i), "response": {"body": a}}) for i, a in enumerate(answers)]
-    (folder / "batch.jsonl").write_text("\n".join(lines))
+    (folder / "batch.jsonl").write_text("\n\n".join(lines))
     found = tokens.read_responses("batch.jsonl")
     np.testing.assert_array_equal(tokens.option_scores(found, ["A", "B"], {"0": "A", "1": 1}).labels, [0, 1])
     ranks = tokens.topk_scores(answers, [" A", "C"])

@@ -524,3 +524,17 @@ def test_a_rule_by_group_is_applied_by_group():
     made = apply(cal, OTHER)
     p = np.column_stack([made[f"prob_{name}"] for name in NAMES])
     np.testing.assert_array_equal(made["refer"], cal.rule_.decide(p, SITE).refer)
+
+
+def test_a_note_of_both_evaluations_is_shown_once():
+    found = evaluate((H, Y), fit(*MORE, method="ts"), metrics=["nll"], clusters=np.arange(N) // 300)
+    assert len(found.notes()) == len(found.before.notes()) == 1
+
+
+def test_a_sketch_of_probabilities_is_told_what_zeros_stand_for():
+    p = np.where(P < 0.02, 0.0, P) / np.where(P < 0.02, 0.0, P).sum(axis=1, keepdims=True)
+    found = fit(sketch(p, Y, input="probs", zeros_as=1e-3), method="ts")
+    assert found.temperature_ == pytest.approx(fit(p, Y, input="probs", zeros_as=1e-3, method="ts").temperature_)
+    with pytest.raises(InputError) as error:
+        sketch(p, Y, input="probs")
+    assert error.value.param == "zeros_as"

@@ -180,9 +180,6 @@ class MCDropout(DeepEnsemble):
         self.active = {m for m in modules if isinstance(m, layers)} | {m for m in drops if getattr(m, "p", True)}
         if not drops and not self.active:
             raise InputError(f"model: {type(model).__name__} has no dropout layer; use layers=(MyDropout,)", "model")
-        # In evaluation this layer takes a fused path that knows no dropout at all.
-        fused = {m for m in modules if isinstance(m, nn.TransformerEncoderLayer)}
-        self.active |= {m for m in fused if not self.active.isdisjoint(m.modules())}
 
 
 def _device(model: Any, x: Any) -> Any:
