@@ -44,10 +44,11 @@ from attemper.maps import Map, Mixture
 from attemper.sketches import LOG_ODDS, Sketch, local_sketch
 
 PRIOR_DF = 4.0
+WIDER = 2.0  # times the scale of the prior, for the interval of T: at 1 it misses an unusual T too often
 N_COMPONENTS = 8  # of the mixture; 8 lose less than 1e-5 nats against the full posterior
 MAX_ERROR = 0.02  # of log T that a table may leave
 MAX_ELEMENTS = 1 << 17  # of logits that the reported NLL is that of the mixture for
-TAILS = (0.025, 0.5, 0.975)
+TAILS = (0.025, 0.975)
 FLOOR_PROBABILITY, FLOOR_SHAPE = 0.1, (0.25, 20.0)
 ANY_FLOOR = 0.05  # probability of a floor that may be anything; of 1, where the logits carry no information
 GRID = (256, 160)  # points in log T and logit e
@@ -80,7 +81,8 @@ class BayesianTemperatureScaling(Calibrator):
     Attributes
     ----------
     temperature_, temperature_interval_ : float, (float, float)
-        Posterior median and 95 % credible interval of T.
+        Posterior median and 95 % credible interval of T; the interval has a prior twice as wide, so that it also holds
+        temperatures far from the usual ones.
     noise_, noise_interval_ : float, (float, float)
         Share of the labels that are wrong: posterior mean and 95 % credible interval.
     confusions_ : Confusions or None
@@ -155,7 +157,8 @@ class BayesianTemperatureScaling(Calibrator):
         """Average over the posterior; ``sketch`` covers the temperatures that matter, ``whole`` all of them."""
         u, weight = belief.u, belief.weight
         stage = mixture(*chebyshev.gauss(u, belief.kept, N_COMPONENTS))
-        low, middle, high = np.exp(chebyshev.quantiles(u, weight, TAILS)).tolist()
+        middle = float(np.exp(chebyshev.quantiles(u, weight, (0.5,))[0]))
+        low, high = np.exp(chebyshev.quantiles(u, belief.wider, TAILS)).tolist()
         edge = _edge(belief, sketch, whole, self.noise == 0)
         spread = float(np.sqrt(weight @ (u - weight @ u) ** 2))
         error = 2 * belief.nats * spread  # what is off by δ everywhere moves the mean by 2 δ standard deviations
@@ -174,7 +177,7 @@ class BayesianTemperatureScaling(Calibrator):
         )  # fmt: skip
         values = {
             "temperature": middle,
-            "temperature_interval": (low, high),
+            "temperature_interval": (min(low, middle), max(middle, high)),
             **belief.wrong.values,
             "posterior": Posterior(np.exp(u), weight, *belief.wrong.law),
         }
@@ -244,6 +247,7 @@ class Belief(NamedTuple):
 
     u: Floats  # log T
     weight: Floats  # probability of each
+    wider: Floats  # the same, with a prior that is `WIDER`
     kept: Floats  # of that what is not a uniform guess
     nats: float  # by which the log-likelihood may be off
     wrong: WrongLabels
@@ -261,13 +265,13 @@ class Model:
         u, v, parts = _zoomed(sketch, lambda u, v: self.log_posterior(sketch, u, v))
         at_random = 1 - 1 / sketch.n_classes  # share of wrong ones among labels that are drawn at random
         if self.rate is not None:
-            return _belief(sketch, u, parts, WrongLabels.known(self.rate * at_random))
+            return _belief(self.log_t, sketch, u, parts, WrongLabels.known(self.rate * at_random))
         e, of_e, of_t = expit(v), parts[0].weight.sum(axis=0), parts[0].weight.sum(axis=1)
         mean, right = float(of_e @ e), sketch.correct / sketch.weight
         network = label_model.network_share(mean, float(of_t @ u) - self.log_t.centre, right, sketch.n_classes)
         parts = [replace(parts[0], floor=np.full(len(v), label_model.remaining_floor(mean, network)))]
         shares, below = np.append(0.0, e) * at_random, np.append(0.0, np.cumsum(of_e))
-        return _belief(sketch, u, parts, WrongLabels.found(mean * at_random, shares, below, network))
+        return _belief(self.log_t, sketch, u, parts, WrongLabels.found(mean * at_random, shares, below, network))
 
     def log_posterior(self, sketch: Sketch, u: Floats, v: Floats) -> list[Hypothesis]:
         """Unnormalised log-posterior of each hypothesis on a grid; v is logit e_m where e_a is known, else logit e."""
@@ -323,7 +327,7 @@ class Truth:
             kernel = np.exp(-0.5 * ((wide[:, None] - u) / max(spread, wide[1] - wide[0])) ** 2)
             kernel /= kernel.sum(axis=0)
             u, parts = wide, [replace(part, weight=kernel @ part.weight) for part in parts]
-        return _belief(sketch, u, parts, self.account.wrong)
+        return _belief(model.log_t, sketch, u, parts, self.account.wrong)
 
 
 def _zoomed(
@@ -346,10 +350,12 @@ def _zoomed(
     return u, v, [replace(part, weight=w / total) for part, w in zip(parts, weights)]
 
 
-def _belief(sketch: Sketch, u: Floats, parts: list[Hypothesis], wrong: WrongLabels) -> Belief:
+def _belief(prior: ScalePrior, sketch: Sketch, u: Floats, parts: list[Hypothesis], wrong: WrongLabels) -> Belief:
     weight = np.sum([part.weight.sum(axis=1) for part in parts], axis=0)
+    wide = prior._replace(scale=WIDER * prior.scale)
+    wider = weight * np.exp(wide.log_density(u) - prior.log_density(u))
     kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-    return Belief(u, weight, kept, _interpolation_error(sketch, u, parts), wrong)
+    return Belief(u, weight, wider, kept, _interpolation_error(sketch, u, parts), wrong)
 
 
 def _interpolation_error(sketch: Sketch, u: Floats, parts: list[Hypothesis]) -> float:
