@@ -191,12 +191,12 @@ def run(asked, rows, methods):
 def gather(path, beside=(), columns=(), classes=None):
     """Return {(row, family, set): {column: mean excess over draws}} of the sets that all columns have."""
     lines = [(line["method"], line) for line in data.read_lines(path)]
-    lines = [(name, line) for name, line in lines if classes is None or int(line["n_classes"]) == classes]
     for other in beside:
         names = {name for name, _ in lines}
         for line in data.read_lines(other):
             name = line["method"]
             lines.append((f"{name} ({other.stem})" if name in names else name, line))
+    lines = [(name, line) for name, line in lines if classes is None or int(line["n_classes"]) == classes]
     columns = [c for c in columns if c in dict(lines)] or list(dict.fromkeys(name for name, _ in lines))
     drawn = defaultdict(lambda: defaultdict(list))
     for name, line in lines:
@@ -255,6 +255,21 @@ def chosen(found, columns):
         best = min(columns, key=lambda c: np.mean([v[c] for f, (_, v) in found.items() if f != family]))
         lines.append([family, best, f"{own[best]:.4f}"])
     return lines
+
+
+def intervals_page(lines, rows):
+    """Return how often intervals hold T of all samples, and the share of wrong labels: mean and least of families."""
+    held = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        for what, of in (("T", "t_held"), ("share of wrong labels", "noise_held")):
+            if line[of] and line["row"] in rows and not (what != "T" and line["row"].startswith("clean")):
+                held[line["method"], what, line["row"]][line["family"]].append(100 * int(line[of]))
+    table = []
+    for key, families in held.items():
+        means = {family: float(np.mean(values)) for family, values in families.items()}
+        least = min(means, key=means.get)
+        table.append([*key, f"{np.mean(list(means.values())):.0f}", f"{means[least]:.0f} {least}"])
+    return data.markdown(["method", "interval", "labels", "mean of families, %", "least"], sorted(table)) + "\n"
 
 
 # Leaderboards
@@ -352,6 +367,7 @@ def main():
     else:
         cases = gather(asked.out, asked.beside, list(filter(None, asked.columns.split(","))), asked.classes)
         print(families_page(cases, rows, list(filter(None, asked.choose.split(",")))))
+        print(intervals_page(list(data.read_lines(asked.out)), rows))
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ numbers, for four networks that it does not name.
 
 - *uniform*, the paper's noise: labels are drawn anew from all classes, so that some stay right.
 - *confusable*: a wrong label is the class that the network, at T = 2, confuses most with the true one.
-- *instance*: labels are wrong where the network is uncertain (at T = 2), and are what the network takes the image for.
-  Nothing in logits and labels separates such errors from doubt.
+- *instance*: labels are wrong where the network is uncertain (at T = 2), drawn from its probabilities of the other
+  classes. Nothing in logits and labels separates such errors from doubt.
 - *annotators*: error rates differ between classes (by a factor of up to 1.7 / 0.3) and are higher for uncertain images;
   70 % of the wrong labels are the most confused class, the others any class.
 

@@ -184,8 +184,8 @@ def files(rows: Sequence[Row]) -> dict[str, str]:
 
 The paper reports large gains of ATS over TS. Where do they come from? The authors' public notebook takes one step of
 L-BFGS with a learning rate of 0.01 and at most 50 iterations, from T = 3, and does not clear its gradient. That search
-does not converge, and its end depends on the start. ATS tunes θ, so it has several ends to choose from, and takes the
-one with the least validation NLL; TS has one. *Best of five starts* gives TS as many ends: T = 1, 1.5, … 3. The ATS of
+does not converge, so its result depends on the start. ATS tunes θ, so it has several results to choose from, and takes
+the one with the least validation NLL; TS has one. *Best of five starts* gives TS as many: T = 1, 1.5, … 3. The ATS of
 the notebook has the loss of the code, here for θ = 0.01, … 0.05. A search that ran away (T negative or above 1000)
 leaves the network as it is.
 
