@@ -18,7 +18,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# Machines are shared and slow at times: no deadline. In CI the same examples every time.
+# Machines may be slow: no deadline. In CI the same examples every time.
 for name, count in (("quick", 15), ("all", 60)):
     settings.register_profile(
         name,

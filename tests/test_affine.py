@@ -13,7 +13,7 @@ from attemper.calibrators.affine import DirichletCalibration, MatrixScaling, Vec
 from attemper.calibrators.temperature import TemperatureScaling
 from attemper.errors import InputError
 from attemper.kernels.evidence import Rows
-from attemper.kernels.multinomial import Objective, Params, minimise
+from attemper.kernels.multinomial import Objective
 from conftest import draw
 
 METHODS = [VectorScaling, MatrixScaling, DirichletCalibration]
@@ -138,13 +138,6 @@ def test_errors(params):
     with pytest.raises(InputError) as caught:
         VectorScaling(**params).fit(DATA.h, DATA.y)
     assert caught.value.param == next(iter(params))
-
-
-def test_weights_of_zero_do_not_count():
-    kept, start = DATA.w > 0, Params(np.ones(K), np.zeros(K))
-    a = minimise(DATA.h, DATA.y, DATA.w, start, 0.1, 0.01)
-    b = minimise(DATA.h[kept], DATA.y[kept], DATA.w[kept], start, 0.1, 0.01)
-    np.testing.assert_array_equal(a.at.weight, b.at.weight)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from attemper.calibrators.attended import AttendedTemperatureScaling
-from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling
+from attemper.calibrators.temperature import EnsembleTemperatureScaling, TemperatureScaling, z95
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, EdgeWarning, InputError
 from attemper.sketches import Sketch
@@ -145,3 +147,11 @@ def test_few_clusters_widen_the_interval_of_ats_as_that_of_ts():
         low, high = method().fit(h, y, clusters=case).temperature_interval_
         widths.append(np.log(high / low))
     assert widths[0] == pytest.approx(widths[1], rel=0.05)
+
+
+def test_intervals_of_few_cases_have_students_quantile():
+    h, y = draw(60)
+    for n_cases in (2, 4, 12):
+        scores = Scores.of(h, y, clusters=np.arange(60) % n_cases)
+        assert z95(scores) == pytest.approx(student.ppf(0.975, n_cases - 1))
+    assert z95(Scores.of(h, y)) == pytest.approx(norm.ppf(0.975), rel=1e-6)

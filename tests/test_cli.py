@@ -278,7 +278,6 @@ def drawn(tmp_path_factory):
 IMAGES = "fit images.npz -o out.json --method ts --axis 1"
 EFFECTS = [  # a command, a flag, and the field of the JSON that it changes
     ("fit a.csv -o out.json", "--sample-weight w", "values.temperature"),
-    ("fit a.csv -o out.json", "--ids id", "read.ids"),
     ("fit a.csv -o out.json", "--groups site", "values.groups.temperature_ratio"),
     ("fit several.npz -o out.json", "--multi-label", "values.slope"),
     ("fit images.npz -o out.json --method ts --ignore-index 255", "--axis 1", "read.axis"),

@@ -263,3 +263,13 @@ def test_weights_count_in_the_recall_of_a_class():
     for fall in found["vector"].falls:
         of = found.val.labels == fall.name
         assert fall.other == pytest.approx(np.average(right[of], weights=w[of]))
+
+
+def test_no_recommendation_where_a_class_has_labels_of_weight_zero_alone():
+    val = scores(2000, bias=0.8)
+    h, y = np.c_[val.logits, -9 * np.ones(2000)], val.labels.copy()
+    y[0] = 4
+    assert compare_scores(Scores.of(h, y), methods=QUICK).alternatives != ()
+    w = np.ones(2000)
+    w[0] = 0
+    assert compare_scores(Scores.of(h, y, sample_weight=w), methods=QUICK).alternatives == ()

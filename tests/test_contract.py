@@ -92,6 +92,18 @@ def test_copies_of_a_case_count_once(method):
     assert with_effective_weights(scores).weights == pytest.approx(np.full(1600, 1 / 4), rel=0.02)
 
 
+@pytest.mark.parametrize("method", OURS)
+def test_rows_of_weight_zero_are_as_if_removed(method):
+    data = draw(600, clusters=3)
+    some = data.cluster % 2 > 0
+    w = np.where(some, 1.0, 0.0)
+    fitted = METHODS[method]().fit(data.h, data.y, w, clusters=data.cluster)
+    fewer = METHODS[method]().fit(data.h[some], data.y[some], w[some], clusters=data.cluster[some])
+    np.testing.assert_array_equal(fitted.predict_proba(data.h), fewer.predict_proba(data.h))
+    assert fitted.report_ == fewer.report_
+    assert getattr(fitted, "temperature_interval_", None) == getattr(fewer, "temperature_interval_", None)
+
+
 @pytest.mark.parametrize("method", WITH_T)
 def test_the_scale_of_the_logits_is_the_scale_of_t(method):
     data = draw(1000)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from attemper import InputError, Scores, TemperatureScaling
 from attemper.decisions import (
+    Promise,
     Referral,
     conformal_sets,
     outcome_of,
@@ -574,3 +575,17 @@ def test_intervals_of_groups_hold_together():
     together = outcome_of(rule, p, y, groups=groups).part("group", "Graz").miss_rate
     alone = outcome_of(rule, p[:300], y[:300], confidence_level=0.95**0.5).all.miss_rate
     assert (together.low, together.high) == pytest.approx((alone.low, alone.high), rel=1e-9)
+
+
+def test_a_case_counts_once_in_each_class_and_group():
+    rng = np.random.default_rng(0)
+    p, y, case, groups = rng.dirichlet([1, 1, 1], 300), rng.integers(0, 3, 300), np.arange(300) // 5, np.arange(300) % 2
+    rule = Referral(3, 0.6, promise=Promise("miss", (0.1, 0.2, 1.0), 0.95, "class", "patient"))
+    found = outcome_of(rule, p, y, groups=groups, clusters=case)
+    missed = (p.max(axis=1) > 0.6) & (p.argmax(axis=1) != y)
+    for of, ids in (("class", y), ("group", groups)):
+        for name in np.unique(ids):
+            each = [missed[(ids == name) & (case == c)] for c in np.unique(case[ids == name])]
+            part = found.part(of, name)
+            assert part.n == pytest.approx(len(each))
+            assert part.missed == pytest.approx(sum(rows.mean() for rows in each))

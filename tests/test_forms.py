@@ -587,7 +587,8 @@ def test_single_precision_of_jax_is_that_of_numpy():
 
 
 def test_read_options_are_those_of_read():
-    assert ["labels", *Read.__annotations__] == [field.name for field in fields(ReadOptions)]
+    names = [name for name in Read.__annotations__ if name != "ids"]  # which belong to the data of a fit
+    assert ["labels", *names] == [field.name for field in fields(ReadOptions)]
 
 
 def test_masks_are_told_from_the_logits_of_all_parts_together():
@@ -614,3 +615,27 @@ def test_scores_that_are_read_again_keep_weights_and_clusters():
 def test_another_order_must_fit_rows_that_did_not_choose_it():
     nothing = draw(256, 50, t=1e9)  # an order of so many classes fits many of any 128 rows
     np.testing.assert_array_equal(_other_order(nothing.y, nothing.h.argmax(axis=1), 50), np.arange(50))
+
+
+def test_rows_that_are_taken_keep_their_ids_and_groups():
+    scores = Scores.of(H, Y, ids=np.arange(N), groups=WHO)
+    for rows in (slice(3, 9), np.array([5, 2, 2]), np.arange(N) % 7 == 0):
+        taken = scores.take(rows)
+        np.testing.assert_array_equal(taken.ids, np.arange(N)[rows])
+        np.testing.assert_array_equal(taken.groups, WHO[rows])
+
+
+def test_images_without_a_row_that_counts_have_their_ids():
+    y = np.zeros((6, 4, 5), dtype=int)
+    y[5] = 255
+    scores = Scores.of(np.zeros((6, 3, 4, 5)), y, axis=1, ignore_index=255, clusters=list("aabbcc"))
+    np.testing.assert_array_equal(np.unique(scores.clusters, return_counts=True)[1], [40, 40, 20])
+
+
+def test_one_column_that_is_read_again_is_one_column():
+    data = draw(N, 2)
+    once = read(data.p[:, 1], data.y, input="probs")
+    again = read(once, groups=WHO)
+    assert again.one_column
+    values = [attemper.evaluate(each, metrics=["brier"])["brier"].value for each in (once, again)]
+    assert values[0] == values[1]

@@ -111,3 +111,9 @@ def test_refused(call, param):
     with pytest.raises(InputError) as error:
         call()
     assert error.value.param == param
+
+
+def test_no_rows_have_no_predictions():
+    data = draw(300, 3, groups=2)
+    cal = GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group)
+    assert cal.predict_proba(data.h[:0], groups=data.group[:0]).shape == (0, 3)

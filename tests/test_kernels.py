@@ -407,3 +407,14 @@ def test_of_two_classes_what_is_not_right_is_the_other_label():
     wrong, of_wrong = mean[[0, 1], [1, 0]], square[[0, 1], [1, 0]]
     np.testing.assert_allclose(np.diag(mean), 1 - wrong, rtol=1e-9)
     np.testing.assert_allclose(np.diag(square), 1 - 2 * wrong + of_wrong, rtol=1e-9)
+
+
+def test_the_spread_of_labels_that_are_known_exactly():
+    """Their scatter and the expected covariance, which counts as so many labels more; one is lost to the mean."""
+    theta, flat = np.random.default_rng(0).normal(size=(9, 2)), ScalePrior(0.0, 1e6, 4.0)
+    expected = curves.Expected(flat, flat, np.diag([0.4, 0.9]), 3.0)
+    at = curves.Point(theta, np.zeros(9), np.zeros((9, 2)), np.tile(1e9 * np.eye(2), (9, 1, 1)))
+    law = curves.common_law(at, expected, curves.CommonLaw(np.zeros(2), np.eye(2)))
+    apart = theta - theta.mean(axis=0)
+    np.testing.assert_allclose(law.mean, theta.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(law.covariance, (apart.T @ apart + 3 * expected.covariance) / (9 + 3 - 1), atol=1e-5)

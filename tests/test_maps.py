@@ -246,3 +246,16 @@ def test_gradients_are_finite():
 def test_rounding_to_half_precision_does_not_change_the_prediction(library, dtype):
     p = in_double(Map.scale(1e-4).apply(NAMESPACES[library](np.array([[1.0, 1.5], [0.0, -1.0]]), dtype)))
     assert p.argmax(axis=1).tolist() == [1, 0]
+
+
+def test_zeros_and_ones_of_labels_are_as_far_from_the_end():
+    made = Map((Curves(np.full(K, 0.5), np.full(K, 0.5), B, independent=True),), "probs", 1e-3)
+    odds = -np.log(1e-3) * np.array([-1, 1, 0, 1])
+    np.testing.assert_allclose(made.apply(np.array([[0.0, 1.0, 0.5, 1.0]])), [expit(0.5 * odds + B)], rtol=1e-12)
+
+
+def test_where_all_functions_are_zero_possible_classes_share_equally():
+    nothing = Map((Knots(np.array([1, 1, 1]), np.zeros(3), np.zeros(3), False),))
+    h = np.array([[1.0, 0.0, -np.inf], [3.0, 2.0, 1.0]])
+    for x in (h, torch.tensor(h)):
+        np.testing.assert_allclose(np.asarray(nothing.apply(x)), [[0.5, 0.5, 0], [1 / 3] * 3], rtol=1e-12)

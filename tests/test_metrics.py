@@ -750,3 +750,11 @@ def test_groups_are_tested_alike_by_rows_and_by_clusters_of_one_row():
     by_row, by_case = (m.evaluate(right, np.full(900, 0.95), by=site, clusters=c).alike for c in (None, np.arange(900)))
     assert by_row.p < 0.05
     assert by_case.p == pytest.approx(by_row.p, abs=0.03)
+
+
+@pytest.mark.parametrize("name", ["ece", "smooth_ece", "mmce"])
+def test_chance_is_that_of_the_samples_with_weight(name):
+    p, y, _ = predictions(600)
+    w = np.where(np.arange(600) < 60, 1.0, 1e-9)
+    of_weights, alone = m.evaluate(y, p, [name], sample_weight=w), m.evaluate(y[:60], p[:60], [name])
+    assert of_weights[name].chance == pytest.approx(alone[name].chance, rel=0.1)

@@ -287,3 +287,14 @@ def test_ties_are_broken_alike_whatever_the_batches():
     for rows in (slice(0, 150), slice(150, 400)):
         parts = parts.update(own[rows])
     np.testing.assert_allclose(parts.process.log_stake, whole.process.log_stake, atol=1e-9)
+
+
+def test_rows_of_weight_zero_are_no_part_of_the_reference():
+    data, w = draw(900, 3), np.ones(900)
+    wrong = np.where(np.arange(900) % 3 == 0, (data.y + 1) % 3, data.y)
+    w[::3] = 0.0
+    cal = TemperatureScaling().fit(*draw(400, 3, seed=1))
+    batch, kept = Scores.of(*draw(300, 3, seed=2)), w > 0
+    found = monitor_scores(cal, batch, reference=Scores.of(data.h, wrong, sample_weight=w))
+    fewer = monitor_scores(cal, batch, reference=Scores.of(data.h[kept], data.y[kept]))
+    assert found.p_value == fewer.p_value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import betaln, expit, softmax
 from sklearn.isotonic import IsotonicRegression
 
+import attemper
 from attemper import BBQ, BetaCalibration, HistogramBinning, IsotonicCalibration, PlattScaling, VennAbers
 from attemper.errors import InputError
 from attemper.maps import Affine
@@ -171,3 +173,11 @@ def test_errors(params):
     with pytest.raises(InputError) as caught:
         HistogramBinning(**params).fit(TWO.h, TWO.y)
     assert caught.value.param == next(iter(params))
+
+
+def test_the_columns_of_an_interval_go_by_name():
+    data = draw(400, 3)
+    frame = pd.DataFrame(data.h, columns=["logit_a", "logit_b", "logit_c"])
+    fitted = attemper.fit(frame.assign(label=np.array(["a", "b", "c"])[data.y]), method="venn_abers")
+    for end, turned in zip(fitted.predict_interval(frame), fitted.predict_interval(frame[frame.columns[::-1]])):
+        np.testing.assert_array_equal(end, turned)

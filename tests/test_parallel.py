@@ -86,3 +86,21 @@ def test_warnings_of_workers_are_shown_once(tmp_path):
     with pytest.warns(AttemperWarning) as seen:
         sketch_files(paths)
     assert len([w for w in seen if issubclass(w.category, AttemperWarning)]) == 1
+
+
+def test_files_and_pieces_in_which_nothing_counts_are_left_out(shards, tmp_path, monkeypatch):
+    data, paths = shards
+    np.savez(nothing := str(tmp_path / "a.npz"), logits=data.h, labels=np.full(900, 255))
+    made = sketch_files([nothing, *paths], ignore_index=255)
+    assert bits(made) == bits(sketch_files(paths))
+    monkeypatch.setattr("attemper.verbs.IN_MEMORY", 0)
+    cal = attemper.fit([nothing, *paths], method="ts", ignore_index=255)
+    assert cal.temperature_ == attemper.fit(made, method="ts").temperature_
+    with pytest.raises(attemper.InputError) as error:
+        sketch_files([nothing], ignore_index=255)
+    assert error.value.param == "data"
+    for path, w in zip(paths, (np.ones(150), *[np.zeros(150)] * 5)):
+        with np.load(path) as z:
+            np.savez(path, **z, w=w)
+    weighted = sketch_files(paths, sample_weight="w")
+    np.testing.assert_allclose(weighted.nll, sketch_files(paths[:1]).nll, rtol=1e-12)

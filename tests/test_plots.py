@@ -149,7 +149,7 @@ def test_posterior_density():
     plots.plot_posterior(BAYES, ax=ax)
     x, y = ax.lines[0].get_xydata().T
     np.testing.assert_allclose(x, posterior.temperature)
-    np.testing.assert_allclose(y * np.gradient(x), posterior.temperature_weight)
+    np.testing.assert_allclose(y * np.gradient(x), posterior.weight)
     assert ax.lines[1].get_xdata()[0] == BAYES.temperature_
     shaded = ax.collections[0].get_paths()[0].get_extents()
     np.testing.assert_allclose([shaded.x0, shaded.x1], BAYES.temperature_interval_)
@@ -202,3 +202,13 @@ def test_refuses(param):
 def test_refuses_what_is_not_fitted():
     with pytest.raises(NotFittedError):
         plots.plot_posterior(BayesianTemperatureScaling(), ax=axes())
+
+
+def test_a_group_far_from_all_is_drawn():
+    group = np.arange(2000) % 50
+    data = draw(2000, 4)
+    labels = np.where(group == 7, (data.h.argmax(axis=1) + 1) % 4, data.h.argmax(axis=1))
+    found = metrics.evaluate(labels, data.p, ["accuracy"], by=group)
+    ax = plots.plot_groups(found, metric="accuracy", ax=axes())
+    assert len(markers(ax)) == plots.MOST_GROUPS + 1
+    assert min(markers(ax)) == found.parts[7]["accuracy"].value == 0

@@ -190,3 +190,20 @@ def test_copies_in_a_case_of_the_validation_data_count_once():
     assert copies.unexplained == pytest.approx(once.unexplained, abs=1e-3)
     few, thrice = shift_test(p, y, q[:100]), np.repeat(np.arange(100), 3)
     assert shift_test(p, y, q[thrice], clusters=thrice).unexplained == pytest.approx(few.unexplained, abs=1e-3)
+
+
+def test_weights_of_the_evidence_are_repeats():
+    rng = np.random.default_rng(0)
+    rows, w = rng.uniform(0.05, 1, size=(80, 3)), rng.integers(1, 5, 80)
+    for c in (3.0, 300.0):
+        of_weights = evidence(rows, w.astype(float), np.array([0.5, 0.3, 0.2]), c)[0]
+        repeats = evidence(np.repeat(rows, w, axis=0), np.ones(w.sum()), np.array([0.5, 0.3, 0.2]), c)[0]
+        assert of_weights == pytest.approx(repeats, rel=1e-9)
+
+
+def test_adapting_counts_cases_of_the_validation_data():
+    cal, new, many = TemperatureScaling().fit(*shifted(2000)), shifted(3000, seed=1)[0], np.repeat(np.arange(60), 50)
+    h, y = (a[many] for a in shifted(60, seed=2))
+    with pytest.raises(LabelShiftError):  # sixty rows are not like 3000
+        cal.adapt(new, validation=(h, y))
+    assert cal.adapt(new, validation=Scores.of(h, y, clusters=many)).adapted_.n_cases == 3000

@@ -350,3 +350,13 @@ def test_shares_have_intervals_of_cases(comparison):
     found, p = summarise(comparison).means[1].right, comparison.predictions(comparison.chosen)
     assert found == share_of(p.right, np.ones(len(p), bool), p.weights, p.clusters, 0.95)
     assert found != share_of(p.right, np.ones(len(p), bool), p.weights, None, 0.95)
+
+
+def test_errors_have_the_numbers_of_their_rows_where_some_do_not_count():
+    h, y = draw(300, 4, seed=1)
+    test = Scores.of(h, np.where(np.arange(300) % 3, y, -1), ignore_index=-1)
+    errors = summarise(compare_scores(Scores.of(*draw(300, 4)), test, methods=["ts"], cv=0)).errors
+    assert errors
+    for row in errors:
+        place = int(row.id.split()[-1])
+        assert (str(y[place]), str(h[place].argmax())) == (row.label, row.prediction)

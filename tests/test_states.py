@@ -4,6 +4,7 @@ A new kind of document is a line of DOCUMENTS: how to make one, and how to read 
 """
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 
@@ -206,3 +207,20 @@ def test_reading_options_travel_in_the_calibrators_file(tmp_path):
     assert attemper.load(tmp_path / "net.json").read_ == ReadOptions(
         labels=None, columns=("logit_a", "logit_b", "logit_c"), input="logits", classes=("a", "b", "c")
     )
+
+
+def test_files_have_the_rights_that_the_umask_leaves(tmp_path):
+    before = os.umask(0o027)
+    try:
+        _json.save(tmp_path / "a.json", "example", {"x": 1})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_infinity_in_the_values_of_a_method_is_kept(tmp_path):
+    data = draw(300, 3)
+    cal = attemper.TemperatureScaling().fit(data.h, data.y)
+    cal.limits_ = (1.0, float("inf"))
+    cal.save(tmp_path / "a.json")
+    assert attemper.load(tmp_path / "a.json").limits_ == (1.0, float("inf"))

@@ -185,3 +185,18 @@ def test_of_many_samples_the_held_out_gain_is_below_that_of_the_fit():
     fitted = StructuredScaling().fit(h, y)
     gain = TemperatureScaling().fit(h, y).report_.nll - fitted.report_.nll
     assert gain - 20 / 12_000 < fitted.heldout_gain_ < gain
+
+
+def test_weights_are_what_many_classes_need():
+    h, y = draw(300, 60)
+    with pytest.warns(EdgeWarning):
+        assert StructuredScaling().fit(h, y, np.full(300, 0.4)).report_.too_few_classes
+
+
+def test_of_many_samples_the_interval_is_that_of_all():
+    h, y = draw(70_000, 3, bias=0.3, seed=1)  # precisions are found on a fifth of these
+    widths = []
+    for method in (StructuredScaling(structure="biases"), TemperatureScaling()):
+        low, high = method.fit(h, y).temperature_interval_
+        widths.append(np.log(high / low))
+    assert widths[0] == pytest.approx(widths[1], rel=0.2)

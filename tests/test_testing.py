@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attemper
-from attemper import TemperatureScaling, maps
+from attemper import TemperatureScaling, maps, testing
 from attemper.errors import InputError
 from attemper.testing import check_calibrator
 from conftest import draw
@@ -77,13 +77,22 @@ def mean_of_rows(self, X, **options):
     return 0.9 * p + 0.1 * p.mean(axis=0)
 
 
-@pytest.mark.parametrize("members", [
-    {"_fit": of_first_rows},
-    {"_fit": without_weights},
-    {"_fit": by_chance},
-    {"predict_proba": mean_of_rows},
+def without_an_error(self, x):
+    return TemperatureScaling._checked(self, np.where(np.isnan(x), 0.0, x))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("check", "members"), [
+    (testing.check_order, {"_fit": of_first_rows}),
+    (testing.check_weights, {"_fit": without_weights}),
+    (testing.check_probabilities, {"_fit": by_chance}),
+    (testing.check_order, {"predict_proba": mean_of_rows}),
+    (testing.check_errors, {"_checked": without_an_error}),
 ])  # fmt: skip
-def test_what_is_wrong_is_found(members):
+def test_what_is_wrong_is_found(check, members):
+    check(broken())  # which is not registered, so that others fail
+    with pytest.raises(AssertionError):
+        check(broken(**members))
     with pytest.raises(AssertionError):
         check_calibrator(broken(**members))
 

@@ -142,3 +142,14 @@ def test_tokens_of_one_option_are_added_and_missing_labels_do_not_count():
     np.testing.assert_array_equal(
         tokens.topk_scores(H, labels, k=2).values, tokens.topk_scores(H[2:], [1] * (N - 2), k=2).values
     )
+
+
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_no_token_is_compared_with_padding(padding):
+    data, counts = draw(10, 7), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    counts = counts if padding == "right" else counts[:, ::-1]
+    logits, ids = data.h.reshape(2, 5, 7), data.y.reshape(2, 5)
+    found = tokens.token_scores(logits, input_ids=ids, mask=counts)
+    rows = [(i, t) for i in range(2) for t in range(4) if counts[i, t] and counts[i, t + 1]]
+    np.testing.assert_array_equal(found.labels, [ids[i, t + 1] for i, t in rows])
+    np.testing.assert_array_equal(found.logits, [logits[i, t] for i, t in rows])

@@ -11,6 +11,7 @@ from attemper import (
     METHODS,
     GroupedCalibrator,
     MultiLabelCalibrator,
+    Scores,
     TemperatureScaling,
     apply,
     compare,
@@ -137,8 +138,8 @@ def test_apply_remembers_how_it_was_read(folder):
     arrays = apply(cal, H)
     assert list(arrays) == ["prediction", "confidence", "prob_cat", "prob_dog", "prob_eel"]
     assert pd.DataFrame(arrays).shape == (N, 5)
-    images = apply(fit(H, Y, method="ts"), H.reshape(6, 10, 10, K), axis=-1)
-    assert images["probs"].shape == (6, 10, 10, K)
+    images = apply(fit(H, Y, method="ts"), H.reshape(6, 10, 10, K), axis=-1)  # a row for each pixel
+    assert pd.DataFrame(images).shape == (N, 5)
 
 
 def test_the_users_columns_stay_as_they_are(folder, monkeypatch):
@@ -538,3 +539,54 @@ def test_a_sketch_of_probabilities_is_told_what_zeros_stand_for():
     with pytest.raises(InputError) as error:
         sketch(p, Y, input="probs")
     assert error.value.param == "zeros_as"
+
+
+def test_several_labels_are_evaluated_with_weights():
+    y, w, cal = np.eye(K)[Y], DATA.w.astype(int), fit(MORE.h, np.eye(K)[MORE.y], multi_label=True)
+    options = {"multi_label": True, "metrics": ["nll"]}
+    weighted = evaluate((H, y), cal, sample_weight=w, **options)
+    repeats = evaluate((np.repeat(H, w, axis=0), np.repeat(y, w, axis=0)), cal, **options)
+    for one, other in ((weighted.before, repeats.before), (weighted.after, repeats.after)):
+        assert one["nll"].value == pytest.approx(other["nll"].value, rel=1e-9)
+        assert one.parts[0]["nll"].value == pytest.approx(other.parts[0]["nll"].value, rel=1e-9)
+
+
+def test_ids_and_groups_of_the_fit_are_not_asked_of_later_files(folder):
+    write("val.csv", TABLE)
+    plain = {name: column for name, column in OTHER.items() if name not in ("id", "site")}
+    cal = fit("val.csv", "truth", ids="id", method="ts")
+    best = compare("val.csv", labels="truth", groups="site", methods=["ts"]).calibrator
+    for made in (cal, best):
+        assert evaluate(plain, made)["nll"].value == evaluate((MORE.h, MORE.y), made)["nll"].value
+    cases = fit("val.csv", "truth", clusters="id", method="ts")
+    assert len(evaluate(plain, cases, clusters=False).before) > 0
+
+
+def test_a_calibrator_that_was_fitted_on_test_is_noticed():
+    cal = fit(MORE.h, MORE.y, method="ts")
+    with pytest.warns(AttemperWarning):
+        compare((H, Y), (MORE.h, MORE.y), calibrator=cal, methods=["ts"])
+
+
+def test_tied_confidences_of_a_calibrator_are_noticed():
+    cal = fit(MORE.h, MORE.y, method="histogram")
+    with pytest.warns(AttemperWarning):
+        decide((H, Y), calibrator=cal, max_miss=0.6)
+
+
+def test_probabilities_are_adapted_as_they_were_read():
+    p = Scores.of(MORE.p, input="probs")
+    cal = TemperatureScaling().fit(Scores.of(P, Y, input="probs"))
+    np.testing.assert_array_equal(cal.adapt(MORE.p).priors_, cal.adapt(p).priors_)
+
+
+def test_samples_are_not_added_to_a_fit_of_other_priors():
+    cal = TemperatureScaling().partial_fit(H, Y)
+    with pytest.warns(AttemperWarning):
+        again = cal.with_priors([0.2, 0.3, 0.5]).partial_fit(MORE.h, MORE.y)
+    assert again.report_.n_samples == N
+
+
+def test_minus_one_is_a_label_of_one_column_that_is_read_again():
+    y = np.where(Y == 1, 1, -1)
+    np.testing.assert_array_equal(read(read(H[:, 1]), y).labels, Y == 1)

@@ -133,6 +133,9 @@ class Table:
         notes = (line for note in self.notes() for line in textwrap.wrap(note, WIDTH, subsequent_indent="  "))
         return "\n".join([*_lines(_cells(self.shown())), *notes])
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         cells = _cells(self.shown())
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from attemper._result import Columns, Estimate, Table
 from attemper.calibrators import Calibrator, GroupedCalibrator, load
-from attemper.data.arrays import as_array, to_numpy
-from attemper.data.doubts import check_disjoint
+from attemper.data.arrays import to_numpy
+from attemper.data.doubts import check_disjoint, was_fitted_on
 from attemper.data.files import expand, pieces
 from attemper.data.frames import is_frame, layout_of, of_frame
 from attemper.data.reading import Read, ReadOptions, column_names, is_paths, is_table, read
@@ -91,6 +91,8 @@ def read_pair(
         raise InputError(f"{array}: expected a name that val and test share; else pass read(…) of each", array)
     second = read(test, **found)
     check_disjoint(first, second, allow_shared=allow_shared)
+    if cal is not None and was_fitted_on(cal, second):
+        warn("test: the calibrator was fitted on these, so its results look too good")
     return first, second
 
 
@@ -124,12 +126,8 @@ def _tables(cal: Any, data: Any, options: dict[str, Any]) -> Iterator[dict[str, 
             yield _table(cal, piece.scores, piece.table)
     elif is_frame(data):
         yield _table(cal, read(data, **options), of_frame(data))
-    elif isinstance(data, Scores) or as_array(data, "data").ndim <= 2 or "axis" not in options:
-        yield _table(cal, read(data, **options), {})
     else:
-        axis, probs = options["axis"], to_numpy(cal.predict_proba(data, axis=options["axis"]))
-        confidence = probs.max(axis=axis)
-        yield {"prediction": cal.classes_[probs.argmax(axis=axis)], "confidence": confidence, "probs": probs}
+        yield _table(cal, read(data, **options), {})
 
 
 def _table(cal: Any, scores: Scores, given: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -161,7 +159,7 @@ class Applied(Table, dict[str, NDArray[Any]]):
         return {name: self[name] for name in dict.fromkeys([next(iter(self)), *shown])}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluated(Table):
     """Metrics of the classifier as it is, and after calibration: `attemper.evaluate` returns it.
 

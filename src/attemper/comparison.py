@@ -81,7 +81,7 @@ class Row:
     fold_fits: tuple[Any, ...] = field(default=(), repr=False, compare=False)  # calibrators without each fold
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Table):
     """A row for each method, and the chosen one: `compare` returns it. ``calibrator`` is fitted on all of VAL."""
 

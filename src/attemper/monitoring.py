@@ -103,12 +103,17 @@ class GapTest:
     >>> confidence, case = rng.uniform(0.5, 1, 3000), np.arange(3000) // 2
     >>> right = rng.random(3000) < confidence
     >>> test = GapTest.new(confidence, right, case).update(confidence, right, case)
-    >>> test.process.alarm_at is None, test.update(confidence, right & (rng.random(3000) < 0.8), case).process.alarm_at
+    >>> test.alarm_at is None, test.update(confidence, right & (rng.random(3000) < 0.8), case).alarm_at
     (True, 1697)
     """
 
     tolerance: float
     process: EProcess
+
+    @property
+    def alarm_at(self) -> int | None:
+        """The case that raised an alarm."""
+        return self.process.alarm_at
 
     @classmethod
     def new(
@@ -191,13 +196,18 @@ class ExchangeabilityTest:
     >>> def likelihoods(shift):
     ...     return np.log(1 / (1 + np.exp(-rng.normal(2 - shift, 1, 2000))))
     >>> test = ExchangeabilityTest.new(likelihoods(0)).update(likelihoods(0))
-    >>> test.process.alarm_at is None, test.update(likelihoods(0.5)).process.alarm_at is None
+    >>> test.alarm_at is None, test.update(likelihoods(0.5)).alarm_at is None
     (True, False)
     """
 
     process: EProcess
     bins: Labels  # that have cases,
     counts: Labels  # and how many
+
+    @property
+    def alarm_at(self) -> int | None:
+        """The case that raised an alarm."""
+        return self.process.alarm_at
 
     @classmethod
     def new(cls, log_p: ArrayLike = (), clusters: ArrayLike | None = None, alpha: float = 0.05) -> ExchangeabilityTest:
@@ -237,7 +247,7 @@ class BatchReport:
     verdict: Literal["no alarm", "ALARM"] = "no alarm"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MonitorReport(Table):
     """The tests of a deployed calibrator and a report of each batch that was fed: one saved state, and a table.
 
@@ -365,7 +375,7 @@ class MonitorReport(Table):
             "the temperature has changed": self.drift,
             "new cases are unlike those before them": self.exchangeability,
         }
-        at = {name: test.process.alarm_at for name, test in tests.items() if test is not None}
+        at = {name: test.alarm_at for name, test in tests.items() if test is not None}
         return [f"alarm at case {n}: {name} (p = {self.p_value:.2g})" for name, n in at.items() if n is not None]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -395,10 +405,7 @@ def monitor_scores(
     """
     content = {key: value for key, value in calibrator.to_dict().items() if key not in ("read", "rule", "params")}
     digest = hashlib.sha256(msgspec.json.encode(_json.plain(content))).hexdigest()
-    if scores.w is not None and not (scores.w > 0).all():
-        scores = scores.take(scores.w > 0)
-    if scores.w is not None and (scores.w != 1).any():
-        raise InputError("sample_weight: a monitor counts cases; expected weights of 0 and 1", "sample_weight")
+    scores = _counted(scores)
     batch = _arrays(calibrator, scores)
     if isinstance(state, MonitorReport):
         monitor = state
@@ -411,7 +418,7 @@ def monitor_scores(
         if reference is None:
             monitor = MonitorReport.from_first_batch(*batch, calibrator.report_.n_samples, **about)
         else:
-            log_p, y, clusters = _arrays(calibrator, reference)
+            log_p, y, clusters = _arrays(calibrator, _counted(reference))
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
             monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
@@ -426,6 +433,15 @@ def monitor_scores(
     if state is not None and not isinstance(state, MonitorReport):
         monitor.save(state)
     return monitor
+
+
+def _counted(scores: Scores) -> Scores:
+    """Return the rows of weight 1; other weights than 0 and 1 are an error."""
+    if scores.w is None:
+        return scores
+    if not np.isin(scores.w, (0, 1)).all():
+        raise InputError("sample_weight: a monitor counts cases; expected weights of 0 and 1", "sample_weight")
+    return scores.take(scores.w > 0)
 
 
 def _arrays(calibrator: Calibrator, scores: Scores) -> tuple[Floats, Labels | None, NDArray[Any] | None]:

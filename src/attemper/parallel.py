@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from joblib import Parallel, delayed
 
 from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, pieces, smallest_probability
-from attemper.errors import AttemperWarning, collected_warnings, warn
+from attemper.errors import AttemperWarning, InputError, collected_warnings, warn
 from attemper.sketches import PARTS, Sketch, sketch_scores
 
 PORTION = 256  # files whose sketches are in memory at once
@@ -24,7 +24,7 @@ def sketch_files(
     paths: Sequence[str], *, parts: Sequence[str] = PARTS, n_jobs: int | None = None, **options: Any
 ) -> Sketch:
     """Sketch files in parallel, and add the sketches in their order; options are those of `Read`, and ``labels``."""
-    total: Any = 0
+    total: Sketch | None = None
     warned: set[type[AttemperWarning]] = set()
     work = [delayed(_sketch_task)(task, tuple(parts), options) for task in _tasks(paths, options)]
     for first in range(0, len(work), PORTION):
@@ -34,8 +34,10 @@ def sketch_files(
                 if type(warning) not in warned:  # each kind once
                     warned.add(type(warning))
                     warn(str(warning), type(warning))
-            total += sketch
-    return cast(Sketch, total)
+            total = sketch if total is None else total if sketch is None else total + sketch
+    if total is None:
+        raise InputError(f"data: no row of {paths[0]} counts, nor of other files", "data")
+    return total
 
 
 def zeros_of_files(paths: Sequence[str], *, n_jobs: int | None = None, **options: Any) -> float | None:
@@ -53,12 +55,13 @@ def _tasks(paths: Sequence[str], options: dict[str, Any]) -> list[list[str]]:
 
 def _sketch_task(
     paths: Sequence[str], parts: Sequence[str], options: dict[str, Any]
-) -> tuple[Sketch, list[AttemperWarning]]:
-    """Sketch files one after the other; what a worker warns of is sent back."""
-    total: Any = 0
+) -> tuple[Sketch | None, list[AttemperWarning]]:
+    """Sketch files one after the other, None if no row counts; what a worker warns of is sent back."""
+    total: Sketch | None = None
     with collected_warnings() as warnings:
         for i, piece in enumerate(pieces(list(paths), **options)):
             if i == 0:
                 warn_of_doubts(piece.scores)
-            total += sketch_scores(piece.scores, parts, zeros_as=options.get("zeros_as"))
+            own = sketch_scores(piece.scores, parts, zeros_as=options.get("zeros_as"))
+            total = own if total is None else total + own
     return total, warnings

@@ -45,7 +45,7 @@ class Plan:
     expected: float  # of n labels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MissPlan(Table):
     """For all cases, or for each class with a bound: how many it takes until the guarantee decides so many."""
 

@@ -289,7 +289,7 @@ def _draw_lines(
 
 
 def plot_posterior(calibrator: Any, *, ax: Axes | None = None) -> Axes:
-    """Draw the posterior density of the temperature, with the credible interval shaded.
+    """Draw the posterior density of the temperature, with its 95 % interval shaded.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def plot_posterior(calibrator: Any, *, ax: Axes | None = None) -> Axes:
             raise InputError(what, "calibrator")
         raise NotFittedError("calibrator: it is not fitted yet; call fit first")
     t = np.asarray(calibrator.posterior_.temperature)
-    density = np.asarray(calibrator.posterior_.temperature_weight) / np.gradient(t)
+    density = np.asarray(calibrator.posterior_.weight) / np.gradient(t)
     low, high = calibrator.temperature_interval_
     middle = calibrator.temperature_
     x = np.concatenate([[low], t[(t >= low) & (t <= high)], [high]])  # the ends lie between points of the grid

@@ -62,7 +62,7 @@ def _in_order(given: Mapping[Any, Any], names: list[str], param: str) -> list[An
     return [texts[name] for name in names]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PriorEstimate(Table):
     """Shares of the classes in unlabelled data."""
 

@@ -42,7 +42,7 @@ TERMS: dict[str, Callable[[Node], Any]] = {
 PARTS = ("attended", "uniform")  # of saved sketches
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sketch:
     """The sums of the temperature family over a data set, at Chebyshev nodes in log T.
 
@@ -152,6 +152,14 @@ class Sketch:
     def __radd__(self, other: Any) -> Sketch:
         """Let `sum` add sketches."""
         return self if other == 0 else NotImplemented
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a reader wants to know."""
+        shares = {"accuracy": self.correct / self.weight, "mean confidence": self.confidence / self.weight}
+        return {"rows": self.n_samples, "classes": self.n_classes} | {name: round(v, 4) for name, v in shares.items()}
+
+    def __repr__(self) -> str:
+        return f"Sketch({', '.join(f'{name} {value}' for name, value in self.facts().items())})"
 
     def log_likelihood(self, rate: float = 0.0) -> Floats:
         """Log-likelihood of the labels at each node, if a share ``rate`` of them is a uniform guess."""

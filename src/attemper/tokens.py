@@ -73,7 +73,9 @@ def token_scores(
     y = as_plain(labels if input_ids is None else input_ids)
     if y.shape != shape:
         raise InputError(f"labels: expected shape {shape}, got {y.shape}", "labels")
-    counts = np.ones(shape, dtype=bool) if mask is None else as_plain(mask).astype(bool).reshape(shape)
+    counts = np.ones(shape, dtype=bool) if mask is None else as_plain(mask).astype(bool)
+    if counts.shape != shape:
+        raise InputError(f"mask: expected shape {shape}, got {counts.shape}", "mask")
     if input_ids is not None:
         after = np.zeros_like(y)
         after[..., :-1] = y[..., 1:]
@@ -134,8 +136,17 @@ def option_scores(
     if not found:
         raise InputError("data: expected responses, got none", "data")
     values = np.stack([_option_row(position, groups, missing) for position in found])
-    y = _option_labels([labels[p.id] for p in found] if isinstance(labels, Mapping) else labels, groups)
+    y = _option_labels(_labels_of(found, labels), groups)
     return Scores.of(values, y, classes=classes, sample_weight=sample_weight)
+
+
+def _labels_of(found: Sequence[Position], labels: Any) -> Any:
+    """Return labels in the order of the positions; a mapping has them by the id of the response."""
+    if not isinstance(labels, Mapping):
+        return labels
+    if missing := [p.name for p in found if p.id not in labels]:
+        raise InputError(f"labels: there is none for {listed(missing)}", "labels")
+    return [labels[p.id] for p in found]
 
 
 def topk_scores(
@@ -172,12 +183,12 @@ def topk_scores(
     """
     w = None if sample_weight is None else as_plain(sample_weight)
     found = None if hasattr(data, "ndim") else list(responses_of(data))
-    given = [labels[p.id] for p in found] if found is not None and isinstance(labels, Mapping) else labels
+    given, n = labels if found is None else _labels_of(found, labels), len(data if found is None else found)
     items = None if given is None else as_plain(given).tolist()
+    if items is not None and len(items) != n:
+        raise InputError(f"labels: expected {n}, one for each position, got {len(items)}", "labels")
     kept = [
-        i
-        for i in range(len(data if found is None else found))
-        if (items is None or items[i] not in (None, -100)) and (found is None or found[i].tokens)
+        i for i in range(n) if (items is None or items[i] not in (None, -100)) and (found is None or found[i].tokens)
     ]
     w = None if w is None else w[kept]
     if found is None:
@@ -185,7 +196,10 @@ def topk_scores(
         values, y = _top_of(Scores.of(take_rows(as_array(data, "data"), np.array(kept)), own), k)
     else:
         found = [found[i] for i in kept]
-        k = min(len(p.tokens) for p in found) if k is None else k
+        least = min((len(p.tokens) for p in found), default=0)
+        k = least if k is None else k
+        if not 0 < k <= least:
+            raise InputError(f"k={k}: expected at most {least} tokens, which every position has", "k")
         top = np.array([p.log_probs[:k] for p in found])
         values = np.column_stack([top, _tails(top, zeros_as, found)])
         y = None if items is None else np.array([_rank(p, items[i], k) for i, p in zip(kept, found)])

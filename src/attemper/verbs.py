@@ -93,7 +93,9 @@ def fit(
 
 def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scores: Scores) -> Calibrator:
     """Let a calibrator remember how the data of its fit were read, and from which files."""
-    fitted.read_ = remembered(data, options, scores)
+    grouped = "groups" in fitted.needs or getattr(getattr(fitted, "rule_", None), "groups", None) is not None
+    unused = ("ids",) if grouped else ("ids", "groups")
+    fitted.read_ = remembered(data, {name: v for name, v in options.items() if name not in unused}, scores)
     fitted.fitted_on_ = tuple(scores.sha256.values()) if is_paths(data) else ()
     return fitted
 
@@ -127,7 +129,11 @@ def _sketched(
 ) -> tuple[Sketch, Scores]:
     """Return a sketch of files, and scores of the first; probabilities are looked through for zeros first."""
     _warn_of_cases(reading)
-    first = replace(next(pieces(paths[:1], labels=labels, **reading)).scores, files=tuple(paths))
+    if calibrator.get_params(deep=False).get("noise") == "unknown":
+        warn("noise: a sketch has no rows, so biases and confusions of the labels are not looked for; T may differ")
+    if (piece := next(pieces(paths, labels=labels, **reading), None)) is None:
+        raise InputError(f"data: no row of {paths[0]} counts, nor of other files", "data")
+    first = replace(piece.scores, files=tuple(paths))
     options = dict(reading)
     if first.input == "probs" and options.get("zeros_as") is None:
         options["zeros_as"] = zeros_of_files(paths, n_jobs=n_jobs, labels=labels, **reading)

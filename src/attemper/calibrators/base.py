@@ -69,7 +69,6 @@ class Report:
         def sums(chunk: Chunk) -> Floats:
             log_p = plain.log_apply(chunk.h.astype(np.float64, copy=False))
             nll = -log_p[np.arange(len(chunk.y)), chunk.y]
-            nll = nll if chunk.w is None else np.where(chunk.w > 0, nll, 0.0)  # 0 · inf, where a bin has no such label
             changed = log_p.argmax(axis=1) != chunk.h.argmax(axis=1)
             return np.array([t.sum() if chunk.w is None else chunk.w @ t for t in (nll, changed)])
 
@@ -143,9 +142,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
             scores, columns = Scores.of(X, y, **given, **self._options()), names_of(X)
             warn_of_doubts(scores)
+        elif None not in (self.classes, X.classes) and [*map(str, self.classes)] != [*map(str, X.classes or ())]:
+            raise InputError(f"classes: these Scores have {listed(X.classes or ())}, in this order", "classes")
         for name in self.needs:
             if getattr(scores, name) is None:
                 raise InputError(f"{name}: a fit needs them", name)
+        if scores.w is not None and not (scores.w > 0).all():
+            scores = scores.take(scores.w > 0)
         with one_blas_thread():
             self._store(self._fit(with_effective_weights(scores)), scores)
         if self.report_.changed and not self.map_.independent:
@@ -349,6 +352,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(none):
             raise InputError(f"old: the share of {names[none[0]]!r} is 0, and {after[none[0]]:g} now", "old")
         made = copy.copy(self)
+        made.__dict__.pop("sketch_", None)  # whose samples have the priors of the fit
         with np.errstate(divide="ignore"):
             made._tilt(np.where(before > 0, np.log(after), -np.inf) - np.log(np.where(before > 0, before, 1.0)))
         made.priors_, made.report_ = after, replace(self.report_, changed=None)
@@ -368,7 +372,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         from attemper.priors import PREDICTED_CLASSES, estimate_priors, shift_test
 
-        axis, own = self._axis(options.pop("axis", None)), self._options()
+        self._check_fitted()
+        axis = self._axis(options.pop("axis", None))
+        own: dict[str, Any] = {"input": self.map_.input, "zeros_as": self.map_.zeros_as, "classes": self._names}
 
         def scores_of(X: Any, y: Any = None) -> Scores:
             return X if isinstance(X, Scores) else Scores.of(self._array_of(X), y, axis=axis, **own, **options)
@@ -453,7 +459,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if kind is Calibrator:
                 found = from_dict(value, place)
             else:
-                found = _tuples(value) if kind is None else _json.typed(value, kind, place)
+                found = _numbers(value) if kind is None else _json.typed(value, kind, place)
             setattr(made, f"{name}_", found)
         made.read_ = _json.typed(content["read"], ReadOptions, f"{where}: read")
         if content.get("rule") is not None:
@@ -500,6 +506,13 @@ VALUE_TYPES: dict[str, Any] = {"priors": Floats}  # of numbers that every fit ha
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _numbers(value: Any) -> Any:
+    """Return lists as tuples, and the texts that JSON has for infinity and NaN as numbers."""
+    if isinstance(value, list):
+        return tuple(map(_numbers, value))
+    return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def method_of(method: str | Calibrator | type[Calibrator], noise: Any = 0, param: str = "method") -> Calibrator:

@@ -57,12 +57,10 @@ DROP = 35.0  # nats below the top at which the posterior is taken to be zero: e^
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Marginal posteriors, as probabilities of grid points: ``posterior_`` of `BayesianTemperatureScaling`."""
+    """Probabilities of temperatures, with the prior of the interval: ``posterior_`` of `BayesianTemperatureScaling`."""
 
     temperature: Floats
-    temperature_weight: Floats
-    noise: Floats  # share of the labels that are wrong, beyond what S(T) explains
-    noise_weight: Floats
+    weight: Floats
 
 
 class BayesianTemperatureScaling(Calibrator):
@@ -179,7 +177,7 @@ class BayesianTemperatureScaling(Calibrator):
             "temperature": middle,
             "temperature_interval": (min(low, middle), max(middle, high)),
             **belief.wrong.values,
-            "posterior": Posterior(np.exp(u), weight, *belief.wrong.law),
+            "posterior": Posterior(np.exp(u), belief.wider),
         }
         return Fit(Map((stage,)), report, values)
 
@@ -355,7 +353,7 @@ def _belief(prior: ScalePrior, sketch: Sketch, u: Floats, parts: list[Hypothesis
     wide = prior._replace(scale=WIDER * prior.scale)
     wider = weight * np.exp(wide.log_density(u) - prior.log_density(u))
     kept = np.sum([part.weight @ (1 - part.floor) for part in parts], axis=0)
-    return Belief(u, weight, wider, kept, _interpolation_error(sketch, u, parts), wrong)
+    return Belief(u, weight, wider / wider.sum(), kept, _interpolation_error(sketch, u, parts), wrong)
 
 
 def _interpolation_error(sketch: Sketch, u: Floats, parts: list[Hypothesis]) -> float:

@@ -132,6 +132,8 @@ class GroupedCalibrator(Calibrator, wrapper=True):
             raise InputError("groups: expected one id for each row; use common_ for rows of no known group", "groups")
         x = self._array_of(X)
         n = int(x.shape[0])
+        if not n:
+            return self.common_._predicted(x, axis, log=log)
         given = groups if np.ndim(groups) else np.full(n, groups)
         ids, codes = np.unique(as_ids(given, n, "groups"), return_inverse=True)
         order = np.argsort(codes, kind="stable")
@@ -203,7 +205,7 @@ def group_fit(ids: tuple[Any, ...], counts: Any, scales: PooledScales) -> GroupF
 def _log_scores(common: Map, scores: Scores) -> Scores | None:
     """Log-probabilities as scores, without rows whose label is impossible for the common map; None: no row is left."""
     log_p = common.log_apply(scores.logits)
-    keep = np.isfinite(log_p[np.arange(len(log_p)), scores.labels]) & (scores.weights > 0)
+    keep = np.isfinite(log_p[np.arange(len(log_p)), scores.labels])
     if not keep.any():
         return None
     w = None if scores.w is None else scores.w[keep]

@@ -15,6 +15,7 @@ flexible map, so a lower temperature with more errors explains something whereve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -78,7 +79,7 @@ def error_rate(noise: Noise, n_classes: int) -> float | None:
     if isinstance(noise, str) and noise == "unknown":
         return None
     most = 1 - 1 / n_classes
-    if isinstance(noise, bool | str) or not 0 <= noise < most:
+    if isinstance(noise, bool) or not isinstance(noise, Real) or not 0 <= noise < most:
         raise InputError(f"noise={noise!r}: expected 'unknown' or a share from 0 to {most:.3g}", "noise")
     return float(min(noise / most, 0.98))
 
@@ -102,11 +103,8 @@ class Samples:
 
     @classmethod
     def of(cls, scores: Scores, rate: float | None, log_t: ScalePrior = LOG_T) -> Samples:
-        """Take away what the softmax does not see, and samples of weight zero."""
+        """Take away what the softmax does not see."""
         h, y, w, case = scores.logits, scores.labels, scores.weights, scores.cases
-        if (w == 0).any():
-            case = None if case is None else case[w > 0]
-            h, y, w = h[w > 0], y[w > 0], w[w > 0]
         k, unit = h.shape[1], scale_of(scores, rate)[0]
         few = slice(None, None, max(1, len(h) // max(MIN_ROWS, MAX_ELEMENTS // k)))
         top = 1 / np.exp((h[few] - h[few].max(axis=1, keepdims=True)) / unit).sum(axis=1)
@@ -324,14 +322,13 @@ class WrongLabels(NamedTuple):
 
     noise: float
     noise_interval: tuple[float, float]
-    law: tuple[Floats, Floats]  # shares and their probabilities
     confusions: Confusions | None = None
     cannot_tell: bool = False  # whose errors they are, where that matters
 
     @classmethod
     def known(cls, share: float) -> WrongLabels:
         """Return the share that the user gave."""
-        return cls(share, (share, share), (np.array([share]), np.ones(1)))
+        return cls(share, (share, share))
 
     @classmethod
     def found(
@@ -339,9 +336,8 @@ class WrongLabels(NamedTuple):
     ) -> WrongLabels:
         """Posterior mean, and distribution function at some shares, if the labels err, and not the network."""
         below = network + (1 - network) * below / below[-1]
-        law = shares, np.diff(below, prepend=0.0)
         # Confident predictions differ by −log(1 − share) nats.
-        return cls((1 - network) * mean, _shortest_interval(shares, below), law, confusions, mean > OPEN)
+        return cls((1 - network) * mean, _shortest_interval(shares, below), confusions, mean > OPEN)
 
     @property
     def values(self) -> dict[str, Any]:

@@ -64,9 +64,7 @@ class Sides(NamedTuple):
                 possible = h > -np.inf
                 value[~(possible & (possible.sum(axis=1, keepdims=True) > 1))] = np.nan
             x[:, part] = value.T[first:]
-        w = scores.weights
-        some = w > 0
-        return cls(x, scores.labels, w, first) if some.all() else cls(x[:, some], scores.labels[some], w[some], first)
+        return cls(x, scores.labels, scores.weights, first)
 
 
 def problems(scores: Scores, function: Callable[[Any, Any], Any]) -> Iterator[Problem]:

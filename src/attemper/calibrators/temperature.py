@@ -227,10 +227,10 @@ class EnsembleTemperatureScaling(Calibrator):
         log_parts = np.stack([*scaled, -np.log(possible)], axis=1)  # what each of the three gives to the label
         top = log_parts.max(axis=1, keepdims=True)
         # The weights of a mixture: as the class priors that explain predictions best.
-        parts = np.exp(log_parts - top)[w > 0]
-        mixed = most_likely_priors(parts, w[w > 0], tolerance=GAP)
+        parts = np.exp(log_parts - top)
+        mixed = most_likely_priors(parts, w, tolerance=GAP)
         tempered, plain, uniform = mixed.priors.tolist()
-        nll = -float(w[w > 0] @ (np.log(parts @ mixed.priors) + top[w > 0, 0])) / scores.total_weight
+        nll = -float(w @ (np.log(parts @ mixed.priors) + top[:, 0])) / scores.total_weight
         ok = best.edge is None and (best.found is None or best.found.converged) and mixed.gap < 1e-8
         notes = (best.note,) if best.note else ()
         if best.edge is not None:

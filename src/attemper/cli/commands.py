@@ -125,8 +125,7 @@ def sketch(call: Call, *, output: str) -> Done:
     """Save the sketch."""
     found = call()
     found.save(output)
-    facts = {"rows": found.n_samples, "classes": found.n_classes, "accuracy": round(found.correct / found.weight, 4)}
-    return Done(facts | {"mean confidence": round(found.confidence / found.weight, 4)}, wrote=output)
+    return Done(found.facts(), wrote=output)
 
 
 @command(verbs.apply)

@@ -71,11 +71,18 @@ def pieces(paths: Sequence[str], *, keep: bool = False, **options: Any) -> Itera
         columns = columns or {*table}
         if keep and columns != {*table}:
             raise InputError(f"data: {paths[0]} and {path} differ in their columns", "data")
-        if ignored is not None and "labels" in own and not keep and (own["labels"] == ignored).all():
-            continue  # a piece in which nothing counts
+        if not keep and _nothing_counts(own, ignored):
+            continue
         with reading(path, first):
             scores = Scores.of(**own, **settings)
         yield Piece(scores, table if keep else {})
+
+
+def _nothing_counts(own: Mapping[str, Any], ignored: int | None) -> bool:
+    """Whether the weights of a piece are all 0, or its labels are all to be ignored."""
+    y, w = own.get("labels"), own.get("sample_weight")
+    none = ignored is not None and y is not None and bool((y == ignored).all())
+    return none or (w is not None and w.dtype.kind in "biuf" and not w.any())
 
 
 def whole(paths: Sequence[str], **options: Any) -> Scores:
@@ -203,10 +210,12 @@ def _dataset(path: str, suffix: str) -> Any:
         raise FileError(f"{path}: unsupported extension {suffix!r}; use one of {', '.join([*ARRAYS, *TABLES])}")
     dataset = require("pyarrow.dataset", extra="files", why=f"to read {suffix} files")
     fs, local = require("fsspec", extra="files").core.url_to_fs(path) if "://" in path else (None, path)
-    found = dataset.dataset(local, format=TABLES[suffix], filesystem=fs)
-    if suffix == ".csv" and len(found.schema.names) == 1 and (mark := {*";\t|"} & {*found.schema.names[0]}):
-        raise FileError(f"{path}: its separator is {min(mark)!r}. Use commas.")
-    return found
+    if suffix == ".csv":
+        with _opened(path) as stream:
+            header = stream.readline(TEXT_BLOCK).decode("utf-8", "replace")
+        if "," not in header and (mark := {*";\t|"} & {*header}):
+            raise FileError(f"{path}: its separator is {min(mark)!r}. Use commas.")
+    return dataset.dataset(local, format=TABLES[suffix], filesystem=fs)
 
 
 def _batches(data: Any, path: str, kind: str, needed: list[str], layout: Layout, whole: bool) -> Iterator[Any]:

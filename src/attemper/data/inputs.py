@@ -28,6 +28,7 @@ class PlainRows:
     weights: Any = None
     index: NDArray[np.intp] | None = None  # rows of `values`; None: all of them, once each
     case: Labels | None = None  # image or sample of each row, where rows are not samples of their own
+    n_cases: int = 0  # of these, also without a row
 
 
 def as_plain(values: Any) -> NDArray[Any]:
@@ -204,7 +205,7 @@ def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
 def ids_of_rows(ids: Any, rows: PlainRows, n: int, param: str) -> NDArray[Any]:
     """Return ids of the rows that count, from one for each row of the data, or for each image or sample."""
     found = as_plain(ids)
-    if rows.case is not None and found.shape == (int(rows.case.max()) + 1,):
+    if rows.case is not None and found.shape == (rows.n_cases,):
         found = found[rows.case]
     elif rows.index is not None and found.size == rows.values.shape[0]:
         found = found.reshape(-1)[rows.index]
@@ -271,7 +272,7 @@ def soft_rows(rows: PlainRows) -> PlainRows:
         return replace(rows, labels=column)
     weights = shares[sample, column]
     weights = weights if rows.weights is None else weights * as_weights(rows.weights, n)[sample]
-    return PlainRows(rows.values, column, weights, sample, sample)
+    return PlainRows(rows.values, column, weights, sample, sample, n)
 
 
 def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[Any] | None = None) -> Floats:
@@ -349,7 +350,7 @@ def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, m
         drawn, share = _draw_pixels(image[kept], n_images, max_pixels)
         kept, w = kept[drawn], share if w is None else w[drawn] * share
     index = None if len(kept) == n else kept
-    return PlainRows(pixels, None if y is None else y[kept], w, index, image[kept])
+    return PlainRows(pixels, None if y is None else y[kept], w, index, image[kept], n_images)
 
 
 def _draw_pixels(image: Labels, n_images: int, most: int) -> tuple[NDArray[np.intp], Floats]:
@@ -375,7 +376,7 @@ def as_label_matrix(labels: Any, n: int, n_labels: int) -> Floats:
         raise InputError("labels: expected 0, 1 or NaN for each label", "labels") from None
     if y.shape != (n, n_labels):
         raise InputError(f"labels: expected shape {(n, n_labels)}, one column for each label, got {y.shape}", "labels")
-    bad = np.argwhere(~(np.isnan(y) | ((y >= 0) & (y <= 1))))
+    bad = np.argwhere(~(np.isnan(y) | (y == 0) | (y == 1)))
     if len(bad):
         row, column = bad[0]
         raise InputError(f"labels: row {row}, column {column} is {y[row, column]}; expected 0, 1 or NaN", "labels")

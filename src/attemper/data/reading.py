@@ -12,6 +12,7 @@ import numpy as np
 from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, expand, names_in, settings_of, whole
 from attemper.data.frames import is_frame, layout_of, of_frame, picked
+from attemper.data.inputs import as_plain, is_signed
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed
 
@@ -48,7 +49,6 @@ class ReadOptions:
     sample_weight: str | None = None
     clusters: str | None = None
     groups: str | None = None
-    ids: str | None = None
     zeros_as: float | None = None
     axis: int | None = None
     ignore_index: int | None = None
@@ -154,6 +154,9 @@ def _again(scores: Scores, options: dict[str, Any]) -> Scores:
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))
+    y = more.get("labels")
+    if y is not None and scores.one_column and scores.classes is None and is_signed(y := as_plain(y)):
+        more["labels"] = y > 0
     made = Scores.of(values, input=scores.input, **{**own, **more})
     if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample
         made = replace(made, values=scores.values, index=scores.index)

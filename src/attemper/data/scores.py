@@ -132,6 +132,8 @@ class Scores:
         """
         if input not in ("logits", "probs"):
             raise InputError(f"input={input!r}: expected 'logits' or 'probs'", "input")
+        if zeros_as is not None and input == "logits":
+            raise InputError("zeros_as: it belongs to input='probs'", "zeros_as")
         if type(values) is not np.ndarray or values.dtype.kind != "f":
             values = as_array(values, "data")
         if labels is not None and not isinstance(labels, np.ndarray):
@@ -140,6 +142,8 @@ class Scores:
         if one_column:
             values = values.reshape(-1, 1) if multi_label else two_columns(values, input)
         rows = PlainRows(values, labels, sample_weight)
+        if max_pixels is not None and values.ndim <= 2:
+            raise InputError(f"max_pixels: expected images, got shape {tuple(values.shape)}", "max_pixels")
         if values.ndim > 2:
             rows = image_rows(rows, axis, ignore_index=ignore_index, max_pixels=max_pixels)
         elif values.ndim != 2 or 0 in values.shape:

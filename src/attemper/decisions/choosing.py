@@ -24,12 +24,13 @@ from attemper.decisions.outcomes import Outcome, outcome_of
 from attemper.decisions.referral import refer_for_budget, refer_for_costs, refer_for_miss
 from attemper.decisions.rules import Choice, Rule, Shortage
 from attemper.decisions.sets import conformal_sets
-from attemper.errors import InputError
+from attemper.errors import InputError, warn
 
+UNTIED = 0.9  # share of different confidences below which ties are no coincidence
 FIT_SHARE = 0.2  # of the cases of VAL, where no calibrator is passed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Decision(Table):
     """A calibrator with its rule, and how that fares; or no rule, and what is missing for the guarantee."""
 
@@ -127,6 +128,9 @@ def decide_scores(
     cases: dict[str, Any] = {"clusters": val.clusters, "sample_weight": val.w, "classes": classes}
     level: dict[str, Any] = {"guarantee_level": guarantee_level, "unit": unit, "seed": seed}
     if max_miss is not None:
+        different = len(np.unique(probs.max(axis=1)))
+        if fit_probs is None and isinstance(max_miss, Real) and by is None and different < UNTIED * len(probs):
+            warn("calibrator: its confidences are tied; the guarantee is not proven then. Let decide fit one.")
         bound: Any = [max_miss] * len(classes) if by == "class" else max_miss
         choice = refer_for_miss(probs, val.labels, bound, fit_probs=fit_probs, **cases, **level)
     elif coverage is not None:

@@ -51,7 +51,7 @@ class Part:
     verdict: Verdict | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome(Table):
     """A table with a row for all cases, for each true class and for each group."""
 

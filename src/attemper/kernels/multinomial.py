@@ -150,9 +150,6 @@ def minimise(
     (array([2. , 1.8, 2. ]), array([-0.3, -0.3,  0.6]))
     """
     w = np.ones(len(x)) if weights is None else weights
-    kept = w > 0
-    if not kept.all():
-        x, labels, w, possible = x[kept], labels[kept], w[kept], None if possible is None else possible[kept]
     scale = float(np.sqrt(np.mean(x**2))) or 1.0
     diagonal = centre.weight.ndim == 1
     start = np.column_stack([centre.weight * scale, centre.bias])

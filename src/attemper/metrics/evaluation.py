@@ -46,7 +46,7 @@ ERRORS = ("nll", "brier", "ece", "smooth_ece", "classwise_ece", "mce", "mmce", "
 LEAST_SIGNS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(Table, Mapping[str, Estimate]):
     """Metrics by name, of all samples; with ``by`` also those of each part: `evaluate` returns it.
 

@@ -25,7 +25,7 @@ MOST_POINTS = 512  # of a band
 MOST_DRAWN = 10_000_000  # outcomes, for the p-value of a decomposition
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reliability(Table):
     """Bins (lo, hi] of confidence; arrays have one entry per bin, one row per class if class-wise or of top labels.
 
@@ -121,7 +121,7 @@ class Recalibration(NamedTuple):
         return np.clip(found.x, 0.0, 1.0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CorpReliability(Table):
     """Isotonic regression of accuracy on confidence, and a band. Between two confidences it is a straight line."""
 
@@ -191,7 +191,7 @@ def corp_reliability(
     return CorpReliability(samples.distinct, weight, accuracy, band, samples.distinct[shown], low, high)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decomposition(Table):
     """A mean score as miscalibration − discrimination + uncertainty: `decompose` returns it."""
 

@@ -49,7 +49,7 @@ class _Sorted:
         return every[::-1].cumsum(axis=0)[::-1], wrong[::-1].cumsum(axis=0)[::-1]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReferralCurve(Table):
     """Results at each threshold, from the lowest up. All but ``threshold`` are shares of weight."""
 
@@ -148,7 +148,7 @@ def referral_area_of(p: Predictions, thresholds: Thresholds = None) -> Statistic
     return Statistic(value, influence, around_area, reason=few_errors(p) or too_few(right, "right predictions"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RiskCoverage(Table):
     """Coverage and risk at each threshold, from the lowest up. Some sample is decided at each threshold."""
 

@@ -80,7 +80,7 @@ def render(
     summary = summarise(comparison)
     cal = summary.calibrator
     read = getattr(cal, "read_", None)
-    columns = [] if read is None else [read.labels, read.clusters, read.groups, read.ids]
+    columns = [] if read is None else [read.labels, read.clusters, read.groups]
     texts = [title, *(text for entry in entries for text in entry), *describe.values()]
     words = words_for([*texts, *columns, *(row.name for row in summary.classes)])
     promise = getattr(summary.rule, "promise", None)

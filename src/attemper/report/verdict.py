@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -245,14 +245,15 @@ def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
 def next_steps(summary: Summary, words: Words) -> list[Statement]:
     """Return what to do next, the most important first."""
     found, comparison = [], summary.comparison
-    after, files = summary.means[1], [Path(path).name for path in summary.comparison.files]
+    after, files = summary.means[1], [*summary.comparison.files]
+    files = files if len(files) == 1 + summary.on_test else []  # of several a command would need the pattern
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
     usual = {"input": "logits", "classes": read.get("columns")}
     read = {name: value for name, value in read.items() if value != usual.get(name)}
     net = f"{flags_of(read)} -o calibrator.attemper.json".lstrip()
 
     def code(python: str, shell: str) -> str:  # who read files may have no Python
-        return f"attemper {shell.format(*files, 'test.csv')}" if files else python
+        return f"attemper {shell.format(*map(shlex.quote, files), 'test.csv')}" if files else python
 
     if summary.outcome is not None and any(part.verdict == "broken" for part in summary.outcome.parts):
         text = "The samples here do not come from where the rule was chosen, or its cases were not independent."
