@@ -1,4 +1,4 @@
-# The README's commands. Everything is installed into .venv; only `make test-all` installs Debian's Chromium where there is none.
+# The README's commands. Everything is installed into .venv, and peers into .venv-bench; only `make test-all` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -33,7 +33,7 @@ bench: .venv-bench/stamp  ## speed and memory beside the peers; intervals and gu
 	.venv-bench/bin/python benchmarks/speed.py fits
 	.venv-bench/bin/python benchmarks/speed.py reading
 	.venv-bench/bin/python benchmarks/speed.py gpu
-	.venv-bench/bin/python benchmarks/coverage.py metrics
+	.venv-bench/bin/python benchmarks/intervals.py metrics
 	.venv-bench/bin/python benchmarks/levels.py
 
 results: .venv/demo.stamp  ## every table and figure of the paper, into docs/results/ (20 minutes on two cores; resumes after an interrupt)

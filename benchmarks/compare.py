@@ -20,9 +20,7 @@ The tables have the excess test NLL over the best single temperature of the test
 that all runs compare. ``--ranks`` prints leaderboards instead: the share of other methods with a higher loss.
 
 The CSV gets a line for each fit, and a second run goes on where the first stopped. ``--beside`` adds the lines of other
-CSVs, with the name of the file where the method is the same. ``--choose A,B,…`` prints, for each family, which of these
-columns is best on the *other* families, and what that choice gives on this one: choose constants so. Run it with
-``--peers`` in the environment of `make bench`.
+CSVs, with the name of the file where the method is the same. ``--peers`` needs the environment of `make bench`.
 """
 
 from __future__ import annotations
@@ -224,7 +222,7 @@ def cell(values, c, form=".4f"):
     return f"{values[c]:{form}}" if c in values else "–"
 
 
-def families_page(cases, rows, choose):
+def families_page(cases, rows):
     """Return the tables: means over families, worst families, worst sets, then family by family."""
     columns = list(dict.fromkeys(c for values in cases.values() for c in values))
     means = {row: found for row in rows if (found := by_family(cases, row))}
@@ -243,18 +241,7 @@ def families_page(cases, rows, choose):
     for row, found in means.items():
         lines = [[f"{family} ({n})", *(cell(v, c) for c in columns)] for family, (n, v) in found.items()]
         parts += [f"**{row}**, family by family (number of sets):", data.markdown(["family", *columns], lines)]
-        if choose:
-            parts.append(data.markdown(["family", "chosen on the others", "excess"], chosen(found, choose)))
     return "\n\n".join(parts) + "\n"
-
-
-def chosen(found, columns):
-    """For each family the column that is best on the other ones, and what it gives on this one."""
-    lines = []
-    for family, (_, own) in found.items():
-        best = min(columns, key=lambda c: np.mean([v[c] for f, (_, v) in found.items() if f != family]))
-        lines.append([family, best, f"{own[best]:.4f}"])
-    return lines
 
 
 def intervals_page(lines, rows):
@@ -354,7 +341,6 @@ def main():
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="CSV")
     parser.add_argument("--columns", default="", help="only these columns of the tables")
     parser.add_argument("--classes", type=int, help="only sets with so many classes")
-    parser.add_argument("--choose", default="", metavar="COLUMNS")
     asked = parser.parse_args()
     rows = asked.rows.split(",")
     for row in rows:
@@ -366,7 +352,7 @@ def main():
         print(ranks_page([line for path in (asked.out, *asked.beside) for line in data.read_lines(path)], rows))
     else:
         cases = gather(asked.out, asked.beside, list(filter(None, asked.columns.split(","))), asked.classes)
-        print(families_page(cases, rows, list(filter(None, asked.choose.split(",")))))
+        print(families_page(cases, rows))
         print(intervals_page(list(data.read_lines(asked.out)), rows))
 
 

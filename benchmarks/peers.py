@@ -6,33 +6,18 @@ peers.txt has the versions. They run quietly and in one thread.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
-import sys
 from functools import partial
-from pathlib import Path
+from importlib import import_module
 
 import numpy as np
 from scipy.special import softmax
 
 
-def load(name):
-    """Import a peer's module. numba looks for the package coverage, and must not find benchmarks/coverage.py."""
-    here, before = Path(__file__).resolve().parent, sys.path[:]
-    sys.path[:] = [folder for folder in before if Path(folder or ".").resolve() != here]
-    try:
-        module = importlib.import_module(name)
-        with contextlib.suppress(ImportError):
-            importlib.import_module("numba")
-        return module
-    finally:
-        sys.path[:] = before
-
-
 def on_logits(name, h, y):
     """Fit one of probmetrics' calibrators to logits."""
-    calibrators, distributions = load("probmetrics.calibrators"), load("probmetrics.distributions")
-    torch = load("torch")
+    calibrators, distributions = import_module("probmetrics.calibrators"), import_module("probmetrics.distributions")
+    torch = import_module("torch")
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
         fitted = calibrators.get_calibrator(name)
@@ -48,7 +33,7 @@ def on_logits(name, h, y):
 def on_probs(module, name, h, y, **settings):
     """Fit one of probmetrics' calibrators that take probabilities."""
     with contextlib.redirect_stdout(io.StringIO()):
-        fitted = getattr(load(module), name)(**settings)
+        fitted = getattr(import_module(module), name)(**settings)
         fitted.fit(softmax(h, axis=1), y)
 
     def predict(logits):
@@ -60,7 +45,7 @@ def on_probs(module, name, h, y, **settings):
 
 def one_column(name, h, y):
     """Fit a scaling method of netcal for two classes."""
-    fitted = getattr(load("netcal.scaling"), name)()
+    fitted = getattr(import_module("netcal.scaling"), name)()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         fitted.fit(softmax(h, axis=1)[:, 1], y)
 
@@ -115,4 +100,4 @@ PEERS = {
 
 def meant_for(name, n_classes):
     """Return whether a method, ours or a peer's, is meant for this number of classes."""
-    return name not in PEERS or PEERS[name][1] in ("any", "two" if n_classes == 2 else "more")
+    return name not in PEERS or n_classes == 2 or PEERS[name][1] == "any"

@@ -1,4 +1,4 @@
-"""Speed and memory beside other packages, in one run: ratios, since machines are shared.
+"""Speed and memory beside other packages, in one run: ratios, since machines differ.
 
     OMP_NUM_THREADS=1 python benchmarks/speed.py fits [--seconds 2] [--beside OTHER_CHECKOUT/src]
     python benchmarks/speed.py reading    # 10 GB in the temporary folder, some minutes

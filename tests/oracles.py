@@ -60,13 +60,6 @@ def noisy_log_likelihood(h, y, t, eps, w=None):
     return sum(w[i] * math.log((1 - eps) * softmax(h[i], t)[y[i]] + eps / n_classes) for i in range(n))
 
 
-def similar_log_likelihood(h, y, t, eps, w=None):
-    w = np.ones(len(y)) if w is None else w
-    return sum(
-        w[i] * math.log((1 - eps) * softmax(h[i], t)[y[i]] + eps * softmax(h[i], 3 * t)[y[i]]) for i in range(len(y))
-    )
-
-
 def exact_temperature(h, y, digits=50):
     """The T with the least NLL, to many digits: the zero of Eq. (5)."""
     with mpmath.workdps(digits):

@@ -715,7 +715,7 @@ def test_methods_that_can_be_the_best():
 @pytest.mark.slow
 @pytest.mark.parametrize("clustered", [False, True])
 def test_intervals_cover(clustered):
-    """A short version of benchmarks/coverage.py."""
+    """A short version of benchmarks/intervals.py."""
     names, held = ["accuracy", "nll", "brier", "gap", "ece", "aurc", "referral_area"], []
     p, y, _ = predictions(200_000, 4, seed=1)
     truth = m.evaluate(y, p, names, confidence_level=None)

@@ -11,10 +11,10 @@ from attemper.calibrators.one_vs_rest import PlattScaling
 from attemper.calibrators.structured import StructuredScaling
 from attemper.calibrators.temperature import TemperatureScaling, with_effective_weights
 from attemper.data.scores import Scores
-from attemper.errors import AttemperWarning, EdgeWarning, InputError
+from attemper.errors import AttemperWarning, InputError
 from attemper.kernels import evidence
 from attemper.kernels.annotators import Channel
-from attemper.kernels.evidence import Fit, Penalty, Rows
+from attemper.kernels.evidence import Optimum, Penalty, Rows
 from conftest import draw
 from test_ats_ets import DATA, network
 
@@ -85,7 +85,7 @@ def test_an_option_that_is_never_the_answer_gets_a_bias_with_a_warning(method):
 def test_few_labelled_classes_leave_one_temperature():
     h, y = draw(2000, 8)
     h, y = h[y < 3], y[y < 3]
-    with pytest.warns(EdgeWarning):
+    with pytest.warns(AttemperWarning):
         fitted = StructuredScaling().fit(h, y)
     assert fitted.report_.too_few_classes
     assert fitted.report_.changed == 0
@@ -102,7 +102,7 @@ def test_accuracy_with_21_of_100_classes():
 
 def test_many_classes_need_several_labels_each():
     h, y = draw(150, 60)
-    with pytest.warns(EdgeWarning):
+    with pytest.warns(AttemperWarning):
         assert StructuredScaling().fit(h, y).report_.too_few_classes
     assert not StructuredScaling().fit(*draw(300, 60)).report_.too_few_classes
 
@@ -171,9 +171,12 @@ def test_curvature_is_the_slope_of_the_gradient(full):
 @pytest.mark.parametrize("rounds", [3, 40])
 def test_the_gradient_norm_is_that_of_the_result(rounds):
     samples, rows = rows_of(*draw(500, 4), False)
-    found = evidence.maximise(rows, samples.prior, Fit.start(4, samples.prior), {"biases"}, rounds=rounds)
+    start = Optimum.start(4, samples.prior)
+    found = evidence.maximise(rows, samples.prior, start, {"biases"}, rounds=rounds)
     state = found.channel.apply(rows.logits(found.theta), rows.y)
-    used = evidence.maximise(rows, samples.prior, Fit.start(4, samples.prior), {"biases"}, rounds=rounds - 1).precisions
+    used = evidence.maximise(
+        rows, samples.prior, Optimum.start(4, samples.prior), {"biases"}, rounds=rounds - 1
+    ).precisions
     last = found.precisions if rounds == 40 else used
     penalty = Penalty(last.array(found.theta.shape), found.log_t, samples.prior.log_t)
     gradient = rows.gradient(state) - penalty.gradient(found.theta)
@@ -189,7 +192,7 @@ def test_of_many_samples_the_held_out_gain_is_below_that_of_the_fit():
 
 def test_weights_are_what_many_classes_need():
     h, y = draw(300, 60)
-    with pytest.warns(EdgeWarning):
+    with pytest.warns(AttemperWarning):
         assert StructuredScaling().fit(h, y, np.full(300, 0.4)).report_.too_few_classes
 
 

@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
 
 
 def _decoded(kind: Any, value: Any) -> Any:
-    """Read arrays, of the numbers that their type says."""
+    """Read arrays, of the numbers of their type."""
     if (get_origin(kind) or kind) is not np.ndarray:
         raise NotImplementedError(f"{kind} in a document")
     scalar = next((get_args(dtype)[0] for dtype in get_args(kind)[1:] if get_args(dtype)), None)

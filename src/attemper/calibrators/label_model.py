@@ -30,7 +30,7 @@ from attemper.errors import InputError
 from attemper.kernels import evidence
 from attemper.kernels.annotators import Annotators, Channel
 from attemper.kernels.clusters import case_numbers
-from attemper.kernels.evidence import Group, Prior, Rows, ScalePrior
+from attemper.kernels.evidence import Prior, Rows, ScalePrior, Term
 from attemper.kernels.softmax import SHORT
 from attemper.kernels.temperature import information
 from attemper.maps import centred
@@ -38,7 +38,7 @@ from attemper.maps import centred
 Noise = float | Literal["unknown"]
 
 # Chosen looking at each family of classifiers: none may pay. Neighbouring values differ by 1 to 5 thousandths of a nat.
-BIASES, SCALES, CURVE = Group(0.4, 0.3), Group(0.01), Group(0.05)
+BIASES, SCALES, CURVE = Term(0.4, 0.3), Term(0.01), Term(0.05)
 MATRIX_VARIANCE = 0.2  # divided by K²
 TAIL = 1.2  # degrees of freedom of single biases
 LOG_T = ScalePrior(0.15, 0.6, 4.0)  # around centre + slope · logit(mean confidence)
@@ -109,7 +109,7 @@ class Samples:
         few = slice(None, None, max(1, len(h) // max(MIN_ROWS, MAX_ELEMENTS // k)))
         top = 1 / np.exp((h[few] - h[few].max(axis=1, keepdims=True)) / unit).sum(axis=1)
         log_t = expected(log_t, float(np.average(top, weights=w[few])), unit)
-        prior = Prior(log_t, BIASES, SCALES, Group(MATRIX_VARIANCE / k**2), CURVE, TAIL)
+        prior = Prior(log_t, BIASES, SCALES, Term(MATRIX_VARIANCE / k**2), CURVE, TAIL)
         masked, x = np.isneginf(h), centred(h, "mean", np)
         x = np.asfortranarray(x) if k < SHORT else x  # few classes: loops over samples are faster
         return cls(x, y, w, masked if masked.any() else None, prior, case)
@@ -141,7 +141,7 @@ class Samples:
         if classes.all():
             return self
         masked = None if self.masked is None else self.masked[:, classes]
-        matrix = Group(MATRIX_VARIANCE / classes.sum() ** 2)
+        matrix = Term(MATRIX_VARIANCE / classes.sum() ** 2)
         y = (np.cumsum(classes) - 1)[self.y]
         return replace(self, x=self.x[:, classes], y=y, masked=masked, prior=self.prior._replace(matrix=matrix))
 
@@ -204,12 +204,14 @@ def own_floor(log_s: Floats, w: Floats, k: int, rate: float) -> float:
     return rate_law(FLOORS, values, FLOOR_SHAPE, FLOOR_PROBABILITY).mean
 
 
-def fit_at(rate: float, rows: Rows, prior: Prior, groups: set[str], near: evidence.Fit | None = None) -> evidence.Fit:
+def fit_at(
+    rate: float, rows: Rows, prior: Prior, terms: set[str], near: evidence.Optimum | None = None
+) -> evidence.Optimum:
     """Temperature and biases, if labels are uniform at a known rate; begun ``near`` a fit, anew if it goes astray."""
-    start, tries = evidence.Fit.start(rows.x.shape[1], prior), []
+    start, tries = evidence.Optimum.start(rows.x.shape[1], prior), []
     for begin in (start,) if near is None else (near, start):
         begin = begin._replace(channel=Channel(rate))
-        tries.append(evidence.maximise(rows, prior, begin, groups, rounds=25, tolerance=1e-2))
+        tries.append(evidence.maximise(rows, prior, begin, terms, rounds=25, tolerance=1e-2))
         if tries[-1].gradient_norm < ASTRAY:
             break
     return max(tries, key=lambda fit: fit.evidence)
@@ -219,10 +221,10 @@ class Profile(NamedTuple):
     """Fits of temperature and biases at each rate."""
 
     rates: Floats
-    fits: list[evidence.Fit]
+    fits: list[evidence.Optimum]
     law: RateLaw
 
-    def near(self, rate: float) -> evidence.Fit:
+    def near(self, rate: float) -> evidence.Optimum:
         """Return the fit at the rate that is nearest."""
         return self.fits[int(np.abs(np.log((self.rates + 1e-4) / (rate + 1e-4))).argmin())]
 
@@ -235,21 +237,21 @@ class Profile(NamedTuple):
 
 
 def profile(
-    rows: Rows, prior: Prior, groups: set[str], grid: Floats, shape: tuple[float, float], probability: float,
+    rows: Rows, prior: Prior, terms: set[str], grid: Floats, shape: tuple[float, float], probability: float,
     known: float = 0.0,
 ) -> Profile:  # fmt: skip
     """Fit at each rate of a grid that descends to zero, and more closely where the posterior lies.
 
     The labels are wrong at that rate, or are so beside a ``known`` rate.
     """
-    rates, fits = grid, list[evidence.Fit]()
+    rates, fits = grid, list[evidence.Optimum]()
     for rate in grid.tolist():  # from above: labels are then hardly to be trusted, and T is near its prior
-        fits.append(fit_at(total_rate(rate, known), rows, prior, groups, fits[-1] if fits else None))
+        fits.append(fit_at(total_rate(rate, known), rows, prior, terms, fits[-1] if fits else None))
     mean = rate_law(rates, np.array([fit.evidence for fit in fits]), shape, probability).mean
     for rate in sorted({mean, 0.5 * mean, 1.5 * mean}):
         if grid[-2] < rate < grid[0]:
             place = int(np.searchsorted(-rates, -rate))
-            fits.insert(place, fit_at(total_rate(rate, known), rows, prior, groups, fits[place - 1]))
+            fits.insert(place, fit_at(total_rate(rate, known), rows, prior, terms, fits[place - 1]))
             rates = np.insert(rates, place, rate)
     return Profile(rates, fits, rate_law(rates, np.array([fit.evidence for fit in fits]), shape, probability))
 
@@ -257,23 +259,23 @@ def profile(
 class Account(NamedTuple):
     """How labels come about, with temperature and biases of the network."""
 
-    fit: evidence.Fit  # its channel is that of the labels
+    fit: evidence.Optimum  # its channel is that of the labels
     log_t_variance: float  # that not knowing the rate adds
     rate: float | None  # ε_l where it is known
     floor: float | None  # uniform mass that stays in the prediction; None: it is found at the end
     wrong: WrongLabels
 
 
-def account(samples: Samples, noise: Noise, groups: set[str]) -> Account:
+def account(samples: Samples, noise: Noise, terms: set[str]) -> Account:
     """Return how labels come about: at a known rate of wrong ones, or by the account with the most evidence.
 
-    ``groups`` may hold the biases of the network.
+    ``terms`` may hold the biases of the network.
     """
     rate = error_rate(noise, samples.n_classes)
     if rate is None:
-        return _unknown(samples, groups)
+        return _unknown(samples, terms)
     rows = samples.rows(samples.prior.log_t.centre, samples.every(MAX_ELEMENTS // 2, MIN_ROWS))
-    found = profile(rows, samples.prior, groups, FLOORS, FLOOR_SHAPE, FLOOR_PROBABILITY, rate)
+    found = profile(rows, samples.prior, terms, FLOORS, FLOOR_SHAPE, FLOOR_PROBABILITY, rate)
     fit = found.near(found.law.mean)._replace(channel=Channel(total_rate(found.law.mean, rate)))
     return Account(fit, found.log_t_variance, rate, None, WrongLabels.known(float(noise)))
 
@@ -345,15 +347,15 @@ class WrongLabels(NamedTuple):
         return {"noise": self.noise, "noise_interval": self.noise_interval, "confusions": self.confusions}
 
 
-def _unknown(samples: Samples, groups: set[str]) -> Account:
+def _unknown(samples: Samples, terms: set[str]) -> Account:
     """Return the account with the most evidence, where the labels' rate is unknown."""
     k = samples.n_classes
     # Many classes need more rows, that confusions of each may be seen.
     part = samples.every(MAX_ELEMENTS, max(MIN_ROWS, min(2500, 4 * MAX_ELEMENTS // k)))
     rows = samples.rows(samples.prior.log_t.centre, part)
-    found = profile(rows, samples.prior, groups, RATES, NOISE_SHAPE, NOISE_PROBABILITY)
+    found = profile(rows, samples.prior, terms, RATES, NOISE_SHAPE, NOISE_PROBABILITY)
     fit, rate = found.near(found.law.mean), found.law.mean
-    confused = _confused(rows, samples, groups, [fit, found.near(HIGH_RATE)], found.law) if k <= MAX_CLASSWISE else None
+    confused = _confused(rows, samples, terms, [fit, found.near(HIGH_RATE)], found.law) if k <= MAX_CLASSWISE else None
     shares = np.append(0.0, found.law.rate)
     if confused is not None:
         fit, annotators = confused
@@ -396,8 +398,8 @@ def network_share(rate: float, log_t: float, right: float, n_classes: int) -> fl
 
 
 def _confused(
-    rows: Rows, samples: Samples, groups: set[str], starts: list[evidence.Fit], law: RateLaw
-) -> tuple[evidence.Fit, Annotators] | None:
+    rows: Rows, samples: Samples, terms: set[str], starts: list[evidence.Optimum], law: RateLaw
+) -> tuple[evidence.Optimum, Annotators] | None:
     """Let temperature and biases, and the annotators' confusions, follow each other; None if these are not believed.
 
     They begin at the other account, and at a lower temperature: errors among similar classes look like a soft network.
@@ -411,7 +413,7 @@ def _confused(
             cost = float(rows.w @ fit.channel.apply(z, rows.y).log_likelihood) - fit.evidence
             found.append((annotators.log_evidence - cost, fit, annotators))
             start = fit._replace(channel=Channel(0.0, annotators.moments()[0]))
-            last, fit = fit, evidence.maximise(rows, samples.prior, start, groups, rounds=10, tolerance=1e-1)
+            last, fit = fit, evidence.maximise(rows, samples.prior, start, terms, rounds=10, tolerance=1e-1)
             if np.abs(fit.theta - last.theta).max() < 0.03:
                 break
     value, fit, annotators = max(found, key=lambda one: one[0])
@@ -439,7 +441,7 @@ def true_class_gap(samples: Samples, account: Account) -> tuple[float, float]:
     return float(rows.w @ gaps) / float(rows.w.sum()), worth_for_t(rows, account.fit)
 
 
-def worth_for_t(rows: Rows, fit: evidence.Fit) -> float:
+def worth_for_t(rows: Rows, fit: evidence.Optimum) -> float:
     """Return how much of what clean labels show of T these labels show, whose errors are known.
 
     By the expected information of uniform errors; of confusions, by how far each label decides what is true.

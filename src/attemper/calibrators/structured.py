@@ -5,7 +5,7 @@ With x the centred logits at temperature T,
     z = x + b + s ∘ x + M x,        P(label) = Σ_k softmax(z)_k C_k,label
 
 b are biases of the classes, s changes of their scales, M the rest of the matrix; for two classes a curve takes its
-place. Each group has a prior around zero whose variance is found by the evidence (`attemper.kernels.evidence`): a group
+place. Each term has a prior around zero whose variance is found by the evidence (`attemper.kernels.evidence`): a term
 that the data do not support stays at zero. C is how labels come about: the network's own floor for clean labels, the
 annotators' errors for noisy ones.
 
@@ -58,7 +58,7 @@ class Structure:
 
     stage: Affine  # of the classes that have parameters
     uniform_mass: float
-    fit: evidence.Fit  # its standard deviation of log T is that of the search, which the prediction averages over
+    fit: evidence.Optimum  # its standard deviation of log T is that of the search, which the prediction averages over
     log_t_std: float  # by what the labels show of T
     part: slice  # of the samples, on which it is compared with simpler maps
     held_out: Floats | None  # log-likelihood of each of these by a fit without its fold
@@ -84,14 +84,14 @@ class Structure:
         return Map((replace(self.stage, weight=weight, bias=bias), self.mixture()))
 
 
-def fit_structure(samples: Samples, given: Account, groups: set[str]) -> Structure:
+def fit_structure(samples: Samples, given: Account, terms: set[str]) -> Structure:
     """Add what the data support on top of temperature and biases."""
     k, prior = samples.n_classes, samples.prior
     log_t, base = given.fit.total_log_t, given.fit.theta
     rows, scales = samples.rows(log_t), (1 + base[:, 0]) / given.fit.scale_change - 1
     theta = np.stack([scales, base[:, 1]], axis=1)
-    if groups & {"matrix", "curve"}:
-        curve = [bend(rows.x[:, 1:] - rows.x[:, :1], np)] if "curve" in groups else []
+    if terms & {"matrix", "curve"}:
+        curve = [bend(rows.x[:, 1:] - rows.x[:, :1], np)] if "curve" in terms else []
         rows = replace(rows, features=np.concatenate([rows.x, *curve, np.ones((len(rows.x), 1))], axis=1))
         theta = np.zeros((k, k + len(curve) + 1))
         theta[np.diag_indices(k)], theta[:, -1] = scales, base[:, 1]
@@ -99,7 +99,7 @@ def fit_structure(samples: Samples, given: Account, groups: set[str]) -> Structu
     few = rows.only(part)
     precisions = prior.precisions(k)._replace(biases=given.fit.precisions.biases)
     start = given.fit._replace(theta=theta, log_t=log_t, precisions=precisions)
-    found = evidence.maximise(few, prior, start, groups)
+    found = evidence.maximise(few, prior, start, terms)
     many = len(few.y) < len(rows.y) or len(few.y) > MOST_FOLDED
     held_out = None if many else _held_out(few, found, prior, samples.folds())
     found = evidence.polish(rows, found, prior, sample=few, rounds=30 if rows.x.size < LARGE else 4)
@@ -115,12 +115,12 @@ def fit_structure(samples: Samples, given: Account, groups: set[str]) -> Structu
         held_out = found.channel.apply(z, few.y).log_likelihood - found.effective / rows.w.sum()
     scale = float(np.exp(-found.log_t))
     weight = found.theta[:, 0] + 1 if rows.features is None else np.eye(k) + found.theta[:, :k]
-    bends = found.theta[:, k] if "curve" in groups else None
+    bends = found.theta[:, k] if "curve" in terms else None
     stage = Affine(weight * scale, found.theta[:, -1], "mean", bends, scale)
     return Structure(stage, mass, found, log_t_std, part, held_out)
 
 
-def _held_out(few: Rows, found: evidence.Fit, prior: Prior, fold: Labels) -> Floats | None:
+def _held_out(few: Rows, found: evidence.Optimum, prior: Prior, fold: Labels) -> Floats | None:
     """Log-likelihood of each sample by a fit without its fold; None if there are too few samples for that."""
     count = int(fold.max()) + 1
     share = np.bincount(fold, few.w, count) / few.w.sum()
@@ -187,7 +187,7 @@ class StructuredScaling(Calibrator):
     Parameters
     ----------
     structure : "matrix", "scales" or "biases"
-        The most complex group allowed. With more than 200 classes the matrix is left out. With two classes "matrix"
+        The most complex term allowed. With more than 200 classes the matrix is left out. With two classes "matrix"
         allows a curve of the log-odds, as beta calibration does.
     noise : float or "unknown"
         The share of the validation labels that are actually wrong. What else is a uniform guess is the network's, and
@@ -200,7 +200,7 @@ class StructuredScaling(Calibrator):
     weight_, bias_ : arrays
         What multiplies the centred logits, and what is added; before the mixture of temperatures.
     prior_std_ : dict
-        Standard deviation of the prior of each group, in logits at temperature T; empty if a simpler map is the result.
+        Standard deviation of the prior of each term, in logits at temperature T; empty if a simpler map is the result.
     heldout_gain_ : float or None
         NLL by which it beats one temperature on held-out validation samples, below zero if it does not; 0 if a simpler
         map is the result, None with too few samples to compare.
@@ -239,14 +239,14 @@ class StructuredScaling(Calibrator):
             raise InputError(f"structure={self.structure!r}: expected one of {', '.join(STRUCTURES)}", "structure")
         rate = error_rate(self.noise, scores.n_classes)
         if len(scores) >= 10 and 0 < total < LIGHT * len(scores) and scores.clusters is None:
-            warn(f"sample_weight: 1 counts as one sample, these add up to {total:g}; are they shares?", EdgeWarning)
+            warn(f"sample_weight: 1 counts as one sample, these add up to {total:g}; are they shares?")
         everything, k = Samples.of(scores, rate), scores.n_classes
         few = everything.too_few
         own = np.ones(k, dtype=bool) if few else _with_parameters(everything, scores)
         samples = everything.among(own)
-        groups = set[str]() if few else _groups(self.structure, samples.n_classes, k)
-        given = account(samples, self.noise, groups & {"biases"})
-        found = fit_structure(samples, given, groups)
+        terms = set[str]() if few else _terms(self.structure, samples.n_classes, k)
+        given = account(samples, self.noise, terms & {"biases"})
+        found = fit_structure(samples, given, terms)
         if not found.fit.gradient_norm < HOPELESS:
             raise InputError("data: the fit diverges; the logits are of vastly different sizes", "data")
         simple, gain = (Simple(found.temperature), 0.0) if few else better_and_simpler(samples, found, given.rate)
@@ -259,7 +259,7 @@ class StructuredScaling(Calibrator):
             "temperature_interval": (t / factor, t * factor),
             "weight": stage.weight,
             "bias": stage.bias,
-            "prior_std": {g: getattr(found.fit.precisions, g) ** -0.5 for g in sorted(groups) if simple is None},
+            "prior_std": {g: getattr(found.fit.precisions, g) ** -0.5 for g in sorted(terms) if simple is None},
             "heldout_gain": gain,
             "uniform_mass": getattr(made.stages[-1], "uniform_mass", 0.0),
             **given.wrong.values,
@@ -292,8 +292,8 @@ def _with_parameters(samples: Samples, scores: Scores) -> NDArray[np.bool_]:
     return np.asarray(samples.labelled | (expected >= EXPECTED))
 
 
-def _groups(structure: str, k: int, n_columns: int) -> set[str]:
-    """Return the groups of parameters that may differ from zero, where k of the columns have a label."""
+def _terms(structure: str, k: int, n_columns: int) -> set[str]:
+    """Return the terms whose parameters may differ from zero, where k of the columns have a label."""
     level = STRUCTURES.index(structure)
     if n_columns == 2:
         return {"biases", "curve"} if level == 2 else {"biases"}
@@ -306,7 +306,7 @@ def _notes(samples: Samples, few: bool, own: NDArray[np.bool_], simple: Simple |
     notes = []
     if few:
         notes.append(f"one temperature: {len(samples.y)} labels are too few for {samples.n_classes} classes")
-        warn(f"structured: {notes[0]}", EdgeWarning)
+        warn(f"structured: {notes[0]}")
     elif not own.all():
         notes.append(f"{int((~own & samples.possible).sum())} classes without a label have no parameters of their own")
     if not few and simple is not None:

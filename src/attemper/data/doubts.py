@@ -43,17 +43,10 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         )
     if scores.labels is None or scores.bound == 0:
         return
-    n, k = len(scores.labels), int(scores.values.shape[1])
+    k = scores.n_classes
     most = max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // k))
-    rows = slice(None) if n <= most else np.linspace(0, n - 1, most).astype(np.intp)
-    if scores.device is not None:
-        some = scores.sample(most)
-        y, w, top = some.labels, some.w, some.backend.tops()
-    else:
-        h, y, w = scores.chunk(rows)
-        top = h.argmax(axis=1)
-        top[h[np.arange(len(y)), y] == h.max(axis=1)] = -1  # one of several
-        top = np.where(top < 0, y, top)
+    some = scores.sample(most)
+    y, w, top = some.labels, some.w, some.backend.tops()
     found = agreement(y, top, w)
     order = _other_order(y, top, k)
     other = agreement(order[y], top, w)

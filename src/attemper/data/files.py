@@ -86,7 +86,7 @@ def _nothing_counts(own: Mapping[str, Any], ignored: int | None) -> bool:
 
 
 def whole(paths: Sequence[str], **options: Any) -> Scores:
-    """Read all files into one `Scores`; what they say of the columns must agree."""
+    """Read all files into one `Scores`; their columns must agree."""
     parts = [(path, own) for path, _, _, own in _picked_pieces(paths, options, whole=True)]
     path, own = parts[0]
     for other, more in parts[1:]:

@@ -1,11 +1,11 @@
-"""Overall scale, biases, scales and matrix of an affine map, fitted together, each group shrunk to what data support.
+"""Overall scale, biases, scales and matrix of an affine map, fitted together, each term shrunk to what data support.
 
 With x the centred logits and φ features that all classes share (x itself and, for two classes, a curve),
 
     z = x + Θ [φ, 1],        P(label) = what `Channel` makes of softmax(z)
 
 Θ is K×(F+1) with the bias last, or K×2 (scale, bias) for a diagonal matrix. Its diagonal is m + s_k: m, the change of
-the overall scale, has a Student prior on its logarithm; s_k and the other groups have normal priors around zero whose
+the overall scale, has a Student prior on its logarithm; s_k and the other terms have normal priors around zero whose
 precisions are found by the evidence (MacKay 1992), with pseudo-counts where data are few. Single biases have heavier
 tails: one class may be far off where the others are not.
 """
@@ -24,7 +24,7 @@ from attemper._typing import Floats, Labels
 from attemper.kernels.annotators import Channel, State
 from attemper.kernels.softmax import BOTTOM
 
-GROUPS = ("biases", "scales", "matrix", "curve")
+TERMS = ("biases", "scales", "matrix", "curve")
 FIXED = 1e9  # precision of what is not allowed to change
 BLOCK_WORK = 5e8  # multiplications that blocks of the Hessian may take; above, its diagonal has to do
 CLOSE = 0.03  # relative change of precisions that makes no difference any more
@@ -34,7 +34,7 @@ Operator = Callable[[Floats], Floats]
 
 @cache
 def members(shape: tuple[int, int]) -> dict[str, NDArray[np.bool_]]:
-    """Return which parameters of Θ each group has."""
+    """Return which parameters of Θ each term has."""
     k, size = shape
     column, row = np.arange(size), np.arange(k)[:, None]
     last, whole = np.broadcast_to(column == size - 1, shape), size > 2
@@ -49,8 +49,8 @@ def scale_index(shape: Any) -> tuple[NDArray[np.intp], ...]:
     return np.nonzero(members(shape)["scales"])
 
 
-class Group(NamedTuple):
-    """What is expected of the parameters of one group before data are seen: a variance, worth so many parameters."""
+class Term(NamedTuple):
+    """What is expected of the parameters of one term before data are seen: a variance, worth so many parameters."""
 
     variance: float
     worth: float = 1.0
@@ -80,7 +80,7 @@ class ScalePrior(NamedTuple):
 
 
 class Precisions(NamedTuple):
-    """Of each group; ``local`` makes those of single biases smaller where they are far off."""
+    """Of each term; ``local`` makes those of single biases smaller where they are far off."""
 
     biases: float
     scales: float
@@ -96,18 +96,18 @@ class Precisions(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Of log T and of each group; ``tail`` are the degrees of freedom of single biases."""
+    """Of log T and of each term; ``tail`` are the degrees of freedom of single biases."""
 
     log_t: ScalePrior
-    biases: Group
-    scales: Group
-    matrix: Group
-    curve: Group
+    biases: Term
+    scales: Term
+    matrix: Term
+    curve: Term
     tail: float
 
     def precisions(self, n_classes: int) -> Precisions:
         """Precisions to begin with."""
-        b, s, m, c = (1 / getattr(self, name).variance for name in GROUPS)
+        b, s, m, c = (1 / getattr(self, name).variance for name in TERMS)
         return Precisions(b, s, m, c, np.ones(n_classes))
 
 
@@ -245,7 +245,7 @@ class Rows:
         return np.array([(g := f * h[:, c : c + 1]).T @ g for c in range(k)])
 
 
-class Fit(NamedTuple):
+class Optimum(NamedTuple):
     """Where a fit ended; ``evidence`` is the log-likelihood less what the parameters cost."""
 
     theta: Floats
@@ -260,7 +260,7 @@ class Fit(NamedTuple):
     effective: float = 0.0  # parameters that the data determine
 
     @classmethod
-    def start(cls, n_classes: int, prior: Prior) -> Fit:
+    def start(cls, n_classes: int, prior: Prior) -> Optimum:
         """No change, for a diagonal matrix."""
         return cls(np.zeros((n_classes, 2)), prior.log_t.centre, prior.precisions(n_classes))
 
@@ -276,15 +276,15 @@ class Fit(NamedTuple):
 
 
 def maximise(
-    rows: Rows, prior: Prior, start: Fit, groups: set[str], *, rounds: int = 40, tolerance: float = 1e-3
-) -> Fit:
+    rows: Rows, prior: Prior, start: Optimum, terms: set[str], *, rounds: int = 40, tolerance: float = 1e-3
+) -> Optimum:
     """Let parameters and precisions of their priors follow each other, for a given channel.
 
-    ``groups`` are those that may differ from zero; ``start.theta`` has the shape of what is to be found.
+    ``terms`` are those that may differ from zero; ``start.theta`` has the shape of what is to be found.
     """
     theta, channel, shape = start.theta, start.channel, start.theta.shape
     share = (shape[0] - 1) / shape[0]
-    closed: dict[str, Any] = {name: FIXED for name in GROUPS if name not in groups}
+    closed: dict[str, Any] = {name: FIXED for name in TERMS if name not in terms}
     precisions = start.precisions._replace(**closed)
     count, change, gained = 0, np.inf, np.inf
     state = channel.apply(rows.logits(theta), rows.y)
@@ -299,7 +299,7 @@ def maximise(
         determined = np.clip(1 - penalty.array * variances, 0, 1)
         if gained < tolerance and change < CLOSE:
             break
-        new = _precisions(theta, precisions, determined, prior, groups)
+        new = _precisions(theta, precisions, determined, prior, terms)
         change = max(abs(np.log(a / b)) for a, b in zip(new[:4], precisions[:4]))
         precisions = new
     direction = np.zeros(shape)
@@ -307,13 +307,13 @@ def maximise(
     mean_scale = _solve(curvature, theta, penalty, inverse, direction / shape[0], 0.05)
     variance = max(float(np.vdot(direction, mean_scale)) / shape[0], 0.0)
     norm = _norm(rows.gradient(state) - penalty.gradient(theta), rows)
-    found = Fit(theta, start.log_t, precisions, channel, value, value - 0.5 * volume * share, 0.0, norm, count)
+    found = Optimum(theta, start.log_t, precisions, channel, value, value - 0.5 * volume * share, 0.0, norm, count)
     return found._replace(
         log_t_std=float(np.sqrt(variance)) / found.scale_change, effective=float(determined.sum()) * share
     )
 
 
-def _precisions(theta: Floats, before: Precisions, determined: Floats, prior: Prior, groups: set[str]) -> Precisions:
+def _precisions(theta: Floats, before: Precisions, determined: Floats, prior: Prior, terms: set[str]) -> Precisions:
     """Precisions that explain the parameters best; ``determined`` is how far data determine each of these."""
     inside = members(theta.shape)
     bias, scales = theta[:, -1], theta[inside["scales"]]
@@ -321,15 +321,15 @@ def _precisions(theta: Floats, before: Precisions, determined: Floats, prior: Pr
     squares = {name: float(np.sum(theta[inside[name]] ** 2)) for name in ("matrix", "curve")}
     squares |= {"biases": float(local @ bias**2), "scales": float(np.sum((scales - scales.mean()) ** 2))}
     share = (len(theta) - 1) / len(theta)  # of K parameters that the softmax sees
-    counts = {name: float(determined[inside[name]].sum()) for name in groups}
-    counts |= {name: share * counts[name] for name in groups & {"scales", "matrix"}}
-    found: dict[str, Any] = {name: getattr(prior, name).precision(squares[name], counts[name]) for name in groups}
+    counts = {name: float(determined[inside[name]].sum()) for name in terms}
+    counts |= {name: share * counts[name] for name in terms & {"scales", "matrix"}}
+    found: dict[str, Any] = {name: getattr(prior, name).precision(squares[name], counts[name]) for name in terms}
     return before._replace(local=local, **found)
 
 
 def polish(
-    rows: Rows, fit: Fit, prior: Prior, *, sample: Rows | None = None, tolerance: float = 1e-8, rounds: int = 30
-) -> Fit:
+    rows: Rows, fit: Optimum, prior: Prior, *, sample: Rows | None = None, tolerance: float = 1e-8, rounds: int = 30
+) -> Optimum:
     """Go to the maximum for given precisions and channel; the curvature is that of a ``sample`` of the rows."""
     penalty = Penalty(fit.precisions.array(fit.theta.shape), fit.log_t, prior.log_t)
     theta, value, gained, norm, count = fit.theta, fit.value, np.inf, np.inf, 0

@@ -213,7 +213,7 @@ def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
         return np.concatenate(found)
 
     # Where there is no error the width, so the value too, falls as N^(−1/3): noise adds to the cube. Far from that it
-    # adds to the square. In between lies what covers best (benchmarks/coverage.py).
+    # adds to the square. In between lies what covers best (benchmarks/intervals.py).
     return Statistic(value, drawn=drawn, reason=few_errors(p), power=2.5)
 
 

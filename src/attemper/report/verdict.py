@@ -106,7 +106,7 @@ LEADS = {  # of the confidence, and of one column, the probability of the positi
 
 
 def findings(summary: Summary, words: Words, describe: Mapping[str, str]) -> list[Statement]:
-    """Return what the page says first: the confidence, the calibration, a class, the rule, the groups."""
+    """Return what the page shows first: the confidence, the calibration, a class, the rule, the groups."""
     found = [_confidence(summary), _calibration(summary), _class(summary, describe), _rule(summary, words)]
     return [finding for finding in [*found, _groups(summary)] if finding is not None]
 

@@ -1,7 +1,7 @@
 """How often the intervals that attemper reports contain the true value.
 
-    python benchmarks/coverage.py metrics [--draws 400] [--resampled 100] [--seed 0] [--jobs 2]
-    python benchmarks/coverage.py fits FOLDER [--draws 100] [--jobs 2]
+    python benchmarks/intervals.py metrics [--draws 400] [--resampled 100] [--seed 0] [--jobs 2]
+    python benchmarks/intervals.py fits FOLDER [--draws 100] [--jobs 2]
 
 metrics: `simulate` draws logits, and labels from softmax(h / T), so that the true value of every metric is that of a
 very large draw. Independent rows, or clusters of four that share half of their logits and, in every second cluster, the
