@@ -6,7 +6,8 @@
 metrics: `simulate` draws logits, and labels from softmax(h / T), so that the true value of every metric is that of a
 very large draw. Independent rows, or clusters of four that share half of their logits and, in every second cluster, the
 random part of their labels: a row alone has the same distribution in both. Classes: five, or two in one column. The
-last rows: three groups together at Šidák's level, the test that they are alike at 5 %, and T of bayes.
+last rows: three groups together at Šidák's level, the test that they are alike at 5 %, T of bayes, and tests at 5 %
+that an error of a calibrated classifier is by chance.
 
 fits: on up to three sets of each family of FOLDER (`compare.py` describes it), labels are drawn from softmax(h / T) at
 the T that is best for the set, a share of them uniformly, and T and the share of wrong labels are fitted. Sets whose
@@ -64,7 +65,8 @@ def cover(job):
     rng = np.random.default_rng((seed, k, int(10 * t), clustered, n))
     h, y, _ = simulate(np.random.default_rng(seed), POPULATION, k, t, clustered=False)
     truth = {name: each.value for name, each in evaluate(y, probs_of(h), NAMES, confidence_level=None).items()}
-    held = {name: np.zeros(2, int) for name in [*NAMES, "accuracy by group", "groups alike", "T"]}
+    tests = [f"{name} by chance" for name in SLOW] if t == 1 else []
+    held = {name: np.zeros(2, int) for name in [*NAMES, "accuracy by group", "groups alike", "T", *tests]}
 
     def count(name, *pairs):
         if all(np.isfinite([low, high]).all() for low, high, _ in pairs):
@@ -78,6 +80,8 @@ def cover(job):
             names = [name for name in NAMES if number < resampled or name not in SLOW]
             for name, found in evaluate(y, p, names, clusters=case).items():
                 count(name, (found.low, found.high, truth[name]))
+                if f"{name} by chance" in held:
+                    count(f"{name} by chance", (0.05, 1.0, found.p))
             site = (np.arange(n) // CLUSTER) % 3
             groups = evaluate(y, p, ["accuracy"], clusters=case, by=site)
             each = [part["accuracy"] for part in groups.parts.values()]
@@ -148,7 +152,7 @@ def metrics(draws, resampled, seed, jobs):
     for name in found[CELLS[0]]:
         shares = []
         for title, cell in zip(titles, CELLS):
-            given, hold = found[cell][name]
+            given, hold = found[cell].get(name, (0, 0))
             shares.append(f"{100 * hold / given:.1f}" if given else "–")
             if given and not 93 <= 100 * hold / given <= 98:
                 outside.append(f"{name}, {title}: {hold} of {given}")

@@ -4,10 +4,12 @@ import csv
 import inspect
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 from onnx import TensorProto, helper
 
@@ -366,6 +368,14 @@ def test_a_condition_that_is_none():
 
 def test_referred_are_counted_over_all_files(run):
     run("decide", "val.csv", "test.csv", *READING, "--method", "ts", "--budget", "0.3", "-o", "own.json")
-    facts = run("apply", "own.json", "new.csv", "new.csv", "-o", "list.csv", "--json")
+    shutil.copy("new.csv", "more.csv")
+    facts = run("apply", "own.json", "new.csv", "more.csv", "-o", "list.csv", "--json")
     assert facts["rows"] == 200
     assert facts["referred"] == sum(row["refer"] == "true" for row in rows("list.csv")) > 0
+
+
+def test_a_column_that_is_remembered_may_be_missing(run):
+    run("fit", "val.csv", *READING, "--clusters", "lesion", "-o", "cases.json")
+    pd.read_csv("test.csv").drop(columns="lesion").to_csv("less.csv", index=False)
+    found = run("evaluate", "less.csv", "--calibrator", "cases.json", "--clusters", "none", "--json")
+    assert found == run("evaluate", "test.csv", "--calibrator", "cases.json", "--clusters", "none", "--json")

@@ -121,6 +121,12 @@ INPUT = {
     "no responses": (lambda: tokens.option_scores([], ["A", "B"]), "data"),
     "noise of None": (lambda: attemper.fit(H, Y, noise=None), "noise"),
     "Scores of other classes for a fit": (lambda: CAL.fit(Scores.of(H, Y, classes=NAMES[::-1])), "classes"),
+    "several labels to compare": (lambda: attemper.compare((H, np.eye(K)[Y]), multi_label=True), "multi_label"),
+    "labels for a test set": (lambda: attemper.compare((H, Y), Y), "test"),
+    "groups of a sketch": (lambda: attemper.sketch(H, Y, groups=WHO), "groups"),
+    "no labels to adapt": (lambda: CAL.adapt(H, validation=H), "validation"),
+    "a model that is no ONNX": (lambda: CAL.to_onnx("a.onnx", model=CAL), "model"),
+    "weights of text": (lambda: read(H, Y, sample_weight=WHO), "sample_weight"),
     "no centre": (lambda: attemper.fit(H, Y, prior_centre=np.nan), "prior_centre"),
     "a misspelt method": (lambda: attemper.compare((H, Y), methods=["bayse"]), "methods"),
     "cases of a pilot alone": (lambda: attemper.planning.labels_for_temperature(H, width=2, clusters=WHO), "labels"),
@@ -143,6 +149,9 @@ FILES = {
     "unknown extension": lambda: read("val.pkl"),
     "unknown protocol": lambda: read("nowhere://val.csv"),
     "unknown extension to write": lambda: Writer("out.pkl"),
+    "a file twice": lambda: read(["header.csv", "header.csv"]),
+    "no folder for ONNX": lambda: CAL.to_onnx("nothing/out.onnx"),
+    "semicolons and decimal commas": lambda: read("decimals.csv"),
     "no folder": lambda: write("nothing/out.npz", {"a": H}),
     "no calibrator": lambda: attemper.load("nothing.json"),
     "another document": lambda: attemper.load("other.json"),
@@ -160,6 +169,7 @@ def test_a_file_that_cannot_be_used_is_one_error(case, tmp_path, monkeypatch):
     (tmp_path / "other.json").write_text('{"attemper": ["x"]}')
     (tmp_path / "header.csv").write_text("logit_a,logit_b,label\n")
     (tmp_path / "semicolons.csv").write_text("a;b;label\n1;2;0\n")
+    (tmp_path / "decimals.csv").write_text("a;b;label\n1,5;2,5;0\n")
     np.savez("objects.npz", logits=np.array([None, "a"], dtype=object))
     with pytest.raises(FileError):
         FILES[case]()

@@ -598,10 +598,16 @@ def test_chance_and_p():
         assert fair[name].p > 0.01
         assert bad[name].p == pytest.approx(1 / 1001)
         assert fair[name].chance == pytest.approx(fair[name].value, rel=0.8, abs=0.02)
-    assert (
-        m.evaluate(y, p, ["ece"], clusters=np.arange(800) // 2)["ece"].p is None
-    )  # labels are not drawn independently
     assert not m.evaluate(y, p, ["ece"], confidence_level=None)["ece"].has_interval
+
+
+@pytest.mark.parametrize("name", ["ece", "smooth_ece", "classwise_ece", "mmce"])
+def test_chance_of_copies_is_that_of_their_cases(name):
+    p, y, _ = predictions(800, t=1.1)
+    case = np.arange(800).repeat(3)
+    rows, copies = m.evaluate(y, p, name)[name], m.evaluate(y[case], p[case], name, clusters=case)[name]
+    assert copies.chance == pytest.approx(rows.chance, rel=0.1)
+    assert copies.p == pytest.approx(rows.p, abs=0.1)
 
 
 def test_few_errors_few_clusters_and_what_has_no_interval():

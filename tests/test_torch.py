@@ -123,6 +123,8 @@ def test_wrapped_networks_return_probabilities():
     for k in (1, 3):
         with pytest.raises(InputError):
             cal.wrap(nn.Linear(6, k))(x)
+    with pytest.raises(InputError):
+        cal.wrap(nn.Sequential(net, nn.Softmax(-1)))
     for bad, error in ((TemperatureScaling(), NotFittedError), (GroupedCalibrator("ts"), NotFittedError)):
         with pytest.raises(error):
             to_torch(bad)

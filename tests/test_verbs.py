@@ -590,3 +590,29 @@ def test_samples_are_not_added_to_a_fit_of_other_priors():
 def test_minus_one_is_a_label_of_one_column_that_is_read_again():
     y = np.where(Y == 1, 1, -1)
     np.testing.assert_array_equal(read(read(H[:, 1]), y).labels, Y == 1)
+
+
+def test_labels_of_minus_one_and_one_are_predicted_as_such():
+    y = np.where(Y == 1, 1, -1)
+    cal = TemperatureScaling().fit(H[:, 1], y)
+    assert cal.classes_.tolist() == [-1, 1]
+    assert cal.score(H[:, 1], y) == np.mean((H[:, 1] > 0) == (Y == 1))
+
+
+def test_columns_may_have_numbers_for_names():
+    assert fit(pd.DataFrame(H), Y, columns=[0, 1, 2], method="ts").temperature_ == T
+
+
+def test_a_file_without_names_is_read_as_an_array(folder):
+    write("val.csv", TABLE)
+    np.save("new.npy", MORE.h)
+    cal = fit("val.csv", "truth", method="ts")
+    table = apply(cal, "new.npy")
+    np.testing.assert_array_equal(table["prob_cat"], cal.predict_proba(MORE.h)[:, 0])
+    np.testing.assert_array_equal(apply(cal, (MORE.h, MORE.y))["prob_cat"], table["prob_cat"])
+
+
+def test_a_column_that_the_result_replaces_is_noticed():
+    cal = fit(TABLE, "truth", method="ts")
+    with pytest.warns(AttemperWarning):
+        assert apply(cal, TABLE | {"prediction": SITE})["prediction"].tolist() == NAMES[H.argmax(axis=1)].tolist()

@@ -26,6 +26,7 @@ from attemper.priors import as_priors
 
 READ = ("labels", *Read.__annotations__)
 NAMES = ("labels", "columns", "sample_weight", "clusters", "groups", "ids")  # of columns, which arrays have not
+DECIDED = ("prediction", "confidence", "refer", "set")  # columns of a result, beside probabilities
 UNLABELLED = {"labels", "sample_weight", "clusters", "ids", "ignore_index", "max_pixels"}  # not read by `apply`
 
 
@@ -54,7 +55,7 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
         return given
     if given.get("input", cal.map_.input) != cal.map_.input:
         raise InputError(f"input: this calibrator was fitted on {cal.map_.input}", "input")
-    named = is_table(data)
+    named = is_table(data) and not (is_paths(data) and expand(data)[0].endswith(".npy"))
     known = getattr(cal, "read_", ReadOptions()).known()
     known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
     known |= {} if cal._names is None else {"classes": cal._names}
@@ -83,6 +84,8 @@ def read_pair(
 ) -> tuple[Scores, Scores | None]:
     """Read validation and test data; they have the same classes, and no file, cluster or id in common."""
     first = read(val, **fill(cal, val, options))
+    if first.multi_label:
+        raise InputError("multi_label: expected one label for each row. Use evaluate for several.", "multi_label")
     if test is None:
         return first, None
     found = fill(cal, test, options)
@@ -90,6 +93,8 @@ def read_pair(
     if array is not None:
         raise InputError(f"{array}: expected a name that val and test share; else pass read(…) of each", array)
     second = read(test, **found)
+    if second.labels is None and second.one_column and not first.one_column:
+        raise InputError("test: expected data as val has them. Labels go into a pair, (data, labels).", "test")
     check_disjoint(first, second, allow_shared=allow_shared)
     if cal is not None and was_fitted_on(cal, second):
         warn("test: the calibrator was fitted on these, so its results look too good")
@@ -117,6 +122,8 @@ def tables(
         cal = cal.adapt(read(data, **(options | clusters)))
     elif priors is not None:
         cal = cal.with_priors(as_priors(priors, cal.classes_.tolist()))
+    if is_table(data) and (taken := [name for name in column_names(data) if name in DECIDED]):
+        warn(f"data: the result replaces the columns {listed(taken)}")
     return cal, _tables(cal, data, options)
 
 
@@ -155,7 +162,7 @@ class Applied(Table, dict[str, NDArray[Any]]):
 
     def shown(self) -> Columns:
         """Return the first column, often an id, and what is decided; the probabilities of many are too wide."""
-        shown = [name for name in ("prediction", "confidence", "refer", "set") if name in self]
+        shown = [name for name in DECIDED if name in self]
         return {name: self[name] for name in dict.fromkeys([next(iter(self)), *shown])}
 
 

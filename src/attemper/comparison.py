@@ -146,14 +146,17 @@ class Comparison(Table):
             for title, name in on_test.items()
         }
 
+    def price_of(self, method: str) -> str:
+        """Write what an alternative gains, and what it changes."""
+        row = self[method]
+        facts = [f"lowers NLL by {row.gain:.4f}", f"changes {row.changed:.1%} of predictions"]
+        facts += [f"finds {fall.other:.0%} of {fall.name} instead of {fall.chosen:.0%}" for fall in row.falls[:3]]
+        return "; ".join(facts)
+
     def notes(self) -> Sequence[str]:
         """Return sentences: what was chosen, and what an alternative gains and changes."""
         lines = [f"* {self.chosen}: {self.why}."]
-        for name in self.alternatives:
-            row = self[name]
-            facts = [f"lowers NLL by {row.gain:.4f}", f"changes {row.changed:.1%} of predictions"]
-            facts += [f"finds {fall.other:.0%} of {fall.name} instead of {fall.chosen:.0%}" for fall in row.falls[:3]]
-            lines.append(f"{name}: {'; '.join(facts)}.")
+        lines += [f"{name}: {self.price_of(name)}." for name in self.alternatives]
         return [*lines, *(f"{row.method}: {row.failure}" for row in self.rows if row.failure)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -376,7 +376,13 @@ class MonitorReport(Table):
             "new cases are unlike those before them": self.exchangeability,
         }
         at = {name: test.alarm_at for name, test in tests.items() if test is not None}
-        return [f"alarm at case {n}: {name} (p = {self.p_value:.2g})" for name, n in at.items() if n is not None]
+        ends, unit = np.cumsum([b.n_cases for b in self.batches]), "case" if self.clustered else "row"
+        lines = [
+            f"alarm at {unit} {n}, in {self.batches[int(np.searchsorted(ends, n))].batch}: {name}"
+            for name, n in at.items()
+            if n is not None
+        ]
+        return [*lines, f"p = {self.p_value:.2g}"] if lines else []
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state, atomically."""

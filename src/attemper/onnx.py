@@ -97,6 +97,9 @@ def _read(given: Any, path: Path) -> Any:
     made = onnx.ModelProto()
     if isinstance(given, onnx.ModelProto):
         made.CopyFrom(given)
+    elif not isinstance(given, str | os.PathLike):
+        what = f"expected an ONNX model or its path, got {type(given).__name__}. Use torch.onnx.export first."
+        raise InputError(f"model: {what}", "model")
     else:
         if Path(given).resolve() == path.resolve():
             raise InputError(f"path: {path} is the model itself; use another name", "path")
@@ -372,6 +375,8 @@ def _run(model: Any, names: list[str], feeds: dict[str, Any]) -> list[NDArray[An
 
 
 def _write(model: Any, path: Path, tensor: str, difference: float | None) -> Export:
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: there is no folder {path.parent}")
     large = model.ByteSize() > MAX_BYTES
     if not large:
         onnx.checker.check_model(model)

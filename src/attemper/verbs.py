@@ -169,6 +169,8 @@ def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
     3
     """
     _warn_of_cases(reading)
+    if reading.get("groups") is not None:
+        raise InputError("groups: a sketch has none. Sketch the data of each group.", "groups")
     if is_paths(data):
         return sketch_files(expand(data), labels=labels, **reading)
     return sketch_scores(read(data, labels, **reading), zeros_as=reading.get("zeros_as"))
@@ -248,7 +250,9 @@ def evaluate(
     try:
         scores = read(data, **(options if by is None or twice else grouped))
     except InputError as error:
-        raise InputError(f"by{str(error).removeprefix('groups')}", "by") if error.param == "groups" else error from None
+        if error.param != "groups":
+            raise
+        raise InputError(str(error).replace("groups:", "by:", 1), "by") from None
     if cal is not None and was_fitted_on(cal, scores):
         warn("data: the calibrator was fitted on these, so the results after calibration look too good")
     if by is not None and scores.multi_label:

@@ -146,7 +146,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"classes: these Scores have {listed(X.classes or ())}, in this order", "classes")
         for name in self.needs:
             if getattr(scores, name) is None:
-                raise InputError(f"{name}: a fit needs them", name)
+                raise InputError(f"{name}: a fit needs them; there is no column or array of them", name)
         if scores.w is not None and not (scores.w > 0).all():
             scores = scores.take(scores.w > 0)
         with one_blas_thread():
@@ -384,6 +384,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
         labelled = None if old is None else old > 0
         if validation is not None:
+            if not isinstance(validation, Scores) and not (isinstance(validation, tuple) and len(validation) == 2):
+                raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
             if "groups" in self.needs and not isinstance(validation, Scores):
                 raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
             val = validation if isinstance(validation, Scores) else scores_of(*validation)
@@ -488,7 +490,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             lines.append(f"T = {self.temperature_:.4g}{limits}")
         if getattr(self, "noise_interval_", None) is not None and getattr(self, "noise", 0) != 0:
             low, high = self.noise_interval_
-            limits = "as given" if low == high else f"{low:.1%} to {high:.1%}"
+            limits = f"{low:.1%} to {high:.1%}" if self.noise == "unknown" else "as given"
             lines.append(f"wrong labels: {self.noise_:.1%} ({limits})")
         lines.append(f"NLL {r.nll:.4f} of {r.n_samples} validation samples")
         if not self.map_.independent:
@@ -539,9 +541,10 @@ def reads_like(calibrator: Any, scores: Scores, zeros_as: float | None = None) -
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a calibrator that `save` wrote; the module that defines its method must be imported."""
-    content = _json.load(path, {"calibrator": dict[str, Any]})
-    return from_dict(content, str(path))
+    """Read a calibrator or a sketch that `save` wrote; the module that defines the method must be imported."""
+    kinds: dict[str, Any] = {"calibrator": dict[str, Any], "sketch": Sketch}
+    content = _json.load(path, kinds)
+    return content if isinstance(content, Sketch) else from_dict(content, str(path))
 
 
 def from_dict(content: dict[str, Any], where: str) -> Any:

@@ -177,7 +177,9 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         for g in np.argsort(-np.abs(np.log(found.temperature_ratio)), kind="stable")[:SHOWN]:
             ratio, low, high = found.temperature_ratio[g], found.ratio_low[g], found.ratio_high[g]
             lines.append(f"{found.group[g]}: T × {ratio:.3g} ({low:.3g} to {high:.3g}), {found.n_samples[g]} samples")
-        return [f"common: {self.common_.title or self.common_.method}", *self.common_._facts(), *lines]
+        common = copy.copy(self.common_)
+        common.map_, common.report_ = self.map_, replace(common.report_, changed=self.report_.changed)
+        return [f"common: {common.title or common.method}", *common._facts(), *lines]
 
 
 def group_fit(ids: tuple[Any, ...], counts: Any, scales: PooledScales) -> GroupFit:

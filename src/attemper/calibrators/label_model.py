@@ -337,9 +337,10 @@ class WrongLabels(NamedTuple):
         cls, mean: float, shares: Floats, below: Floats, network: float, confusions: Confusions | None = None
     ) -> WrongLabels:
         """Posterior mean, and distribution function at some shares, if the labels err, and not the network."""
-        below = network + (1 - network) * below / below[-1]
+        below, noise = network + (1 - network) * below / below[-1], (1 - network) * mean
+        low, high = _shortest_interval(shares, below)
         # Confident predictions differ by −log(1 − share) nats.
-        return cls((1 - network) * mean, _shortest_interval(shares, below), confusions, mean > OPEN)
+        return cls(noise, (min(low, noise), max(high, noise)), confusions, mean > OPEN)
 
     @property
     def values(self) -> dict[str, Any]:

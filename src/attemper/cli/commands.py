@@ -18,6 +18,7 @@ from attemper._json import plain
 from attemper.cli.gates import Condition
 from attemper.cli.options import as_flags, check_output, parameters, signature_of
 from attemper.data.checking import Finding
+from attemper.data.frames import IDS
 from attemper.errors import AttemperWarning
 
 # Parameters that may name files.
@@ -60,6 +61,7 @@ def command(verb: Verb, suffix: str | None = None) -> Callable[[Callable[..., Do
             given |= parameters(given.pop("params", None) or [])
             of = signature.parameters  # None is left to the function, unless its default is another
             options = {n: v for n, v in given.items() if v is not None or (n in of and of[n].default is not None)}
+            options |= {name: False for name in IDS if options.get(name) == "none"}
             if not options.get("multi_label", True):
                 del options["multi_label"]
             with _warnings(own.__name__):

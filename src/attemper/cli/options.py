@@ -208,7 +208,8 @@ def as_flags(text: str, command: str, param: str | None = None) -> str:
 
     def option(found: re.Match[str]) -> str:
         value = re.sub("[][\"']", "", found[2]).replace(", ", ",")
-        return f"{flag(found[1])} {'A,B' if found[2] == '[…]' else '' if value == 'True' else value}".rstrip()
+        value = "A,B" if found[2] == "[…]" else {"True": "", "False": "none"}.get(value, value)
+        return f"{flag(found[1])} {value}".rstrip()
 
     names, ends = (words, ": ") if param is None else (re.escape(param), ": |=")
     text = re.sub(r"(^|: )data: ", r"\1", text, count=1)  # the command has no such word

@@ -61,6 +61,8 @@ def expand(paths: Any) -> list[str]:
         if not files:
             raise FileError(f"{name}: no file matches this pattern")
         found += files
+    if len({*found}) < len(found):
+        raise FileError(f"{max(found, key=found.count)}: was passed twice. Use each file once.")
     return found
 
 

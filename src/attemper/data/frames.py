@@ -131,9 +131,8 @@ def _named_column(names: Sequence[str], name: Any, param: str) -> str | None:
 
 
 def _no_column(param: str, name: Any, names: Sequence[str]) -> InputError:
-    return InputError(
-        f"{param}: there is no column {name!r}; there are {listed(names)}.{nearest(str(name), names)}", param
-    )
+    hint = nearest(str(name), names) or (f" Use {param}=False for none." if param in IDS[1:] else "")
+    return InputError(f"{param}: there is no column {name!r}; there are {listed(names)}.{hint}", param)
 
 
 def is_frame(data: Any) -> bool:
@@ -166,7 +165,8 @@ def of_frame(frame: Any) -> Named:
     import narwhals.stable.v1 as nw
 
     table = nw.from_native(frame, eager_or_interchange_only=True)
-    return {str(name): _of_lists(table[name].to_numpy()) for name in table.columns}
+    columns = zip(table.columns, table.iter_columns())  # not by name, which may be a number
+    return {str(name): _of_lists(column.to_numpy()) for name, column in columns}
 
 
 def _of_lists(column: NDArray[Any]) -> NDArray[Any]:

@@ -92,13 +92,13 @@ def as_labels(
         row = bad[0]
         raise InputError(
             f"labels: row {row} is {y[row]}; expected a column number from 0 to {n_classes - 1}."
-            f"{_hint(numbers, n_classes, numbers[row], rows)}",
+            f"{_hint(numbers, n_classes, numbers[row], rows, classes is not None)}",
             "labels",
         )
     return np.asarray(numbers, dtype=np.int64)
 
 
-def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None) -> str:
+def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None, named: bool) -> str:
     """Return what to do about labels that are no columns."""
     known = numbers[~np.isnan(numbers)]
     if np.isfinite(bad) and bad != np.floor(bad):
@@ -112,6 +112,7 @@ def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None) -> str:
         moved, kept = np.mean(top == numbers[some] - first), np.mean(top == numbers[some])
         if moved > kept:
             start = f" If labels start at {first}, use classes={range_text(first, k + first)}."
+            start = f" The columns have other names: subtract {first} from the labels." if named else start
             return f" With {-first:+d} added {moved:.1%} agree with the predictions.{start}"
     return f" To leave such rows out use ignore_index={bad:.0f}." if bad in (-1, -100, 255) else ""
 
@@ -167,11 +168,12 @@ def _text(name: Any) -> str:
 def as_weights(weights: Any, n: int) -> Floats:
     """Return sample weights: one for each row, none negative, not all zero."""
     try:
-        w = np.broadcast_to(as_plain(weights).astype(np.float64), (n,))
-    except (TypeError, ValueError):
-        raise InputError(
-            f"sample_weight: expected {n} numbers, got shape {np.shape(weights)}", "sample_weight"
-        ) from None
+        w = as_plain(weights).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight: expected numbers ({error})", "sample_weight") from None
+    if w.shape not in ((), (n,)):
+        raise InputError(f"sample_weight: expected {n} numbers, got shape {w.shape}", "sample_weight")
+    w = np.broadcast_to(w, (n,))
     bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
     if bad.size:
         raise InputError(f"sample_weight: row {bad[0]} is {w[bad[0]]}; expected at least 0", "sample_weight")

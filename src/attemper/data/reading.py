@@ -21,7 +21,8 @@ class Read(TypedDict, total=False):
     """How to read data; the same options everywhere.
 
     For frames and files ``sample_weight``, ``clusters``, ``groups`` and ``ids``, as ``labels``, are names of columns or
-    arrays, or the paths of .npy or .txt files; for arrays they are arrays.
+    arrays, or the paths of .npy or .txt files; for arrays they are arrays. False means none, whatever a calibrator
+    remembers.
     """
 
     columns: Sequence[str] | str | None
@@ -100,7 +101,7 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if isinstance(data, tuple) and len(data) == 2 and labels is None and not is_paths(data):
         data, labels = data
     if unknown := options.keys() - Read.__annotations__.keys():
-        raise TypeError(f"read() got an unexpected keyword argument {min(unknown)!r}")
+        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}, which is no reading option either")
     given: dict[str, Any] = {"labels": labels, **options}
     table = type(data) is not np.ndarray and not isinstance(data, Scores) and is_table(data)
     if not table and given.pop("columns", None) is not None:
@@ -108,6 +109,7 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if isinstance(data, Scores):
         scores = _again(data, given)
     elif not table:
+        given = {name: value for name, value in given.items() if value is not False}
         if isinstance(data, tuple) and labels is not None and len(data) == 2 and np.ndim(data[0]) != np.ndim(data[1]):
             raise InputError("labels: the data are a pair that has labels, too. Use one of them.", "labels")
         given["input"] = given.get("input") or "logits"
@@ -155,8 +157,8 @@ def _again(scores: Scores, options: dict[str, Any]) -> Scores:
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))
     y = more.get("labels")
-    if y is not None and scores.one_column and scores.classes is None and is_signed(y := as_plain(y)):
-        more["labels"] = y > 0
+    if y is not None and scores.one_column and scores.classes is None and is_signed(as_plain(y)):
+        more.setdefault("classes", (-1, 1))
     made = Scores.of(values, input=scores.input, **{**own, **more})
     if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample
         made = replace(made, values=scores.values, index=scores.index)

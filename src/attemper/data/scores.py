@@ -153,6 +153,8 @@ class Scores:
         k = int(rows.values.shape[1])
         names = None if classes is None else as_names(classes, k)
         y = rows.labels
+        if one_column and not multi_label and names is None and y is not None and is_signed(y):
+            names = (-1, 1)
         if y is not None and y.ndim == 2 and y.shape[1] > 1 and not multi_label:
             rows = soft_rows(rows)
             y = rows.labels
@@ -160,7 +162,7 @@ class Scores:
         if y is not None and multi_label:
             y = as_label_matrix(y, n, k)
         elif y is not None:
-            y = as_labels(y > 0 if one_column and names is None and is_signed(y) else y, n, k, names, rows)
+            y = as_labels(y, n, k, names, rows)
         given = {"groups": groups, "clusters": clusters, "ids": ids}
         own: dict[str, Any] = {"clusters": rows.case}
         for param, value in given.items():

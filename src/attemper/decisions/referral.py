@@ -222,6 +222,7 @@ def refer_for_costs(costs: Mapping[Any, float], n_classes: int, classes: Sequenc
 
 def as_bounds(max_miss: Any, n_classes: int, classes: Sequence[Any] | None) -> tuple[float, ...]:
     """Return one bound for all cases, or one for each class."""
+    given = max_miss
     if isinstance(max_miss, Mapping):
         max_miss = rules.by_name(max_miss, n_classes, classes, "max_miss", 1.0)
     try:
@@ -231,7 +232,7 @@ def as_bounds(max_miss: Any, n_classes: int, classes: Sequence[Any] | None) -> t
     right = bounds.size and (bounds > 0).all() and (bounds <= 1).all() and (bounds < 1).any()
     if bounds.size not in (1, n_classes) or not right:
         raise InputError(
-            f"max_miss={max_miss!r:.80}: expected a rate between 0 and 1, such as 0.05, or one a class", "max_miss"
+            f"max_miss={given!r:.80}: expected a rate between 0 and 1, such as 0.05, or one a class", "max_miss"
         )
     return tuple(bounds.tolist())
 

@@ -63,7 +63,8 @@ def missed(parts: Iterable[Part], promise: Promise | None) -> list[str]:
             continue
         covers = promise.kind == "coverage"
         rate, side = (part.coverage, "at least") if covers else (part.miss_rate, "at most")
-        asked = "was promised" if part.verdict == "broken" else "was promised for all together, not for each"
+        together = "for all together, not for each" if promise.by is None else f"for each {promise.by}"
+        asked = "was promised" if part.verdict == "broken" else f"was promised {together}"
         what = "covered" if covers else "missed"
         lines.append(f"{part.of} {part.name}: {rate:.1%} {what}; {side} {_percent(part.bound)} {asked}.")
     return lines

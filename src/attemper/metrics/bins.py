@@ -118,9 +118,17 @@ class Binned:
         return np.stack([csr_array((column, order, starts), shape) @ w for column in columns])
 
     def drawn(self, rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        """Return the sums of weights N with labels drawn from the predictions, ``count`` times: 3×cells×count."""
+        """Return the sums of weights N if predictions were calibrated, ``count`` times: 3×cells×count.
+
+        Labels are drawn from the predictions; with clusters the gaps of each get a random sign.
+        """
         weight, sum_confidence, _ = self.sums(w[:, None])
-        if self.kind in ALL_CLASSES:  # a drawn label is right in the cell of its class, and there alone
+        shape, rows = (self.n_cells, len(w)), np.arange(len(w))
+        if self.p.clusters is not None:
+            sign, right = self.p.draw_signs(rng, count).T, sum_confidence
+            for confidence, is_right, cells in self.blocks():
+                right = right + csr_array((w * (is_right - confidence), (cells, rows)), shape) @ sign
+        elif self.kind in ALL_CLASSES:  # a drawn label is right in the cell of its class, and there alone
             found = []
             for y in self.p.draw_labels(rng, count):
                 c = np.minimum(self.p.probs[np.arange(len(y)), y].astype(np.float64), 1.0)
@@ -128,7 +136,7 @@ class Binned:
             right = np.stack(found, axis=1)
         else:
             [(confidence, _, cells)] = self.blocks()
-            adding = csr_array((w, (cells, np.arange(len(w)))), (self.n_cells, len(w)))
+            adding = csr_array((w, (cells, rows)), shape)
             right = np.asarray(adding @ (rng.random((count, len(w))) < confidence).T)
         return np.stack(np.broadcast_arrays(weight, sum_confidence, right))
 

@@ -176,6 +176,7 @@ def mmce_of(p: Predictions) -> Statistic:
     confidence, right = p.of_class(1) if p.one_column else p.top
     order = np.argsort(confidence, kind="stable")
     r = confidence[order, None]
+    gap = right[order, None] - r
     # For r_j <= r_i the kernel is e^(−r_i/0.4) e^(r_j/0.4), so a running sum over sorted confidences
     # does the inner sum. Nothing overflows: the exponents end at 1/0.4.
     rise, fall = np.exp(r / MMCE_WIDTH), np.exp(-r / MMCE_WIDTH)
@@ -187,10 +188,13 @@ def mmce_of(p: Predictions) -> Statistic:
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        sizes = batches(count, len(r))
-        return np.concatenate([value_of((r > rng.random((size, len(r))).T) - r, w[:, None]) for size in sizes])
+        found = []
+        for size in batches(count, len(r)):
+            signed = None if p.clusters is None else gap * p.draw_signs(rng, size).T[order]
+            found.append(value_of((r > rng.random((size, len(r))).T) - r if signed is None else signed, w[:, None]))
+        return np.concatenate(found)
 
-    return Statistic(partial(value_of, right[order, None] - r), drawn=drawn, reason=few_errors(p))
+    return Statistic(partial(value_of, gap), drawn=drawn, reason=few_errors(p))
 
 
 def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
@@ -206,6 +210,10 @@ def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         found = []
         for size in batches(count, len(w)):
+            if p.clusters is not None:
+                sign = p.draw_signs(rng, size).T * w[:, None]
+                found.append(np.mean([blur.errors(blur.gap[:, None] * sign, w.sum()) for blur in blurs], axis=0))
+                continue
             labels = (rng.random((size, len(w))) < p.confidence) if kind == "top" else p.draw_labels(rng, size)
             outcomes = [labels] if kind == "top" else [labels == k for k in classes]
             gaps = [outcome.T - confidence[:, None] for outcome, (confidence, _) in zip(outcomes, pairs)]

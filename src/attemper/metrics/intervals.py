@@ -67,7 +67,7 @@ class Statistic:
     value: Callable[[Floats], Floats]  # from weights, N×B, one column for each resample, to B values
     influence: Callable[[Floats], Floats] | None = None  # from weights N to the influence of each sample
     around: Callable[[float, Spread, float], Estimate] | None = None  # interval by influence; None: `around_mean`
-    drawn: Callable[[np.random.Generator, int, Floats], Floats] | None = None  # values, were predictions calibrated
+    drawn: Callable[[np.random.Generator, int, Floats], Floats] | None = None  # values if it were calibrated
     reason: str = ""  # why it has no interval
     power: float = 2.0  # of a norm, to which noise adds about as much whatever the norm is
 
@@ -213,7 +213,7 @@ def estimate(statistic: Statistic, weights: Floats, level: float | None, case: A
 def estimate_all(
     statistics: Mapping[str, Statistic], weights: Floats, level: float | None, case: Labels | None = None, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Value of each statistic with its interval; without a level alone; with clusters without ``chance`` and ``p``."""
+    """Value of each statistic with its interval; without a level alone."""
     values = {name: s.at(weights) for name, s in statistics.items()}
     if level is None:
         return {name: Estimate(value) for name, value in values.items()}
@@ -231,7 +231,7 @@ def estimate_all(
         else:
             wider = level if case is None else _student_level(level, n_cases)
             found[name] = enclosed(values[name], resampled[name], wider, s.power)
-        if s.drawn is not None and case is None:
+        if s.drawn is not None and not few:
             chance = s.drawn(np.random.default_rng(seed), N_RESAMPLES, weights)
             reach = int((chance >= values[name] * (1 - 1e-12)).sum())
             found[name] = replace(found[name], chance=float(chance.mean()), p=(1 + reach) / (1 + N_RESAMPLES))

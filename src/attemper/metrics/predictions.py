@@ -157,6 +157,11 @@ class Predictions:
             labels[:, chunk] = np.minimum(place - rows * self.n_classes, self.n_classes - 1)
         return labels
 
+    def draw_signs(self, rng: np.random.Generator, count: int) -> Floats:
+        """Draw a sign for each cluster, ``count`` times: count×N. Nothing is known of the dependence inside."""
+        assert self.clusters is not None
+        return rng.choice((-1.0, 1.0), (count, int(self.clusters.max()) + 1))[:, self.clusters]
+
 
 def _check_order(labels: Any, probs: Any) -> None:
     """Refuse what is surely the other one: fractions, or a matrix, where the probabilities are whole numbers."""

@@ -22,6 +22,7 @@ from attemper.report.summary import ClassRow, Summary
 
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
 RARELY = 0.01  # how often a bin, or the ECE, may look wrong by chance; the gap's interval has its own 5 %
+SAVED = "calibrator.attemper.json"
 LEAST = 20  # samples of which a share is worth a sentence
 MEDICINE = re.compile(
     r"\b(patient|hospital|clinic|medic|diagnos|melanom|lesion|carcinom|tumou?r|cancer|disease|radiolog|patholog|dermat)",
@@ -250,7 +251,7 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
     usual = {"input": "logits", "classes": read.get("columns")}
     read = {name: value for name, value in read.items() if value != usual.get(name)}
-    net = f"{flags_of(read)} -o calibrator.attemper.json".lstrip()
+    net = f"{flags_of(read)} -o {SAVED}".lstrip()
 
     def code(python: str, shell: str) -> str:  # who read files may have no Python
         return f"attemper {shell.format(*map(shlex.quote, files), 'test.csv')}" if files else python
@@ -274,7 +275,7 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         found.append(Statement("Fit a calibration for each group.", text, typed))
     if summary.is_calibrated and summary.described != IN_USE:
         text = "Its file is all that new data need."
-        saved = 'comparison.calibrator.save("calibrator.attemper.json")'
+        saved = f'comparison.calibrator.save("{SAVED}")'
         typed = code(saved, f"fit {{}} --method {summary.described} {net}")
         found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
@@ -288,7 +289,7 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         )
     elif better:
         typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {net}")
-        found.append(Statement(f"Consider {better[0]}.", "Its gain and its price are listed with the methods.", typed))
+        found.append(Statement(f"Consider {better[0]}.", f"It {comparison.price_of(better[0])}.", typed))
     rare = [row.name for row in summary.classes if 0 < row.n < LEAST]
     if rare:
         text = f"Fewer than {LEAST} samples show little of {', '.join(rare[:5])}{', …' if len(rare) > 5 else ''}."
@@ -296,7 +297,8 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
     if summary.is_calibrated:
         text = "It alarms when confidence and accuracy drift apart; checking often does not raise false alarms."
         typed = code(
-            "attemper.monitor(calibrator, data)", "monitor calibrator.attemper.json new.csv --state monitor.json"
+            "attemper.monitor(calibrator, data)",
+            f"monitor {'NET' if summary.described == IN_USE else SAVED} new.csv --state monitor.json",
         )
         found.append(Statement("Monitor new labelled data.", text, typed))
     return found

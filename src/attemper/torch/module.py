@@ -40,6 +40,8 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"module: expected a torch.nn.Module, got {type(module).__name__}", "module")
+    if _map_of(calibrator).input == "logits" and isinstance([*module.modules()][-1], torch.nn.Softmax):
+        raise InputError("module: it ends in Softmax, and the fit had logits. Use the module before it.", "module")
     made = CalibratedModule(module, to_torch(calibrator))
     made.train(module.training)
     return made
