@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attemper._typing import Floats, Labels
-from attemper.data.arrays import row_slices
+from attemper._typing import Floats
 from attemper.kernels import table
 from attemper.kernels import temperature as nll
 
@@ -67,12 +66,3 @@ class NumpyRows:
         """Weight of the correct rows, and the sum of the largest probabilities at each β."""
         masked = self.scores.masked
         return self.scores.total(lambda chunk: table.confidences(*chunk, masked, betas))
-
-    def tops(self) -> Labels:
-        """Class with the largest logit of each row: the label, where it is one of several."""
-        found = []
-        for part in row_slices(*self.scores.shape):
-            h, y, _ = self.scores.chunk(part)
-            is_label = h[np.arange(len(y)), y] == h.max(axis=1)
-            found.append(np.where(is_label, y, h.argmax(axis=1)))
-        return np.concatenate(found)

@@ -43,10 +43,15 @@ def warn_of_doubts(scores: Scores, report: Callable[[str, str, type[AttemperWarn
         )
     if scores.labels is None or scores.bound == 0:
         return
-    k = scores.n_classes
+    n, k = len(scores.labels), int(scores.values.shape[1])
     most = max(LEAST_ROWS, min(MOST_ROWS, MOST_ELEMENTS // k))
-    some = scores.sample(most)
-    y, w, top = some.labels, some.w, some.backend.tops()
+    if scores.device is not None:
+        some = scores.sample(most)
+        y, w, top = some.labels, some.w, some.device.tops()
+    else:
+        h, y, w = scores.chunk(slice(None) if n <= most else np.linspace(0, n - 1, most).astype(np.intp))
+        is_label = h[np.arange(len(y)), y] == h.max(axis=1)  # perhaps one of several
+        top = np.where(is_label, y, h.argmax(axis=1))
     found = agreement(y, top, w)
     order = _other_order(y, top, k)
     other = agreement(order[y], top, w)

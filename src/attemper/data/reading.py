@@ -11,7 +11,7 @@ import numpy as np
 
 from attemper.data.doubts import warn_of_doubts
 from attemper.data.files import entries_beside, expand, names_in, settings_of, whole
-from attemper.data.frames import is_frame, layout_of, of_frame, picked
+from attemper.data.frames import IDS, is_frame, layout_of, of_frame, picked
 from attemper.data.inputs import as_plain, is_signed
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed
@@ -109,7 +109,9 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if isinstance(data, Scores):
         scores = _again(data, given)
     elif not table:
-        given = {name: value for name, value in given.items() if value is not False}
+        for name in IDS:
+            if given.get(name) is False:
+                del given[name]
         if isinstance(data, tuple) and labels is not None and len(data) == 2 and np.ndim(data[0]) != np.ndim(data[1]):
             raise InputError("labels: the data are a pair that has labels, too. Use one of them.", "labels")
         given["input"] = given.get("input") or "logits"
