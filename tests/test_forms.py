@@ -639,3 +639,19 @@ def test_one_column_that_is_read_again_is_one_column():
     assert again.one_column
     values = [attemper.evaluate(each, metrics=["brier"])["brier"].value for each in (once, again)]
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""], ids=repr)
+def test_missing_entries_are_named(missing):
+    gap = pd.Series(["cat", missing, "dog"], dtype="string" if missing is pd.NA else object)
+    for given in ({"labels": gap, "classes": ["cat", "dog"]}, {"labels": [0, 1, 0], "groups": gap}):
+        with pytest.raises(InputError) as caught:
+            Scores.of(np.eye(3)[:, :2], **given)
+        assert caught.value.param in given
+
+
+@pytest.mark.parametrize("names", [[0.5, 2.5, 3.5], [-3, -2, -1], [-1, 0, 1]], ids=repr)
+def test_numbers_are_names(names):
+    assert Scores.of(np.eye(3), names[::-1], classes=names).labels.tolist() == [2, 1, 0]
+    votes = [[name, names[0]] for name in names]
+    np.testing.assert_array_equal(label_shares(votes, classes=names)[2], [0.5, 0, 0.5])

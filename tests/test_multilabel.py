@@ -115,3 +115,17 @@ def test_unknown_entries_are_absent_from_what_clusters_show():
     other[::3, 1] += 100.0
     one, two = (MultiLabelCalibrator().fit(x, y, clusters=case) for x in (h, other))
     np.testing.assert_allclose(two.own_share_, one.own_share_, rtol=1e-9)
+
+
+def test_a_logit_of_minus_infinity_is_a_probability_of_zero():
+    h, y = columns()
+    fitted = MultiLabelCalibrator().fit(h, y)
+    p = fitted.predict_proba(np.array([[-np.inf, 1, 1], [-np.inf, -np.inf, -np.inf]]))
+    np.testing.assert_array_equal(p[[0, 1, 1, 1], [0, 0, 1, 2]], 0)
+    one = h.copy()
+    one[0, 0] = -1e9  # no mask: columns do not exclude each other
+    assert np.isfinite(MultiLabelCalibrator().fit(one, y).slope_).all()
+    one[0, 0] = -np.inf
+    with pytest.raises(InputError) as caught:
+        MultiLabelCalibrator().fit(one, y)
+    assert caught.value.param == "data"

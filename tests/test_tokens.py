@@ -144,6 +144,34 @@ def test_tokens_of_one_option_are_added_and_missing_labels_do_not_count():
     )
 
 
+ANSWERS = [{"A": -0.2, "B": -2.0}, {"A": -1.0, "B": -0.7}]
+
+
+@pytest.mark.parametrize("found, expected", [
+    (lambda: tokens.option_scores(H, ["A", "B"]), "options"),
+    (lambda: tokens.option_scores(H, [0, K]), "options"),
+    (lambda: tokens.option_scores(H, [0, -1]), "options"),
+    (lambda: tokens.option_scores(H, [0, 1.5]), "options"),
+    (lambda: tokens.option_scores(ANSWERS, ["A", []]), "options"),
+    (lambda: tokens.option_scores(ANSWERS, ["A", "B"], ["A", 1.9]), "labels"),
+    (lambda: tokens.option_scores(ANSWERS, ["A", "B"], ["A", "C"]), "labels"),
+    (lambda: tokens.option_scores(H[:2], [0, 2], [2, 1]), "labels"),  # an id, and only a number
+    (lambda: tokens.option_scores(ANSWERS, ["A", "B"], ["B", None]).labels, [1]),
+    (lambda: tokens.option_scores(ANSWERS, ["A", "B"], [None, 1.0], sample_weight=[2, 3]).w, [3]),
+    (lambda: tokens.option_scores(H[:4], [2, 0], [0, 2, np.nan, 2]).labels, [1, 0, 0]),
+    (lambda: tokens.option_scores(H[:2], [[2, 1], [0]], np.array([2, 0])).labels, [0, 1]),
+    (lambda: tokens.topk_scores(ANSWERS, [None, "B"]).labels, [0]),
+    (lambda: tokens.topk_scores(np.array([[0, -800.0, -900]]), [1], k=1, zeros_as=1e-6).values, [[0, np.log(1e-6)]]),
+])  # fmt: skip
+def test_options_and_labels_are_checked_once(found, expected):
+    if isinstance(expected, str):
+        with pytest.raises(InputError) as error:
+            found()
+        assert error.value.param == expected
+    else:
+        np.testing.assert_allclose(found(), expected)
+
+
 @pytest.mark.parametrize("padding", ["left", "right"])
 def test_no_token_is_compared_with_padding(padding):
     data, counts = draw(10, 7), np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])

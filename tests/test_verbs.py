@@ -14,6 +14,7 @@ from attemper import (
     Scores,
     TemperatureScaling,
     apply,
+    check,
     compare,
     datasets,
     decide,
@@ -616,3 +617,157 @@ def test_a_column_that_the_result_replaces_is_noticed():
     cal = fit(TABLE, "truth", method="ts")
     with pytest.warns(AttemperWarning):
         assert apply(cal, TABLE | {"prediction": SITE})["prediction"].tolist() == NAMES[H.argmax(axis=1)].tolist()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"labels": H[:, 0].argsort() % K}, {"sample_weight": np.arange(float(N))}, {"clusters": np.arange(N) // 8}],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_is_passed_beside_scores_counts(given):
+    found = TemperatureScaling().fit(Scores.of(H, Y), given.get("labels"), given.get("sample_weight"),
+                                     clusters=given.get("clusters"))  # fmt: skip
+    plain = TemperatureScaling().fit(H, **{"y": given.pop("labels", Y)} | given)
+    assert (found.temperature_, found.temperature_interval_) == (plain.temperature_, plain.temperature_interval_)
+    with pytest.raises(InputError) as caught:
+        TemperatureScaling(input="probs").fit(Scores.of(H, Y))
+    assert caught.value.param == "input"
+
+
+@pytest.mark.parametrize("name", ["sample_weight", "clusters", "groups", "labels"])
+def test_lists_of_val_are_not_taken_for_test(name):
+    entries = {"labels": Y, "sample_weight": np.ones(N), "clusters": np.arange(N), "groups": SITE}[name].tolist()
+    val = H if name == "labels" else (H, Y)
+    for call in (compare, decide):
+        with pytest.raises(InputError) as caught:
+            call(val, (H + 1, Y), **{name: entries})
+        assert caught.value.param == name
+
+
+@pytest.mark.parametrize("given", [{"sample_weight": False}, {"clusters": False}, {"sample_weight": 2.0}])
+def test_what_is_no_name_is_not_remembered(folder, given):
+    fit(H, Y, **given).save("a.json")
+    assert getattr(load("a.json").read_, next(iter(given))) is None
+
+
+def test_options_of_a_base_of_groups_count():
+    p = draw(600, 3).p
+    y, site = draw(600, 3).y, np.arange(600) % 2
+    base = TemperatureScaling(input="probs", classes=["a", "b", "c"])
+    names = np.array(["a", "b", "c"])[y]
+    found = fit(p, names, method=GroupedCalibrator(base), groups=site)
+    assert found.map_.input == "probs"
+    assert found.common_.temperature_ > 1
+
+
+def test_an_error_leaves_the_fit_as_it_was():
+    cal = TemperatureScaling().fit(H, Y)
+    before = dict(vars(cal))
+    with pytest.raises(InputError):
+        cal.set_params(classes=["too", "few"]).fit(Scores.of(H, Y))
+    with pytest.raises(InputError):
+        cal.fit_sketch(sketch(H, Y))
+    assert {**vars(cal), "classes": None} == before
+
+
+def test_images_in_large_files_count_as_cases(folder, monkeypatch):
+    rng = np.random.default_rng(0)
+    t = np.exp(0.5 * rng.normal(size=(40, 1, 1)))
+    h = 3 * rng.normal(size=(40, 3, 8, 8))
+    y = (h / t[..., None] + rng.gumbel(size=h.shape)).argmax(axis=1)
+    np.savez("a.npz", logits=h, labels=y)
+    rows = fit("a.npz", axis=1)
+    monkeypatch.setattr("attemper.verbs.IN_MEMORY", 1)
+    sketched = fit("a.npz", axis=1)
+    low, high = np.log(sketched.temperature_interval_) - np.log(rows.temperature_interval_)
+    assert max(abs(low), abs(high)) < 0.03  # Student's law of 40 cases is not known of a sketch
+    assert abs(np.log(sketched.temperature_ / rows.temperature_)) < 0.005
+
+
+def test_pixels_of_an_image_are_drawn_alike_in_any_file(folder):
+    rng = np.random.default_rng(0)
+    h = rng.normal(size=(3, 4, 10, 10))
+    y = rng.integers(0, 4, (3, 10, 10))
+    whole = read(h, y, axis=1, max_pixels=6).index.reshape(3, 6) % 100
+    alone = [read(h[[i]], y[[i]], axis=1, max_pixels=6).index for i in range(3)]
+    np.testing.assert_array_equal(whole, alone)
+    assert len(np.unique(whole, axis=0)) == 3
+
+
+def test_soft_labels_do_not_hide_that_rows_are_shared():
+    soft = np.full((N, K), 0.1) + 0.7 * np.eye(K)[Y]
+    with pytest.raises(InputError) as caught:
+        compare((H, soft), (H, soft), methods=["ts"])
+    assert caught.value.param == "test"
+    assert was_fitted_on(fit(H, soft, method="ts"), read(H, soft))
+
+
+def test_the_fit_knows_the_files_of_its_scores(folder):
+    shards(1)
+    assert fit(read("all.npz")).fitted_on_ == (sha256_of("all.npz"),)
+
+
+def test_columns_of_a_frame_go_by_name_whoever_fits():
+    frame = pd.DataFrame(draw(600, 3).h, columns=["a", "b", "c"])
+    y = draw(600, 3).y
+    names = frame.columns.to_numpy()[y]
+    want = TemperatureScaling().fit(frame.to_numpy(), y).temperature_
+    turned = frame[["c", "b", "a"]]
+    cal = TemperatureScaling(classes=["a", "b", "c"]).fit(turned, names)
+    assert cal.temperature_ == want
+    np.testing.assert_array_equal(cal.predict_proba(frame), cal.predict_proba(turned))
+    halves = TemperatureScaling(classes=["a", "b", "c"])
+    halves.partial_fit(frame[:300], names[:300]).partial_fit(turned[300:], names[300:])
+    np.testing.assert_allclose(halves.temperature_, want, rtol=1e-7)
+
+
+def test_names_of_the_classes_of_image_files(folder):
+    rng = np.random.default_rng(0)
+    np.savez("a.npz", logits=rng.normal(size=(9, 3, 4, 5)), labels=rng.integers(0, 3, (9, 4, 5)), class_names=[*"abc"])
+    assert read("a.npz", axis=1).classes == ("a", "b", "c")
+
+
+@pytest.mark.filterwarnings("ignore:.*was fitted on these")
+def test_several_labels_keep_their_names_and_groups_theirs_as_scores():
+    several = (Y[:, None] == np.arange(K)).astype(float)
+    scores = read(H, several, multi_label=True, classes=[*"abc"])
+    for method in ("bayes", MultiLabelCalibrator, MultiLabelCalibrator()):
+        cal = fit(scores, method=method)
+        assert isinstance(cal, MultiLabelCalibrator)
+    assert [*evaluate(scores, cal, metrics=["nll"]).after.parts] == [*"abc"]
+    assert isinstance(fit(H, several, method=MultiLabelCalibrator), MultiLabelCalibrator)
+    assert isinstance(fit(read(H, Y, groups=SITE)), GroupedCalibrator)
+    again = read(read(H, Y, groups=SITE, clusters=SITE), groups=False, clusters=False)
+    assert again.groups is None
+    assert again.clusters is None
+
+
+def test_weights_have_no_part_in_class_priors():
+    cal = fit(H, Y)
+    for data in ({"X": read(H, Y, sample_weight=np.ones(N))}, {"X": H, "validation": H[:9]}):
+        with pytest.raises(InputError):
+            cal.adapt(**data)
+    with pytest.raises(InputError) as caught:
+        apply(cal, H, priors="estimate", sample_weight=np.ones(N))
+    assert caught.value.param == "sample_weight"
+
+
+def test_soft_labels_are_counted_by_sample():
+    soft = np.full((N, K), 0.1) + 0.7 * np.eye(K)[Y]
+    assert sum(fit(H, soft, groups=SITE).groups_.n_samples) == N
+    assert check(H, soft).holds["rows"] == N
+    w = (np.arange(N) % 2).astype(float)
+    assert sketch(H, Y, sample_weight=w).n_samples == fit(H, Y, sample_weight=w).report_.n_samples
+
+
+def test_t_of_labels_that_are_all_right_is_that_of_the_rows():
+    top = H.argmax(axis=1)
+    with pytest.warns(AttemperWarning):
+        assert fit(sketch(H, top), method="ts").temperature_ == fit(H, top, method="ts").temperature_
+
+
+def test_arrays_of_a_method_stay_arrays_in_a_file(folder):
+    cal = fit(H, Y)
+    cal.slopes_ = np.array([[1.0, 2.0], [3.0, 4.0]])
+    cal.save("a.json")
+    np.testing.assert_array_equal(load("a.json").slopes_, cal.slopes_)

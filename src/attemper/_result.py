@@ -76,7 +76,8 @@ class Estimate:
         return format(self, "")
 
     def _repr_html_(self) -> str:
-        chance = "" if self.chance is None else f"<br>by chance {self.chance:.4g}; p = {self.p:.3g}"
+        p = "" if self.p is None else f"; p = {self.p:.3g}"
+        chance = "" if self.chance is None else f"<br>by chance {self.chance:.4g}{p}"
         note = f"<br>{html.escape(self.note)}" if self.note else ""
         return f"<b>{html.escape(str(self))}</b>{chance}{note}"
 

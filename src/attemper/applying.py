@@ -89,8 +89,8 @@ def read_pair(
     if test is None:
         return first, None
     found = fill(cal, test, options)
-    array = next((n for n in NAMES if found.get(n) is not None and not isinstance(found[n], str | Sequence)), None)
-    if array is not None:
+    named = {n: v for n, v in found.items() if n in NAMES and n != "columns" and v is not None and v is not False}
+    if (array := next((n for n, v in named.items() if not isinstance(v, str | os.PathLike)), None)) is not None:
         raise InputError(f"{array}: expected a name that val and test share; else pass read(…) of each", array)
     second = read(test, **found)
     if second.labels is None and second.one_column and not first.one_column:
@@ -118,8 +118,8 @@ def tables(
     cal = as_fitted(calibrator)
     options = fill(cal, data, given, labelled=False)
     if isinstance(priors, str) and priors == "estimate":
-        clusters = {name: value for name, value in given.items() if name == "clusters" and value is not None}
-        cal = cal.adapt(read(data, **(options | clusters)))
+        own = {name: value for name, value in given.items() if name in ("clusters", "sample_weight")}
+        cal = cal.adapt(read(data, **(options | own)))
     elif priors is not None:
         cal = cal.with_priors(as_priors(priors, cal.classes_.tolist()))
     if is_table(data) and (taken := [name for name in column_names(data) if name in DECIDED]):
@@ -222,7 +222,7 @@ def evaluated(cal: Any, scores: Scores, groups: Any, metrics: Any, confidence_le
     log_probs = None if cal is None else probabilities(cal, scores, log=True)
     if scores.multi_label:
         shared: dict[str, Any] = {"by": "label", "clusters": scores.cases, "sample_weight": scores.w}
-        shared |= {"metrics": metrics, "confidence_level": confidence_level}
+        shared |= {"metrics": metrics, "confidence_level": confidence_level, "classes": scores.classes}
         before = evaluate(scores.labels, to_numpy(scores.raw(slice(0, len(scores)))), input=scores.input, **shared)
         return Evaluated(before, None if log_probs is None else evaluate(scores.labels, np.exp(log_probs), **shared))
     grouped = replace(scores, groups=groups)

@@ -227,7 +227,8 @@ class Curves(Stage):
         largest = float(xp.finfo(z.dtype).max) / 4
         odds = xp.clip(odds, -largest, largest)  # −inf for all classes of a row would be no distribution
         x = xp.where(odds < 0, odds, xp.zeros_like(odds)) - xp.log1p(xp.exp(-xp.abs(odds)))
-        return x if self.independent else normalised(xp.where(z == -xp.inf, -xp.inf, x), xp)
+        x = xp.where(z == -xp.inf, -xp.inf, x)
+        return x if self.independent else normalised(x, xp)
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ class Sketch:
     rounding: float = 0.0  # by how much sums may be off that were made in single precision, on a GPU
     zeros_as: float | None = None  # of probabilities
     input: str = "logits"
-    classes: tuple[int | str, ...] | None = None
+    classes: tuple[bool | int | float | str, ...] | None = None
 
     @classmethod
     def of(
@@ -88,7 +88,7 @@ class Sketch:
         tables = {name: total[:, a:b] for name, a, b in zip(names, ends, ends[1:])}
         nll = total[:, 2]
         return cls(
-            n_samples=scores.n_samples,
+            n_samples=scores.n_samples if scores.w is None else scores.take(scores.w > 0).n_samples,
             counts=np.bincount(scores.labels, scores.w, scores.n_classes).astype(np.float64),
             correct=float(total[0, 0]),
             confidence=float(total[0, 1]),
@@ -148,6 +148,11 @@ class Sketch:
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
         tables = {name: table + other.tables[name] for name, table in self.tables.items()}
         return replace(self, tables=tables, classes=self.classes or other.classes, **sums)
+
+    def scaled(self, factor: float) -> Sketch:
+        """Sketch of the same samples, with other weights."""
+        tables = {name: factor * table for name, table in self.tables.items()}
+        return replace(self, tables=tables, **{name: factor * getattr(self, name) for name in SUMS[1:]})
 
     def __radd__(self, other: Any) -> Sketch:
         """Let `sum` add sketches."""

@@ -107,7 +107,8 @@ def option_scores(
     options : texts of tokens; for logits their ids
         A text also stands for the token with spaces around it; their probabilities are added. An option may be a list
         of tokens.
-    labels : texts of options, or numbers of options from 0
+    labels : texts of options, or numbers of options from 0; for logits also their ids
+        If a label is an id and not such a number, all labels are ids. None is a position that does not count.
     positions : array of shape (B,), for logits of shape (B, L, V)
         Where the model answers; by default the last position.
     missing : None, "bound" or a log-probability
@@ -120,24 +121,22 @@ def option_scores(
     array([[-0.1, -3. ],
            [-1.2, -0.7]])
     """
-    groups = [tuple(option) if isinstance(option, list | tuple) else (option,) for option in options]
-    if len(groups) < 2 or len({token for group in groups for token in group}) < sum(map(len, groups)):
-        raise InputError(f"options: expected two or more, every token once, got {options!r:.120}", "options")
-    classes = [str(group[0]) for group in groups]
     if hasattr(data, "ndim"):
-        values = as_array(data, "logits")
+        values = as_array(data, "data")
         if values.ndim == 3:
             at = np.full(values.shape[0], -1) if positions is None else as_plain(positions)
             values = _entries(values, np.arange(values.shape[0]), at)
+        groups, y = _options_and_labels(options, labels, int(values.shape[-1]))
         xp = array_api_compat.array_namespace(values)
         values = xp.stack([_sum_of(values, group) for group in groups], axis=1)
-        return Scores.of(values, _option_labels(labels, groups), classes=classes, sample_weight=sample_weight)
-    found = list(responses_of(data))
-    if not found:
-        raise InputError("data: expected responses, got none", "data")
-    values = np.stack([_option_row(position, groups, missing) for position in found])
-    y = _option_labels(_labels_of(found, labels), groups)
-    return Scores.of(values, y, classes=classes, sample_weight=sample_weight)
+    else:
+        found = list(responses_of(data))
+        if not found:
+            raise InputError("data: expected responses, got none", "data")
+        groups, y = _options_and_labels(options, _labels_of(found, labels))
+        values = np.stack([_option_row(position, groups, missing) for position in found])
+    classes = [str(group[0]) for group in groups]
+    return Scores.of(values, y, classes=classes, sample_weight=sample_weight, ignore_index=-100)
 
 
 def _labels_of(found: Sequence[Position], labels: Any) -> Any:
@@ -187,13 +186,11 @@ def topk_scores(
     items = None if given is None else as_plain(given).tolist()
     if items is not None and len(items) != n:
         raise InputError(f"labels: expected {n}, one for each position, got {len(items)}", "labels")
-    kept = [
-        i for i in range(n) if (items is None or items[i] not in (None, -100)) and (found is None or found[i].tokens)
-    ]
+    kept = [i for i in range(n) if (items is None or _counts(items[i])) and (found is None or found[i].tokens)]
     w = None if w is None else w[kept]
     if found is None:
         own = None if items is None else np.array([items[i] for i in kept])
-        values, y = _top_of(Scores.of(take_rows(as_array(data, "data"), np.array(kept)), own), k)
+        values, y = _top_of(Scores.of(take_rows(as_array(data, "data"), np.array(kept)), own), k, zeros_as)
     else:
         found = [found[i] for i in kept]
         least = min((len(p.tokens) for p in found), default=0)
@@ -326,19 +323,31 @@ def _option_row(position: Position, groups: Sequence[tuple[Any, ...]], missing: 
     return row
 
 
-def _option_labels(labels: Any, groups: Sequence[tuple[Any, ...]]) -> Any:
-    """Return labels as names of options; numbers are places among them."""
-    if labels is None:
-        return None
-    place = {token: j for j, group in enumerate(groups) for token in group if isinstance(token, str)}
-    found = []
-    for item in as_plain(labels).tolist():
-        j = place.get(item, place.get(item.strip(), -1)) if isinstance(item, str) else int(item)
-        if not 0 <= j < len(groups):
-            names = listed([group[0] for group in groups])
-            raise InputError(f"labels: {item!r} is none of the options {names}, and no number of one", "labels")
-        found.append(str(groups[j][0]))
-    return found
+def _counts(label: Any) -> bool:
+    return label is not None and bool(label == label) and label != -100
+
+
+def _options_and_labels(options: Sequence[Any], labels: Any, n_tokens: int | None = None) -> tuple[list[Any], Any]:
+    """Check options, which for logits are columns, and labels; return tokens of options, and names of them or -100."""
+    groups = [tuple(np.ravel(option).tolist()) for option in options]
+    exact = {token: j for j, group in enumerate(groups) for token in group}
+    ids = exact if n_tokens is None else range(n_tokens)
+    if len(groups) < 2 or not all(groups) or len(exact) < sum(map(len, groups)) or not all(t in ids for t in exact):
+        what = "texts of tokens" if n_tokens is None else f"token ids from 0 to {n_tokens - 1}"
+        fix = "texts such as ['A', 'B']" if n_tokens is None else "tokenizer.convert_tokens_to_ids"
+        raise InputError(f"options: expected 2 or more {what}, each once, got {options!r:.90}. Use {fix}.", "options")
+    names = [*(str(group[0]) for group in groups), -100]
+    numbers = {j: j for j in range(len(groups))}
+    items = [] if labels is None else as_plain(labels).reshape(-1).tolist()
+    by_id = any(item in exact and item not in numbers for item in items if not isinstance(item, str))
+    places, found = exact if by_id else exact | numbers, []
+    for item in items:
+        j = places.get(item, places.get(item.strip()) if isinstance(item, str) else None) if _counts(item) else -1
+        if j is None:
+            what = f"one of the options {listed(names[:-1])}, or its number from 0"
+            raise InputError(f"labels: expected {what}, got {item!r:.60}. Use None to leave it out.", "labels")
+        found.append(names[j])
+    return groups, None if labels is None else found
 
 
 def _tails(top: Floats, zeros_as: float | None, positions: Sequence[Position]) -> Floats:
@@ -347,14 +356,16 @@ def _tails(top: Floats, zeros_as: float | None, positions: Sequence[Position]) -
     if bad.size:
         raise InputError(f"responses: {positions[bad[0]].name}: probabilities sum to {mass[bad[0]]:.6g}", "responses")
     tails = log_of_rest(top)
-    impossible = np.isneginf(top[:, -1])  # then every token after it is so too
-    if zeros_as is not None:
-        return np.where(impossible, -np.inf, np.maximum(tails, np.log(zeros_as)))
-    if (np.isneginf(tails) & ~impossible).any():
+    if zeros_as is None and (np.isneginf(tails) & np.isfinite(top[:, -1])).any():
         raise InputError(
             "zeros_as: rounding leaves nothing for the other tokens somewhere. Use zeros_as=1e-6.", "zeros_as"
         )
-    return np.where(impossible, -np.inf, tails)
+    return _floored(tails, top, zeros_as)
+
+
+def _floored(tails: Floats, top: Floats, zeros_as: float | None) -> Floats:
+    low = -np.inf if zeros_as is None else np.log(zeros_as)
+    return np.where(np.isneginf(top[:, -1]), -np.inf, np.maximum(tails, low))  # after an impossible token all are so
 
 
 def _rank(position: Position, label: Any, k: int) -> int:
@@ -363,7 +374,7 @@ def _rank(position: Position, label: Any, k: int) -> int:
     return tokens.index(label) if label in tokens else k
 
 
-def _top_of(scores: Scores, k: int | None) -> tuple[Floats, Labels | None]:
+def _top_of(scores: Scores, k: int | None, zeros_as: float | None) -> tuple[Floats, Labels | None]:
     """Take the k most likely classes of scores over all of them, and the exact tail."""
     if k is None or not 0 < k < scores.n_classes:
         raise InputError(f"k={k!r}: expected how many of the {scores.n_classes} most likely tokens to take", "k")
@@ -374,6 +385,7 @@ def _top_of(scores: Scores, k: int | None) -> tuple[Floats, Labels | None]:
     with np.errstate(divide="ignore"):
         values = np.column_stack([top, np.log(np.exp(h).sum(axis=1))])
     values -= np.log(np.exp(values).sum(axis=1, keepdims=True))
+    values[:, -1] = _floored(values[:, -1], values[:, :-1], zeros_as)
     if scores.labels is None:
         return values, None
     is_label = order == scores.labels[:, None]

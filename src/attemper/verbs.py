@@ -5,6 +5,7 @@ A calibrator remembers the options that its data were read with; later calls nee
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from attemper.applying import READ, Applied, Evaluated, as_fitted, fill
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
 from attemper.calibrators.base import reads_like
 from attemper.calibrators.label_model import Noise
+from attemper.calibrators.temperature import with_effective_weights
 from attemper.data.checking import check
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces
@@ -75,7 +77,7 @@ def fit(
     """
     reading = {name: value for name, value in options.items() if name in READ and value is not None}
     params = {name: value for name, value in options.items() if name not in READ}
-    calibrator = _unfitted(method, noise, params, reading)
+    calibrator = _unfitted(method, noise, params, reading, data)
     if (summed := _sketch_in(data)) is not None:
         given = {"labels": labels, **options}
         if (extra := next((name for name in READ if given.get(name) is not None), None)) is not None:
@@ -96,17 +98,21 @@ def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scor
     grouped = "groups" in fitted.needs or getattr(getattr(fitted, "rule_", None), "groups", None) is not None
     unused = ("ids",) if grouped else ("ids", "groups")
     fitted.read_ = remembered(data, {name: v for name, v in options.items() if name not in unused}, scores)
-    fitted.fitted_on_ = tuple(scores.sha256.values()) if is_paths(data) else ()
+    fitted.fitted_on_ = tuple(scores.sha256.values())
     return fitted
 
 
-def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str, Any]) -> Calibrator:
-    """Return a calibrator to fit; reading options of an instance count, too."""
-    if reading.get("multi_label"):
-        if method not in ("bayes", "multilabel") or params or noise != 0 or reading.get("groups") is not None:
+def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str, Any], data: Any) -> Calibrator:
+    """Return a calibrator to fit; reading options of an instance count, and what `Scores` hold, too."""
+    groups = reading.get("groups", getattr(data, "groups", None) if isinstance(data, Scores) else None)
+    grouped = groups is not None and groups is not False
+    if reading.get("multi_label") or (isinstance(data, Scores) and data.multi_label):
+        own = MultiLabelCalibrator if isinstance(method, str) and method in ("bayes", "multilabel") else method
+        made = own() if own is MultiLabelCalibrator else own
+        if not isinstance(made, MultiLabelCalibrator) or params or noise != 0 or grouped:
             what = "it has a method of its own; leave method, noise and groups out"
             raise InputError(f"multi_label: {what}", "multi_label")
-        return MultiLabelCalibrator()
+        return made
     made = method_of(method, noise)
     known = made.get_params(deep=False)
     for name in params:
@@ -115,11 +121,11 @@ def _unfitted(method: Any, noise: Any, params: dict[str, Any], reading: dict[str
             fix = nearest(name, [*known, *READ])
             raise InputError(f"{name}: {made.method} has no such parameter; of its own it has {own}.{fix}", name)
     made.set_params(**params)
-    if isinstance(method, Calibrator) and not isinstance(method, GroupedCalibrator):
+    if not isinstance(method, str):
         for name, value in made._options().items():
             if value is not None and not (name == "input" and value == "logits"):
                 reading.setdefault(name, value)
-    if reading.get("groups") is not None and not isinstance(made, GroupedCalibrator):
+    if grouped and not isinstance(made, GroupedCalibrator):
         return GroupedCalibrator(made)
     return made
 
@@ -128,7 +134,6 @@ def _sketched(
     calibrator: Calibrator, paths: Sequence[str], labels: Any, reading: dict[str, Any], n_jobs: int | None
 ) -> tuple[Sketch, Scores]:
     """Return a sketch of files, and scores of the first; probabilities are looked through for zeros first."""
-    _warn_of_cases(reading)
     if calibrator.get_params(deep=False).get("noise") == "unknown":
         warn("noise: a sketch has no rows, so biases and confusions of the labels are not looked for; T may differ")
     if (piece := next(pieces(paths, labels=labels, **reading), None)) is None:
@@ -137,12 +142,12 @@ def _sketched(
     options = dict(reading)
     if first.input == "probs" and options.get("zeros_as") is None:
         options["zeros_as"] = zeros_of_files(paths, n_jobs=n_jobs, labels=labels, **reading)
-    return sketch_files(paths, parts=calibrator.sketch_parts or (), n_jobs=n_jobs, labels=labels, **options), first
-
-
-def _warn_of_cases(reading: Mapping[str, Any]) -> None:
-    if reading.get("clusters") is not None:
-        warn("clusters: a sketch counts every row as a case of its own, so the interval of T will be too narrow")
+    summed = sketch_files(paths, parts=calibrator.sketch_parts or (), n_jobs=n_jobs, labels=labels, **options)
+    if first.clusters is not None:
+        if not first.numbered:
+            warn(f"clusters: how far rows of a case go together is that of the first rows, of {paths[0]}")
+        summed = summed.scaled(with_effective_weights(first).total_weight / first.total_weight)
+    return summed, first
 
 
 def _sketch_in(data: Any) -> Sketch | None:
@@ -150,7 +155,7 @@ def _sketch_in(data: Any) -> Sketch | None:
     parts: Any = data if isinstance(data, list | tuple) else [data]
     if is_paths(data) and all(str(path).endswith(".json") for path in parts):
         parts = [Sketch.load(path) for path in expand(data)]
-    return reduce(Sketch.__add__, parts) if len(parts) and isinstance(parts[0], Sketch) else None
+    return reduce(operator.add, parts) if len(parts) and isinstance(parts[0], Sketch) else None
 
 
 def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
@@ -168,7 +173,9 @@ def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
     >>> (sketch([[2.0, 1.0], [0.0, 3.0]], [0, 0]) + sketch([[1.0, 4.0]], [1])).n_samples
     3
     """
-    _warn_of_cases(reading)
+    for name in ("clusters", "axis"):
+        if reading.get(name) is not None:
+            warn(f"{name}: a sketch counts every row, or pixel, as a case, so the interval of T will be too narrow")
     if reading.get("groups") is not None:
         raise InputError("groups: a sketch has none. Sketch the data of each group.", "groups")
     if is_paths(data):

@@ -9,7 +9,7 @@ import numpy as np
 
 from attemper._typing import Floats
 from attemper.calibrators.base import Calibrator, Fit, Report
-from attemper.calibrators.temperature import EDGES, Best, best_temperature, scale_of, z95
+from attemper.calibrators.temperature import Best, best_temperature, edge_of, scale_of, z95
 from attemper.data.scores import Scores
 from attemper.errors import AttemperWarning, ConvergenceWarning, EdgeWarning, InputError, warn
 from attemper.kernels import chebyshev
@@ -148,9 +148,7 @@ class AttendedTemperatureScaling(Calibrator):
         at = int(path.nll.argmin())
         t, edge = float(path.temperature[at]), chebyshev.EDGES[int(best.edge[at])]
         if edge is not None:
-            t = whole[edge == "high"]
-            if sketch.perfect and self.t_range is None:
-                t = float(np.clip(EDGES[0] * unit, *whole))
+            t = edge_of(edge, sketch, whole, self.t_range is None, unit)
         found = _At(t, float(path.nll[at]), sketch.log_t_std(t))
         theta, error, notes = float(thetas[at]), float(best.error[at]), list[str]()
         if edge is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -23,7 +24,7 @@ from attemper.data.arrays import MASKS_FROM, as_array, has_finite_masks, masks_a
 from attemper.data.doubts import row_marks, warn_of_doubts
 from attemper.data.frames import IDS, KEYS, by_class, columns_of, layout_of, names_of
 from attemper.data.inputs import as_names, two_columns
-from attemper.data.reading import ReadOptions, is_paths
+from attemper.data.reading import ReadOptions, again, is_paths
 from attemper.data.scores import Chunk, Scores
 from attemper.errors import (
     FileError,
@@ -134,16 +135,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_to(self, X: Any, y: Any, **given: Any) -> Self:
         from attemper.calibrators.temperature import with_effective_weights
 
-        scores, columns = X, None
-        if not isinstance(X, Scores):
+        scores, columns, options = X, None, self._options()
+        if isinstance(X, Scores):
+            own = {name: value for name, value in options.items() if (name, value) != ("input", "logits")}
+            scores = again(X, {"labels": y, **given, **own})
+        else:
             if is_paths(X):
                 raise InputError("X: expected an array; for files use attemper.fit", "X")
             if y is None:
                 raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
-            scores, columns = Scores.of(X, y, **given, **self._options()), names_of(X)
+            X, columns = _by_name(X, options)
+            scores = Scores.of(X, y, **given, **options)
             warn_of_doubts(scores)
-        elif None not in (self.classes, X.classes) and [*map(str, self.classes)] != [*map(str, X.classes or ())]:
-            raise InputError(f"classes: these Scores have {listed(X.classes or ())}, in this order", "classes")
         for name in self.needs:
             if getattr(scores, name) is None:
                 raise InputError(f"{name}: a fit needs them; there is no column or array of them", name)
@@ -189,24 +192,27 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "map_") and not hasattr(self, "sketch_"):
             warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
         options = self._options() if classes is None else self._options() | {"classes": classes}
+        X, columns = _by_name(X, options)
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
         before = getattr(self, "sketch_", None)
         sketch = sketch if before is None else before + sketch
         self.fit_sketch(sketch)
         self.sketch_ = sketch
+        if columns is not None:
+            self.read_ = ReadOptions(columns=columns)
         return self
 
     def _store(self, fit: Fit, data: Scores | Sketch) -> Self:
         """Keep a fit, in place of an earlier one."""
         if not isinstance(fit, Fit):
             raise TypeError(f"{type(self).__name__}._fit: expected attemper.Fit, got {type(fit).__name__}")
+        names = data.classes if self.classes is None else self.classes
+        classes = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             delattr(self, name)
         self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
-        self.report_ = fit.report
-        names = data.classes if self.classes is None else self.classes
-        self.classes_ = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
+        self.report_, self.classes_ = fit.report, classes
         self.n_features_in_ = data.n_classes
         if isinstance(data, Sketch):
             self.priors_ = data.counts / data.weight
@@ -296,12 +302,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
                 raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
             return as_array(X.raw(slice(0, len(X))), "X")
-        names, columns = names_of(X), getattr(self, "read_", ReadOptions()).columns
-        if names is not None and columns is None and any(name.startswith((*KEYS.values(),)) for name in names):
-            columns = layout_of(names, IDS, input=self.map_.input, classes=self._names).columns
-        elif names is not None and columns is None:
-            columns = by_class(names, self.classes_.tolist(), None)
-        return as_array(X if names is None or columns is None else columns_of(X, columns), "X")
+        columns = getattr(self, "read_", ReadOptions()).columns
+        if columns is not None and names_of(X) is not None:
+            return columns_of(X, columns)
+        return as_array(_by_name(X, {"input": self.map_.input, "classes": self.classes_.tolist()})[0], "X")
 
     def _apply(self, x: Any, *, log: bool) -> Any:
         k = x.shape[1] if x.ndim == 2 else 0
@@ -364,7 +368,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Add to the logarithms of the probabilities."""
         self.map_ = self.map_.then(Affine.of(1.0, log_ratio))
 
-    def adapt(self, X: Any, *, validation: Any = None, **options: Any) -> Self:
+    def adapt(
+        self, X: Any, *, validation: Any = None, axis: int | None = None, groups: Any = None, clusters: Any = None
+    ) -> Self:
         """Return a calibrator for the class priors of unlabelled data, which are estimated from the predictions.
 
         ``validation`` are data with labels, (X, y) or `Scores`: where no mix of their classes explains the new
@@ -373,13 +379,18 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from attemper.priors import PREDICTED_CLASSES, estimate_priors, shift_test
 
         self._check_fitted()
-        axis = self._axis(options.pop("axis", None))
+        if self.map_.independent:
+            raise InputError("X: labels that do not exclude each other have no class priors", "X")
         own: dict[str, Any] = {"input": self.map_.input, "zeros_as": self.map_.zeros_as, "classes": self._names}
 
-        def scores_of(X: Any, y: Any = None) -> Scores:
-            return X if isinstance(X, Scores) else Scores.of(self._array_of(X), y, axis=axis, **own, **options)
+        def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
+            array = X if isinstance(X, Scores) else self._array_of(X)
+            found = X if isinstance(X, Scores) else Scores.of(array, y, axis=self._axis(axis), **own, **ids)
+            if found.w is not None:
+                raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
+            return found
 
-        new = scores_of(X)
+        new = scores_of(X, groups=groups, clusters=clusters)
         probs = to_numpy(self.predict_proba(new))
         old, n, k = getattr(self, "priors_", None), self.report_.n_samples, self.n_features_in_
         labelled = None if old is None else old > 0
@@ -388,7 +399,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise InputError("validation: expected data with labels, (X, y) or Scores", "validation")
             if "groups" in self.needs and not isinstance(validation, Scores):
                 raise InputError("validation: expected Scores, which have groups. Use attemper.read.", "validation")
-            val = validation if isinstance(validation, Scores) else scores_of(*validation)
+            val = scores_of(*(validation if isinstance(validation, tuple) else (validation,)))
             before = to_numpy(self.predict_proba(val))
             old, n, labelled = before.mean(axis=0), len(val), np.bincount(val.labels, minlength=k) > 0
         if old is None:
@@ -503,7 +514,23 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 SAVED_APART = ("map_", "report_", "classes_", "n_features_in_", "sketch_", "read_", "rule_", "adapted_", "base")
-VALUE_TYPES: dict[str, Any] = {"priors": Floats}  # of numbers that every fit has
+Pair = tuple[float, float]
+VALUE_TYPES: dict[str, Any] = {  # of numbers that many fits have; undeclared lists of numbers become arrays
+    "priors": Floats, "temperature_interval": Pair | None, "noise_interval": Pair, "common": Pair,
+    "rows": tuple[str, ...], "fitted_on": tuple[str, ...],
+}  # fmt: skip
+
+
+def _by_name(X: Any, options: Mapping[str, Any]) -> tuple[Any, tuple[str, ...] | None]:
+    """Return an array and its columns, of a frame those of the scores if their names say so; None of arrays."""
+    names, classes = names_of(X), options["classes"]
+    if names is None:
+        return X, None
+    if any(name.startswith((*KEYS.values(),)) for name in names):
+        names = layout_of(names, IDS, input=options["input"], classes=classes).columns
+    elif classes is not None:
+        names = by_class(names, classes, None) or names
+    return columns_of(X, names), names
 
 
 def _tuples(value: Any) -> Any:
@@ -511,9 +538,11 @@ def _tuples(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> Any:
-    """Return lists as tuples, and the texts that JSON has for infinity and NaN as numbers."""
+    """Return lists of numbers as arrays, others as tuples; infinity and NaN are texts in JSON."""
     if isinstance(value, list):
-        return tuple(map(_numbers, value))
+        items = tuple(map(_numbers, value))
+        alike = all(isinstance(item, int | float | np.ndarray) for item in items) and len({*map(np.shape, items)}) == 1
+        return np.array(items) if alike else items
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 

@@ -86,7 +86,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 raise InputError(f"y: expected two classes or more, got one class only ({classes.tolist()[0]!r})", "y")
             h, rows, estimator = self._held_out(X, y, columns, w, ids, cv, response, fit_params)
         weights, cases = (None if a is None else a[rows] for a in (w, ids))
-        calibrator.fit(h, columns[rows], weights, clusters=cases)
+        calibrator.set_params(classes=classes.tolist()).fit(h, classes[columns[rows]], weights, clusters=cases)
         self.estimator_, self.calibrator_, self.classes_ = estimator, calibrator, classes
         self.response_method_ = response
         for name in ("n_features_in_", "feature_names_in_"):

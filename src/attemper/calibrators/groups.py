@@ -110,7 +110,8 @@ class GroupedCalibrator(Calibrator, wrapper=True):
         if base.method in OTHER_AIM:
             least = chebyshev.minima(chebyshev.coefficients(-table.sum(axis=1)[:, None]), interval).at[0]
             interval = Interval(interval.low - float(least), interval.high - float(least))  # of all groups together
-        found = group_fit(tuple(ids.tolist()), np.bincount(codes), pool(table, interval))
+        some = slice(None) if scores.index is None else np.unique(scores.index, return_index=True)[1]  # samples once
+        found = group_fit(tuple(ids.tolist()), np.bincount(codes[some], minlength=len(ids)), pool(table, interval))
         nll = _nll(replace(common, input="logits"), found, scores, codes)
         ok = report.converged and found.error < 0.02
         report = replace(report, nll=nll, converged=ok)

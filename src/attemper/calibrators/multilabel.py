@@ -89,6 +89,8 @@ class MultiLabelCalibrator(Calibrator, wrapper=True):
         if not some.any():
             raise InputError("labels: no entry is known, so there is nothing to fit", "labels")
         target = np.where(known, scores.labels, 0.0)
+        if scores.masked:
+            raise InputError("data: an entry is -inf. For probabilities of 0 use input='probs'.", "data")
         data = curves.Problems(*(np.ascontiguousarray(a[some].T) for a in (scores.logits, target, w)))
         cases = None if scores.cases is None else scores.cases[some]
         known, positive = data.w.sum(axis=1), (data.w * data.t).sum(axis=1)

@@ -90,6 +90,14 @@ def _end_of(scores: Scores) -> Literal["low", "high", "flat"] | None:
     return "high" if at_zero >= 0 else None
 
 
+def edge_of(
+    edge: Literal["low", "high"], sketch: Sketch, whole: tuple[float, float], free: bool, unit: float = 1.0
+) -> float:
+    """Return T where none is best: an end of the range; if every label has the largest logit, that of `EDGES`."""
+    t = whole[edge == "high"]
+    return float(np.clip(EDGES[0] * unit, *whole)) if free and sketch.perfect else t
+
+
 def scale_of(scores: Scores, rate: float | None = 0.0) -> tuple[float, tuple[float, float]]:
     """Return the T that counts as 1, and which temperatures to consider, in that unit.
 
@@ -186,7 +194,7 @@ class TemperatureScaling(Calibrator):
         if edge is not None or not low <= t <= high:
             note = Best(t, None, edge).note if edge else f"the best T is {t:.4g}, beyond the range"
             edge = edge or ("low" if t < low else "high")
-            t = low if edge == "low" else high
+            t = edge_of(edge, sketch, (low, high), self.t_range is None)
             return _fit_of(t, sketch.mean_nll(t), sketch.n_samples, edge=edge, note=note)
         return _fit_of(t, sketch.mean_nll(t), sketch.n_samples, std=sketch.log_t_std(t), error=error, ok=error < 1e-3)
 

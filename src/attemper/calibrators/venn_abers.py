@@ -81,7 +81,7 @@ class VennAbers(Calibrator):
         knots = self.map_.stages[0]
         if len(self.map_.stages) > 1 or not isinstance(knots, Knots):
             raise InputError("X: intervals are those of the class priors of the fit, and this map has others", "X")
-        scores = Scores.of(self._array_of(X), input=self.map_.input, zeros_as=self.map_.zeros_as)
+        scores = Scores.of(self._array_of(X), input=self.map_.input, zeros_as=self.map_.zeros_as, axis=self._axis(None))
         if scores.n_classes != self.n_features_in_:
             raise InputError(f"X: expected {self.n_features_in_} columns, got {scores.n_classes}", "X")
         ends = [replace(knots, values=np.asarray(values)) for values in (self.lower_, self.upper_)]

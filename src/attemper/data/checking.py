@@ -82,12 +82,12 @@ def check(data: Any, labels: Any = None, **options: Unpack[Read]) -> Findings:
 
 def describe(scores: Scores) -> dict[str, Any]:
     """Return what the data hold: counts, classes, accuracy and mean confidence."""
-    n, k = scores.shape
-    holds: dict[str, Any] = {"rows": n, "classes": k, "input": scores.input}
+    k = scores.n_classes
+    holds: dict[str, Any] = {"rows": scores.n_samples, "classes": k, "input": scores.input}
     if scores.classes is not None:
         holds["names"] = [str(name) for name in scores.classes]
     if scores.labels is not None and not scores.multi_label:
-        counts = np.bincount(scores.labels, minlength=k)
+        counts = np.round(np.bincount(scores.labels, scores.w, minlength=k), 6)
         holds["labels of each class"] = counts.tolist() if k <= 20 else f"{np.count_nonzero(counts)} of {k} classes"
         top, right = _tops(scores)
         holds |= {"accuracy": right, "mean confidence": top}

@@ -148,15 +148,12 @@ def check_disjoint(val: Scores, test: Scores, *, allow_shared: bool = False) -> 
                 "Keep them apart, or use allow_shared=True for ids that are local to a file.",
                 param,
             )
-    equal = shared_rows(val, test)
-    if equal >= COPIED_SHARE * len(test):
-        raise InputError(
-            f"test: {equal} of {len(test)} rows are validation rows too. Use other samples.",
-            "test",
-        )
+    equal, n = shared_rows(val, test), test.n_samples
+    if equal >= COPIED_SHARE * n:
+        raise InputError(f"test: {equal} of {n} rows are validation rows too. Use other samples.", "test")
     if equal:
         warn(
-            f"test: {equal} of {len(test)} rows ({equal / len(test):.1%}) have the same {val.input} as a validation "
+            f"test: {equal} of {n} rows ({equal / n:.1%}) have the same {val.input} as a validation "
             "row. If they are the same samples, results look better than they are."
         )
 
@@ -169,6 +166,7 @@ def shared_rows(val: Scores, test: Scores) -> int:
     """
     if val.input != test.input or val.n_classes != test.n_classes:
         return 0
+    val, test = _samples(val), _samples(test)
     types = str(val.values.dtype) + str(test.values.dtype)
     precision = next((name for name in ("bfloat16", "float16") if name in types), "float32")
     known, counts = np.unique(_hashes(val, precision), return_counts=True)
@@ -178,7 +176,7 @@ def shared_rows(val: Scores, test: Scores) -> int:
 
 def row_marks(scores: Scores) -> tuple[str, ...]:
     """Return hashes of a few rows, which a calibrator keeps of its fit; none where rows are equal by chance."""
-    few = scores.sample(MARKED_ROWS)
+    few = _samples(scores).sample(MARKED_ROWS)
     marks = _marks(few)
     return tuple(marks[:: max(1, 4 * len(marks) // MARKED_ROWS)]) if len(set(marks)) == len(marks) else ()
 
@@ -191,6 +189,7 @@ def holds_rows(scores: Scores, marks: Iterable[str]) -> bool:
     known = set(marks)
     if not known:
         return False
+    scores = _samples(scores)
     own, counts = np.unique(_marks(scores), return_counts=True)
     twins = counts[counts > 1].sum() / len(scores)
     share = len(known.intersection(own.tolist())) / len(known)
@@ -202,6 +201,11 @@ def was_fitted_on(calibrator: Any, scores: Scores) -> bool:
     fitted_on = {*getattr(calibrator, "fitted_on_", ())}
     known = bool(fitted_on) and not fitted_on.isdisjoint(scores.sha256.values())
     return known or holds_rows(scores, getattr(calibrator, "rows_", ()))
+
+
+def _samples(scores: Scores) -> Scores:
+    """Take each sample once: soft labels make several rows of one."""
+    return scores if scores.index is None else scores.take(np.unique(scores.index, return_index=True)[1])
 
 
 def _marks(scores: Scores) -> list[str]:

@@ -160,7 +160,7 @@ def _picked_pieces(
         before = start
         with reading(path):
             for table, layout in _tables(path, options, beside, keep, whole):
-                own = picked(table, layout)
+                own = picked(table, layout, options.get("axis"))
                 n = len(own["values"])
                 for param, column in beside.items():
                     own[param] = column[start : start + n]

@@ -176,10 +176,10 @@ def _of_lists(column: NDArray[Any]) -> NDArray[Any]:
     return column
 
 
-def picked(table: Named, layout: Layout) -> dict[str, Any]:
+def picked(table: Named, layout: Layout, axis: int | None = None) -> dict[str, Any]:
     """Return what a table has for `Scores.of`: values, names of the classes, labels and ids."""
     values = _side_by_side([table[name] for name in layout.columns], layout.columns)
-    k = 2 if values.ndim == 1 else values.shape[-1]
+    k = 2 if values.ndim == 1 else values.shape[-1 if values.ndim == 2 or axis is None else axis]
     names = next((tuple(table[name].tolist()) for name in NAMES if name in table and table[name].shape == (k,)), None)
     asked = layout.classes
     if names is not None and asked is not None and [*map(str, names)] != [*map(str, asked)]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 import array_api_compat
 import numpy as np
@@ -17,6 +18,7 @@ from attemper.data.arrays import is_foreign, take_rows, to_numpy
 from attemper.errors import InputError, listed
 
 MAX_WEIGHT = 1e12
+NUMERAL = re.compile(r"-?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,15 @@ def as_plain(values: Any) -> NDArray[Any]:
     if array.dtype.kind in "US" and isinstance(values, list | tuple):  # numbers among texts would become texts
         array = np.asarray(values, dtype=object)
     return array
+
+
+def is_missing(entry: Any) -> bool:
+    """Whether an entry is None, NaN, empty, or what data frames have for these.
+
+    >>> [is_missing(entry) for entry in (None, float("nan"), "", 0)]
+    [True, True, True, False]
+    """
+    return entry is None or str(entry) in ("", "nan", "NaN", "NaT", "<NA>")
 
 
 def as_names(classes: Sequence[Any], n_classes: int) -> tuple[Any, ...]:
@@ -72,7 +83,7 @@ def as_labels(
         raise InputError(f"labels: expected one label for each of {n} rows, got shape {y.shape}", "labels")
     names = None if classes is None else [_text(name) for name in classes]
     if names is not None and y.dtype.kind in "biuf":
-        alike = any(name.isdecimal() or (y.dtype.kind == "b" and name in ("true", "false")) for name in names)
+        alike = any(NUMERAL.fullmatch(name) or (y.dtype.kind == "b" and name in ("true", "false")) for name in names)
         names = names if alike and names != [str(k) for k in range(n_classes)] else None
     if names is not None and classes is not None:
         return _looked_up(y, classes)
@@ -81,7 +92,7 @@ def as_labels(
     try:
         numbers = y.astype(np.float64)
     except (TypeError, ValueError):
-        first = next(label for label in y.tolist() if isinstance(label, str) or label is None)
+        first = next(label for label in y.tolist() if isinstance(label, str) or is_missing(label))
         raise InputError(
             f"labels: expected column numbers from 0 to {n_classes - 1}, got {first!r:.60}. For names use "
             "classes=[…], in column order.",
@@ -134,7 +145,7 @@ def _looked_up(y: NDArray[Any], classes: Sequence[Any]) -> Labels:
     if (found < 0).any():
         row = int((found[inverse] < 0).argmax())
         unknown = y.tolist()[row]
-        if unknown is None or unknown == "" or unknown != unknown:
+        if is_missing(unknown):
             raise InputError(f"labels: row {row} has none. Drop rows without a label.", "labels")
         raise InputError(
             f"labels: {unknown!r:.60} is not among the classes {listed(map(str, classes))}. Add its column of scores, "
@@ -176,7 +187,7 @@ def as_weights(weights: Any, n: int) -> Floats:
     w = np.broadcast_to(w, (n,))
     bad = np.flatnonzero(~((w >= 0) & (w <= MAX_WEIGHT)))
     if bad.size:
-        raise InputError(f"sample_weight: row {bad[0]} is {w[bad[0]]}; expected at least 0", "sample_weight")
+        raise InputError(f"sample_weight: row {bad[0]} is {w[bad[0]]}; expected 0 to {MAX_WEIGHT:g}", "sample_weight")
     if not (w > 1e-100).any():
         raise InputError("sample_weight: all weights are zero", "sample_weight")
     return np.ascontiguousarray(w)
@@ -191,15 +202,14 @@ def as_ids(ids: Any, n: int, param: str) -> NDArray[Any]:
     found = as_plain(ids)
     if found.shape != (n,):
         raise InputError(f"{param}: expected one id for each of {n} rows, got shape {found.shape}", param)
-    missing = found != found if found.dtype.kind in "fO" else np.zeros(n, dtype=bool)
-    if found.dtype.kind == "O":
-        missing = missing | np.array([item is None or item == "" for item in found.tolist()])
-    if missing.any():
-        raise InputError(f"{param}: row {np.flatnonzero(missing)[0]} has no id. Drop these rows or name them.", param)
     if found.dtype.kind in "iu":
         return found
     ids = found.tolist() if found.dtype.kind in "fO" else found.astype(str).tolist()
-    texts = {name: _text(name) for name in set(ids)}
+    names = set(ids)
+    if found.dtype.kind in "fO" and any(map(is_missing, names)):
+        row = next(row for row, entry in enumerate(ids) if is_missing(entry))
+        raise InputError(f"{param}: row {row} has no id. Drop these rows or name them.", param)
+    texts = {name: _text(name) for name in names}
     kind = int if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts.values()) else str
     return np.array([kind(texts[name]) for name in ids])
 
@@ -284,7 +294,7 @@ def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[
     ----------
     votes : array of shape (N, M)
         What each of M annotators chose: column numbers, or names if ``classes`` has them. A vote that is missing is
-        −1, NaN or None.
+        NaN or None, or −1 where votes are column numbers.
     n_classes : int
     classes : sequence of names, optional
         Names of the columns, in their order, instead of ``n_classes``.
@@ -305,7 +315,8 @@ def label_shares(votes: Any, n_classes: int | None = None, *, classes: Sequence[
     assert k is not None
     shares = np.zeros((len(table), k))
     for m in range(table.shape[1]):
-        cast = np.array([not (vote is None or vote != vote or vote == -1) for vote in table[:, m].tolist()])
+        missing = (-1,) if classes is None else ()
+        cast = np.array([not (is_missing(vote) or vote in missing) for vote in table[:, m].tolist()])
         if cast.any():
             chosen = as_labels(table[cast, m], int(cast.sum()), k, classes)
             shares[np.flatnonzero(cast), chosen] += 1
@@ -349,18 +360,18 @@ def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, m
         given = as_plain(rows.weights)
         w = as_weights(given.reshape(-1) if given.size == n else np.repeat(given, n // n_images), n)[kept]
     if max_pixels is not None:
-        drawn, share = _draw_pixels(image[kept], n_images, max_pixels)
+        drawn, share = _draw_pixels(image[kept], kept if y is None else y[kept], n_images, max_pixels)
         kept, w = kept[drawn], share if w is None else w[drawn] * share
     index = None if len(kept) == n else kept
     return PlainRows(pixels, None if y is None else y[kept], w, index, image[kept], n_images)
 
 
-def _draw_pixels(image: Labels, n_images: int, most: int) -> tuple[NDArray[np.intp], Floats]:
-    rng = np.random.default_rng(0)
+def _draw_pixels(image: Labels, y: NDArray[Any], n_images: int, most: int) -> tuple[NDArray[np.intp], Floats]:
+    """Draw by the labels of an image, so that its pixels are the same in whatever file it is."""
     chosen, share = [], []
     ends = np.searchsorted(image, np.arange(n_images + 1))
     for first, last in pairwise(ends):
-        n = last - first
+        n, rng = last - first, np.random.default_rng(crc32(y[first:last].astype(np.float64).tobytes()))
         rows = np.arange(first, last) if n <= most else first + np.sort(rng.choice(n, most, replace=False))
         chosen.append(rows)
         share.append(np.full(len(rows), n / max(len(rows), 1)))
@@ -371,7 +382,7 @@ def as_label_matrix(labels: Any, n: int, n_labels: int) -> Floats:
     """Return N×L labels that do not exclude each other, as 0, 1 and NaN where one is not known."""
     y = as_plain(labels)
     if y.dtype.kind == "O":
-        y = np.array([[np.nan if item is None or item == "" else item for item in row] for row in y.tolist()])
+        y = np.array([[np.nan if is_missing(item) else item for item in row] for row in y.tolist()])
     try:
         y = y.astype(np.float64)
     except (TypeError, ValueError):

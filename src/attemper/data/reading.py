@@ -63,9 +63,9 @@ class ReadOptions:
         for field in fields(cls):
             value = options.get(field.name)
             if field.name in ("columns", "classes") and value is not None:
-                value = (value,) if isinstance(value, str) else tuple(map(str, value))
-            if value is not None and (isinstance(value, str | int | float) or field.name in ("columns", "classes")):
-                kept[field.name] = value
+                kept[field.name] = (value,) if isinstance(value, str) else tuple(map(str, value))
+            elif isinstance(value, str) if field.name in IDS else value is not None:
+                kept[field.name] = value.item() if isinstance(value, np.generic) else value
         return cls(**kept)
 
     def known(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def read(data: Any, labels: Any = None, **options: Unpack[Read]) -> Scores:
     if not table and given.pop("columns", None) is not None:
         raise InputError("columns: expected a table or a file; an array has no names of columns", "columns")
     if isinstance(data, Scores):
-        scores = _again(data, given)
+        scores = again(data, given)
     elif not table:
         for name in IDS:
             if given.get(name) is False:
@@ -136,13 +136,13 @@ def remembered(data: Any, options: Mapping[str, Any], scores: Scores) -> ReadOpt
 def _of_frame(frame: Any, options: dict[str, Any]) -> Scores:
     table = of_frame(frame)
     beside = entries_beside(options, list(table))
-    own = picked(table, layout_of(list(table), beside, **options))
+    own = picked(table, layout_of(list(table), beside, **options), options.get("axis"))
     return Scores.of(**{**own, **beside}, **settings_of(options))
 
 
-def _again(scores: Scores, options: dict[str, Any]) -> Scores:
-    """Give scores that were read before other labels, names or ids."""
-    of_images = ("axis", "max_pixels")
+def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
+    """Give scores that were read before other labels, names or ids; False drops them."""
+    of_images, dropped = ("axis", "max_pixels"), [name for name in IDS if options.get(name) is False]
     more = {key: v for key, v in options.items() if v is not None and v is not False and key not in of_images}
     if more.pop("input", scores.input) != scores.input:
         raise InputError(f"input: these Scores hold {scores.input}", "input")
@@ -153,10 +153,10 @@ def _again(scores: Scores, options: dict[str, Any]) -> Scores:
         del more["classes"]
     same = ("zeros_as", "multi_label")
     more = {key: value for key, value in more.items() if key not in same or value != getattr(scores, key)}
-    if not more:
+    if not more and not dropped:
         return scores
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
-    own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files}
+    own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files} | dict.fromkeys(dropped)
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))
     y = more.get("labels")
     if y is not None and scores.one_column and scores.classes is None and is_signed(as_plain(y)):

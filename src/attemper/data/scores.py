@@ -190,7 +190,7 @@ class Scores:
                 low, high, masked = *self._finite_limits(), True
                 break
             low, high = min(low, lowest), max(high, highest)
-        finite_masks = low <= MASKS_FROM and has_finite_masks(self._raw_chunks())
+        finite_masks = not self.multi_label and low <= MASKS_FROM and has_finite_masks(self._raw_chunks())
         scores = replace(
             self, low=low, bound=max(abs(low), abs(high)), masked=masked or finite_masks, finite_masks=finite_masks
         )
@@ -204,7 +204,7 @@ class Scores:
         low, high = np.inf, -np.inf
         for part in row_slices(*self.shape):
             raw = to_numpy(self.raw(part))
-            _check_logits(raw, part.start)
+            _check_logits(raw, part.start, self.multi_label)
             finite = raw[np.isfinite(raw)]
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
         return low, high
@@ -344,16 +344,13 @@ class Scores:
 
     def take(self, rows: slice | NDArray[Any]) -> Self:
         """Return some rows, by a slice, numbers or a mask; the scores are not copied."""
-
-        def some(entries: Any) -> Any:
-            return None if entries is None else entries[rows]
-
         index, values, device = self.index, self.values, None
         if isinstance(rows, slice) and index is None:
             values, device = values[rows, :], None if self.device is None else self.device[rows]
         else:
             index = (np.arange(len(self)) if index is None else index)[rows]
-        own = {name: some(getattr(self, name)) for name in ("labels", "w", "groups", "clusters", "ids")}
+        entries = {name: getattr(self, name) for name in ("labels", "w", "groups", "clusters", "ids")}
+        own: dict[str, Any] = {name: of if of is None else of[rows] for name, of in entries.items()}
         scores = replace(self, values=values, index=index, device=device, **own)
         if self.device is not None and device is None:
             from attemper.torch.rows import DeviceRows
@@ -398,14 +395,14 @@ def n_threads() -> int:
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def _check_logits(h: NDArray[Any], first: int) -> None:
+def _check_logits(h: NDArray[Any], first: int, multi_label: bool = False) -> None:
     bad = np.argwhere(np.isnan(h) | (h == np.inf))
     if len(bad):
         row, column = bad[0]
         what = "NaN" if np.isnan(h[row, column]) else "infinity"
         raise InputError(f"data: row {first + row}, column {column} is {what}. Fix or drop that row.", "data")
     dead = np.flatnonzero(np.isneginf(h).all(axis=1))
-    if dead.size:
+    if dead.size and not multi_label:
         raise InputError(f"data: row {first + dead[0]} is -inf everywhere; some class must be possible", "data")
 
 
