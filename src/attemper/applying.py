@@ -54,7 +54,8 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
     if cal is None:
         return given
     if given.get("input", cal.map_.input) != cal.map_.input:
-        raise InputError(f"input: this calibrator was fitted on {cal.map_.input}", "input")
+        own = cal.map_.input
+        raise InputError(f"input: this calibrator was fitted on {own}. Fit another one on {given['input']}.", "input")
     named = is_table(data) and not (is_paths(data) and expand(data)[0].endswith(".npy"))
     known = getattr(cal, "read_", ReadOptions()).known()
     known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
@@ -62,8 +63,7 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
     options = {name: value for name, value in known.items() if named or name not in NAMES} | given
     if labelled:
         return options
-    grouped = isinstance(cal, GroupedCalibrator) or getattr(getattr(cal, "rule_", None), "groups", None) is not None
-    unused = UNLABELLED if grouped else UNLABELLED | {"groups"}
+    unused = UNLABELLED if cal._needs_groups else UNLABELLED | {"groups"}
     options = {name: value for name, value in options.items() if name not in unused}
     return options | {"labels": False} if named else options
 

@@ -46,7 +46,7 @@ WHY = {
     "first": "first choice; no method that keeps predictions is better beyond chance",
     "cv": "lower NLL on held-out samples than the first choice",
     "alone": "the only method",
-    "noise": "first choice; labels that may be wrong cannot choose",
+    "noise": "first choice; labels that may be wrong cannot rank methods",
     "no cv": "first choice, without cross-validation",
     "few errors": "first choice; there are too few errors in VAL to choose by",
     "no errors": "no prediction in VAL is wrong, so it cannot show how far the confidence is off",
@@ -94,6 +94,7 @@ class Comparison(Table):
     val: Scores = field(repr=False, compare=False)
     test: Scores | None = field(repr=False, compare=False)
     folds: Labels | None = field(repr=False, compare=False)  # of each row of VAL; None: not cross-validated
+    noise: float | str = 0  # share of wrong labels that methods were given
     files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)  # SHA-256 of what was read
 
     def __getitem__(self, method: str) -> Row:
@@ -240,7 +241,8 @@ def compare_scores(
     best = _best(held, on_val, seed)
     test_best = () if on_test is None or too_few(on_test.errors) else _best(tested, on_test, seed)
     found = tuple(rows.values())
-    return Comparison(found, chosen, reason, best, test_best, _alternatives(rows, val), val, test, folds)
+    better = () if noise != 0 else _alternatives(rows, val)
+    return Comparison(found, chosen, reason, best, test_best, better, val, test, folds, noise)
 
 
 def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: int) -> None:

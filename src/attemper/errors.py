@@ -132,7 +132,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
     >>> nearest("anwser", ["question", "answer"])
     " Did you mean 'answer'?"
     """
-    found = difflib.get_close_matches(name[:60], list(names)[:1000], n=1)
+    found = difflib.get_close_matches(name[:60], list(names)[:1000], n=1, cutoff=0.7)
     return f" Did you mean {found[0]!r}?" if found else ""
 
 

@@ -95,8 +95,7 @@ def fit(
 
 def _remembering(fitted: Calibrator, data: Any, options: Mapping[str, Any], scores: Scores) -> Calibrator:
     """Let a calibrator remember how the data of its fit were read, and from which files."""
-    grouped = "groups" in fitted.needs or getattr(getattr(fitted, "rule_", None), "groups", None) is not None
-    unused = ("ids",) if grouped else ("ids", "groups")
+    unused = ("ids",) if fitted._needs_groups else ("ids", "groups")
     fitted.read_ = remembered(data, {name: v for name, v in options.items() if name not in unused}, scores)
     fitted.fitted_on_ = tuple(scores.sha256.values())
     return fitted
@@ -256,15 +255,16 @@ def evaluate(
     grouped, twice = {**options, "groups": by}, isinstance(cal, GroupedCalibrator)  # whose groups may be others
     try:
         scores = read(data, **(options if by is None or twice else grouped))
+        groups = None if by is None else (read(data, **grouped) if twice else scores).groups
     except InputError as error:
-        if error.param != "groups":
+        if error.param != "groups" or by is None:
             raise
-        raise InputError(str(error).replace("groups:", "by:", 1), "by") from None
+        message = str(error).replace("groups:", "by:", 1).replace(" Use groups=False for none.", "")
+        raise InputError(message, "by") from None
     if cal is not None and was_fitted_on(cal, scores):
         warn("data: the calibrator was fitted on these, so the results after calibration look too good")
     if by is not None and scores.multi_label:
         raise InputError("by: groups cannot be combined with several labels a row", "by")
-    groups = None if by is None else (read(data, **grouped) if twice else scores).groups
     return applying.evaluated(cal, scores, groups, metrics, confidence_level)
 
 

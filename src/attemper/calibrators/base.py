@@ -149,7 +149,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warn_of_doubts(scores)
         for name in self.needs:
             if getattr(scores, name) is None:
-                raise InputError(f"{name}: a fit needs them; there is no column or array of them", name)
+                raise InputError(f"{name}: a fit needs them, and there are none. Use {name}=… to pass them.", name)
         if scores.w is not None and not (scores.w > 0).all():
             scores = scores.take(scores.w > 0)
         with one_blas_thread():
@@ -286,6 +286,11 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = xp.moveaxis(x, axis, -1)
         made = self._apply(xp.reshape(rows, (-1, rows.shape[-1])), log=log)
         return xp.moveaxis(xp.reshape(made, rows.shape), -1, axis)
+
+    @property
+    def _needs_groups(self) -> bool:
+        """Whether predictions, or the rule, need the group of each row."""
+        return "groups" in self.needs or getattr(getattr(self, "rule_", None), "groups", None) is not None
 
     @property
     def _names(self) -> list[Any] | None:

@@ -25,6 +25,7 @@ from scipy.special import betainc, betaincinv, betaln, expit, logit, logsumexp
 
 from attemper._typing import Floats, Labels
 from attemper.calibrators.temperature import scale_of
+from attemper.data.arrays import prime_step
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels import evidence
@@ -65,7 +66,7 @@ NETWORKS_ODDS = -1.75  # log-odds, before data are seen, that a floor of two cla
 LABELS_LOG_T, NETWORKS_LOG_T = 0.8, ScalePrior(0.0, 1.2, 4.0)  # log T, less its expectation, beside either floor
 LABELS_ERRORS, NETWORKS_ERRORS = 10.0, 3.0  # b of Beta(1, b): share of the network's other errors beside either floor
 OPEN = 0.01  # nats by which predictions with and without the floor differ, from which on it matters whose it is
-CANNOT_TELL = "data cannot tell wrong labels from errors of the classifier: pass noise=, the share of wrong labels"
+CANNOT_TELL = "data cannot tell wrong labels from errors of the classifier; if you know their share, pass it as noise"
 DENSE, SHOWN = 100, 20  # classes above which so many destinations of each are kept
 LEVEL, WORST = 0.95, 5  # of intervals; and confusions that a summary names
 
@@ -152,9 +153,9 @@ class Samples:
 
     def every(self, elements: int, least: int) -> slice:
         """Rows that hold at most so many numbers, but at least so many rows; evenly spread."""
-        step = max(1, len(self.x) // max(least, elements // self.n_classes))
-        while step > 1 and (self.n_classes % step == 0 or any(step % d == 0 for d in range(2, int(step**0.5) + 1))):
-            step += 1  # a prime step meets every class also where labels repeat in a cycle
+        step = prime_step(max(1, len(self.x) // max(least, elements // self.n_classes)))
+        while step > 1 and self.n_classes % step == 0:
+            step = prime_step(step + 1)
         return slice(None, None, step)
 
     def folds(self) -> Labels:

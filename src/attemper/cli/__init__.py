@@ -114,7 +114,8 @@ def _run(tokens: list[str]) -> int:
         return 0 if found is None else int(found)
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in COMMANDS else ""
-        text = re.sub(r'^Command "\w+" parameter (\S+) requires an argument', r"\1 is missing", str(error))
+        text = re.sub(r'^Command "\w+" parameter (\S+) requires an argument', r"\1 needs a value", str(error))
+        text += " Lists have commas and no spaces." if text.startswith("Unused Tokens") else ""
         print(f"error: {text}\nSee: attemper{command} --help", file=sys.stderr)
         return USAGE
     except (KeyboardInterrupt, BrokenPipeError):

@@ -31,6 +31,17 @@ def row_slices(n: int, width: int, elements: int = CHUNK_ELEMENTS, *, first: int
     return (slice(start, min(start + rows, n)) for start in range(first, n, rows))
 
 
+def prime_step(step: int) -> int:
+    """Return the next prime: rows so far apart meet every class also where labels repeat in a cycle.
+
+    >>> [prime_step(step) for step in (1, 2, 8)]
+    [1, 2, 11]
+    """
+    while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
+        step += 1
+    return step
+
+
 def as_array(values: Any, param: str) -> Any:
     """Return an array of real numbers, of any shape; arrays of other libraries stay what they are."""
     if is_foreign(values):
@@ -44,7 +55,7 @@ def as_array(values: Any, param: str) -> Any:
         if array.dtype.kind in "OUSbiu":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        fix = "Use attemper.read for frames and files."
+        fix = "Frames and files go to attemper.read, sketches to attemper.fit."
         raise InputError(f"{param}: expected an array of numbers ({error}). {fix}", param) from None
     if array.dtype.kind != "f" and "float" not in array.dtype.name:  # bfloat16 of ml_dtypes is of kind V
         raise InputError(f"{param}: expected real numbers, got dtype {array.dtype}", param)

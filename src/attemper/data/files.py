@@ -165,7 +165,10 @@ def _picked_pieces(
                 for param, column in beside.items():
                     own[param] = column[start : start + n]
                     if len(own[param]) < n:
-                        raise InputError(f"{param}: {len(column)} entries are fewer than there are rows", param)
+                        rows = f"{start + n} rows or more"
+                        raise InputError(
+                            f"{param}: expected one entry for each row, got {len(column)} for {rows}", param
+                        )
                 start += n
                 for column in beside.values():
                     _release(None if whole else column)
@@ -174,7 +177,7 @@ def _picked_pieces(
         raise InputError(f"{paths[0]}: data: there are no rows", "data")
     for param, column in beside.items():
         if len(column) > start:
-            raise InputError(f"{param}: {len(column)} entries for {start} rows", param)
+            raise InputError(f"{param}: expected one entry for each row, got {len(column)} for {start} rows", param)
 
 
 def _tables(path: str, options: Options, beside: Named, keep: bool, whole: bool) -> Iterator[tuple[Named, Layout]]:

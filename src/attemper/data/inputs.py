@@ -59,7 +59,8 @@ def as_names(classes: Sequence[Any], n_classes: int) -> tuple[Any, ...]:
     names = tuple(classes.tolist() if hasattr(classes, "tolist") else classes)
     if isinstance(classes, str) or len(names) != n_classes or len(set(names)) != n_classes:
         raise InputError(
-            f"classes: expected {n_classes} different names, one for each column, got {listed(map(str, names))}",
+            f"classes: expected {n_classes} different names, one for each column of the data, got {len(names)}: "
+            f"{listed(map(str, names))}",
             "classes",
         )
     return names
@@ -113,7 +114,7 @@ def _hint(numbers: Floats, k: int, bad: float, rows: PlainRows | None, named: bo
     """Return what to do about labels that are no columns."""
     known = numbers[~np.isnan(numbers)]
     if np.isfinite(bad) and bad != np.floor(bad):
-        return " Pass the scores first, then the labels."
+        return " Are these the scores? Pass the scores first, then the labels."
     if np.isnan(bad):
         return " Drop rows without a label."
     first = 1 if known.max() == k and known.min() >= 1 else -1 if known.min() == -1 and known.max() < k - 1 else 0

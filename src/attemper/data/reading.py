@@ -144,6 +144,8 @@ def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     """Give scores that were read before other labels, names or ids; False drops them."""
     of_images, dropped = ("axis", "max_pixels"), [name for name in IDS if options.get(name) is False]
     more = {key: v for key, v in options.items() if v is not None and v is not False and key not in of_images}
+    if (name := next((name for name in IDS if isinstance(more.get(name), str)), None)) is not None:
+        raise InputError(f"{name}: Scores have no columns. Leave it out, or use an array.", name)
     if more.pop("input", scores.input) != scores.input:
         raise InputError(f"input: these Scores hold {scores.input}", "input")
     if scores.classes is not None and "classes" in more:
@@ -159,7 +161,7 @@ def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files} | dict.fromkeys(dropped)
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))
     y = more.get("labels")
-    if y is not None and scores.one_column and scores.classes is None and is_signed(as_plain(y)):
+    if y is not None and scores.n_classes == 2 and scores.classes is None and is_signed(as_plain(y)):
         more.setdefault("classes", (-1, 1))
     made = Scores.of(values, input=scores.input, **{**own, **more})
     if scores.index is not None and made.index is None:  # soft labels, say: rows of one sample

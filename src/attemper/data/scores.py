@@ -25,6 +25,7 @@ from attemper.data.arrays import (
     log_probs,
     masks_as_inf,
     on_gpu,
+    prime_step,
     row_slices,
     take_rows,
     to_numpy,
@@ -153,7 +154,7 @@ class Scores:
         k = int(rows.values.shape[1])
         names = None if classes is None else as_names(classes, k)
         y = rows.labels
-        if one_column and not multi_label and names is None and y is not None and is_signed(y):
+        if k == 2 and not multi_label and names is None and y is not None and is_signed(y):
             names = (-1, 1)
         if y is not None and y.ndim == 2 and y.shape[1] > 1 and not multi_label:
             rows = soft_rows(rows)
@@ -361,12 +362,7 @@ class Scores:
     def sample(self, rows: int) -> Self:
         """Return at most ``rows`` rows, evenly spread; itself when it is no longer than that."""
         step = -(-len(self) // rows)
-        if step <= 1:
-            return self
-        # A prime step meets every class also where labels repeat in a cycle.
-        while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
-            step += 1
-        return self.take(slice(None, None, step))
+        return self if step <= 1 else self.take(slice(None, None, prime_step(step)))
 
     def with_weights(self, w: Floats) -> Self:
         """Give the rows other weights."""
@@ -423,8 +419,8 @@ def _check_probs(p: NDArray[Any], first: int, scores: Scores) -> float:
     off = np.flatnonzero(~(np.abs(sums - 1) <= 0.01 + 1e-3 * np.sqrt(p.shape[1])))
     if off.size and not scores.multi_label:
         raise InputError(
-            f"data: row {first + off[0]} sums to {sums[off[0]]:.6g}; expected probabilities that sum to 1. For labels "
-            "that do not exclude each other use multi_label=True.",
+            f"data: row {first + off[0]} sums to {sums[off[0]]:.6g}; expected probabilities that sum to 1. Divide "
+            "each row by its sum. For labels that do not exclude each other use multi_label=True.",
             "data",
         )
     least = np.finfo(p.dtype if p.dtype.kind == "f" else np.float64).smallest_normal

@@ -22,7 +22,7 @@ from attemper.report.summary import ClassRow, Summary
 
 SMALL = 0.02  # a gap below this is not worth a sentence, however many samples show it
 RARELY = 0.01  # how often a bin, or the ECE, may look wrong by chance; the gap's interval has its own 5 %
-SAVED = "calibrator.attemper.json"
+SAVED, RULE = "calibrator.attemper.json", "rule.attemper.json"
 LEAST = 20  # samples of which a share is worth a sentence
 MEDICINE = re.compile(
     r"\b(patient|hospital|clinic|medic|diagnos|melanom|lesion|carcinom|tumou?r|cancer|disease|radiolog|patholog|dermat)",
@@ -251,18 +251,19 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
     usual = {"input": "logits", "classes": read.get("columns")}
     read = {name: value for name, value in read.items() if value != usual.get(name)}
-    net = f"{flags_of(read)} -o {SAVED}".lstrip()
+    fitting = read if comparison.noise == 0 else read | {"noise": comparison.noise}
+    net, rule = (f"{flags_of(fitting)} -o {path}".lstrip() for path in (SAVED, RULE))
 
     def code(python: str, shell: str) -> str:  # who read files may have no Python
         return f"attemper {shell.format(*map(shlex.quote, files), 'test.csv')}" if files else python
 
     if summary.outcome is not None and any(part.verdict == "broken" for part in summary.outcome.parts):
         text = "The samples here do not come from where the rule was chosen, or its cases were not independent."
-        typed = code("attemper.decide(val, test, …)", f"decide {{}} {{}} {net}")
+        typed = code("attemper.decide(val, test, …)", f"decide {{}} {{}} {rule}")
         found.append(Statement("Do not use the rule on data like these.", text, typed))
     if not summary.on_test:
         text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
-        typed = code("attemper.compare(val, test)", f"compare {{}} {{}} {flags_of(read)}".strip())
+        typed = code("attemper.compare(val, test)", f"compare {{}} {{}} {flags_of(fitting)}".strip())
         found.append(Statement("Pass a test set.", text, typed))
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
@@ -280,7 +281,7 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
         text = f"A rule decides which cases to {words.refer}, and bounds the errors of the others. This page does not."
-        typed = code("attemper.decide(val, test, max_miss=0.05)", f"decide {{}} {{}} --max-miss 0.05 {net}")
+        typed = code("attemper.decide(val, test, max_miss=0.05)", f"decide {{}} {{}} --max-miss 0.05 {rule}")
         found.append(Statement("Choose a rule, if wrong predictions cost much.", text, typed))
     better = [name for name in comparison.alternatives if comparison[name].gain.low > 0]
     if not summary.is_calibrated:
@@ -288,14 +289,17 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
             Statement("Label more validation samples.", "Those at hand cannot show how far the confidence is off.")
         )
     elif better:
-        typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {net}")
+        own = f"{flags_of(fitting)} -o {better[0]}.attemper.json".lstrip()
+        typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {own}")
         found.append(Statement(f"Consider {better[0]}.", f"It {comparison.price_of(better[0])}.", typed))
     rare = [row.name for row in summary.classes if 0 < row.n < LEAST]
     if rare:
         text = f"Fewer than {LEAST} samples show little of {', '.join(rare[:5])}{', …' if len(rare) > 5 else ''}."
         found.append(Statement("Label more samples of the rare classes.", text))
     if summary.is_calibrated:
-        text = "It alarms when confidence and accuracy drift apart; checking often does not raise false alarms."
+        text = (
+            "It raises an alarm when confidence and accuracy drift apart. Frequent checks raise no more false alarms."
+        )
         typed = code(
             "attemper.monitor(calibrator, data)",
             f"monitor {'NET' if summary.described == IN_USE else SAVED} new.csv --state monitor.json",
