@@ -589,3 +589,21 @@ def test_a_case_counts_once_in_each_class_and_group():
             part = found.part(of, name)
             assert part.n == pytest.approx(len(each))
             assert part.missed == pytest.approx(sum(rows.mean() for rows in each))
+
+
+@pytest.mark.parametrize("goal", [{"max_miss": 0.3}, {"coverage": 0.9}, {"max_miss": {0: 0.5}}])
+def test_counts_are_repeated_cases(goal):
+    data = draw(900, 3)
+    rows = np.repeat(np.arange(900), data.w.astype(int))
+    counted = decide_scores(Scores.of(data.h, data.y, sample_weight=data.w), **goal)
+    repeated = decide_scores(Scores.of(data.h[rows], data.y[rows]), **goal)
+    assert counted.rule == repeated.rule
+    assert counted.reached
+
+
+@pytest.mark.parametrize("probs", [[[0.5, 0.6]], [[3.0, -2.0]], [[0.1, 0.1]], [[np.nan, 1]]])
+def test_rules_take_probabilities_alone(probs):
+    with pytest.raises(InputError) as caught:
+        Referral(2, 0.5).decide(probs)
+    assert caught.value.param == "probs"
+    np.testing.assert_array_equal(Referral(2, 0.5).decide([[0.2], [0.7]]).prediction, [0, 1])

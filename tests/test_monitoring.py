@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,10 +83,10 @@ def test_gap_bets_are_fair_at_the_edge_of_the_tolerance():
         assert (1 - stakes * 1.02 > 0).all()
 
 
-def test_the_gap_of_a_case_is_the_clipped_sum():
+def test_the_gap_of_a_case_is_its_mean():
     confidence, right = np.array([0.9] * 5 + [0.6, 0.8]), np.array([False] * 5 + [True, False])
     found = monitoring._gaps(confidence, right, np.array(["b"] * 5 + ["a", "a"]))
-    np.testing.assert_allclose(found, [1.0, (-0.4 + 0.8) / 3])
+    np.testing.assert_allclose(found, [(-0.4 + 0.8) / 2, 0.9][::-1])
     x = monitoring._gaps(*np.array([[0.9, 0.8, 0.7], [1, 0, 1]]), None)
     tolerance = monitoring.STANDARD_ERRORS * x.std(ddof=1) / np.sqrt(3)
     assert GapTest.new(np.array([0.9, 0.8, 0.7]), np.array([True, False, True])).tolerance == pytest.approx(tolerance)
@@ -189,25 +190,26 @@ def test_a_state_goes_on_as_if_in_one(tmp_path, size, with_reference):
     batches, path = [scores(500, 2, size), scores(500, 3, size, t=3.0)], tmp_path / "monitor.json"
     in_memory = None
     for i, batch in enumerate(batches):
-        saved = monitor_scores(cal, batch, state=path, reference=reference, sha256=str(i), name=f"month {i}")
+        state = MonitorReport.load(path) if path.exists() else None
+        saved = monitor_scores(cal, batch, state=state, reference=reference, sha256=str(i), name=f"month {i}")
+        saved.save(path)
         in_memory = monitor_scores(cal, batch, state=in_memory, reference=reference, sha256=str(i), name=f"month {i}")
     assert _json.plain(MonitorReport.load(path)) == _json.plain(in_memory)
     assert saved.p_value == in_memory.p_value
     assert [batch.batch for batch in saved.batches] == ["month 0", "month 1"]
     assert in_memory.fed == ("0", "1")
-    before = path.read_bytes()
+    state = MonitorReport.load(path)
     with pytest.raises(InputError) as error:
-        monitor_scores(cal, batches[0], state=path, sha256="0")
+        monitor_scores(cal, batches[0], state=state, sha256="0")
     assert error.value.param == "data"
-    assert path.read_bytes() == before
     with pytest.raises(InputError) as error:
-        monitor_scores(TemperatureScaling().fit(scores(400, 9, size)), batches[0], state=path)
+        monitor_scores(TemperatureScaling().fit(scores(400, 9, size)), batches[0], state=state)
     assert error.value.param == "state"
     with pytest.raises(InputError) as error:
-        monitor_scores(cal, scores(500, 2, 3 - size), state=path)
+        monitor_scores(cal, scores(500, 2, 3 - size), state=state)
     assert error.value.param == "clusters"
     with pytest.raises(InputError) as error:
-        monitor_scores(cal, scores(500, 2, size, labelled=False), state=path)
+        monitor_scores(cal, scores(500, 2, size, labelled=False), state=state)
     assert error.value.param == "labels"
     path.write_text("{}")
     with pytest.raises(FileError):
@@ -274,11 +276,29 @@ def test_the_order_of_cases_does_not_depend_on_their_size():
     np.testing.assert_array_equal(average_by_cluster(np.ones((150, 1)), in_time)[1], in_time)
 
 
-def test_without_a_reference_the_tolerance_is_that_of_the_samples_of_the_fit():
-    log_p, y, case = logs(400, 0, size=2)
-    few, as_many, many = (MonitorReport.from_first_batch(log_p, y, case, n).gap.tolerance for n in (100, 400, 1600))
-    assert as_many == pytest.approx(MonitorReport.from_reference(log_p, y, case).gap.tolerance)
-    assert (few, many) == pytest.approx((2 * as_many, as_many / 2))
+def test_the_tolerance_is_that_of_the_fewer_of_fit_and_reference():
+    cal = TemperatureScaling().fit(scores(400, 0, 2))
+    batch = scores(300, 1, 2)
+
+    def tolerance(n_fit, reference=None):
+        cal.report_ = replace(cal.report_, n_samples=n_fit)
+        return monitor_scores(cal, batch, reference=reference).gap.tolerance
+
+    few, many = tolerance(100), tolerance(400)
+    assert few == pytest.approx(2 * many)
+    reference = scores(600, 2, 2)
+    assert tolerance(150, reference) == pytest.approx(2 * tolerance(600, reference))
+    assert tolerance(600, reference) == tolerance(10_000, reference)
+    one = GapTest.new(np.array([0.6, 0.8]), np.array([True, True]), ["a", "a"], n_known=200)
+    assert one.tolerance == pytest.approx(2 * np.sqrt((0.24 + 0.16) / 4 / 100))
+
+
+def test_large_cases_without_a_change_raise_no_alarm():
+    rng = np.random.default_rng(0)
+    confidence = np.repeat(rng.uniform(0.5, 1, 2000), 8)
+    right = np.repeat(rng.random(2000), 8) < confidence
+    test = GapTest.new(confidence, right, np.arange(16_000) // 8, n_known=1e12)
+    assert test.update(confidence, right, np.arange(16_000) // 8).alarm_at is None
 
 
 def test_ties_are_broken_alike_whatever_the_batches():

@@ -771,3 +771,27 @@ def test_arrays_of_a_method_stay_arrays_in_a_file(folder):
     cal.slopes_ = np.array([[1.0, 2.0], [3.0, 4.0]])
     cal.save("a.json")
     np.testing.assert_array_equal(load("a.json").slopes_, cal.slopes_)
+
+
+def test_an_error_in_a_later_file_leaves_the_state_as_it_was(folder):
+    cal = fit(*MORE, method="ts")
+    for name, labels in {"may": Y[:300], "june": np.full(300, 9)}.items():
+        np.savez(f"{name}.npz", logits=H[:300] if name == "may" else H[300:], labels=labels)
+    with pytest.raises(InputError):
+        monitor(cal, ["may.npz", "june.npz"], state="state.json")
+    np.savez("june.npz", logits=H[300:], labels=Y[300:])
+    assert len(monitor(cal, ["may.npz", "june.npz"], state="state.json").batches) == 2
+    with pytest.raises(InputError) as caught:
+        monitor(cal, "may.npz", reference="may.npz")
+    assert caught.value.param == "data"
+
+
+def test_clusters_of_new_data_are_not_those_of_the_reference():
+    cal, case = fit(*MORE, method="ts"), np.arange(300) // 5
+    reference = read(H[300:], Y[300:], clusters=np.arange(300) // 2)
+    new = {"data": H[:300], "labels": Y[:300], "clusters": case}
+    plain = read(H[:300], Y[:300], clusters=case)
+    assert monitor(cal, reference=reference, **new).p_value == monitor(cal, plain, reference=reference).p_value
+    with pytest.raises(InputError) as caught:
+        monitor(cal, reference=(H[300:], Y[300:]), **new)
+    assert caught.value.param == "clusters"

@@ -3,7 +3,7 @@
 Each test is a wager against "nothing has changed". If that is true, the probability that its wealth *ever* reaches 1/α
 is at most α. A `MonitorReport` holds the tests that the data allow and what each batch showed, saved as one file:
 
-- `GapTest`, with clusters: confidence − correct, summed within a case;
+- `GapTest`, with clusters: confidence − correct, as the mean of a case;
 - `DriftTest`, without clusters: the temperature of the map;
 - `ExchangeabilityTest`: are new cases like those before them and like the reference?
 
@@ -16,7 +16,6 @@ import hashlib
 import math
 import os
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +30,7 @@ from attemper.calibrators.base import Calibrator
 from attemper.data.arrays import to_numpy
 from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
+from attemper.decisions.rules import as_probs
 from attemper.errors import InputError
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.drift import WIDTH, advance, average_by_cluster, conformal_p_values, log_bets, log_ratios
@@ -42,7 +42,6 @@ __all__ = [
 ]  # fmt: skip
 
 KIND = "monitor"
-LIMIT = 3.0  # to which the sum of a case is clipped
 # A map that was fitted to n cases leaves a gap of about one standard error of their mean. With one as tolerance up to
 # 22 % of streams of 10 000 samples raise a false alarm (five networks, 300 validation samples), with two at most 5 %.
 STANDARD_ERRORS = 2.0
@@ -93,9 +92,10 @@ class EProcess:
 class GapTest:
     """Whether confidence − correct has a mean other than 0, by more than the tolerance.
 
-    It is summed within a case, clipped at 3 and divided by 3, so that x is between −1 and 1. The hypothesis is that the
-    mean of x, given all before it, is between −tolerance and tolerance; 1 + λ (±x − tolerance) has then a mean of at
-    most 1. The tolerance is two standard errors of the mean of x on validation data: the map is known no better.
+    x is the mean of a case, between −1 and 1. The hypothesis is that the mean of x, given all before it, is between
+    −tolerance and tolerance; 1 + λ (±x − tolerance) has then a mean of at most 1. The tolerance is two standard errors
+    of the mean of x over as many cases as fitted the map, or as the reference has if these are fewer: nothing is known
+    better than that.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class GapTest:
     >>> right = rng.random(3000) < confidence
     >>> test = GapTest.new(confidence, right, case).update(confidence, right, case)
     >>> test.alarm_at is None, test.update(confidence, right & (rng.random(3000) < 0.8), case).alarm_at
-    (True, 1697)
+    (True, 1654)
     """
 
     tolerance: float
@@ -117,13 +117,16 @@ class GapTest:
 
     @classmethod
     def new(
-        cls, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None, alpha: float = 0.05
-    ) -> GapTest:
-        """Begin, with the tolerance that validation data show."""
+        cls, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None, alpha: float = 0.05,
+        n_known: float | None = None,
+    ) -> GapTest:  # fmt: skip
+        """Begin, with the tolerance for a mean of ``n_known`` rows in such cases; by default of these."""
         x = _gaps(confidence, right, clusters)
-        if len(x) < 2:
-            raise InputError("reference: expected data of two cases or more", "reference")
-        return cls(STANDARD_ERRORS * float(x.std(ddof=1)) / math.sqrt(len(x)), EProcess(alpha))
+        case = case_numbers(np.arange(len(right)) if clusters is None else clusters)
+        independent = np.bincount(case, confidence * (1 - confidence)) / np.bincount(case) ** 2
+        variance = max(float(x.var(ddof=1)) if len(x) > 1 else 0.0, float(independent.mean()))  # few cases show little
+        n_cases = len(x) * (1.0 if n_known is None else n_known / len(right))
+        return cls(STANDARD_ERRORS * math.sqrt(variance / n_cases), EProcess(alpha))
 
     def update(self, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None) -> GapTest:
         """Take in samples in their order in time; all of a case in one call."""
@@ -284,11 +287,13 @@ class MonitorReport(Table):
         *,
         alpha: float = 0.05,
         tolerance: float = TOLERANCE,
+        n_known: float | None = None,
         calibrator: str = "",
     ) -> MonitorReport:
         """Begin with validation data, as the new data will be. Without labels, confidences are compared.
 
-        ``tolerance`` is the factor within which the fit knows the temperature.
+        ``tolerance`` is the factor within which the fit knows the temperature, and ``n_known`` how many rows fitted the
+        map, where these are fewer than the reference has.
         """
         if not 0 < alpha < 1:
             raise InputError(f"alpha={alpha!r}: expected a number between 0 and 1, such as 0.05", "alpha")
@@ -299,18 +304,7 @@ class MonitorReport(Table):
             return made
         if clusters is None:
             return replace(made, drift=DriftTest.new(share, max(tolerance, TOLERANCE)))
-        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share))
-
-    @classmethod
-    def from_first_batch(
-        cls, log_probs: Floats, labels: Labels | None, clusters: NDArray[Any] | None, n_fit: float, **options: Any
-    ) -> MonitorReport:
-        """Begin without a reference, for batches like this first one; ``n_fit`` samples fitted the map."""
-        made, gap = cls.from_reference(log_probs, labels, clusters, **options), None
-        if made.gap is not None:
-            gap = replace(made.gap, tolerance=made.gap.tolerance * math.sqrt(len(log_probs) / n_fit))
-        among = ExchangeabilityTest.new(alpha=made.exchangeability.process.alpha)
-        return replace(made, exchangeability=among, gap=gap)
+        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_known))
 
     def update(
         self,
@@ -328,7 +322,7 @@ class MonitorReport(Table):
         All samples of a case belong in one batch. A file that was fed before is refused by ``sha256``.
         """
         if sha256 and sha256 in self.fed:
-            raise InputError(f"data: {name} was fed to this state before; use new data", "data")
+            raise InputError(f"data: {name} was passed to this state before. Use new data.", "data")
         if self.labelled and labels is None:
             raise InputError("labels: this state is of labelled data; use another state for data without", "labels")
         if self.clustered != (clusters is not None):
@@ -398,36 +392,35 @@ def monitor_scores(
     calibrator: Calibrator,
     scores: Scores,
     *,
-    state: str | os.PathLike[str] | MonitorReport | None = None,
+    state: MonitorReport | None = None,
     reference: Scores | None = None,
     alpha: float | None = None,
     sha256: str = "",
     name: str = "",
 ) -> MonitorReport:
-    """Feed a batch to the tests of a calibrator; ``state``, where it is a path, is read and written.
+    """Feed a batch to the tests of a calibrator, and return the next state.
 
-    A new state begins with the reference. Without one, new cases are compared with those before them, and the tolerance
-    of the gap comes from the number of samples of the fit.
+    A new state begins with the reference. Without one, new cases are compared with those before them.
     """
     content = {key: value for key, value in calibrator.to_dict().items() if key not in ("read", "rule", "params")}
     digest = hashlib.sha256(msgspec.json.encode(_json.plain(content))).hexdigest()
     scores = _counted(scores)
     batch = _arrays(calibrator, scores)
-    if isinstance(state, MonitorReport):
-        monitor = state
-    elif state is not None and Path(state).exists():
-        monitor = MonitorReport.load(state)
-    else:
+    if (monitor := state) is None:
         low, high = getattr(calibrator, "temperature_interval_", None) or (1.0, 1.0)
         about: dict[str, Any] = {"calibrator": digest, "tolerance": math.sqrt(high / max(low, 1e-9))}
         about["alpha"] = 0.05 if alpha is None else alpha
+        n_fit = calibrator.report_.n_samples
         if reference is None:
-            monitor = MonitorReport.from_first_batch(*batch, calibrator.report_.n_samples, **about)
+            monitor = MonitorReport.from_reference(*batch, n_known=n_fit, **about)
+            among = ExchangeabilityTest.new(alpha=monitor.exchangeability.process.alpha)
+            monitor = replace(monitor, exchangeability=among)
         else:
             log_p, y, clusters = _arrays(calibrator, _counted(reference))
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
-            monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
+            y, known = None if batch[1] is None else y, min(n_fit, len(log_p))
+            monitor = MonitorReport.from_reference(log_p, y, clusters, n_known=known, **about)
     if alpha not in (None, monitor.alpha):
         raise InputError(f"alpha: the state has {monitor.alpha:g}. Use the same.", "alpha")
     if was_fitted_on(calibrator, scores):
@@ -435,10 +428,7 @@ def monitor_scores(
     if monitor.calibrator != digest:
         raise InputError("state: it belongs to another calibrator; use a new one", "state")
     rule = getattr(calibrator, "rule_", None)
-    monitor = monitor.update(*batch, name=name, sha256=sha256, rule=rule, groups=scores.groups)
-    if state is not None and not isinstance(state, MonitorReport):
-        monitor.save(state)
-    return monitor
+    return monitor.update(*batch, name=name, sha256=sha256, rule=rule, groups=scores.groups)
 
 
 def _counted(scores: Scores) -> Scores:
@@ -474,8 +464,7 @@ def expected_accuracy(
     >>> expected_accuracy([[0.9, 0.1], [0.3, 0.7]]).value
     0.8
     """
-    p = np.asarray(probs, dtype=np.float64)
-    p = np.minimum(p.max(axis=1) if p.ndim == 2 else np.maximum(p, 1 - p), 1.0)
+    p = np.minimum(as_probs(probs).max(axis=1), 1.0)
     if not len(p):
         raise InputError("probs: expected samples, got none", "probs")
     std = np.sqrt(p * (1 - p))
@@ -511,12 +500,9 @@ def _outcomes(log_p: Floats, y: Labels) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _gaps(confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None) -> Floats:
-    """Return confidence − correct, summed within cases, between −1 and 1."""
+    """Return confidence − correct, the mean of each case."""
     gap = np.asarray(confidence, dtype=np.float64) - right
-    if clusters is not None:
-        mean, case = average_by_cluster(gap[:, None], np.asarray(clusters))
-        gap = mean[:, 0] * np.bincount(case)
-    return np.clip(gap, -LIMIT, LIMIT) / LIMIT
+    return gap if clusters is None else np.asarray(average_by_cluster(gap[:, None], np.asarray(clusters))[0][:, 0])
 
 
 def _bins(log_p: Floats, clusters: ArrayLike | None) -> Labels:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from attemper.calibrators.temperature import with_effective_weights
 from attemper.data.checking import check
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces
+from attemper.data.frames import IDS
 from attemper.data.reading import Read, is_paths, is_table, read, remembered
 from attemper.data.scores import Scores
 from attemper.errors import InputError, listed, nearest, warn
@@ -417,14 +418,20 @@ def monitor(
     labels, **reading
         Those of `read`, for what the calibrator does not remember.
     """
-    from attemper.monitoring import monitor_scores
+    from attemper.monitoring import MonitorReport, monitor_scores
 
-    cal, options, keep = as_fitted(calibrator), {"labels": labels, **reading}, state
-    asked = options if isinstance(labels, str) and is_table(reference) else reading
-    before = None if reference is None else read(reference, **fill(cal, reference, asked))
+    cal, options, path = as_fitted(calibrator), {"labels": labels, **reading}, None
+    if isinstance(state, str | os.PathLike):
+        path, state = Path(state), MonitorReport.load(state) if Path(state).exists() else None
+    names = {name: value for name, value in options.items() if isinstance(value, str) and is_table(reference)}
+    shared = {name: value for name, value in options.items() if name not in IDS} | names  # arrays are of the data alone
+    before = None if reference is None else read(reference, **fill(cal, reference, shared))
     for batch in expand(data) if is_paths(data) else [data]:
         scores = applying.read_labels_or_none(cal, batch, options)
+        if before is not None and not {*scores.sha256.values()}.isdisjoint(before.sha256.values()):
+            raise InputError(f"data: {batch} is the reference, too. Use new data.", "data")
         known = {"sha256": next(iter(scores.sha256.values())), "name": Path(batch).stem} if is_paths(data) else {}
-        report = monitor_scores(cal, scores, state=keep, reference=before, alpha=alpha, **known)
-        keep = state if isinstance(state, str | os.PathLike) else report
-    return report
+        state = monitor_scores(cal, scores, state=state, reference=before, alpha=alpha, **known)
+    if path is not None:  # once, so that an error in a later file changes nothing
+        state.save(path)
+    return cast("MonitorReport", state)

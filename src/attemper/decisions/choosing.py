@@ -114,6 +114,9 @@ def decide_scores(
     for name, given in {"method": method != "bayes", "noise": noise != 0}.items():
         if calibrator is not None and given:
             raise InputError(f"{name}: the calibrator is fitted. Use one of the two.", name)
+    if val.w is not None and (max_miss is not None or coverage is not None) and (val.w == np.floor(val.w)).all():
+        # Cases that occurred twice are two, which may come to either part.
+        val = replace(val.take(np.repeat(np.arange(len(val)), val.w.astype(np.intp))), w=None)
     if calibrator is None:
         fitting, cal = _fitting_part(val, seed), method_of(method, noise)
         reads_like(cal, val)

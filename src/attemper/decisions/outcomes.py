@@ -5,7 +5,6 @@ Where the promise is about cases, each counts once: its samples share its weight
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -189,7 +188,4 @@ def _cost(rule: Any, rows: _Treated, level: float) -> Estimate | None:
         return None
     a, w = rows.actions, rows.weights
     cost = np.where(a.refer, refer, np.where(a.prediction != rows.labels, np.asarray(miss)[rows.labels], 0.0))
-    value = float(w @ cost / w.sum())
-    if math.isinf(value):
-        return Estimate(value, note="no interval for an infinite mean")
-    return around_mean(value, Spread.of(cost, w, rows.case), level)
+    return around_mean(float(w @ cost / w.sum()), Spread.of(cost, w, rows.case), level)

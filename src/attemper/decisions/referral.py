@@ -206,7 +206,8 @@ def refer_for_costs(costs: Mapping[Any, float], n_classes: int, classes: Sequenc
     (5.0, 50.0)
     """
     given = dict(costs) if isinstance(costs, Mapping) else {}
-    if "refer" not in given or not all(np.isfinite(v) and v >= 0 for v in given.values()):
+    numbers = all(isinstance(v, int | float | np.number) and 0 <= v < np.inf for v in given.values())
+    if "refer" not in given or not numbers:
         raise InputError(f"costs: expected refer=… and miss=…, numbers of 0 or more, got {costs!r:.80}", "costs")
     r, miss = float(given.pop("refer")), given.pop("miss", None)
     m = rules.by_name(given, n_classes, classes, "costs", np.nan if miss is None else float(miss))

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper import _json
 from attemper._typing import Floats, Labels
-from attemper.data.inputs import as_labels, as_weights
+from attemper.data.arrays import as_array, to_numpy
+from attemper.data.inputs import as_labels, as_weights, two_columns
 from attemper.errors import FileError, InputError, listed, nearest
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.conformal import one_per_cluster
@@ -115,10 +116,12 @@ class Choice:
 
 def as_probs(probs: ArrayLike, n_classes: int | None = None) -> Floats:
     """Return probabilities as N×K; one column is that of the second of two classes."""
-    p = np.asarray(probs, dtype=np.float64)
-    p = np.stack([1 - p, p], axis=1) if p.ndim == 1 else p
-    if p.ndim != 2 or p.shape[1] < 2 or not (np.isfinite(p).all() and (p >= 0).all()):
-        raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}, or numbers that are none", "probs")
+    p = to_numpy(as_array(probs, "probs")).astype(np.float64)
+    p = two_columns(p, "probs") if p.ndim == 1 or p.shape[1:] == (1,) else p
+    if p.ndim != 2 or p.shape[1] < 2:
+        raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}", "probs")
+    if not ((p >= 0).all() and (np.abs(p.sum(axis=1) - 1) < 0.01 + 1e-3 * np.sqrt(p.shape[1])).all()):
+        raise InputError("probs: expected probabilities that sum to 1 in each row", "probs")
     if n_classes is not None and p.shape[1] != n_classes:
         raise InputError(f"probs: the rule is for {n_classes} classes, got {p.shape[1]}", "probs")
     return p

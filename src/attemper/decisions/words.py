@@ -66,7 +66,8 @@ def missed(parts: Iterable[Part], promise: Promise | None) -> list[str]:
         together = "for all together, not for each" if promise.by is None else f"for each {promise.by}"
         asked = "was promised" if part.verdict == "broken" else f"was promised {together}"
         what = "covered" if covers else "missed"
-        lines.append(f"{part.of} {part.name}: {rate:.1%} {what}; {side} {_percent(part.bound)} {asked}.")
+        name = "all cases" if part.of == "all" else f"{part.of} {part.name}"
+        lines.append(f"{name}: {rate:.1%} {what}; {side} {_percent(part.bound)} {asked}.")
     return lines
 
 
