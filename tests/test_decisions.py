@@ -607,3 +607,12 @@ def test_rules_take_probabilities_alone(probs):
         Referral(2, 0.5).decide(probs)
     assert caught.value.param == "probs"
     np.testing.assert_array_equal(Referral(2, 0.5).decide([[0.2], [0.7]]).prediction, [0, 1])
+
+
+def test_a_budget_is_a_share_of_the_weight_of_val():
+    h, y = draw(1000, 3)
+    w = np.where(h.max(axis=1) < 2, 5.0, 1.0)
+    cal = TemperatureScaling().fit(*draw(1000, 3, seed=1))
+    found = decide_scores(Scores.of(h, y, sample_weight=w), calibrator=cal, budget=0.2)
+    refer = found.calibrator.decide(h).refer
+    assert 0.19 < w @ refer / w.sum() <= 0.2

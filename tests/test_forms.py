@@ -655,3 +655,12 @@ def test_numbers_are_names(names):
     assert Scores.of(np.eye(3), names[::-1], classes=names).labels.tolist() == [2, 1, 0]
     votes = [[name, names[0]] for name in names]
     np.testing.assert_array_equal(label_shares(votes, classes=names)[2], [0.5, 0, 0.5])
+
+
+def test_agreement_with_whole_weights_is_that_of_repeated_rows():
+    data = draw(600, 3)
+    top = data.h.argmax(axis=1)
+    w = np.where(top == data.y, 1, 3)
+    weighted = agreement(data.y, top, w.astype(float))
+    repeated = agreement(np.repeat(data.y, w), np.repeat(top, w))
+    assert (weighted.share, weighted.by_chance) == pytest.approx((repeated.share, repeated.by_chance))

@@ -117,3 +117,9 @@ def test_no_rows_have_no_predictions():
     data = draw(300, 3, groups=2)
     cal = GroupedCalibrator("ts").fit(data.h, data.y, groups=data.group)
     assert cal.predict_proba(data.h[:0], groups=data.group[:0]).shape == (0, 3)
+
+
+def test_the_nll_of_the_fit_is_weighted():
+    cal = fitted(sample_weight=1 + DATA.w)
+    losses = -np.log(cal.predict_proba(H, groups=SITE)[np.arange(N), Y])
+    assert cal.report_.nll == pytest.approx(np.average(losses, weights=1 + DATA.w), rel=1e-9)

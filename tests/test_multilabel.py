@@ -129,3 +129,12 @@ def test_a_logit_of_minus_infinity_is_a_probability_of_zero():
     with pytest.raises(InputError) as caught:
         MultiLabelCalibrator().fit(one, y)
     assert caught.value.param == "data"
+
+
+def test_entries_to_be_ignored_are_unknown():
+    h, y = columns()
+    known = np.where(np.random.default_rng(0).random(y.shape) < 0.2, np.nan, y)
+    fitted = [Scores.of(h, labels, multi_label=True, ignore_index=ignored) for labels, ignored in
+              ((known, None), (np.nan_to_num(known, nan=-1), -1))]  # fmt: skip
+    slopes = [MultiLabelCalibrator().fit(scores).slope_ for scores in fitted]
+    np.testing.assert_array_equal(*slopes)

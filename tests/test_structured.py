@@ -15,6 +15,7 @@ from attemper.errors import AttemperWarning, InputError
 from attemper.kernels import evidence
 from attemper.kernels.annotators import Channel
 from attemper.kernels.evidence import Optimum, Penalty, Rows
+from attemper.kernels.temperature import information
 from conftest import draw
 from test_ats_ets import DATA, network
 
@@ -203,3 +204,16 @@ def test_of_many_samples_the_interval_is_that_of_all():
         low, high = method.fit(h, y).temperature_interval_
         widths.append(np.log(high / low))
     assert widths[0] == pytest.approx(widths[1], rel=0.2)
+
+
+def test_one_case_counts_as_one_sample():
+    scores = Scores.of(*draw(60), clusters=np.zeros(60))
+    assert with_effective_weights(scores).total_weight == pytest.approx(1)
+
+
+def test_the_interval_of_t_is_as_wide_as_noisy_labels_leave_it():
+    h, y = draw(3000, 3, noise=0.3)
+    fitted = StructuredScaling(structure="biases", noise=0.3).fit(h, y)
+    low, high = fitted.temperature_interval_
+    std = 1 / np.sqrt(information(h, fitted.temperature_, 0.3 * 3 / 2)[:, 0].sum())  # of log T
+    assert np.log(high / low) / 2 == pytest.approx(1.96 * std, rel=0.1)

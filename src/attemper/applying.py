@@ -56,6 +56,8 @@ def fill(cal: Any, data: Any, given: Mapping[str, Any], *, labelled: bool = True
     if given.get("input", cal.map_.input) != cal.map_.input:
         own = cal.map_.input
         raise InputError(f"input: this calibrator was fitted on {own}. Fit another one on {given['input']}.", "input")
+    if given.get("multi_label", cal.map_.independent) != cal.map_.independent:
+        raise InputError("multi_label: this calibrator was fitted on another kind of labels", "multi_label")
     named = is_table(data) and not (is_paths(data) and expand(data)[0].endswith(".npy"))
     known = getattr(cal, "read_", ReadOptions()).known()
     known |= {"input": cal.map_.input, "zeros_as": cal.map_.zeros_as, "multi_label": cal.map_.independent}
@@ -150,7 +152,7 @@ def _table(cal: Any, scores: Scores, given: Mapping[str, NDArray[Any]]) -> dict[
         if actions.sets is not None:
             made["set"] = np.array([";".join(str(names[k]) for k in np.flatnonzero(row)) for row in actions.sets])
     kept = {name: column for name, column in given.items() if column.ndim == 1 and len(column) == len(probs)}
-    return {name: column for name, column in kept.items() if name not in made} | made
+    return {name: column for name, column in kept.items() if name and name not in made} | made
 
 
 class Applied(Table, dict[str, NDArray[Any]]):

@@ -25,7 +25,7 @@ from attemper.kernels.table import Node
 T_RANGE, NODES = (0.01, 100.0), 128  # of saved sketches
 THETAS: Floats = np.arange(1, 101) / 1000.0  # the θ grid of attended temperature scaling
 FEW_SAMPLES = 2048  # that show which temperatures matter
-MAX_TAIL = 1e-2  # nats that the nodes of a local sketch may leave open
+MAX_TAIL = 1e-2  # nats by which interpolation between the nodes of a local sketch may be off
 SINGLE = 1e-8  # share of a sum that single precision may leave open: rounding errors average out over many logits
 
 # Odds ε/(1 − ε) of a label being noise, at Chebyshev nodes in their logarithm: ε from 1e-5 to 0.98.

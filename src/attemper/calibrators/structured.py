@@ -38,7 +38,7 @@ from attemper.maps import Affine, Map, Mixture, bend
 
 STRUCTURES = ("biases", "scales", "matrix")
 MOST_CLASSES = 200  # beyond, K² numbers are more than validation data can support
-EXPECTED = 0.01  # mean probability of a class from which on it is no chance that no label is of it
+EXPECTED = 0.01  # mean probability of a class from which on a lack of its labels is not by chance
 LEAST_WEIGHT = 100  # of samples, below which held-out ones cannot decide
 LEAST_ROWS = 2000  # that class structure needs
 MOST_FOLDED = 10_000  # samples that are held out in folds
@@ -281,8 +281,8 @@ class StructuredScaling(Calibrator):
 def _with_parameters(samples: Samples, scores: Scores) -> NDArray[np.bool_]:
     """Return which classes have parameters of their own: those with a label, and those that the network expects.
 
-    That no label is of a class which the network often gives is no chance: such a class, as an option that is never
-    the answer, may have a bias. One that was only not drawn must not.
+    If the network often predicts a class and no label is of it, its labels are not missing by chance: such a class,
+    as an option that is never the answer, may have a bias. A class that was merely not drawn must not.
     """
     if samples.labelled.all():
         return samples.labelled

@@ -337,8 +337,8 @@ def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, m
     values, y = rows.values, rows.labels
     if axis is None or not -values.ndim <= axis < values.ndim or axis % values.ndim == 0:
         raise InputError(
-            f"axis: expected where the classes are in shape {tuple(values.shape)}. Use axis=1 for images, "
-            "(N, K, H, W), or axis=-1.",
+            f"axis: expected where the classes are in shape {tuple(values.shape)}. Use attemper.fit(…, axis=1) for "
+            "images, (N, K, H, W), or axis=-1.",
             "axis",
         )
     xp = array_api_compat.array_namespace(values)
@@ -379,7 +379,7 @@ def _draw_pixels(image: Labels, y: NDArray[Any], n_images: int, most: int) -> tu
     return np.concatenate(chosen), np.concatenate(share)
 
 
-def as_label_matrix(labels: Any, n: int, n_labels: int) -> Floats:
+def as_label_matrix(labels: Any, n: int, n_labels: int, ignore_index: int | None = None) -> Floats:
     """Return N×L labels that do not exclude each other, as 0, 1 and NaN where one is not known."""
     y = as_plain(labels)
     if y.dtype.kind == "O":
@@ -390,6 +390,7 @@ def as_label_matrix(labels: Any, n: int, n_labels: int) -> Floats:
         raise InputError("labels: expected 0, 1 or NaN for each label", "labels") from None
     if y.shape != (n, n_labels):
         raise InputError(f"labels: expected shape {(n, n_labels)}, one column for each label, got {y.shape}", "labels")
+    y = y if ignore_index is None else np.where(y == ignore_index, np.nan, y)
     bad = np.argwhere(~(np.isnan(y) | (y == 0) | (y == 1)))
     if len(bad):
         row, column = bad[0]

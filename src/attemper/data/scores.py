@@ -125,7 +125,7 @@ class Scores:
         sample_weight, groups, clusters, ids : one entry for each row; of images one for each image, or for each pixel
         classes : names of the columns
         zeros_as : what a probability of exactly 0 stands for; by default half of the smallest positive one
-        ignore_index : rows with this label do not count
+        ignore_index : rows with this label do not count; with ``multi_label`` entries
         axis : where the classes are in an array of three or more dimensions: 1 for (N, K, H, W), -1 for (B, L, V)
         max_pixels : use at most so many pixels of each image, drawn at random
         multi_label : columns do not exclude each other, and labels are N×L of 0, 1 and NaN
@@ -149,7 +149,7 @@ class Scores:
             rows = image_rows(rows, axis, ignore_index=ignore_index, max_pixels=max_pixels)
         elif values.ndim != 2 or 0 in values.shape:
             raise InputError(f"data: expected shape (N, K), got {tuple(values.shape)}", "data")
-        elif ignore_index is not None and labels is not None:
+        elif ignore_index is not None and labels is not None and not multi_label:
             rows = counted_rows(rows, ignore_index)
         k = int(rows.values.shape[1])
         names = None if classes is None else as_names(classes, k)
@@ -161,7 +161,7 @@ class Scores:
             y = rows.labels
         n = int(rows.values.shape[0]) if rows.index is None else len(rows.index)
         if y is not None and multi_label:
-            y = as_label_matrix(y, n, k)
+            y = as_label_matrix(y, n, k, ignore_index)
         elif y is not None:
             y = as_labels(y, n, k, names, rows)
         given = {"groups": groups, "clusters": clusters, "ids": ids}

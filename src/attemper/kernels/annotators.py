@@ -201,7 +201,7 @@ def estimate(
         log_c = where
         log_c += (log_wrong - elsewhere).take(true, axis=1)
         log_c[:, rights] = log_right[:, true[rights]]
-        # Not all of a row may vanish: where S does, the least of C has to do.
+        # The least of C keeps a row with a vanishing S from a sum of 0, whose logarithm is infinite.
         c = np.exp(np.maximum(log_c, LEAST))
         z = by_sample @ c.T + rest * rate.T
         evidence = w @ np.log(z) - cost

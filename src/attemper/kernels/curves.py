@@ -115,7 +115,7 @@ def fit(x: Floats, t: Floats, w: Floats, *, bounded: bool = False) -> FittedCurv
     level = np.log(base / (1 - base))
     theta = np.vstack([np.where(constant, 0.0, scale), mean.sum(axis=0)]).T  # slopes of one
     begin = evaluate(theta, z, t, w)
-    # Worse than a constant; or where most samples are so far from 1/2 that the model promises more than all there is.
+    # Begin with a constant where the start is worse, or where a Newton step seems to remove more than all loss.
     far = begin.loss > np.logaddexp(0, level) - np.vecdot(w, t) * level
     far |= _newton_step(begin, bounded)[1] > begin.loss
     if far.any():
