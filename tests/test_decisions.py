@@ -13,11 +13,14 @@ from scipy.stats import beta, binom, kstest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from attemper import InputError, Scores, TemperatureScaling
+from attemper._result import Estimate
 from attemper.decisions import (
     Promise,
     Referral,
+    choosing,
     conformal_sets,
     outcome_of,
+    outcomes,
     refer_for_budget,
     refer_for_costs,
     refer_for_miss,
@@ -616,3 +619,34 @@ def test_a_budget_is_a_share_of_the_weight_of_val():
     found = decide_scores(Scores.of(h, y, sample_weight=w), calibrator=cal, budget=0.2)
     refer = found.calibrator.decide(h).refer
     assert 0.19 < w @ refer / w.sum() <= 0.2
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_no_case_both_fits_and_chooses(monkeypatch, size):
+    data, seen = draw(900, 3, clusters=size), []
+    probs_of = choosing._probs
+    monkeypatch.setattr(choosing, "_probs", lambda cal, scores: (seen.append(scores), probs_of(cal, scores))[1])
+    val = Scores.of(data.h, data.y, clusters=data.cluster, ids=np.arange(900))
+    decide_scores(val, max_miss=0.3)
+    fitting, chosen, *_ = seen
+    assert sorted([*fitting.ids, *chosen.ids]) == list(range(900))
+    assert {*fitting.clusters}.isdisjoint(chosen.clusters)
+    assert len({*fitting.clusters}) == 180 / size
+
+
+@pytest.mark.parametrize(
+    ("rate", "interval", "upper", "verdict"),
+    [(0.1, (0, 0.2), True, "held"), (0.12, (0.05, 0.2), True, "unclear"), (0.2, (0.11, 0.3), True, "broken"),
+     (0.1, (0, 0.2), False, "held"), (0.08, (0.05, 0.12), False, "unclear"), (0.05, (0.02, 0.09), False, "broken")],
+)  # fmt: skip
+def test_verdicts(rate, interval, upper, verdict):
+    assert outcomes._verdict(0.1, Estimate(rate, *interval), upper=upper) == verdict
+    assert outcomes._verdict(None, Estimate(rate, *interval), upper=upper) is None
+
+
+def test_a_rule_can_be_broken():
+    right, wrong = draw(2000, 3), draw(2000, 3, noise=0.5, seed=1)
+    cal = TemperatureScaling().fit(*draw(1000, 3, seed=2))
+    found = decide_scores(Scores.of(*right), Scores.of(*wrong), calibrator=cal, max_miss=0.2)
+    assert found.outcome.all.verdict == "broken"
+    assert decide_scores(Scores.of(*right), calibrator=cal, max_miss=0.2).outcome.all.verdict is None

@@ -318,3 +318,10 @@ def test_rows_of_weight_zero_are_no_part_of_the_reference():
     found = monitor_scores(cal, batch, reference=Scores.of(data.h, wrong, sample_weight=w))
     fewer = monitor_scores(cal, batch, reference=Scores.of(data.h[kept], data.y[kept]))
     assert found.p_value == fewer.p_value
+
+
+def test_drift_within_the_interval_of_the_fit_is_tolerated():
+    few = TemperatureScaling().fit(scores(150, 0))
+    low, high = few.temperature_interval_
+    assert monitor_scores(few, scores(100, 1)).drift.tolerance == pytest.approx(np.sqrt(high / low))
+    assert monitor_scores(TemperatureScaling().fit(scores(9000, 0)), scores(100, 1)).drift.tolerance == 1.1

@@ -795,3 +795,12 @@ def test_clusters_of_new_data_are_not_those_of_the_reference():
     with pytest.raises(InputError) as caught:
         monitor(cal, reference=(H[300:], Y[300:]), **new)
     assert caught.value.param == "clusters"
+
+
+def test_what_a_sketch_does_not_know_is_noticed(folder, monkeypatch):
+    with pytest.warns(AttemperWarning):
+        sketch(H, Y, clusters=CASE)
+    shards(2)
+    monkeypatch.setattr("attemper.verbs.IN_MEMORY", 1)
+    with pytest.warns(AttemperWarning):
+        fit("all.npz", noise="unknown")
