@@ -40,7 +40,7 @@ INPUT = {
     "logits as probabilities": (lambda: read(H, Y, input="probs"), "data"),
     "a probability of 1.2": (lambda: read([0.2, 1.2], [0, 1], input="probs"), "data"),
     "scores last": (lambda: read(Y == 1, P[:, 1]), "labels"),
-    "files for a class": (lambda: attemper.TemperatureScaling().fit("val*.npz"), "X"),
+    "files for a class": (lambda: attemper.TemperatureScaling().fit("val*.npz"), "y"),
     "no labels to compare": (lambda: attemper.compare(H), "val"),
     "log-odds for a calibrator of probabilities": (lambda: ON_PROBS.predict_risk(H[:, 1]), "X"),
     "Scores of probabilities to predict": (lambda: CAL.predict(Scores.of(P, input="probs")), "X"),

@@ -60,15 +60,6 @@ def test_unlike_sketches_do_not_add(options):
     assert error.value.param == next(iter(options))
 
 
-def test_threads_do_not_change_a_bit(monkeypatch):
-    data = draw(30_000, 40)
-    found = []
-    for n in ("1", "3"):
-        monkeypatch.setenv("ATTEMPER_THREADS", n)
-        found.append(Sketch.of(Scores.of(data.h, data.y), n_nodes=6, parts=()).nll)
-    np.testing.assert_array_equal(*found)
-
-
 @pytest.mark.parametrize("masks", [0.0, 0.3])
 def test_log_likelihood_and_spread_of_t_are_those_of_the_rows(masks):
     data = draw(60, 4, masks=masks)

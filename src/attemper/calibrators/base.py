@@ -137,14 +137,15 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         scores, columns, options = X, None, self._options()
         if isinstance(X, Scores):
-            own = {name: value for name, value in options.items() if (name, value) != ("input", "logits")}
-            scores = again(X, {"labels": y, **given, **own})
+            own = {"labels": y, **given, **options, "input": None if options["input"] == "logits" else options["input"]}
+            own = {name: value for name, value in own.items() if value is not None}
+            scores = again(X, own) if own else X
         else:
-            if is_paths(X):
-                raise InputError("X: expected an array; for files use attemper.fit", "X")
             if y is None:
-                raise InputError(f"requires y to be passed, but the target y is None: {type(self).__name__}", "y")
-            X, columns = _by_name(X, options)
+                what = f"requires y to be passed, but the target y is None: {type(self).__name__}"
+                raise InputError(f"{what}. For files use attemper.fit." if is_paths(X) else what, "y")
+            if (columns := names_of(X)) is not None:
+                X, columns = _by_name(X, columns, options)
             scores = Scores.of(X, y, **given, **options)
             warn_of_doubts(scores)
         for name in self.needs:
@@ -192,7 +193,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "map_") and not hasattr(self, "sketch_"):
             warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
         options = self._options() if classes is None else self._options() | {"classes": classes}
-        X, columns = _by_name(X, options)
+        if (columns := names_of(X)) is not None:
+            X, columns = _by_name(X, columns, options)
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
         before = getattr(self, "sketch_", None)
@@ -209,8 +211,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise TypeError(f"{type(self).__name__}._fit: expected attemper.Fit, got {type(fit).__name__}")
         names = data.classes if self.classes is None else self.classes
         classes = np.arange(data.n_classes) if names is None else np.array(as_names(names, data.n_classes))
-        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
-            delattr(self, name)
+        for name in [*vars(self)]:
+            if name.endswith("_") and not name.startswith("_"):
+                delattr(self, name)
         self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
         self.report_, self.classes_ = fit.report, classes
         self.n_features_in_ = data.n_classes
@@ -307,10 +310,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
                 raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
             return as_array(X.raw(slice(0, len(X))), "X")
-        columns = getattr(self, "read_", ReadOptions()).columns
-        if columns is not None and names_of(X) is not None:
+        columns, names = getattr(self, "read_", ReadOptions()).columns, names_of(X)
+        if names is None:
+            return as_array(X, "X")
+        if columns is not None:
             return columns_of(X, columns)
-        return as_array(_by_name(X, {"input": self.map_.input, "classes": self.classes_.tolist()})[0], "X")
+        return _by_name(X, names, {"input": self.map_.input, "classes": self.classes_.tolist()})[0]
 
     def _apply(self, x: Any, *, log: bool) -> Any:
         k = x.shape[1] if x.ndim == 2 else 0
@@ -526,16 +531,14 @@ VALUE_TYPES: dict[str, Any] = {  # of numbers that many fits have; undeclared li
 }  # fmt: skip
 
 
-def _by_name(X: Any, options: Mapping[str, Any]) -> tuple[Any, tuple[str, ...] | None]:
-    """Return an array and its columns, of a frame those of the scores if their names say so; None of arrays."""
-    names, classes = names_of(X), options["classes"]
-    if names is None:
-        return X, None
+def _by_name(frame: Any, names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Floats, tuple[str, ...]]:
+    """Return the columns of a frame as an array, with their names: those of scores, if the names show which."""
+    classes = options["classes"]
     if any(name.startswith((*KEYS.values(),)) for name in names):
         names = layout_of(names, IDS, input=options["input"], classes=classes).columns
     elif classes is not None:
         names = by_class(names, classes, None) or names
-    return columns_of(X, names), names
+    return columns_of(frame, names), names
 
 
 def _tuples(value: Any) -> Any:

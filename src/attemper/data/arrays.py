@@ -37,7 +37,7 @@ def prime_step(step: int) -> int:
     >>> [prime_step(step) for step in (1, 2, 8)]
     [1, 2, 11]
     """
-    while any(step % d == 0 for d in range(2, int(step**0.5) + 1)):
+    while (step % np.arange(2, int(step**0.5) + 1) == 0).any():
         step += 1
     return step
 
@@ -55,7 +55,7 @@ def as_array(values: Any, param: str) -> Any:
         if array.dtype.kind in "OUSbiu":
             array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        fix = "Frames and files go to attemper.read, sketches to attemper.fit."
+        fix = "Frames and files go to attemper.read or attemper.fit, sketches to attemper.fit."
         raise InputError(f"{param}: expected an array of numbers ({error}). {fix}", param) from None
     if array.dtype.kind != "f" and "float" not in array.dtype.name:  # bfloat16 of ml_dtypes is of kind V
         raise InputError(f"{param}: expected real numbers, got dtype {array.dtype}", param)
