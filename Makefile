@@ -1,4 +1,4 @@
-# The README's commands. Everything is installed into .venv, and peers into .venv-bench; only `make test-all` installs Debian's Chromium where there is none.
+# The commands of README.md and CONTRIBUTING.md. Everything is installed into .venv, and peers into .venv-bench; only `make test-all` installs Debian's Chromium where there is none.
 PYTHON ?= python3
 BIN := .venv/bin
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -29,7 +29,7 @@ docs: .venv/docs.stamp  ## the documentation as a site, into site/, with warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Now: python3 -m http.server --directory site"
 
-bench: .venv-bench/stamp  ## speed and memory beside the peers; intervals and guarantees; the GPU if there is one
+bench: .venv-bench/stamp  ## speed and memory compared with other packages; intervals and guarantees; the GPU if there is one
 	.venv-bench/bin/python benchmarks/speed.py fits
 	.venv-bench/bin/python benchmarks/speed.py reading
 	.venv-bench/bin/python benchmarks/speed.py gpu

@@ -1,15 +1,14 @@
-"""Speed and memory beside other packages, in one run: ratios, since machines differ.
+"""Speed and memory compared with other packages, in one run: ratios, since machines differ.
 
-    OMP_NUM_THREADS=1 python benchmarks/speed.py fits [--seconds 2] [--beside OTHER_CHECKOUT/src]
-    python benchmarks/speed.py reading    # 10 GB in the temporary folder, some minutes
+    OMP_NUM_THREADS=1 python benchmarks/speed.py fits [--seconds 2]
+    python benchmarks/speed.py reading    # 10⁶ × 10 logits from CSV, parquet and npz
     python benchmarks/speed.py gpu        # 32 768 × 128 256 logits on a GPU
     python benchmarks/speed.py walk       # functions and files that a call passes
 
 fits: least CPU time of a fit on drawn logits. Functions of a size are timed in turns, so that a busy moment hits all of
-them. scikit-learn is always there; probmetrics and netcal where they are installed. ``--beside`` runs the fits of
-another source tree in turns with these. reading: seconds from CSV, parquet and npz beside pandas, pyarrow and NumPy
-alone, and the memory that files of 4 GB take in pieces. gpu: fits of logits that lie there, beside one read of them and
-beside plain torch with L-BFGS; T of every type of number beside NumPy's.
+them. scikit-learn is always there; probmetrics and netcal where they are installed. reading: time of `attemper.read`
+over that of pandas, pyarrow or NumPy; at most 1.5 times that of pandas is wanted. gpu: fits of logits that lie there,
+compared with one read of them and with plain torch and L-BFGS; T of every type of number compared with NumPy's.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import argparse
 import contextlib
 import importlib.util
 import io
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -60,7 +57,7 @@ def least(functions, seconds, clock=time.process_time):
 
 
 def peak(function):
-    """Return the most memory that a call takes beside its input, in MB."""
+    """Return the most memory that a call takes in addition to its input, in MB."""
     tracemalloc.start()
     function()
     most = tracemalloc.get_traced_memory()[1] / 1e6
@@ -97,22 +94,16 @@ def peers_fits(n, k):
     return found
 
 
-def fits(seconds, beside):
+def fits(seconds):
     from attemper import TemperatureScaling
 
     for n, k in SIZES:
         h, y = drawn(n, k)
         own = own_fits(n, k)
         found = least(own | peers_fits(n, k), seconds)
-        other = {}
-        if beside:
-            command = [sys.executable, __file__, "fits", "--json", str(n), str(k), "--seconds", str(seconds)]
-            run = subprocess.run([*command, "--src", beside], capture_output=True, check=True, text=True)
-            other = json.loads(run.stdout)
         print(f"\n{n} x {k}")
         for name, ms in found.items():
-            ratio = f"{ms / other[name]:10.2f} x other tree" if name in other else ""
-            print(f"  {name:28}{ms:10.2f} ms {ratio}", flush=True)
+            print(f"  {name:28}{ms:10.2f} ms", flush=True)
         memory = {name: peak(own[name]) for name in ("ts", "ats")}
         print(
             f"  ats: {found['ats'] / found['ts']:.1f} x the time of ts, {memory['ats'] / memory['ts']:.1f} x its memory"
@@ -125,33 +116,17 @@ def fits(seconds, beside):
 
 # Reading
 
-ROWS, COLUMNS, LARGE = 1_000_000, 10, 50_000_000
-NAMES = [*(f"logit_{k}" for k in range(COLUMNS)), "label"]
-MEASURED = """
-import sys
-from attemper.data.files import pieces
-
-def used():  # in MB: of its own, and with pages of files that the system may drop
-    lines = dict(line.split(":") for line in open("/proc/self/status"))
-    return [int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "VmRSS")]
-
-before, most, rows = used(), [0, 0], 0
-for piece in pieces([sys.argv[1]], labels=sys.argv[2] or None):
-    rows += len(piece.scores)
-    most = [max(a, b - c) for a, b, c in zip(most, used(), before)]
-print(f"{rows} rows: {most[0]:.0f} MB of its own, {most[1]:.0f} MB in all")
-"""
+ROWS, COLUMNS = 1_000_000, 10
 
 
-def reading(folder):
+def reading(folder, seconds):
     import pandas as pd
-    import pyarrow as pa
     from pyarrow import csv, parquet
 
     import attemper
 
     h = 3 * np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
-    frame = pd.DataFrame(h, columns=NAMES[:COLUMNS]).assign(label=h.argmax(axis=1))
+    frame = pd.DataFrame(h, columns=[f"logit_{k}" for k in range(COLUMNS)]).assign(label=h.argmax(axis=1))
     a, b, c = folder / "a.csv", folder / "a.parquet", folder / "a.npz"
     frame.to_csv(a, index=False)
     frame.to_parquet(b)
@@ -162,23 +137,8 @@ def reading(folder):
         c: {"numpy": lambda: dict(np.load(c))},
     }
     for path, calls in others.items():
-        found = least({"attemper": lambda path=path: attemper.read(path), **calls}, 5, time.perf_counter)
-        print(path.suffix, *(f"{name} {t:.0f} ms ({found['attemper'] / t:.2f}×)" for name, t in found.items()))
-
-    npy, labels, table = folder / "h.npy", folder / "y.npy", folder / "h.parquet"
-    values = np.lib.format.open_memmap(npy, "w+", np.float64, (LARGE, COLUMNS))
-    y, rng = np.empty(LARGE, dtype=np.int64), np.random.default_rng(0)
-    schema = pa.schema([(name, pa.int64() if name == "label" else pa.float64()) for name in NAMES])
-    with parquet.ParquetWriter(table, schema, use_dictionary=False) as sink:
-        for first in range(0, LARGE, ROWS):
-            h, part = rng.random(size=(ROWS, COLUMNS)) - 0.5, slice(first, first + ROWS)
-            values[part], y[part] = h, h.argmax(axis=1)
-            sink.write_table(pa.table(dict(zip(NAMES, [*h.T, y[part]])), schema=schema))
-    np.save(labels, y)
-    for path, beside in ((npy, str(labels)), (table, "")):
-        run = [sys.executable, "-c", MEASURED, str(path), beside]
-        shown = subprocess.run(run, capture_output=True, text=True, check=True).stdout
-        print(f"{path.suffix} {path.stat().st_size / 1e9:.1f} GB in pieces, {shown.strip()}")
+        found = least({"attemper": lambda path=path: attemper.read(path), **calls}, seconds, time.perf_counter)
+        print(path.suffix, *(f"{found['attemper'] / found[name]:.2f} x {name}" for name in calls), flush=True)
 
 
 # GPU
@@ -313,26 +273,19 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["fits", "reading", "gpu", "walk"])
     parser.add_argument("--seconds", type=float, default=2.0, help="for each function and size")
-    parser.add_argument("--beside", help="another source tree of attemper")
     parser.add_argument("--rows", type=int, default=32_768, help="of the logits on the GPU")
     parser.add_argument("--classes", type=int, default=128_256)
-    parser.add_argument("--src", help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=int, nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.src:
-        sys.path.insert(0, asked.src)
     warnings.simplefilter("ignore")
-    if asked.json:
-        print(json.dumps(least(own_fits(*asked.json), asked.seconds)))
+    if asked.part == "fits":
+        fits(asked.seconds)
     elif asked.part == "reading":
         with tempfile.TemporaryDirectory() as place:
-            reading(Path(place))
+            reading(Path(place), asked.seconds)
+    elif asked.part == "gpu":
+        gpu(asked.rows, asked.classes)
     else:
-        {
-            "fits": lambda: fits(asked.seconds, asked.beside),
-            "gpu": lambda: gpu(asked.rows, asked.classes),
-            "walk": walk,
-        }[asked.part]()
+        walk()
 
 
 if __name__ == "__main__":

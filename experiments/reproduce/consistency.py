@@ -72,7 +72,7 @@ deviation over {n_repeats(rows)} draws of labels.
 
 TS finds it. With the attended loss T falls as θ grows, and passes the true T at another θ for each network. The tuning
 of θ by the validation NLL, which is the loss of TS, brings T near the true one. For a given θ, T hardly depends on the
-labels: that is why a bounded grid of θ keeps T from running away if labels are few or wrong.
+labels; [the grid](grid.md) of θ bounds it.
 
 *`python -m experiments.reproduce consistency`; every number is in [consistency.csv](consistency.csv).*
 """

@@ -120,7 +120,7 @@ numbers, for four networks that it does not name.
 
 ![Test NLL against the share of wrong labels, four networks and four kinds of noise](noise.png)
 
-*Bars are standard deviations; axes are logarithmic. Where curves coincide, the thinner one lies on the thicker one.*
+*Bars show one standard deviation; axes are logarithmic. Where curves coincide, the thinner one is on top.*
 
 ## Test NLL with {SHOWN:.0%} of the labels replaced: mean ± standard deviation over {n} repeats
 

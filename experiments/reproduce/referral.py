@@ -79,8 +79,8 @@ temperature hardly changes.
 
 *Split 0. With markers: the paper's 21 thresholds. Thin: all thresholds. ATS and the Bayesian fit coincide with TS.*
 
-A gain is over the uncalibrated network on the same split. The paper prints its areas in the picture only, so no number
-of the paper is beside ours.
+A gain is over the uncalibrated network on the same split. The paper prints its areas in the picture only, so ours
+cannot be compared with them.
 
 {}
 

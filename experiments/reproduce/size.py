@@ -56,7 +56,8 @@ paper shows curves without numbers, for four networks that it does not name.
 
 ![Test NLL against the number of validation labels, four networks](size.png)
 
-*Bars are standard deviations, moved sideways a little; they may end below the axis. Both axes are logarithmic.*
+*Bars show one standard deviation. They are shifted sideways so that they do not overlap, and the axis may cut
+them. Both axes are logarithmic.*
 
 ## Test NLL: mean ± standard deviation over {n} repeats
 
