@@ -18,7 +18,7 @@ from attemper import datasets
 from attemper.cli import COMMANDS, main
 from attemper.cli.demo import FILES, _write_data
 from attemper.cli.gates import Condition
-from attemper.cli.options import READ, as_flags
+from attemper.cli.options import OPTIONS, READ, REFUSED, as_flags
 from attemper.data.files import write
 from attemper.data.reading import Read
 from attemper.errors import InputError
@@ -252,7 +252,7 @@ def test_options_are_those_of_the_functions():
         own = {key: each for key, each in verb.items() if each.kind is not each.VAR_KEYWORD}
         assert set(command) - {*READ, "json", "debug", "output", "params", "fail_if", "card"} == set(own) - set(READ)
         assert all(command[key].default == each.default for key, each in own.items() if key not in READ)
-        assert set(READ) <= set(command)
+        assert set(READ) & set(command) == set(READ) - set(REFUSED.get(name, ()))
 
 
 @pytest.fixture(scope="module")
@@ -292,6 +292,7 @@ EFFECTS = [  # a command, a flag, and the field of the JSON that it changes
     ("decide a.csv b.csv -o out.json", "--budget 0.2", "referred"),
     ("decide a.csv b.csv -o out.json", "--costs refer=1,miss=4", "referred"),
     ("decide a.csv b.csv -o out.json --coverage 0.8", "--by class", "coverage"),
+    ("decide a.csv b.csv -o out.json --max-miss 0.3", "--by class", "miss_rate"),
     ("monitor own.json wrong.csv", "--alpha 1e-60", "verdict"),
     ("monitor own.json unsure.csv", "--reference a.csv", "verdict"),
     ("export own.json -o out.onnx", "model.onnx --tensor y", "tensor"),
@@ -339,6 +340,38 @@ def test_the_card_is_in_the_report_and_jobs_change_nothing(drawn, monkeypatch, r
 def test_messages_name_flags(text, expected):
     param = next((name for name in ("method", "noise") if text.startswith(name)), None)
     assert as_flags(text, "fit", param) == expected
+
+
+@pytest.mark.parametrize(("tokens", "flags"), [
+    (["decide", "val.csv", *READING, "-o", "a.json"], {"--max-miss", "--budget", "--costs", "--coverage"}),
+    (["decide", "val.csv", *READING, "--budget", "0.2", "--by", "class", "-o", "a.json"], {"--by", "class"}),
+    (["decide", "val.csv", *READING, "--budget", "0.2", "--max-miss", "0.1", "-o", "a.json"], {"--budget"}),
+    (["fit", "val.csv", "--columns", CLASSES, "-o", "a.json"], {"--labels"}),
+    (["compare", "val.csv", "--columns", CLASSES], {"VAL"}),
+    (["fit", "val.csv", *READING, "--method", "ats", "-p", "theta=2", "-o", "a.json"], {"theta", "2"}),
+    (["evaluate", "test.csv", *READING, "--metrics", "nll", "--fail-if", "ece > 0.1"], {"--metrics"}),
+])  # fmt: skip
+def test_errors_are_in_the_words_of_the_shell(run, tokens, flags):
+    text = run(*tokens, code=2)
+    assert not re.search(rf"({'|'.join({*READ, *OPTIONS})})=(…|')", text)
+    assert "None" not in text
+    assert set(re.findall(r"--[\w-]+", text)) <= set(re.findall(r"--[\w-]+", run(tokens[0], "--help")))
+    assert flags <= set(re.findall(r"[\w.-]+", text))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_can_be_copied(run, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    examples = run(command, "--help").partition("Examples:\n")[2].splitlines()
+    assert len(examples) == sum(map(bool, COMMANDS[command][2:])) or command == "demo"
+    assert all(line.startswith(f"  attemper {command}") and len(line) <= 80 for line in examples)
+
+
+def test_what_a_command_refuses_is_no_option_of_it(run):
+    for flag in (["--axis", "1"], ["--max-pixels", "9"], ["--multi-label"]):
+        run("decide", "val.csv", *READING, "--max-miss", "0.1", *flag, "-o", "a.json", code=2)
+        assert flag[0] not in run("decide", "--help")
+    assert "--axis" in run("compare", "--help")
 
 
 def test_results_are_not_rewritten(run, folder):

@@ -234,6 +234,34 @@ def test_a_calibrator_in_use(found):
     assert also.chosen == "ts"
 
 
+@pytest.mark.parametrize("options", [{"cv": 0}, {"noise": 0.1}, {}])
+def test_only_what_was_held_out_is_an_alternative(options):
+    biased, test = scores(600, bias=0.8), scores(600, bias=0.8, seed=1)
+    found = compare_scores(biased, test, methods=["bayes", "vector"], calibrator=VECTOR, **options)
+    assert found["vector"].gain.low > 0.01
+    assert (found.alternatives == ("vector",)) == (found.n_folds > 0)
+    marked = [row.method for row, cell in zip(found.rows, found.shown()["lower_by"]) if cell.endswith("†")]
+    assert marked == ([] if found.n_folds else ["none", "vector"]) + ["in use"]
+
+
+VECTOR = METHODS["vector"]().fit(scores(600, bias=0.8, seed=2))
+
+
+def with_rule(**options):
+    """Return a calibrator whose rule is by group, or by cluster."""
+    val = scores(2000, seed=3, clusters=np.arange(2000) // 2, groups=np.arange(2000) % 2)
+    return attemper.decide(val, coverage=0.8, method="ts", **options).calibrator
+
+
+@pytest.mark.parametrize(("options", "lacking"), [({}, "clusters"), ({"by": "group"}, "groups")])
+def test_a_calibrator_in_use_gets_what_its_rule_needs_before_anything_is_fitted(options, lacking, monkeypatch):
+    used, ids = with_rule(**options), {"clusters": np.arange(600), "groups": np.arange(600) % 2}
+    monkeypatch.setattr(TemperatureScaling, "_fit", lambda *_: pytest.fail("fitted"))
+    with pytest.raises(InputError) as error:
+        compare_scores(scores(), scores(seed=1, **{**ids, lacking: None}), methods=["ts"], calibrator=used)
+    assert error.value.param == lacking
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

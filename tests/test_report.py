@@ -5,6 +5,7 @@ import hashlib
 import html.parser
 import json
 import re
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,15 +13,16 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_score, recall_score
 
 import attemper
-from attemper import metrics, report
+from attemper import METHODS, GroupedCalibrator, metrics, report
 from attemper._result import Estimate
+from attemper.cli import main
 from attemper.comparison import compare_scores
 from attemper.data.scores import Scores
 from attemper.decisions import outcome_of
 from attemper.errors import InputError
 from attemper.metrics.intervals import share_of
 from attemper.report.summary import ERRORS, summarise
-from attemper.report.verdict import GENERAL, _class, _rule, about, findings, groups_off
+from attemper.report.verdict import _again, _class, _rule, about, findings, groups_off, next_steps
 from conftest import draw
 
 EVIL = "<script>alert(1)</script>"
@@ -217,8 +219,8 @@ def test_describes_the_calibrator_in_use_with_its_rule(goal):
     rule = decision.calibrator.rule_
     outcome = outcome_of(rule, p.probs, p.labels, clusters=p.clusters, groups=p.groups, classes=list(CLASSES))
     summary = summarise(found)
-    said = findings(summary, GENERAL, {})
-    assert [said.index(each) for each in (_class(summary, {}), _rule(summary, GENERAL))] == [2, 3]
+    said = findings(summary, {})
+    assert [said.index(each) for each in (_class(summary, {}), _rule(summary))] == [2, 3]
     near(shown.column("outcome", 2), [part.referred_share.value for part in outcome.parts])
     rates = [part.miss_rate if part.coverage is None else part.coverage for part in outcome.parts]
     near(shown.column("outcome", 3), [rate.value for rate in rates])
@@ -260,7 +262,42 @@ ODD = {
 def test_odd_data_have_a_page(make):
     found = make()
     shown = Page(report.render(found))
-    assert sum(row[1] for row in shown.body("class-table")) == pytest.approx(found.predictions("none").weights.sum())
+    assert sum(row[1] for row in shown.body("class-table")) == pytest.approx(len(found.predictions("none")), abs=2)
+
+
+def test_the_scale_of_weights_does_not_matter():
+    val, (h, y) = Scores.of(*draw(800, 3)), draw(800, 3, seed=1)
+    w = 1 + np.arange(800) % 3 / 2
+    found = []
+    for scale in (1, 1 / w.sum(), 0.3):
+        test = Scores.of(h, y, sample_weight=w * scale)
+        found.append(summarise(compare_scores(val, test, methods=["ts"], cv=0)))
+    assert about(found[0])[1] is not None  # a bin has samples enough
+    for each in found:
+        assert about(each) == about(found[0])
+        assert each.n == pytest.approx(800)
+        assert [row.n for row in each.classes] == pytest.approx([w[y == k].sum() * 800 / w.sum() for k in range(3)])
+
+
+@pytest.mark.parametrize("method", [
+    METHODS["ats"](theta=0.01), METHODS["ts"](t_range=(0.5, 8)), METHODS["bayes"](noise=0.1), GroupedCalibrator("ts"),
+])  # fmt: skip
+def test_its_commands_fit_the_same_again(method, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("my val", 0), ("test", 1)):
+        logits, labels = draw(400, 3, seed=seed)
+        np.savez(f"{name}.npz", logits=logits, labels=labels, site=np.arange(400) % 2)
+    site = {"groups": "site"} if isinstance(method, GroupedCalibrator) else {}
+    found = attemper.compare("my val.npz", "test.npz", methods=[method], cv=0, **site)
+    typed = [s.code for s in next_steps(summarise(found)) if " fit " in s.code and "NAME" not in s.code]
+    assert typed
+    for words in map(shlex.split, typed):
+        with pytest.raises(SystemExit) as done:
+            main(words[1:])
+        assert done.value.code == 0
+        again = attemper.load(words[-1])
+        assert again.map_.to_dict() == found.calibrator.map_.to_dict()
+        assert _again(again) == _again(found.calibrator)
 
 
 def test_written_by_the_result_and_by_the_verb(tmp_path, comparison):

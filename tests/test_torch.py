@@ -117,14 +117,19 @@ def test_wrapped_networks_return_probabilities():
     one = fitted("platt", 2)
     column = one.wrap(nn.Linear(6, 1))(x)
     assert column.shape == (9, 2)
+    for n in (1, 2, 9):  # a vector is a column, also where it is as long as there are classes
+        h = torch.randn(n).double()
+        np.testing.assert_allclose(one.wrap(nn.Identity())(h), one.predict_proba(h.numpy()), atol=1e-12)
     conv = of_images(fitted("ts", 4)).wrap(nn.Conv2d(3, 4, 1))
     for width in (5, 1):  # which is not that of one column
         assert torch.allclose(conv(torch.randn(2, 3, 5, width)).sum(dim=1), torch.ones(2, 5, width))
     for k in (1, 3):
         with pytest.raises(InputError):
             cal.wrap(nn.Linear(6, k))(x)
-    with pytest.raises(InputError):
-        cal.wrap(nn.Sequential(net, nn.Softmax(-1)))
+    for last in (nn.Softmax(-1), nn.Sigmoid()):
+        with pytest.raises(InputError):
+            cal.wrap(nn.Sequential(net, last))
+        fitted("ts", 4, "probs").wrap(nn.Sequential(net, last))
     for bad, error in ((TemperatureScaling(), NotFittedError), (GroupedCalibrator("ts"), NotFittedError)):
         with pytest.raises(error):
             to_torch(bad)

@@ -90,7 +90,7 @@ class Comparison(Table):
     reason: str  # a key of WHY
     can_be_best: tuple[str, ...]  # methods that can have the least NLL of held-out samples, to within 0.001
     test_can_be_best: tuple[str, ...]  # the same of test samples
-    alternatives: tuple[str, ...]  # methods with a gain beyond chance; structured where it gains at all
+    alternatives: tuple[str, ...]  # with a gain on held-out samples beyond chance; structured where it gains at all
     val: Scores = field(repr=False, compare=False)
     test: Scores | None = field(repr=False, compare=False)
     folds: Labels | None = field(repr=False, compare=False)  # of each row of VAL; None: not cross-validated
@@ -133,12 +133,13 @@ class Comparison(Table):
 
     def shown(self) -> Columns:
         """Return what fits: the chosen method is marked, intervals are those of the gain."""
-        rows = self.rows
+        rows, others = self.rows, [row for row in self.rows if row.gain is not None and row.method != self.chosen]
+        gains = {row.method: f"{row.gain:z.3f}{'†' * (row.nll is None)}" for row in others}
         found: dict[str, list[Any]] = {
             "method": [f"{row.method} *" if row.method == self.chosen else row.method for row in rows],
             "T": [None if row.temperature is None else f"{row.temperature:.3g}" for row in rows],
             "NLL_(CV)": ["" if row.nll is None else f"{row.nll.value:.4f}" for row in rows],
-            "lower_by": ["" if row.gain is None or row.method == self.chosen else f"{row.gain:z.3f}" for row in rows],
+            "lower_by": [gains.get(row.method, "") for row in rows],
             "changed": ["" if row.changed is None else f"{row.changed:.1%}" for row in rows],
         }
         on_test = {"NLL": "nll", "ECE": "ece"} if self.test is not None else {}
@@ -158,6 +159,8 @@ class Comparison(Table):
         """Return sentences: what was chosen, and what an alternative gains and changes."""
         lines = [f"* {self.chosen}: {self.why}."]
         lines += [f"{name}: {self.price_of(name)}." for name in self.alternatives]
+        if any("†" in cell for cell in self.shown()["lower_by"]):
+            lines.append("† “lower by” and “changed” are of test samples.")
         return [*lines, *(f"{row.method}: {row.failure}" for row in self.rows if row.failure)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -241,8 +244,7 @@ def compare_scores(
     best = _best(held, on_val, seed)
     test_best = () if on_test is None or too_few(on_test.errors) else _best(tested, on_test, seed)
     found = tuple(rows.values())
-    better = () if noise != 0 else _alternatives(rows, val)
-    return Comparison(found, chosen, reason, best, test_best, better, val, test, folds, noise)
+    return Comparison(found, chosen, reason, best, test_best, _alternatives(rows, val), val, test, folds, noise)
 
 
 def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: int) -> None:
@@ -255,6 +257,11 @@ def _check(val: Scores, test: Scores | None, calibrator: Calibrator | None, cv: 
         raise InputError(f"cv={cv!r}: expected 2 folds or more, or 0 for no cross-validation", "cv")
     if test is None and calibrator is not None:
         raise InputError("calibrator: pass test data too, to evaluate it on", "calibrator")
+    promise = getattr(getattr(calibrator, "rule_", None), "promise", None)
+    needs = {"clusters": promise and promise.unit, "groups": getattr(calibrator, "_needs_groups", False)}
+    for name, needed in needs.items():
+        if needed and getattr(test, name) is None:
+            raise InputError(f"{name}: the calibrator in use needs those of TEST. Use {name}=….", name)
 
 
 def _calibrators(methods: Any, noise: float | str, val: Scores) -> dict[str, Calibrator]:
@@ -396,11 +403,11 @@ def _choose(
 
 
 def _alternatives(rows: Mapping[str, Row], val: Scores) -> tuple[str, ...]:
-    """Name methods with a gain, the largest first; where a class has no label none that changes predictions."""
+    """Name cross-validated methods with a gain, the largest first; where a class has no label none that changes any."""
     missing = len(np.unique(val.labels[val.weights > 0])) < val.n_classes
     found = []
     for name, row in rows.items():
-        if row.gain is None or row.calibrator is None or name == IN_USE or (missing and row.changed):
+        if row.nll is None or row.gain is None or row.calibrator is None or (missing and row.changed):
             continue
         if row.gain.low > NEGLIGIBLE or (name == "structured" and row.gain.value > 0):
             found.append(row)

@@ -291,13 +291,13 @@ def compare(
     methods : names, classes or calibrators, optional
         Names of methods; by default all.
     calibrator : calibrator, or the path of one, optional
-        One in use, to evaluate on TEST beside the others.
+        Calibrator in use, also evaluated on TEST.
     noise : 0, "unknown", or a share
         Share of the labels that are wrong, or "unknown".
     cv : int
         Folds; 0 for no cross-validation.
     seed : int
-        Of folds and resamples.
+        Random seed.
     allow_shared : bool
         Ids and clusters are local to a file, so VAL and TEST may share them.
     labels, **reading
@@ -360,11 +360,11 @@ def decide(
     budget : float, optional
         Refer at most this share, the least confident.
     costs : mapping, optional
-        Of "refer", of "miss", and of missing a class.
+        Costs of a referral, of a miss, and of missing a named class.
     coverage : float, optional
         Sets hold the true class with this probability.
     by : "class" or "group", optional
-        The coverage holds for each class or group.
+        The coverage holds for each class or group; one max_miss, for each class.
     guarantee_level : float; of sets also None: on average over draws
         Confidence of the guarantee, or none.
     seed : int
@@ -412,7 +412,7 @@ def monitor(
     state : path, or an earlier report, optional
         File that keeps the tests from batch to batch.
     reference : as ``data``, optional
-        Labelled data as they were, to compare with.
+        Labelled data from before deployment.
     alpha : float, optional
         Probability of a false alarm, over all time; of a new state 0.05.
     labels, **reading

@@ -29,7 +29,7 @@ COMMANDS = {
     "fit": (
         "FILE... -o NET", "Fit a calibrator, and save it with the names of its columns.",
         "val.csv --labels diagnosis -o net.attemper.json",
-        "'shards/*.npz' --method structured --noise 0.1 -o net.attemper.json",
+        "'shards/*.npz' --method structured -o net.attemper.json",
     ),
     "sketch": (
         "FILE... -o SKETCH", "Sum up files in a small table; fit adds several of them.",
@@ -42,7 +42,7 @@ COMMANDS = {
     "evaluate": (
         "FILE...", "Print metrics before and after calibration, with intervals.",
         "test.csv --calibrator net.attemper.json --by site",
-        "test.csv --calibrator net.attemper.json --fail-if 'ece > 0.05'",
+        "test.csv --calibrator net.attemper.json --fail-if 'ece>0.05'",
     ),
     "compare": (
         "VAL [TEST] [-o PAGE]", "Compare methods on VAL and TEST; -o writes a report.",
@@ -56,7 +56,7 @@ COMMANDS = {
     "monitor": (
         "NET FILE...", "Test whether a calibrator still fits new data. Exit 1 on an alarm.",
         "net.attemper.json june.csv --state monitor.json",
-        "net.attemper.json june.csv --state monitor.json --reference val.csv",
+        "net.attemper.json june.csv --reference val.csv",
     ),
     "export": (
         "NET [MODEL] -o FILE", "Write ONNX that returns calibrated probabilities.",

@@ -184,7 +184,8 @@ def decide(call: Call, *, output: str) -> Done:
     found = call()
     if found.reached:
         found.calibrator.save(output)
-    return Done(found, failed=not found.reached, wrote=output if found.reached else None)
+    broken = found.outcome is not None and any(part.verdict == "broken" for part in found.outcome.parts)
+    return Done(found, failed=broken or not found.reached, wrote=output if found.reached else None)
 
 
 @command(verbs.monitor)

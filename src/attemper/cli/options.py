@@ -9,11 +9,10 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from attemper.data.reading import Read
 from attemper.errors import InputError
 
 READING = Group("Reading", sort_key=2)
@@ -97,6 +96,9 @@ READ: dict[str, Any] = {
     "max_pixels": _reading("N", "Use at most so many pixels of an image.", int),
     "multi_label": _reading("", "Columns are labels that do not exclude each other.", bool),
 }
+# By the public function, so the command has no such flag.
+REFUSED = {name: ["multi_label"] for name in ("sketch", "compare", "monitor")}
+REFUSED["decide"] = ["multi_label", "axis", "max_pixels"]
 FILE = Annotated[list[str], Parameter(name="FILE", help="Files, or a pattern in quotes.")]
 OPTIONS: dict[str, Any] = {
     "data": FILE,
@@ -134,6 +136,7 @@ OPTIONS: dict[str, Any] = {
     "json": _text("", "Print all numbers as JSON.", bool),
     "debug": _text("", "Show where an error comes from.", bool),
 }  # fmt: skip
+OWN = {("decide", "by"): _text("class|group", kind=Literal["class", "group"])}
 POSITIONAL = ("data", "val", "test", "model")
 
 
@@ -153,14 +156,14 @@ def signature_of(verb: Callable[..., Any], own: Callable[..., Any]) -> inspect.S
         required = each.default is each.empty and each.name != "output"
         name = "net" if each.name == "calibrator" and required else each.name
         positional = name in (*POSITIONAL, "net")
-        kind = OPTIONS[name]
+        kind = OWN.get((own.__name__, name), OPTIONS[name])
         if not positional and (help := helped.get(each.name)):
             kind = Annotated[kind, Parameter(help=help)]
         default = each.default if not required or name == "output" else each.empty
         place = each.POSITIONAL_ONLY if positional else each.KEYWORD_ONLY
         found[each.name] = each.replace(kind=place, default=default, annotation=_optional(kind, default))
     if any(each.kind is each.VAR_KEYWORD for each in inspect.signature(verb).parameters.values()):
-        for name in ("labels", *Read.__annotations__):
+        for name in [name for name in READ if name not in REFUSED.get(own.__name__, ())]:
             default = False if name == "multi_label" else None
             found[name] = inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_optional(READ[name], default)
@@ -194,12 +197,13 @@ ARGUMENTS = {
 
 
 def as_flags(text: str, command: str, param: str | None = None) -> str:
-    """Name options in a message as this command spells them: where it begins, and after "use"; the rest may be names.
+    """Name options in a message as this command spells them: where it begins, after "use", and with … or a word.
 
-    >>> as_flags("labels: there is no column 'input=1'. Use columns=[…] or input='probs'.", "fit")
-    "--labels: there is no column 'input=1'. Use --columns A,B or --input probs."
+    >>> as_flags("labels: there is no column 'input=1', but seed=…. Use columns=[…] or input='probs'.", "fit")
+    "--labels: there is no column 'input=1', but --seed …. Use --columns A,B or --input probs."
     """
-    words = "|".join(sorted({*READ, *OPTIONS, *ARGUMENTS}, key=len, reverse=True))
+    known = {*READ, *OPTIONS, *ARGUMENTS}  # the others are typed as they are, after -p
+    words = "|".join(sorted(known, key=len, reverse=True))
 
     def flag(name: str) -> str:
         if name == "calibrator" and command in ("apply", "monitor", "export"):
@@ -211,9 +215,11 @@ def as_flags(text: str, command: str, param: str | None = None) -> str:
         value = "A,B" if found[2] == "[…]" else {"True": "", "False": "none"}.get(value, value)
         return f"{flag(found[1])} {value}".rstrip()
 
-    names, ends = (words, ": ") if param is None else (re.escape(param), ": |=")
+    names, ends = (words, ": ") if param not in known else (re.escape(param), ": |=")
     text = re.sub(r"(^|: )data: ", r"\1", text, count=1)  # the command has no such word
+    text = re.sub(r"attemper\.\w+\(…, (\S+)\)", r"\1", text)
     text = re.sub(rf"(^|: )({names})({ends})", lambda m: m[1] + flag(m[2]) + m[3].replace("=", " "), text, count=1)
     begin, use, rest = [*re.split(r"(\b[Uu]se )", text, maxsplit=1), "", ""][:3]
     value = r"\[[^\]]*\]|'[^']*'|\"[^\"]*\"|[^\s,;:)]*[^\s,;:).]"
-    return begin + use + re.sub(rf"(?<![\w(-])({words})=({value})", option, rest)
+    name = rf"(?<![\w('\"-])({words})"
+    return re.sub(rf"{name}=(…|'\w+')", option, begin) + use + re.sub(rf"{name}=({value})", option, rest)

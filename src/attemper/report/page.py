@@ -25,7 +25,7 @@ from attemper.decisions.words import promised
 from attemper.errors import InputError, require
 from attemper.plots import plot_groups, plot_referral, plot_reliability
 from attemper.report.summary import Summary, summarise, title_of
-from attemper.report.verdict import MEDICAL, Words, count, findings, focus, next_steps, points, words_for
+from attemper.report.verdict import findings, focus, next_steps, points
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -78,11 +78,6 @@ def render(
     entries, describe = _card(card)
     title = title or "Calibration report"
     summary = summarise(comparison)
-    cal = summary.calibrator
-    read = getattr(cal, "read_", None)
-    columns = [] if read is None else [read.labels, read.clusters, read.groups]
-    texts = [title, *(text for entry in entries for text in entry), *describe.values()]
-    words = words_for([*texts, *columns, *(row.name for row in summary.classes)])
     promise = getattr(summary.rule, "promise", None)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -91,22 +86,19 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": count, "estimate": _estimate, "points": points, "title_of": title_of}
+    environment.filters |= {"count": "{:.0f}".format, "estimate": _estimate, "points": points, "title_of": title_of}
     style, script = (_text(name) for name in ("report.css", "report.js"))
     return environment.get_template("report.html").render(
         s=summary,
         title=title,
         card=entries,
         describe=describe,
-        words=words,
-        findings=findings(summary, words, describe),
-        next_steps=next_steps(summary, words),
+        findings=findings(summary, describe),
+        next_steps=next_steps(summary),
         focus=getattr(focus(summary), "name", None),
         promise=" ".join(promised(promise, summary.names)) if promise else "",
-        facts=[fact for fact in summary.calibrator._facts() if not fact.startswith("rule")]
-        if summary.calibrator
-        else [],
-        charts=_charts(summary, words),
+        facts=[f for f in (summary.calibrator._facts() if summary.calibrator else []) if not f.startswith("rule")],
+        charts=_charts(summary),
         policy=(
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
             "base-uri 'none'; form-action 'none'"
@@ -170,7 +162,7 @@ def _estimate(value: Estimate | None, spec: str = ".1%") -> Markup:
     return Markup('{} <span class="interval">{} to {}</span>').format(format(value.value, spec), low, high)
 
 
-def _charts(summary: Summary, words: Words) -> dict[str, Markup]:
+def _charts(summary: Summary) -> dict[str, Markup]:
     """Draw what the page shows, as SVG."""
     p = summary.predictions[1]
     weights: dict[str, Any] = {"sample_weight": p.weights}
@@ -185,10 +177,10 @@ def _charts(summary: Summary, words: Words) -> dict[str, Markup]:
     for name, groups in zip(("groups_before", "groups_after"), summary.groups or ()):
         height = 0.8 + 0.24 * min(len(groups.parts) + 1, 41)
         drawings[name] = partial(plot_groups, groups), height, "Gap of each group, as in the table"
-    return {name: _svg(draw, name, label, height, words) for name, (draw, height, label) in drawings.items()}
+    return {name: _svg(draw, name, label, height) for name, (draw, height, label) in drawings.items()}
 
 
-def _svg(draw: Callable[..., Axes], name: str, label: str, height: float, words: Words) -> Markup:
+def _svg(draw: Callable[..., Axes], name: str, label: str, height: float) -> Markup:
     """Draw a figure that can stand in a page with a strict policy: no style attributes, and no id twice."""
     import matplotlib as mpl
     from markupsafe import Markup
@@ -198,8 +190,7 @@ def _svg(draw: Callable[..., Axes], name: str, label: str, height: float, words:
     with mpl.rc_context(FONTS), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the browser has its own fonts
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        ax = draw(ax=figure.subplots())
-        ax.set_ylabel(ax.get_ylabel().replace(MEDICAL.referred, words.referred))
+        draw(ax=figure.subplots())
         figure.savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(stream.getvalue())
     for parent in list(root.iter()):

@@ -26,7 +26,7 @@ from attemper.metrics.reliability import reliability_of
 MOST_CLASSES = 20  # with a row of their own
 IN_MATRIX = 12  # classes of a confusion matrix; of more, the most frequent confusions are listed
 PAIRS = 15
-SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # reviewed at the thresholds shown
+SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # referred at the thresholds shown
 START = 0.2  # the share at which the control starts, where no rule has a threshold
 ERRORS = 40  # wrong predictions in the list, at most
 
@@ -66,11 +66,11 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens at one threshold; ``by_class`` has the weights reviewed, caught and missed of each class."""
+    """What happens at one threshold; ``by_class`` has the weights referred, caught and missed of each class."""
 
     threshold: float
-    reviewed: Estimate
-    caught: Estimate | None  # share of the errors that are reviewed
+    referred: Estimate
+    caught: Estimate | None  # share of the errors that are referred
     missed: float
     error_rate: Estimate | None  # of the decided
     by_class: list[tuple[float, float, float]]
@@ -78,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """A wrong prediction; ``step`` is the first threshold that has it reviewed."""
+    """A wrong prediction; ``step`` is the first threshold that has it referred."""
 
     id: str
     case: str
@@ -133,10 +133,11 @@ class Summary:
     @property
     def samples(self) -> str:
         """What the figures are of."""
+        weighted = "weighted " if (self.predictions[1].weights != 1).any() else ""
         if self.on_test:
-            return "test samples"
-        held = self.comparison.folds is not None
-        return f"validation samples, {'each held out of a fit' if held else 'which the calibration was fitted on'}"
+            return f"{weighted}test samples"
+        held = "each held out of a fit" if self.comparison.n_folds else "which the calibration was fitted on"
+        return f"{weighted}validation samples, {held}"
 
     @property
     def is_calibrated(self) -> bool:
@@ -160,7 +161,12 @@ def title_of(method: str) -> str:
 
 def summarise(comparison: Any) -> Summary:
     """Compute what the page shows, on test samples or, without any, on held-out validation samples."""
-    scores: Scores = comparison.val if comparison.test is None else comparison.test
+    part = "val" if comparison.test is None else "test"
+    scores: Scores = getattr(comparison, part)
+    w = scores.weights
+    if (w % 1 != 0).any():  # no counts: scaled, so that they add up to the number of samples
+        scores = scores.with_weights(w * scores.take(w > 0).n_samples / w.sum())
+        comparison = replace(comparison, **{part: scores})
     described = IN_USE if any(row.method == IN_USE for row in comparison.rows) else comparison.chosen
     before, after = comparison.predictions(NONE), comparison.predictions(described)
     names = [str(name) for name in (range(scores.n_classes) if scores.classes is None else scores.classes)]
@@ -277,13 +283,13 @@ def _steps(p: Predictions, threshold: float | None, place: NDArray[np.intp], n_r
     every, row, w = np.ones(len(p), dtype=bool), place[p.labels], p.weights
     steps = []
     for t in thresholds.tolist():
-        reviewed = p.confidence <= t
-        share = _share(reviewed, every, p)
+        referred = p.confidence <= t
+        share = _share(referred, every, p)
         assert share is not None
-        missed = ~reviewed & ~p.right
-        counts = [np.bincount(row, w * some, n_rows) for some in (reviewed, reviewed & ~p.right, missed)]
+        missed = ~referred & ~p.right
+        counts = [np.bincount(row, w * some, n_rows) for some in (referred, referred & ~p.right, missed)]
         by_class = [(float(a), float(b), float(c)) for a, b, c in zip(*counts)]
-        caught, rate = _share(reviewed, ~p.right, p), _share(~p.right, ~reviewed, p)
+        caught, rate = _share(referred, ~p.right, p), _share(~p.right, ~referred, p)
         steps.append(Step(t, share, caught, float(w @ missed), rate, by_class))
     return steps, start
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attemper._result import Estimate
+from attemper.calibrators.base import method_of
 from attemper.comparison import IN_USE
 from attemper.data.checking import flags_of
-from attemper.data.reading import ReadOptions
+from attemper.data.reading import Read, ReadOptions
 from attemper.decisions.words import missed, promised
 from attemper.metrics import Reliability
 from attemper.metrics.reliability import reliability_of
@@ -24,33 +25,6 @@ SMALL = 0.02  # a gap below this is not worth a sentence, however many samples s
 RARELY = 0.01  # how often a bin, or the ECE, may look wrong by chance; the gap's interval has its own 5 %
 SAVED, RULE = "calibrator.attemper.json", "rule.attemper.json"
 LEAST = 20  # samples of which a share is worth a sentence
-MEDICINE = re.compile(
-    r"\b(patient|hospital|clinic|medic|diagnos|melanom|lesion|carcinom|tumou?r|cancer|disease|radiolog|patholog|dermat)",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True)
-class Words:
-    """What is done with cases that are not decided, in the words of the reader's field."""
-
-    refer: str
-    referred: str
-    by: str
-    title: str
-
-
-GENERAL = Words("review", "reviewed", "checked by a person", "Which cases to review")
-MEDICAL = Words("refer", "referred", "referred to a specialist", "Which cases to refer")
-
-
-def words_for(texts: Iterable[object]) -> Words:
-    """Return the words of medicine where a card, the names of classes or of columns show it.
-
-    >>> words_for(["cat", "dog"]).refer, words_for(["patient"]).refer
-    ('review', 'refer')
-    """
-    return MEDICAL if any(MEDICINE.search(str(text)) for text in texts) else GENERAL
 
 
 @dataclass(frozen=True)
@@ -106,9 +80,9 @@ LEADS = {  # of the confidence, and of one column, the probability of the positi
 }
 
 
-def findings(summary: Summary, words: Words, describe: Mapping[str, str]) -> list[Statement]:
+def findings(summary: Summary, describe: Mapping[str, str]) -> list[Statement]:
     """Return what the page shows first: the confidence, the calibration, a class, the rule, the groups."""
-    found = [_confidence(summary), _calibration(summary), _class(summary, describe), _rule(summary, words)]
+    found = [_confidence(summary), _calibration(summary), _class(summary, describe), _rule(summary)]
     return [finding for finding in [*found, _groups(summary)] if finding is not None]
 
 
@@ -116,11 +90,11 @@ def _confidence(summary: Summary) -> Statement:
     kind, place = about(summary)
     means, table = summary.means[0], summary.tables[0]
     if summary.is_risk:
-        lead, of = LEADS[kind][1], f"of {count(summary.n)} samples {means.right:.1%} are positive"
+        lead, of = LEADS[kind][1], f"of {summary.n:.0f} samples {means.right:.1%} are positive"
         text = f"the mean probability is {means.confidence:.1%}, and {of}."
         there = "It is furthest off where the probability is about {:.0%}: there {} are positive."
     else:
-        lead, of = LEADS[kind][0], f"of {count(summary.n)} predictions {means.right:.1%} are right"
+        lead, of = LEADS[kind][0], f"of {summary.n:.0f} predictions {means.right:.1%} are right"
         text = f"the mean confidence is {means.confidence:.1%}, and {of}."
         there = "It is furthest off where it is {:.0%} confident: there {} are right."
     if place is not None:
@@ -139,7 +113,7 @@ def _calibration(summary: Summary) -> Statement:
         return Statement("No calibration is recommended:", f"{summary.comparison.why}.")
     before, after = summary.means
     report = summary.calibrator.report_ if summary.calibrator is not None else None
-    on = "" if report is None else f", fitted on {count(report.n_samples)} samples"
+    on = "" if report is None else f", fitted on {report.n_samples:.0f} samples"
     what = "predicted probability minus the share of positives" if summary.is_risk else "confidence minus the accuracy"
     lead = "With the calibrator in use" if summary.described == IN_USE else "After calibration"
     sentences = [
@@ -179,11 +153,11 @@ def _class(summary: Summary, describe: Mapping[str, str]) -> Statement | None:
     if row is None or row.found is None:
         return None
     if summary.n_errors == 0:
-        return Statement(f"All {count(summary.n)} predictions are right:", "there is no error to learn from.")
+        return Statement(f"All {summary.n:.0f} predictions are right:", "there is no error to learn from.")
     name = _named(row.name, describe)
-    text = f"({row.found.low:.0%} to {row.found.high:.0%}, of {count(row.n)} samples)"
+    text = f"({row.found.low:.0%} to {row.found.high:.0%}, of {row.n:.0f} samples)"
     if row.taken_for is not None and row.taken_for[1] > 1:
-        text += f"; {count(row.taken_for[1])} are predicted as {_named(row.taken_for[0], describe)}"
+        text += f"; {row.taken_for[1]:.0f} are predicted as {_named(row.taken_for[0], describe)}"
     text += "."
     if row.found_before is not None and f"{row.found_before:.0%}" != f"{row.found.value:.0%}":
         text += f" Before calibration it is {row.found_before:.0%}."
@@ -192,23 +166,23 @@ def _class(summary: Summary, describe: Mapping[str, str]) -> Statement | None:
     return Statement(f"Of class {name}, {row.found.value:.0%} are found", text)
 
 
-def _rule(summary: Summary, words: Words) -> Statement | None:
+def _rule(summary: Summary) -> Statement | None:
     if summary.outcome is None:
         step = summary.steps[summary.start]
         if summary.n_errors == 0 or step.caught is None or step.error_rate is None:
             return None
-        lead = f"The {step.reviewed.value:.0%} least confident cases hold {step.caught.value:.0%} of the errors:"
-        text = f"if they are {words.by}, {step.error_rate:.1%} of the other predictions are wrong."
+        lead = f"The {step.referred.value:.0%} least confident cases hold {step.caught.value:.0%} of the errors:"
+        text = f"if they are referred to a person, {step.error_rate:.1%} of the other predictions are wrong."
         return Statement(lead, text)
     part, promise = summary.outcome.all, summary.rule.promise
     threshold = getattr(summary.rule, "threshold", None)
     if part.coverage is not None:
         lead = f"The sets hold {part.mean_size:.2g} classes on average:"
-        text = f"{part.coverage:.1%} hold the true class, and {_shown(part.referred_share)} are {words.referred}."
+        text = f"{part.coverage:.1%} hold the true class, and {_shown(part.referred_share)} are referred."
     else:
         lead = "With the rule in use" if threshold is None else f"At the threshold in use, {threshold:.3f},"
         rest = "nothing is decided" if part.miss_rate is None else f"{part.miss_rate:.1%} of the others are wrong"
-        text = f"{_shown(part.referred_share)} of the cases are {words.referred}, and {rest}."
+        text = f"{_shown(part.referred_share)} of the cases are referred, and {rest}."
     if promise is not None:
         beyond = missed(summary.outcome.parts, promise) or ["These samples do not contradict it."]
         text += f" Guarantee: {' '.join([*promised(promise, summary.names), *beyond[:3]])}"
@@ -243,7 +217,7 @@ def groups_off(summary: Summary) -> list[tuple[str, Estimate]]:
     return sorted(off, key=lambda pair: -abs(pair[1].value))
 
 
-def next_steps(summary: Summary, words: Words) -> list[Statement]:
+def next_steps(summary: Summary) -> list[Statement]:
     """Return what to do next, the most important first."""
     found, comparison = [], summary.comparison
     after, files = summary.means[1], [*summary.comparison.files]
@@ -251,37 +225,42 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
     read = getattr(comparison.calibrator, "read_", ReadOptions()).known()
     usual = {"input": "logits", "classes": read.get("columns")}
     read = {name: value for name, value in read.items() if value != usual.get(name)}
-    fitting = read if comparison.noise == 0 else read | {"noise": comparison.noise}
-    net, rule = (f"{flags_of(fitting)} -o {path}".lstrip() for path in (SAVED, RULE))
+    grouping = {"groups": read.pop("groups", "NAME")}
+    noise = {} if comparison.noise == 0 else {"noise": comparison.noise}
 
-    def code(python: str, shell: str) -> str:  # who read files may have no Python
-        return f"attemper {shell.format(*map(shlex.quote, files), 'test.csv')}" if files else python
+    def code(python: str, command: str, n_files: int, *words: str) -> str:  # who read files may have no Python
+        paths = map(shlex.quote, [*files, "test.csv"][:n_files])
+        return " ".join(["attemper", command, *paths, *filter(None, words)]) if files else python
+
+    def fit(calibrator: Any, path: str, python: str = "") -> str:
+        call, flags = _again(calibrator)
+        flags = f"{flags} {flags_of(grouping | read if 'groups' in calibrator.needs else read)}".rstrip()
+        return code(python or f"attemper.fit(…, {call})", "fit", 1, flags, f"-o {path}")
 
     if summary.outcome is not None and any(part.verdict == "broken" for part in summary.outcome.parts):
         text = "The samples here do not come from where the rule was chosen, or its cases were not independent."
-        typed = code("attemper.decide(val, test, …)", f"decide {{}} {{}} {rule}")
+        typed = code("attemper.decide(val, test, …)", "decide", 2, flags_of(read | noise), f"-o {RULE}")
         found.append(Statement("Do not use the rule on data like these.", text, typed))
     if not summary.on_test:
         text = "The figures are of validation samples that each fit left out. A test set checks the final calibrator."
-        typed = code("attemper.compare(val, test)", f"compare {{}} {{}} {flags_of(fitting)}".strip())
+        typed = code("attemper.compare(val, test)", "compare", 2, flags_of(read | noise))
         found.append(Statement("Pass a test set.", text, typed))
     off = after.gap.has_interval and (after.gap.low > SMALL or after.gap.high < -SMALL)
     if summary.is_calibrated and off:
         text = f"The gap after calibration is {points(after.gap)}, beyond chance."
-        typed = code("attemper.fit(…)", f"fit {{}} {net}")
-        found.append(Statement("Fit on more samples, or on samples like these.", text, typed))
+        found.append(Statement("Fit on more samples, or on samples like these.", text, fit(summary.calibrator, SAVED)))
     if groups := groups_off(summary):
         text = f"Group {groups[0][0]} is off by {points(groups[0][1])} with one calibration for all."
-        typed = code("attemper.fit(data, groups=…)", f"fit {{}} --groups NAME {net}")
+        typed = code("attemper.fit(data, groups=…)", "fit", 1, flags_of(grouping | read | noise), f"-o {SAVED}")
         found.append(Statement("Fit a calibration for each group.", text, typed))
     if summary.is_calibrated and summary.described != IN_USE:
         text = "Its file is all that new data need."
-        saved = f'comparison.calibrator.save("{SAVED}")'
-        typed = code(saved, f"fit {{}} --method {summary.described} {net}")
+        typed = fit(summary.calibrator, SAVED, f'comparison.calibrator.save("{SAVED}")')
         found.append(Statement("Save the calibrator and apply it.", text, typed))
     if summary.rule is None and summary.n_errors > 0:
-        text = f"A rule decides which cases to {words.refer}, and bounds the errors of the others. This page does not."
-        typed = code("attemper.decide(val, test, max_miss=0.05)", f"decide {{}} {{}} --max-miss 0.05 {rule}")
+        text = "A rule decides which cases to refer, and bounds the errors of the others. This page does not."
+        flags = flags_of({"max_miss": 0.05} | read | noise)
+        typed = code("attemper.decide(val, test, max_miss=0.05)", "decide", 2, flags, f"-o {RULE}")
         found.append(Statement("Choose a rule, if wrong predictions cost much.", text, typed))
     better = [name for name in comparison.alternatives if comparison[name].gain.low > 0]
     if not summary.is_calibrated:
@@ -289,8 +268,8 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
             Statement("Label more validation samples.", "Those at hand cannot show how far the confidence is off.")
         )
     elif better:
-        own = f"{flags_of(fitting)} -o {better[0]}.attemper.json".lstrip()
-        typed = code(f'attemper.fit(…, method="{better[0]}")', f"fit {{}} --method {better[0]} {own}")
+        other = comparison[better[0]].calibrator
+        typed = fit(other, shlex.quote(f"{other.method}.attemper.json"))
         found.append(Statement(f"Consider {better[0]}.", f"It {comparison.price_of(better[0])}.", typed))
     rare = [row.name for row in summary.classes if 0 < row.n < LEAST]
     if rare:
@@ -300,12 +279,26 @@ def next_steps(summary: Summary, words: Words) -> list[Statement]:
         text = (
             "It raises an alarm when confidence and accuracy drift apart. Frequent checks raise no more false alarms."
         )
-        typed = code(
-            "attemper.monitor(calibrator, data)",
-            f"monitor {'NET' if summary.described == IN_USE else SAVED} new.csv --state monitor.json",
-        )
+        net = "NET" if summary.described == IN_USE else SAVED
+        typed = code("attemper.monitor(calibrator, data)", "monitor", 0, net, "new.csv --state monitor.json")
         found.append(Statement("Monitor new labelled data.", text, typed))
     return found
+
+
+def _again(calibrator: Any) -> tuple[str, str]:
+    """Return arguments of `fit`, and flags, that give a method its parameters again; of groups those of its base.
+
+    >>> from attemper import METHODS
+    >>> _again(METHODS["ats"](theta=0.01))
+    ("method='ats', theta=0.01", '--method ats -p theta=0.01')
+    """
+    made: Any = method_of(calibrator)
+    made = getattr(made, "base", made)
+    usual = inspect.signature(type(made)).parameters
+    own = {n: v for n, v in made.get_params(deep=False).items() if repr(v) != repr(usual[n].default)}
+    own = {"method": made.method} | {n: v for n, v in own.items() if n not in Read.__annotations__}
+    words = [[f"--{n}", str(v)] if n in ("method", "noise") else ["-p", f"{n}={v}"] for n, v in own.items()]
+    return ", ".join(f"{n}={v!r}" for n, v in own.items()), " ".join(shlex.quote(w) for pair in words for w in pair)
 
 
 def points(value: Estimate) -> str:
@@ -316,15 +309,6 @@ def points(value: Estimate) -> str:
     """
     limits = f" ({100 * value.low:+.1f} to {100 * value.high:+.1f})" if value.has_interval else ""
     return f"{100 * value.value:+.1f} points{limits}"
-
-
-def count(n: float) -> str:
-    """Write a number of samples, or their weight.
-
-    >>> count(3205.0), count(12.5)
-    ('3205', '12.5')
-    """
-    return f"{n:.0f}" if abs(n - round(n)) < 1e-6 or n >= 1000 else f"{n:.1f}"
 
 
 def _named(name: str, describe: Mapping[str, str]) -> str:

@@ -40,8 +40,9 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"module: expected a torch.nn.Module, got {type(module).__name__}", "module")
-    if _map_of(calibrator).input == "logits" and isinstance([*module.modules()][-1], torch.nn.Softmax):
-        raise InputError("module: it ends in Softmax, and the fit had logits. Use the module before it.", "module")
+    end = type([*module.modules()][-1])
+    if _map_of(calibrator).input == "logits" and issubclass(end, torch.nn.Softmax | torch.nn.Sigmoid):
+        raise InputError(f"module: it ends in {end.__name__}, the fit had logits. Use the module before it.", "module")
     made = CalibratedModule(module, to_torch(calibrator))
     made.train(module.training)
     return made
@@ -145,6 +146,7 @@ class CalibratedModule(torch.nn.Module):  # type: ignore[misc]
         """Return probabilities of what the network returns: a tensor, or an object with ``logits``."""
         output = self.module(*inputs, **named)
         h = getattr(output, "logits", output)
+        h = h[:, None] if h.ndim == 1 else h
         fitted, dim = self.calibration.map, self.calibration.dim
         if h.shape[dim] == 1 and not fitted.independent:  # the second of two classes
             h = torch.cat([1 - h if fitted.input == "probs" else torch.zeros_like(h), h], dim=dim)
