@@ -301,3 +301,9 @@ def test_no_recommendation_where_a_class_has_labels_of_weight_zero_alone():
     w = np.ones(2000)
     w[0] = 0
     assert compare_scores(Scores.of(h, y, sample_weight=w), methods=QUICK).alternatives == ()
+
+
+def test_the_seed_draws_the_folds():
+    first, again, other = (compare_scores(scores(), methods=["ts"], seed=seed).folds for seed in (0, 0, 1))
+    assert (first == again).all()
+    assert (first != other).any()

@@ -21,7 +21,7 @@ from attemper.errors import InputError
 from attemper.metrics.best import can_be_best, means_and_covariance
 from attemper.metrics.bins import Binned, error_of
 from attemper.metrics.evaluation import METRICS, evaluate_predictions
-from attemper.metrics.intervals import Spread, around_mean, enclosed, skewed
+from attemper.metrics.intervals import Spread, around_mean, enclosed, skewed, wilson
 from attemper.metrics.predictions import Predictions
 from conftest import draw
 
@@ -365,6 +365,9 @@ def test_one_column_is_the_positive_class():
     gap = m.evaluate(y, low, ["gap"])["gap"]
     assert gap.value == pytest.approx(-0.04, abs=1e-12)
     assert gap.low < -0.04 < gap.high
+    none = m.evaluate(np.zeros(300, int), np.linspace(0, 0.01, 300), ["gap"])["gap"]  # no positive among 300
+    assert none.low < 0 < none.high
+    assert none.high - none.low > 0.005
     p, y, _ = predictions(2000, 2)
     for n_bins in (10, 15):
         assert m.ece(y, p[:, 1], n_bins=n_bins) == pytest.approx(netcal_ece(y, p[:, 1], n_bins), rel=1e-12)
@@ -441,14 +444,29 @@ P, Y, _ = predictions(50)
         (lambda: m.expected_cost(Y, P, 0.5, cost_refer=1, cost_miss=[1, 2]), "cost_miss"),
         (lambda: m.corp_reliability(Y, P, of_class=7), "of_class"), (lambda: m.decompose(Y, P, score="f1"), "score"),
         (lambda: m.referral_curve(P.argmax(axis=1), P), "labels"), (lambda: m.smooth_ece(Y, P, kind="full"), "kind"),
+        *(
+            (partial(of, Y, P, confidence_level=level), "confidence_level")
+            for of in (m.evaluate, m.reliability, m.corp_reliability) for level in (0, 1, 95, math.nan, "0.95")
+        ),
+        (lambda: m.evaluate(P > 0.5, P, by="label", sample_weight=[1]), "sample_weight"),
+        (lambda: m.evaluate(P > 0.5, P, by="label", clusters=[1]), "clusters"),
+        (lambda: m.evaluate(P[:, 0] > 0.5, P[:, 0], by="label"), "labels"),
     ],
 )  # fmt: skip
 def test_what_is_refused(call, param):
     with pytest.raises(InputError) as error:
         call()
     assert error.value.param == param
-    with pytest.raises(TypeError):
-        m.nll(Y, P, weights=1)
+
+
+@pytest.mark.parametrize("name", [each for each in m.__all__ if each.islower() and each != "get_scorer"])
+def test_no_metric_takes_what_it_ignores(name):
+    more = {"threshold": 0.5, "cost_refer": 1, "cost_miss": 1} if name == "expected_cost" else {}
+    takes_clusters = name in ("corp_reliability", "decompose", "evaluate", "reliability")
+    for keyword in ("ids", "groups", "weights") if takes_clusters else ("ids", "clusters"):
+        with pytest.raises(TypeError) as error:
+            getattr(m, name)(Y, P, **more, **{keyword: Y})
+        assert str(error.value).startswith(f"{name}()")
 
 
 # --- reliability -----------------------------------------------------------------------------------------
@@ -610,6 +628,37 @@ def test_chance_of_copies_is_that_of_their_cases(name):
     assert copies.p == pytest.approx(rows.p, abs=0.1)
 
 
+def test_outcomes_of_a_cluster_are_drawn_together():
+    p, y, _ = predictions(120, 3)
+    made, rng = Predictions.of(y, p, clusters=np.arange(120) // 4), np.random.default_rng(0)
+    c, right = made.top
+    signs = (made.drawing(rng, 500)(c, right) - c[:, None]) / (right - c)[:, None]
+    np.testing.assert_allclose(np.abs(signs), 1)
+    np.testing.assert_allclose(signs.reshape(30, 4, 500).std(axis=1), 0, atol=1e-9)
+    assert np.abs(signs.mean(axis=1)).max() < 0.25
+    alone = Predictions.of(y, p).drawing(rng, 4000)(c, right)
+    np.testing.assert_allclose(alone.mean(axis=1), c, atol=0.05)
+
+
+def test_copies_in_a_case_count_once_in_a_decomposition_and_in_bands():
+    p, y, _ = predictions(400, 2, t=1.2)
+    case = np.arange(400).repeat(3)
+    for kind in ("top", "classwise"):
+        rows, copies = m.decompose(y, p, kind=kind), m.decompose(y[case], p[case], kind=kind, clusters=case)
+        assert copies.chance == pytest.approx(rows.chance, rel=0.2)
+        assert copies.p == pytest.approx(rows.p, abs=0.2)
+        assert m.decompose(y[case], p[case], kind=kind).chance < 0.6 * copies.chance
+        assert dict(zip(*rows.columns().values())) == rows.to_dict()
+    for band in ("consistency", "confidence"):
+        rows, copies, alone = (
+            m.corp_reliability(y[i], p[i], band=band, clusters=c)
+            for i, c in ((np.arange(400), None), (case, case), (case, None))
+        )
+        widths = [(each.high - each.low).mean() for each in (rows, copies, alone)]
+        assert widths[1] == pytest.approx(widths[0], rel=0.15)
+        assert widths[2] < 0.8 * widths[1]
+
+
 def test_few_errors_few_clusters_and_what_has_no_interval():
     found = m.evaluate([0, 1] * 10, [[0.9, 0.1], [0.2, 0.8]] * 10)
     assert [name for name, each in found.items() if each.has_interval] == ["accuracy", "gap"]
@@ -648,6 +697,16 @@ def test_groups_have_sidaks_level_and_one_test():
     assert m.evaluate(right, np.full(900, 0.8), ["ece"], by=site, confidence_level=None).alike is None
 
 
+def test_groups_of_one_column_differ_in_the_risk():
+    """Risks of group B are too low: confidences, those of both sides of 1/2, are right on average."""
+    rng = np.random.default_rng(0)
+    risk, b = rng.uniform(0.02, 0.98, 4000), np.arange(4000) % 2
+    y = rng.random(4000) < np.clip(risk + 0.08 * b, 0, 1)
+    assert m.evaluate(y, risk, ["gap"], by=b).alike.p < 0.01
+    assert m.evaluate(rng.random(4000) < risk, risk, ["gap"], by=b).alike.p > 0.01
+    assert m.evaluate(np.zeros(4000, int), risk, ["gap"], by=b).alike.p is None
+
+
 def test_the_statistic_of_the_test_slowly():
     p, y, w = predictions(300, 3)
     group, made = np.arange(300) % 2, Predictions.of(y, p, w, groups=np.arange(300) % 2)
@@ -679,6 +738,10 @@ def test_labels_that_do_not_exclude_each_other():
     assert found.parts["cyst"]["brier"].value == pytest.approx(brier_score_loss(y[50:, 0], p[50:, 0]))
     known = ~np.isnan(y)
     assert found["nll"].value == pytest.approx(log_loss(y[known], p[known]))
+    torch, w = pytest.importorskip("torch"), np.where(np.arange(500) < 100, 0.0, 1.0)
+    rest = m.evaluate(y[100:], p[100:], by="label")
+    tensors = m.evaluate(torch.tensor(y), torch.tensor(p, requires_grad=True), by="label", sample_weight=w)
+    assert [tensors[name] for name in tensors] == [rest[name] for name in tensors]
     copied = np.repeat(np.arange(500), 2)  # copies of a sample in one case
     twice = m.evaluate(y[copied], p[copied], ["nll"], by="label", clusters=copied)
     assert twice["nll"].low == pytest.approx(found["nll"].low, rel=1e-3)
@@ -764,3 +827,10 @@ def test_chance_is_that_of_the_samples_with_weight(name):
     w = np.where(np.arange(600) < 60, 1.0, 1e-9)
     of_weights, alone = m.evaluate(y, p, [name], sample_weight=w), m.evaluate(y[:60], p[:60], [name])
     assert of_weights[name].chance == pytest.approx(alone[name].chance, rel=0.1)
+
+
+def test_few_cases_have_the_effective_number_of_korn_and_graubard():
+    y, case = np.repeat([0, 0, 0, 1, 0, 0, 1, 0], 50), np.repeat(np.arange(8), 50)
+    found = m.evaluate(y, np.tile([0.7, 0.3], (400, 1)), "accuracy", clusters=case)["accuracy"]
+    n = 8 * (stats.t.ppf(0.975, 399) / stats.t.ppf(0.975, 7)) ** 2
+    assert (found.low, found.high) == pytest.approx(wilson(0.75, n, 0.95))

@@ -2,23 +2,17 @@
 
 import numpy as np
 import pytest
-from scipy.special import bdtr, ndtri, softmax
+from scipy.special import bdtr, ndtri
 from scipy.stats import beta
 
-from attemper import InputError, TemperatureScaling, datasets, metrics
+from attemper import InputError, TemperatureScaling, metrics
 from attemper.decisions import refer_for_miss
 from attemper.decisions.certificates import most_errors
 from attemper.decisions.sets import order_of
 from attemper.kernels.temperature import information, information_of_t
+from attemper.metrics.intervals import LEAST_ERRORS
 from attemper.planning import labels_for_metric, labels_for_miss, labels_for_sets, labels_for_temperature
 from conftest import draw
-
-
-def test_plans_have_the_recorded_numbers():
-    skin = datasets.load()
-    assert labels_for_temperature(skin.val_logits[:200], temperature=1.7, width=1.2).n == 789
-    assert labels_for_metric(skin.val_labels, softmax(skin.val_logits, axis=1), "accuracy", width=0.04).n == 1590
-    assert labels_for_sets(0.95, within=0.02).n == 442
 
 
 def test_a_plan_for_t_is_the_width_that_a_fit_then_has():
@@ -46,6 +40,27 @@ def test_a_plan_for_a_metric_is_the_width_that_it_then_has(metric):
         assert found.high - found.low == pytest.approx(0.04, rel=0.2)
         found = metrics.evaluate(y[: plan.n], p[: plan.n], [metric], clusters=case[: plan.n])[metric]
         assert found.high - found.low == pytest.approx(0.06, rel=0.2)
+
+
+def test_a_plan_for_a_metric_has_the_errors_that_it_needs():
+    p = np.repeat([0.99, 0.98], 1000)
+    y = (np.arange(2000) % 50 == 0).astype(int)  # two of a hundred are wrong
+    for metric in ("nll", "brier", "ece"):
+        plan = labels_for_metric(y, np.column_stack([p, 1 - p]), metric, width=0.9)
+        assert bdtr(LEAST_ERRORS - 1, plan.n, 0.02) < 0.05
+        case = np.arange(2000) // 2
+        by_case = labels_for_metric(y, np.column_stack([p, 1 - p]), metric, width=0.9, clusters=case)
+        assert by_case.n == plan.n  # each error is in a case of its own
+    assert labels_for_metric(y, np.column_stack([p, 1 - p]), "accuracy", width=0.9).n < 20
+
+
+def test_one_column_is_the_log_odds_of_the_second_class():
+    data, case = draw(300, 2), np.arange(300) // 2
+    two = data.h - data.h[:, :1]
+    for labels in ((), (data.y,)):
+        more = {"clusters": case} if labels else {}
+        plans = [labels_for_temperature(h, *labels, width=1.2, **more).n for h in (two, two[:, 1], two[:, 1:])]
+        assert len(set(plans)) == 1
 
 
 @pytest.mark.parametrize(("coverage", "within"), [(0.9, 0.03), (0.95, 0.02), (0.8, 0.1)])
@@ -108,9 +123,28 @@ def test_no_number_is_enough_where_errors_are_too_many():
         ("coverage", lambda d: labels_for_sets(1.0, within=0.1)),
         ("within", lambda d: labels_for_sets(0.9, within=1e-5)),
         ("max_miss", lambda d: labels_for_miss(d.y, d.p, 2.0)),
+        ("labels", lambda d: labels_for_temperature(d.y, d.h, width=1.2)),
+        ("labels", lambda d: labels_for_metric(d.p.argmax(axis=1), d.p, "nll", width=0.1)),
+        ("clusters", lambda d: labels_for_metric(d.y, d.p, width=0.1, clusters=[1, 2])),
+        ("confidence_level", lambda d: labels_for_temperature(d.h, width=1.2, confidence_level=95)),
+        ("confidence_level", lambda d: labels_for_metric(d.y, d.p, width=0.1, confidence_level=1)),
+        ("confidence_level", lambda d: labels_for_sets(0.9, within=0.1, confidence_level=0)),
+        ("guarantee_level", lambda d: labels_for_miss(d.y, d.p, 0.1, guarantee_level=95)),
+        ("power", lambda d: labels_for_miss(d.y, d.p, 0.1, power=2)),
+        ("decided_share", lambda d: labels_for_miss(d.y, d.p, 0.1, decided_share=5)),
     ],
 )
 def test_bad_input_names_its_parameter(param, call):
     with pytest.raises(InputError) as error:
         call(draw(100, 3))
     assert error.value.param == param
+
+
+def test_copies_within_a_case_add_no_cases():
+    data = draw(600, 3, t=1.0)
+    twice, case = np.repeat(np.arange(600), 2), np.repeat(np.arange(600), 2)
+    h, p, y = data.h[twice], data.p[twice], data.y[twice]
+    once = labels_for_miss(data.y, data.p, 0.2)
+    assert labels_for_miss(y, p, 0.2, clusters=case).columns() == once.columns()
+    plain = labels_for_temperature(data.h, width=1.3).n
+    assert labels_for_temperature(h, y, width=1.3, clusters=case).n == pytest.approx(2 * plain, rel=0.05)

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
 from sklearn.calibration import CalibrationDisplay
 
+import attemper
 from attemper import metrics, plots
 from attemper.calibrators import BayesianTemperatureScaling, TemperatureScaling
 from attemper.comparison import compare_scores
@@ -83,11 +84,17 @@ def test_bars_are_the_table(labels, probs):
     bars = ax.patches[: filled.sum()]
     np.testing.assert_allclose([bar.get_height() for bar in bars], table.accuracy[filled])
     np.testing.assert_allclose([bar.get_x() for bar in bars], table.edges[:-1][filled])
-    means, _, ends = ax.collections
+    [means] = ax.collections
     np.testing.assert_allclose([s[0, 1] for s in means.get_segments()], table.confidence[filled])
     expected = np.stack([table.low, table.high], axis=1)[filled]
-    np.testing.assert_allclose([s[:, 1] for s in ends.get_segments()], expected)
+    np.testing.assert_allclose(intervals(ax, "#222222"), expected)
     assert [text.get_text() for text in ax.texts] == [f"{n:.0f}" for n in table.weight[filled]]
+
+
+def intervals(ax, color):
+    """Ends of the vertical lines of a colour."""
+    drawn = [each.get_xydata() for each in ax.lines if each.get_color() == color]
+    return np.array([points[[0, -1], 1] for points in drawn if np.ptp(points[:, 0]) == 0 and len(points) > 1])
 
 
 def test_counts_are_left_out():
@@ -108,15 +115,27 @@ def test_the_strip_below_a_curve_has_the_weights():
 def test_several_are_overlaid():
     ax, arrays = axes(), {"raw": PROBS, "calibrated": SOFTER}
     plots.plot_reliability(LABELS, arrays, n_bins=10, clusters=np.arange(600) // 2, ax=ax)
-    for (name, probs), drawn in zip(arrays.items(), ax.containers):
+    for (name, probs), color in zip(arrays.items(), ("#7F7F7F", "#0072B2")):
         table = metrics.reliability(LABELS, probs, n_bins=10, clusters=np.arange(600) // 2)
         filled = table.weight > 0
-        points, _, [bars] = drawn
+        [points] = [each for each in ax.lines if each.get_label().startswith(name)]
         np.testing.assert_allclose(points.get_xydata(), np.stack([table.confidence, table.accuracy], axis=1)[filled])
         ends = np.stack([table.low, table.high], axis=1)[filled]
-        np.testing.assert_allclose([s[:, 1] for s in bars.get_segments()], ends, atol=1e-12)
-        assert drawn.get_label().startswith(name)
-        assert f"{metrics.ece(LABELS, probs, n_bins=10):.3f}" in drawn.get_label()
+        np.testing.assert_allclose(intervals(ax, color), ends, atol=1e-12)
+        assert f"{metrics.ece(LABELS, probs, n_bins=10):.3f}" in points.get_label()
+
+
+@pytest.mark.parametrize("low", [0.02, 0.98], ids=["risks too low", "risks too high"])
+def test_the_legend_hides_no_interval(low):
+    risk, ax = np.linspace(0.01, 0.99, 300), Figure(figsize=(5, 5)).subplots()
+    plots.plot_reliability(np.arange(300) % 20 >= 20 * low, risk, ax=ax)
+    ax.figure.canvas.draw()
+    box, inverse = ax.get_legend().get_window_extent(), ax.transData.inverted()
+    (x0, y0), (x1, y1) = inverse.transform(box.get_points())
+    table = metrics.reliability(np.arange(300) % 20 >= 20 * low, risk)
+    middle = (table.edges[:-1] + table.edges[1:]) / 2
+    assert not ((middle > x0) & (middle < x1) & (table.high > y0) & (table.low < y1)).any()
+    assert y0 >= 0  # nor the counts
 
 
 def test_corp_curve_is_the_regression():
@@ -142,6 +161,13 @@ def test_risk_coverage_leaves_out_too_few_samples():
     np.testing.assert_allclose(y[shown], curve.risk[shown])
     assert shown[curve.coverage >= 20 / 600].all()
     assert not shown[curve.coverage < 20 / 600].any()
+
+
+def test_risk_coverage_counts_samples_not_confidences():
+    confidence = np.where(np.arange(5000) < 200, 0.99, 0.6)  # 200 are tied at 4 %
+    ax = plots.plot_risk_coverage(np.arange(5000) % 3 == 0, {"a": np.stack([confidence, 1 - confidence], 1)}, ax=axes())
+    assert np.isfinite(line(ax, "a")).all()
+    assert line(ax, "a")[-1, 0] == 0.04
 
 
 def test_posterior_density():
@@ -177,6 +203,13 @@ def test_groups_are_below_each_other_and_all_come_last():
     np.testing.assert_allclose(markers(ax), expected)
 
 
+def test_groups_of_both_evaluations_are_drawn():
+    before = attemper.evaluate((LOGITS, LABELS), by=GROUPS)
+    np.testing.assert_allclose(*(markers(plots.plot_groups(each, ax=axes())) for each in (before, before.before)))
+    after = attemper.evaluate((LOGITS, LABELS), TemperatureScaling().fit(2 * LOGITS, LABELS), by=GROUPS)
+    np.testing.assert_allclose(*(markers(plots.plot_groups(each, ax=axes())) for each in (after, after.after)))
+
+
 def test_of_many_groups_the_farthest_are_drawn():
     many = metrics.evaluate(LABELS, PROBS, by=np.arange(600) % 50)
     assert len(markers(plots.plot_groups(many, ax=axes()))) == plots.MOST_GROUPS + 1
@@ -197,6 +230,12 @@ def test_refuses(param):
     with pytest.raises(InputError) as error:
         REFUSALS[param]()
     assert error.value.param == param
+
+
+def test_an_option_of_bins_is_none_of_a_curve():
+    with pytest.raises(TypeError) as error:
+        plots.plot_reliability(LABELS, PROBS, n_bins=None, kind="top", ax=axes())
+    assert str(error.value).startswith("corp_reliability()")
 
 
 def test_refuses_what_is_not_fitted():

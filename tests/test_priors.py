@@ -91,6 +91,26 @@ def test_the_most_likely_priors_are_those_of_plain_em_with_a_certificate():
     assert value <= np.log(likelihoods @ priors).mean() <= value + best.gap + 1e-12
 
 
+def test_every_form_of_probabilities_is_read_alike():
+    torch = pytest.importorskip("torch")
+    data, old = draw(200, 2), np.array([0.6, 0.4])
+    p, y = data.p, data.y
+    risk = torch.tensor(p[:, 1], requires_grad=True)
+    expected, test = estimate_priors(p, old).priors, shift_test(p, y, p)
+    for form in (p[:, 1], p[:, 1:], risk, torch.tensor(p, requires_grad=True)):
+        np.testing.assert_allclose(estimate_priors(form, old).priors, expected, rtol=1e-6)
+        assert shift_test(form, y, form).p_value == test.p_value
+    for param, call in (
+        ("data", lambda: estimate_priors(2 * p, old)),
+        ("labels", lambda: shift_test(p, np.array(["a", "b"])[y], p)),
+        ("clusters", lambda: estimate_priors(p, old, clusters=[1, 2])),
+        ("confidence_level", lambda: estimate_priors(p, old, confidence_level=95)),
+    ):
+        with pytest.raises(InputError) as error:
+            call()
+        assert error.value.param == param
+
+
 def test_the_evidence_of_two_classes_is_the_integral():
     """Laplace's approximation against the integral over the share, on a fine grid."""
     rng = np.random.default_rng(0)

@@ -397,3 +397,11 @@ def test_errors_have_the_numbers_of_their_rows_where_some_do_not_count():
     for row in errors:
         place = int(row.id.split()[-1])
         assert (str(y[place]), str(h[place].argmax())) == (row.label, row.prediction)
+
+
+def test_what_was_found_before_is_of_the_classifier_alone():
+    val, test = (Scores.of(*draw(600, 4, bias=0.8, seed=seed)) for seed in (0, 1))
+    found = compare_scores(val, test, methods=["vector"])
+    before = found.predictions("none")
+    shown = Page(report.render(found))
+    near(shown.column("class-table", 3), recall_score(before.labels, before.prediction, average=None))

@@ -392,3 +392,9 @@ def test_what_the_loss_refuses():
 def test_a_map_alone_is_a_module():
     h = torch.tensor([[2.0, 0.0]])
     assert torch.allclose(to_torch(Map.scale(0.5))(h), (h / 2).softmax(dim=1))
+
+
+def test_a_wrapped_probability_is_the_second_of_two():
+    cal, net, x = fitted("ts", 2, "probs"), nn.Sequential(nn.Linear(6, 1), nn.Sigmoid()), torch.randn(9, 6)
+    expected = cal.predict_proba(net(x).detach().double().numpy())
+    np.testing.assert_allclose(cal.wrap(net)(x).detach(), expected, atol=1e-6)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Real
 from types import ModuleType
 
 import sklearn.exceptions
@@ -124,6 +125,12 @@ def listed(names: Iterable[object], limit: int = 12) -> str:
     found = list(map(str, names))
     shown = ", ".join(repr(name[:60]) for name in found[:limit])
     return (shown + (f", … ({len(found)} in all)" if len(found) > limit else "")) or "nothing"
+
+
+def check_share(value: object, param: str) -> None:
+    """Refuse what is not between 0 and 1: of shares, and of levels of confidence."""
+    if not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as 0.95", param)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

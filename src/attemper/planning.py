@@ -17,14 +17,17 @@ from scipy.special import bdtr, betainc, ndtri
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
+from attemper.data.inputs import as_labels
+from attemper.data.scores import Scores
 from attemper.decisions.certificates import SHARE_AT_FIRST, most_errors, ranks_to_test
 from attemper.decisions.referral import as_bounds, asked_cases, smallest
 from attemper.decisions.rules import checked, draw_cases, tops
-from attemper.errors import InputError, listed
-from attemper.kernels.clusters import case_numbers, design_effect
+from attemper.errors import InputError, check_share
+from attemper.kernels.clusters import design_effect
 from attemper.kernels.conformal import ROUNDING
 from attemper.kernels.temperature import information, information_of_t, row_terms
-from attemper.metrics.intervals import Spread, around_mean, around_share
+from attemper.metrics.bins import Binned, one_of
+from attemper.metrics.intervals import LEAST_ERRORS, Spread, around_mean, around_share
 from attemper.metrics.predictions import Predictions
 
 __all__ = ["MissPlan", "Plan", "labels_for_metric", "labels_for_miss", "labels_for_sets", "labels_for_temperature"]
@@ -32,6 +35,7 @@ __all__ = ["MissPlan", "Plan", "labels_for_metric", "labels_for_miss", "labels_f
 Metric = Literal["accuracy", "nll", "brier", "ece"]
 MOST_LABELS = 100_000_000  # a plan for more helps nobody
 N_BINS = 15
+ERRORS = 1.5 * LEAST_ERRORS  # expected: in 98 of 100 draws there are then as many as an interval needs
 OF_THE_LIMIT = 0.8  # of what endless labels would decide, where no share is asked for
 
 
@@ -81,7 +85,8 @@ def labels_for_temperature(
     Parameters
     ----------
     logits, labels, clusters : arrays of a pilot
-        Labels are needed only with clusters, to show how far the samples of a case go together.
+        As in a fit: one column is the log-odds of the second of two classes. Labels are needed only with clusters, to
+        show how far the samples of a case go together.
     width : float
         Such as 1.2: T = 2 would be known from 1.83 to 2.19.
     temperature, noise : float
@@ -98,14 +103,16 @@ def labels_for_temperature(
     if not 0 <= noise < 1:
         raise InputError(f"noise={noise!r}: expected a share of at least 0 and below 1", "noise")
     _within("temperature", temperature, 0, math.inf)
-    h = np.asarray(logits, dtype=np.float64)
+    check_share(confidence_level, "confidence_level")
+    scores = Scores.of(logits, clusters=clusters)
+    h, case = scores.logits, scores.cases
+    y = None if labels is None else as_labels(labels, *scores.shape)
     mean = information_of_t(information(h, temperature, noise * h.shape[1] / (h.shape[1] - 1)).mean(axis=0))
     if mean <= 1e-12:
         raise InputError(f"logits: at T = {temperature:.4g} labels would not depend on T", "logits")
-    case = _cases(clusters)
-    if case is not None and labels is None:
+    if case is not None and y is None:
         raise InputError("labels: with clusters the labels of the pilot are needed", "labels")
-    effect = 1.0 if case is None or labels is None else _effect_on_slope(h, np.asarray(labels), temperature, case)
+    effect = 1.0 if case is None or y is None else _effect_on_slope(h, y, temperature, case)
 
     def ratio(n: int) -> float:
         few = case is not None  # cases: Student's quantile allows for them
@@ -126,8 +133,9 @@ def labels_for_metric(
 ) -> Plan:
     """Plan labels for an interval of a metric that is ``width`` wide, from end to end.
 
-    The interval is that of `attemper.metrics` for as many samples with the spread and skewness of the pilot's. The ECE
-    counts as the mean of confidence − correct with the sign of its bin, which is what it tends to where gaps are clear.
+    The interval is that of `attemper.metrics` for as many samples with the spread and skewness of the pilot's, and so
+    many that there are enough errors for one. The ECE counts as the mean of confidence − correct with the sign of its
+    bin, which is what it tends to where gaps are clear.
 
     Examples
     --------
@@ -137,13 +145,18 @@ def labels_for_metric(
     >>> labels_for_metric(y, np.column_stack([p, 1 - p]), "accuracy", width=0.04).n
     1730
     """
-    if metric not in get_args(Metric):
-        raise InputError(f"metric={metric!r}: expected one of {listed(get_args(Metric))}", "metric")
+    one_of("metric", metric, get_args(Metric))
     _within("width", width, 0, math.inf)
-    values, case = _losses(metric, Predictions.of(labels, probs)), _cases(clusters)
+    check_share(confidence_level, "confidence_level")
+    p = Predictions.of(labels, probs, clusters=clusters)
+    values, case, least = _losses(metric, p), p.clusters, 2
     std, mean = float(values.std()), float(values.mean())
     if std == 0 or not math.isfinite(mean):
         raise InputError("probs: the pilot's losses do not differ, or are infinite, and show no spread", "probs")
+    if metric != "accuracy":
+        if not p.errors:
+            raise InputError("labels: the pilot has no wrong prediction, so it does not show their rate", "labels")
+        least = math.ceil(ERRORS * len(p) / p.errors)
     skewness = float((((values - mean) / std) ** 3).mean())
     effect = 1.0 if case is None else float(np.nan_to_num(design_effect(values, case), nan=1.0))
     around = around_share if metric == "accuracy" else around_mean
@@ -152,7 +165,7 @@ def labels_for_metric(
         found = around(mean, _spread(std, skewness, n, effect, case), confidence_level)
         return found.high - found.low
 
-    return _plan(expected, float(width), case)
+    return _plan(expected, float(width), case, least)
 
 
 def labels_for_sets(coverage: float = 0.9, *, within: float, confidence_level: float = 0.95) -> Plan:
@@ -166,8 +179,8 @@ def labels_for_sets(coverage: float = 0.9, *, within: float, confidence_level: f
     >>> labels_for_sets(0.95, within=0.02).n
     442
     """
-    _within("coverage", coverage, 0, 1)
-    _within("within", within, 0, 1)
+    for param, value in (("coverage", coverage), ("within", within), ("confidence_level", confidence_level)):
+        check_share(value, param)
     rough = coverage * (1 - coverage) * (_normal(confidence_level) / within) ** 2
     most = math.ceil(4 * rough + 40 / min(coverage, 1 - coverage))
     if most > 10_000_000:
@@ -219,6 +232,9 @@ def labels_for_miss(
     >>> plan.n_cases, plan.there_are
     ((479,), (300,))
     """
+    for param, value in (("guarantee_level", guarantee_level), ("power", power), ("decided_share", decided_share)):
+        if value is not None:
+            check_share(value, param)
     p, y, w = checked(probs, labels, None, classes)
     bounds, delta = as_bounds(max_miss, p.shape[1], classes), 1 - guarantee_level
     prediction, confidence = tops(p)
@@ -289,9 +305,8 @@ def _losses(metric: Metric, p: Predictions) -> Floats:
         return p.right.astype(np.float64)
     if metric != "ece":
         return -p.log_likelihood if metric == "nll" else p.squared_errors
-    confidence, right = p.of_class(1) if p.one_column else p.top
+    [(confidence, right, cell)] = Binned(p, None, N_BINS, "uniform").blocks()
     gap = confidence - right
-    cell = np.minimum((confidence * N_BINS).astype(np.int64), N_BINS - 1)
     return np.asarray(np.sign(np.bincount(cell, gap, N_BINS))[cell] * gap)
 
 
@@ -301,10 +316,6 @@ def _effect_on_slope(h: Floats, y: Labels, t: float, case: Labels) -> float:
     sums = np.bincount(case, slopes - slopes.mean())
     n = len(sums)
     return max(1.0, n / max(n - 1, 1) * float(sums @ sums) / max(float(curvature.sum()), 1e-300))
-
-
-def _cases(clusters: ArrayLike | None) -> Labels | None:
-    return None if clusters is None else case_numbers(clusters)
 
 
 def _spread(std: float, skewness: float, n: int, effect: float, case: Labels | None) -> Spread:
@@ -323,9 +334,9 @@ def _normal(confidence_level: float) -> float:
     return float(ndtri((1 + confidence_level) / 2))
 
 
-def _plan(expected: Callable[[int], float], target: float, case: Labels | None) -> Plan:
-    """Return the smallest n of which no more than the target is expected."""
-    n = smallest(lambda m: expected(m) <= target, 2, MOST_LABELS)
+def _plan(expected: Callable[[int], float], target: float, case: Labels | None, least: int = 2) -> Plan:
+    """Return the smallest n, at least so many, of which no more than the target is expected."""
+    n = smallest(lambda m: expected(m) <= target, least, MOST_LABELS)
     if n is None:
         raise InputError(f"width={target:g}: that takes more than {MOST_LABELS} labels; use a wider one", "width")
     return Plan(n, n if case is None else math.ceil(n * (int(case.max()) + 1) / len(case)), target, expected(n))

@@ -22,6 +22,7 @@ from attemper.metrics import (
     reliability,
     risk_coverage_curve,
 )
+from attemper.metrics.bins import one_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,6 +43,7 @@ UNCALIBRATED = ("none", "raw", "uncalibrated", "before")  # grey, wherever they 
 
 FOOT = 0.12  # height of the strip below a reliability diagram that shows where the samples are
 COUNTED = 25  # bins, at most, that have their number of samples below them
+ALONG = 11  # points of an interval
 STRIP = 40  # bars of a histogram in the strip
 SEEN = 0.01  # of the highest density: less is not shown
 FEWEST = 0.05  # decided, from which on an error rate is shown in any case and sets the scale
@@ -107,8 +109,9 @@ def plot_reliability(
     if any(table.weight.ndim != 1 for table in tables.values()):
         raise InputError(f"kind={options.get('kind')!r}: expected 'top', 'binary' or 'full' to draw one curve", "kind")
     ax = _axes(ax, square=True)
-    is_risk = options.get("kind", "binary" if _one_column(arrays) else "top") != "top"
-    is_risk = is_risk or options.get("of_class") is not None
+    first = np.shape(next(iter(arrays.values())))
+    of_pairs = options.get("kind") or ("binary" if len(first) == 1 or first[1] == 1 else "top")
+    is_risk = of_pairs != "top" or options.get("of_class") is not None
     names = ("predicted probability", "observed frequency") if is_risk else ("confidence", "accuracy")
     ax.set(xlim=(0, 1), ylim=(-FOOT if counts else 0, 1), xlabel=names[0], ylabel=names[1])
     ax.set_yticks(np.arange(6) / 5)
@@ -122,13 +125,9 @@ def plot_reliability(
     ax.plot([0, 1], [0, 1], color=DARK, linestyle=":", linewidth=1, zorder=2, label="perfectly calibrated")
     if counts:
         ax.axhline(0, color="0.6", linewidth=0.6, zorder=1.8)
-    ax.legend(loc="upper left", fontsize="small", framealpha=0.85, edgecolor="none")
+    foot = FOOT / (1 + FOOT) if counts else 0
+    ax.legend(loc="best", bbox_to_anchor=(0, foot, 1, 1 - foot), fontsize="small", framealpha=0.85, edgecolor="none")
     return ax
-
-
-def _one_column(arrays: Mapping[str, Any]) -> bool:
-    shape = np.shape(next(iter(arrays.values())))
-    return len(shape) == 1 or shape[1:] == (1,)
 
 
 def _draw_bars(ax: Axes, table: Reliability, names: tuple[str, str], level: str, counts: bool) -> None:
@@ -142,8 +141,8 @@ def _draw_bars(ax: Axes, table: Reliability, names: tuple[str, str], level: str,
     ax.bar(left, confidence - accuracy, width, bottom=accuracy, align="edge", color=shade, alpha=0.25, zorder=1.5)
     error = f"mean {names[0]} (ECE {_ece(table):.3f})"
     ax.hlines(confidence, left, left + width, color=VERMILION, linewidth=1.8, zorder=2.2, label=error)
-    ax.vlines(middle, table.low[filled], table.high[filled], color="white", linewidth=2.4, zorder=2.4)
-    ax.vlines(middle, table.low[filled], table.high[filled], color=DARK, linewidth=1.1, zorder=2.5)
+    _draw_intervals(ax, middle, table, color="white", linewidth=2.4, zorder=2.4)
+    _draw_intervals(ax, middle, table, color=DARK, linewidth=1.1, zorder=2.5)
     if counts and len(table.weight) <= COUNTED:
         for x, weight in zip(middle, table.weight[filled]):
             ax.text(x, -0.01, _short(weight), ha="center", va="top", rotation=90, fontsize="x-small")
@@ -153,17 +152,21 @@ def _draw_points(ax: Axes, tables: Mapping[str, Reliability], counts: bool) -> N
     for name, (color, marker) in _styles(tables).items():
         table = tables[name]
         filled = table.weight > 0
-        x, y = table.confidence[filled], table.accuracy[filled]
-        # By rounding an end may lie on the wrong side of the value.
-        ends = np.maximum([y - table.low[filled], table.high[filled] - y], 0)
-        label = f"{_text(name)} (ECE {_ece(table):.3f})"
+        x, label = table.confidence[filled], f"{_text(name)} (ECE {_ece(table):.3f})"
         look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.4}
-        ax.errorbar(x, y, ends, **look, elinewidth=0.9, zorder=2.5, label=label)
+        ax.plot(x, table.accuracy[filled], **look, zorder=2.5, label=label)
+        _draw_intervals(ax, x, table, color=color, linewidth=0.9, zorder=2.5)
     if counts:
         highest = max(float(table.weight.max()) for table in tables.values())
         for name, (color, _) in _styles(tables).items():
             table = tables[name]
             ax.stairs(table.weight / highest * 0.9 * FOOT - FOOT, table.edges, baseline=-FOOT, color=color, linewidth=1)
+
+
+def _draw_intervals(ax: Axes, x: Floats, table: Reliability, **look: Any) -> None:
+    """Draw the interval of each bin as a line through many points: the legend goes where it hides few points."""
+    y = np.linspace(table.low[table.weight > 0], table.high[table.weight > 0], ALONG)
+    ax.plot(np.tile(x, (ALONG, 1)), y, solid_capstyle="butt", **look)
 
 
 def _draw_curves(ax: Axes, tables: Mapping[str, Any], counts: bool) -> None:
@@ -253,9 +256,7 @@ def plot_risk_coverage(
     ax = _axes(ax)
     points, highest = {}, 0.0
     for name, curve in curves.items():
-        # Thresholds ascend, so that the fewest samples are decided at the end.
-        few = np.arange(len(curve.risk))[::-1] < FEWEST_SAMPLES - 1
-        shown = np.where(few & (curve.coverage < FEWEST), np.nan, curve.risk)
+        shown = np.where(curve.coverage < min(FEWEST, (FEWEST_SAMPLES - 0.5) / len(labels)), np.nan, curve.risk)
         points[name] = (curve.threshold, curve.coverage, shown)
         highest = max(highest, float(curve.risk[curve.coverage >= FEWEST].max(initial=0.0)))
     _draw_lines(ax, points, threshold)
@@ -351,9 +352,7 @@ def plot_comparison(comparison: Any, *, metric: str = "nll", ax: Axes | None = N
     'NLL of held-out samples'
     """
     on_test = any(row.test is not None for row in comparison.rows)
-    known = sorted({name for row in comparison.rows for name in row.test or ()} | {"nll"})
-    if metric not in known:
-        raise InputError(f"metric={metric!r}: expected one of {', '.join(known)}", "metric")
+    one_of("metric", metric, sorted({name for row in comparison.rows for name in row.test or ()} | {"nll"}))
 
     def value(row: Any) -> Estimate | None:
         if row.failure:
@@ -381,7 +380,7 @@ def plot_comparison(comparison: Any, *, metric: str = "nll", ax: Axes | None = N
     return ax
 
 
-def plot_groups(evaluation: Evaluation, *, metric: str = "gap", ax: Axes | None = None) -> Axes:
+def plot_groups(evaluation: Any, *, metric: str = "gap", ax: Axes | None = None) -> Axes:
     """Draw a metric of each group with its interval: a forest plot.
 
     The intervals of the groups hold together. The diamond and the dotted line are of all samples. A filled marker is a
@@ -390,8 +389,9 @@ def plot_groups(evaluation: Evaluation, *, metric: str = "gap", ax: Axes | None 
 
     Parameters
     ----------
-    evaluation : Evaluation
-        What `attemper.metrics.evaluate` returns with ``by``.
+    evaluation : Evaluation or Evaluated
+        What `attemper.metrics.evaluate` or `attemper.evaluate` returns with ``by``; of both probabilities those after
+        calibration are drawn.
     metric : str
         One of its metrics.
     ax : matplotlib Axes, optional
@@ -404,10 +404,11 @@ def plot_groups(evaluation: Evaluation, *, metric: str = "gap", ax: Axes | None 
     >>> plot_groups(evaluate(rng.random(600) < p, p, by=np.repeat(["a", "b", "c"], 200))).get_xlabel()
     'mean confidence − accuracy'
     """
-    if not evaluation.parts:
+    if hasattr(evaluation, "before"):
+        evaluation = evaluation.before if evaluation.after is None else evaluation.after
+    if not isinstance(evaluation, Evaluation) or not evaluation.parts:
         raise InputError("evaluation: expected one by group; use evaluate(labels, probs, by=groups)", "evaluation")
-    if metric not in evaluation:
-        raise InputError(f"metric={metric!r}: expected one of {', '.join(evaluation)}", "metric")
+    one_of("metric", metric, evaluation)
     centre = 0.0 if metric == "gap" else evaluation[metric].value
 
     def distance(name: Any) -> float:

@@ -15,8 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats, Labels
-from attemper.errors import InputError, listed, nearest
-from attemper.kernels.clusters import case_numbers
+from attemper.data.arrays import to_numpy
+from attemper.data.inputs import as_labels
+from attemper.data.scores import Scores
+from attemper.errors import InputError, check_share, listed, nearest
 from attemper.kernels.priors import most_likely_priors, resampled_priors, shrunk_priors
 
 SLACK = 1e-6  # that the sum of shares may be off, by rounding; they are then divided by it
@@ -95,7 +97,7 @@ def estimate_priors(
 
     Parameters
     ----------
-    probs : array of shape (n_samples, n_classes)
+    probs : array of shape (n_samples, n_classes), or (n_samples,) for the second of two classes
         Calibrated probabilities.
     old : array of shape (n_classes,)
         The shares under which they are calibrated: the mean prediction on validation data (Alexandari et al. 2020).
@@ -119,6 +121,7 @@ def estimate_priors(
     (array([0.79, 0.21]), True)
     """
     p, case = _rows(probs, clusters)
+    check_share(confidence_level, "confidence_level")
     reference = np.inf if n_reference is None else float(n_reference)
     if not reference > 0:
         raise InputError(f"n_reference={n_reference}: expected a positive number", "n_reference")
@@ -158,10 +161,8 @@ def estimate_priors(
 
 def _rows(probs: ArrayLike, clusters: ArrayLike | None) -> tuple[Floats, Labels | None]:
     """Return probabilities, and the number of the case of each row."""
-    p = np.asarray(probs, dtype=np.float64)
-    if p.ndim != 2 or not len(p) or not (np.isfinite(p).all() and (p >= 0).all()):
-        raise InputError(f"probs: expected N×K probabilities, got shape {p.shape}, or numbers that are none", "probs")
-    return p, None if clusters is None else case_numbers(clusters)
+    scores = Scores.of(probs, input="probs", clusters=clusters)
+    return to_numpy(scores.raw(slice(0, len(scores)))).astype(np.float64), scores.cases
 
 
 def _drawn(n: int, case: Labels | None, rng: np.random.Generator) -> Floats:
@@ -238,7 +239,7 @@ def shift_test(
     False
     """
     (p_val, case_val), (p, case) = _rows(val_probs, val_clusters), _rows(probs, clusters)
-    k, y = p_val.shape[1], np.asarray(val_labels, dtype=np.int64)
+    k, y = p_val.shape[1], as_labels(val_labels, *p_val.shape)
     if p.shape[1] != k:
         raise InputError(f"probs: validation data have {k} classes, new data {p.shape[1]}", "probs")
     if priors is None and k > PREDICTED_CLASSES:

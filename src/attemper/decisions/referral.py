@@ -15,7 +15,7 @@ from attemper.decisions import certificates as exact
 from attemper.decisions import rules
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
-from attemper.errors import InputError, listed
+from attemper.errors import InputError, check_share, listed
 
 POWER = 0.8  # with which a guarantee would be given, of so many cases as are asked for
 MOST_CASES = 10_000_000
@@ -103,7 +103,7 @@ def refer_for_miss(
     """
     p, y, w = rules.checked(probs, labels, sample_weight, classes, whole=True)
     bounds = as_bounds(max_miss, p.shape[1], classes)
-    rules.check_share(guarantee_level, "guarantee_level")
+    check_share(guarantee_level, "guarantee_level")
     delta, (prediction, confidence) = 1 - guarantee_level, rules.tops(p)
     wrong = prediction != y
     asked = asked_cases(y, bounds, clusters, w, classes, seed)

@@ -146,12 +146,6 @@ def checked(
     return p, y, w
 
 
-def check_share(value: Any, param: str) -> None:
-    """Refuse what is not between 0 and 1."""
-    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
-        raise InputError(f"{param}={value!r}: expected a number between 0 and 1, such as 0.95", param)
-
-
 def tops(p: Floats) -> tuple[Labels, Floats]:
     """Return the most probable class of each row, and its probability."""
     return p.argmax(axis=1).astype(np.int64), np.minimum(p.max(axis=1), 1.0)

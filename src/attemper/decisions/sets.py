@@ -16,7 +16,7 @@ from attemper.data.inputs import as_ids
 from attemper.decisions import rules
 from attemper.decisions.certificates import most_errors, samples_needed
 from attemper.decisions.rules import Actions, Choice, Promise, Rule, Shortage
-from attemper.errors import InputError, listed, warn
+from attemper.errors import InputError, check_share, listed, warn
 from attemper.kernels.conformal import order_for, score_classes, threshold_at
 
 Score = Literal["lac", "aps"]
@@ -123,9 +123,9 @@ def conformal_sets(
     >>> conformal_sets(probs[:5], labels[:5], 0.9).shortages
     (Shortage(of=None, n_cases=5, more=4, errors=0, tested=0),)
     """
-    rules.check_share(coverage, "coverage")
+    check_share(coverage, "coverage")
     if guarantee_level is not None:
-        rules.check_share(guarantee_level, "guarantee_level")
+        check_share(guarantee_level, "guarantee_level")
     if score not in get_args(Score):
         raise InputError(f"score={score!r}: expected one of {listed(get_args(Score))}", "score")
     p, y, w = rules.checked(probs, labels, sample_weight, classes, whole=True)

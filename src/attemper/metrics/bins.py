@@ -54,7 +54,7 @@ class Binned:
 
     def __init__(self, p: Predictions, kind: Kind | None, n_bins: int, strategy: Strategy) -> None:
         one_of("strategy", strategy, get_args(Strategy))
-        if isinstance(n_bins, str | bool) or n_bins != int(n_bins) or not 1 <= n_bins <= MAX_BINS:
+        if isinstance(n_bins, str | bool | None) or n_bins != int(n_bins) or not 1 <= n_bins <= MAX_BINS:
             raise InputError(f"n_bins={n_bins!r}: expected a whole number from 1", "n_bins")
         self.p, self.n_bins = p, int(n_bins)
         self.kind: Kind = checked_kind(p, kind, get_args(Kind))
@@ -118,26 +118,18 @@ class Binned:
         return np.stack([csr_array((column, order, starts), shape) @ w for column in columns])
 
     def drawn(self, rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        """Return the sums of weights N if predictions were calibrated, ``count`` times: 3×cells×count.
-
-        Labels are drawn from the predictions; with clusters the gaps of each get a random sign.
-        """
+        """Return the sums of weights N if predictions were calibrated, ``count`` times: 3×cells×count."""
         weight, sum_confidence, _ = self.sums(w[:, None])
-        shape, rows = (self.n_cells, len(w)), np.arange(len(w))
-        if self.p.clusters is not None:
-            sign, right = self.p.draw_signs(rng, count).T, sum_confidence
-            for confidence, is_right, cells in self.blocks():
-                right = right + csr_array((w * (is_right - confidence), (cells, rows)), shape) @ sign
-        elif self.kind in ALL_CLASSES:  # a drawn label is right in the cell of its class, and there alone
+        if self.kind in ALL_CLASSES and self.p.clusters is None:  # a drawn label is right in one cell alone
             found = []
             for y in self.p.draw_labels(rng, count):
                 c = np.minimum(self.p.probs[np.arange(len(y)), y].astype(np.float64), 1.0)
                 found.append(np.bincount(self._cells(c, y if self.kind == "classwise" else 0), w, self.n_cells))
             right = np.stack(found, axis=1)
         else:
-            [(confidence, _, cells)] = self.blocks()
-            adding = csr_array((w, (cells, rows)), shape)
-            right = np.asarray(adding @ (rng.random((count, len(w))) < confidence).T)
+            outcomes, shape, rows = self.p.drawing(rng, count), (self.n_cells, len(w)), np.arange(len(w))
+            blocks = self.blocks()
+            right = sum(csr_array((w, (cells, rows)), shape) @ outcomes(c, is_right) for c, is_right, cells in blocks)
         return np.stack(np.broadcast_arrays(weight, sum_confidence, right))
 
 

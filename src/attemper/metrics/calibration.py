@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.fft import dct, idct
 from scipy.sparse import csr_array
 
-from attemper._typing import Floats
+from attemper._typing import Floats, InputKind
 from attemper.errors import InputError
 from attemper.metrics.bins import BY_CLASS, Binned, Kind, Norm, Strategy, checked_kind, error_of
 from attemper.metrics.intervals import Statistic, batches, few_errors, value_of
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.predictions import Predictions
 
 SmoothKind = Literal["top", "classwise", "binary"]
 
@@ -32,7 +31,7 @@ NO_CLASSWISE = "no interval for class-wise bins: many hold too few samples"
 
 def ece(
     labels: Any, probs: Any, *, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform",
-    norm: Norm = 1, debiased: bool = False, **given: Unpack[Given],
+    norm: Norm = 1, debiased: bool = False, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None,
 ) -> float:  # fmt: skip
     r"""ECE, the expected calibration error; by default Eq. (3) of arXiv 1810.11586 with 15 bins.
 
@@ -69,12 +68,12 @@ def ece(
     0.05
     """
     options = {"kind": kind, "n_bins": n_bins, "strategy": strategy, "norm": norm, "debiased": debiased}
-    return value_of(ece_of, labels, probs, given, **options)
+    return value_of(ece_of, labels, probs, sample_weight, input, classes, **options)
 
 
 def mce(
     labels: Any, probs: Any, *, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform",
-    **given: Unpack[Given],
+    sample_weight: Any = None, input: InputKind = "probs", classes: Any = None,
 ) -> float:  # fmt: skip
     """Maximum calibration error: the largest gap of any bin. Parameters as in `ece`, with ``norm="max"``.
 
@@ -83,12 +82,13 @@ def mce(
     >>> round(mce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
     0.7
     """
-    return ece(labels, probs, kind=kind, n_bins=n_bins, strategy=strategy, norm="max", **given)
+    options = {"kind": kind, "n_bins": n_bins, "strategy": strategy, "norm": "max"}
+    return value_of(ece_of, labels, probs, sample_weight, input, classes, **options)
 
 
 def classwise_ece(
     labels: Any, probs: Any, *, n_bins: int = 15, strategy: Strategy = "uniform", norm: Norm = 1,
-    **given: Unpack[Given],
+    sample_weight: Any = None, input: InputKind = "probs", classes: Any = None,
 ) -> float:  # fmt: skip
     """Mean over the classes of each one's calibration error. Parameters as in `ece`, with ``kind="classwise"``.
 
@@ -97,10 +97,14 @@ def classwise_ece(
     >>> round(classwise_ece([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 3)
     0.35
     """
-    return ece(labels, probs, kind="classwise", n_bins=n_bins, strategy=strategy, norm=norm, **given)
+    options = {"kind": "classwise", "n_bins": n_bins, "strategy": strategy, "norm": norm}
+    return value_of(ece_of, labels, probs, sample_weight, input, classes, **options)
 
 
-def smooth_ece(labels: Any, probs: Any, *, kind: SmoothKind | None = None, **given: Unpack[Given]) -> float:
+def smooth_ece(
+    labels: Any, probs: Any, *, kind: SmoothKind | None = None, sample_weight: Any = None,
+    input: InputKind = "probs", classes: Any = None,
+) -> float:  # fmt: skip
     r"""Smooth ECE: no bins, but a Gaussian kernel whose width follows from the data.
 
     .. math:: \mathrm{smECE}_\sigma = \int_0^1 \Big| \tfrac{1}{N} \sum_i (c_i - r_i) K_\sigma(r_i, t) \Big| \, dt
@@ -123,10 +127,12 @@ def smooth_ece(labels: Any, probs: Any, *, kind: SmoothKind | None = None, **giv
     >>> round(smooth_ece([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 4)
     0.0963
     """
-    return value_of(smooth_ece_of, labels, probs, given, kind=kind)
+    return value_of(smooth_ece_of, labels, probs, sample_weight, input, classes, kind=kind)
 
 
-def mmce(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+def mmce(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> float:
     r"""Maximum mean calibration error: no bins, but a kernel over confidences.
 
     .. math:: \Big( \tfrac{1}{N^2} \sum_{ij} (c_i - r_i)(c_j - r_j) e^{-|r_i - r_j| / 0.4} \Big)^{1/2}
@@ -140,7 +146,7 @@ def mmce(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     >>> round(mmce([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]]), 4)
     0.0891
     """
-    return value_of(mmce_of, labels, probs, given)
+    return value_of(mmce_of, labels, probs, sample_weight, input, classes)
 
 
 def ece_of(
@@ -173,36 +179,32 @@ def ece_of(
 
 def mmce_of(p: Predictions) -> Statistic:
     """`mmce` of checked predictions."""
-    confidence, right = p.of_class(1) if p.one_column else p.top
+    confidence, right = p.pair
     order = np.argsort(confidence, kind="stable")
     r = confidence[order, None]
-    gap = right[order, None] - r
     # For r_j <= r_i the kernel is e^(−r_i/0.4) e^(r_j/0.4), so a running sum over sorted confidences
     # does the inner sum. Nothing overflows: the exponents end at 1/0.4.
     rise, fall = np.exp(r / MMCE_WIDTH), np.exp(-r / MMCE_WIDTH)
 
-    def value_of(gap: Floats, w: Floats) -> Floats:
-        a = gap * (w / w.sum(axis=0))[order]
+    def value(w: Floats, right: Floats = right[:, None]) -> Floats:
+        a = (right[order] - r) * (w / w.sum(axis=0))[order]
         below = np.cumsum(a * rise, axis=0) * fall  # the sum over j <= i, each i itself included
         square = 2 * np.einsum("ib,ib->b", a, below) - np.einsum("ib,ib->b", a, a)
         return np.asarray(np.sqrt(np.maximum(square, 0.0)))
 
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
-        found = []
-        for size in batches(count, len(r)):
-            signed = None if p.clusters is None else gap * p.draw_signs(rng, size).T[order]
-            found.append(value_of((r > rng.random((size, len(r))).T) - r if signed is None else signed, w[:, None]))
-        return np.concatenate(found)
+        sizes = batches(count, len(r))
+        return np.concatenate([value(w[:, None], p.drawing(rng, size)(confidence, right)) for size in sizes])
 
-    return Statistic(partial(value_of, gap), drawn=drawn, reason=few_errors(p))
+    return Statistic(value, drawn=drawn, reason=few_errors(p))
 
 
 def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
     """`smooth_ece` of checked predictions."""
     kind = checked_kind(p, kind, get_args(SmoothKind))
-    classes = range(1, 2) if p.n_classes == 2 else range(p.n_classes)  # of two, both have the same error
-    pairs = [p.top] if kind == "top" else [p.of_class(k) for k in classes]
-    blurs = [_Blur.of(confidence, right, p.weights) for confidence, right in pairs]
+    classes = range(p.n_classes == 2, p.n_classes)  # of two, both have the same error
+    pairs = {0: p.top} if kind == "top" else {k: p.of_class(k) for k in classes}
+    blurs = [_Blur.of(confidence, right, p.weights) for confidence, right in pairs.values()]
 
     def value(w: Floats) -> Floats:
         return np.asarray(np.mean([blur.errors(blur.gap[:, None] * w, w.sum(axis=0)) for blur in blurs], axis=0))
@@ -210,13 +212,8 @@ def smooth_ece_of(p: Predictions, kind: SmoothKind | None = None) -> Statistic:
     def drawn(rng: np.random.Generator, count: int, w: Floats) -> Floats:
         found = []
         for size in batches(count, len(w)):
-            if p.clusters is not None:
-                sign = p.draw_signs(rng, size).T * w[:, None]
-                found.append(np.mean([blur.errors(blur.gap[:, None] * sign, w.sum()) for blur in blurs], axis=0))
-                continue
-            labels = (rng.random((size, len(w))) < p.confidence) if kind == "top" else p.draw_labels(rng, size)
-            outcomes = [labels] if kind == "top" else [labels == k for k in classes]
-            gaps = [outcome.T - confidence[:, None] for outcome, (confidence, _) in zip(outcomes, pairs)]
+            outcome = p.drawing(rng, size, by_class=kind != "top")
+            gaps = [outcome(*pair, k) - pair[0][:, None] for k, pair in pairs.items()]
             found.append(np.mean([blur.errors(gap * w[:, None], w.sum()) for blur, gap in zip(blurs, gaps)], axis=0))
         return np.concatenate(found)
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from attemper._result import Columns, Estimate, Table
-from attemper._typing import Floats, Labels
-from attemper.data.inputs import as_label_matrix, as_names
-from attemper.errors import InputError, nearest
+from attemper._typing import Floats, InputKind, Labels
+from attemper.data.arrays import to_numpy
+from attemper.data.scores import Scores
+from attemper.errors import InputError, check_share, nearest
 from attemper.kernels.clusters import case_numbers
 from attemper.metrics.bins import Binned
 from attemper.metrics.calibration import ece_of, mmce_of, smooth_ece_of
-from attemper.metrics.intervals import N_RESAMPLES, Statistic, batches, effective, estimate_all, too_few
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.intervals import N_RESAMPLES, Statistic, batches, effective, estimate_all, no_interval
+from attemper.metrics.predictions import Predictions
 from attemper.metrics.proper import accuracy_of, brier_of, gap_of, nll_of
 from attemper.metrics.selective import aurc_of, referral_area_of
 
@@ -102,7 +103,8 @@ class Evaluation(Table, Mapping[str, Estimate]):
 
 def evaluate(
     labels: Any, probs: Any, metrics: Sequence[str] | str | None = None, *, confidence_level: float | None = 0.95,
-    clusters: Any = None, by: Any = None, seed: int = 0, **given: Unpack[Given],
+    clusters: Any = None, by: Any = None, seed: int = 0, sample_weight: Any = None, input: InputKind = "probs",
+    classes: Any = None,
 ) -> Evaluation:  # fmt: skip
     """Metrics by name, each with its interval.
 
@@ -120,7 +122,7 @@ def evaluate(
         Which case (patient, document, image) each sample is of: samples of one case are not independent.
     by : array of shape (N,), or "label"
         Group of each sample: metrics of each too, at Šidák's level, so that all intervals of a metric hold together
-        with the confidence level, and a test of whether labels depend on the group given the confidence. "label":
+        with the confidence level, and a test of whether labels depend on the group given the probability. "label":
         columns of ``probs`` do not exclude each other, and ``labels`` are N×L of 0, 1 and NaN where one is not known;
         metrics are of each label, and of all known entries.
     seed : int
@@ -137,9 +139,10 @@ def evaluate(
     if isinstance(by, str):
         if by != "label":
             raise InputError(f"by={by!r}: expected the group of each sample, or 'label'", "by")
-        every, parts = _labels(labels, probs, clusters, given)
+        ids: dict[str, Any] = {"sample_weight": sample_weight, "clusters": clusters, "classes": classes}
+        every, parts = _labels(Scores.of(probs, labels, input=input, multi_label=True, **ids))
         return _evaluation(every, parts, _names(metrics, BY_LABEL), confidence_level, seed)
-    p = Predictions.of(labels, probs, **given, clusters=clusters, groups=by)
+    p = Predictions.of(labels, probs, sample_weight, input, classes, clusters, by)
     return evaluate_predictions(p, metrics, confidence_level, seed)
 
 
@@ -157,8 +160,8 @@ def _evaluation(
     p: Predictions, parts: Mapping[Any, Predictions], names: Sequence[str], level: float | None, seed: int
 ) -> Evaluation:
     """Evaluate all samples, and each part at Šidák's level."""
-    if level is not None and not 0 < level < 1:
-        raise InputError(f"confidence_level={level!r}: expected a number between 0 and 1", "confidence_level")
+    if level is not None:
+        check_share(level, "confidence_level")
     own = level if level is None or not parts else level ** (1 / len(parts))
     found = {
         name: Evaluation(_metrics(part, names, own, seed), float(part.weights.sum())) for name, part in parts.items()
@@ -188,31 +191,30 @@ def _metrics(p: Predictions, names: Sequence[str], level: float | None, seed: in
     return {name: found[name] for name in names}
 
 
-def _labels(labels: Any, probs: Any, clusters: Any, given: Given) -> tuple[Predictions, dict[Any, Predictions]]:
+def _labels(scores: Scores) -> tuple[Predictions, dict[Any, Predictions]]:
     """Return all known entries, those of a row being one case; and each column as one of its own."""
-    values = np.asarray(probs)
-    y = as_label_matrix(labels, *values.shape)
-    titles = range(values.shape[1]) if given.get("classes") is None else as_names(given["classes"], values.shape[1])
-    case = np.arange(len(y)) if clusters is None else case_numbers(clusters)
-    weights = np.ones(len(y)) if given.get("sample_weight") is None else np.asarray(given["sample_weight"], float)
-    input = given.get("input", "probs")
+    if scores.labels is None:
+        raise InputError("labels: a metric needs them", "labels")
+    values, y, case = to_numpy(scores.raw(slice(0, len(scores)))), scores.labels, scores.cases
+    names = scores.classes or range(scores.n_classes)
 
     def entries(row: Any, column: Any, cases: Any) -> Predictions:
-        return Predictions.of(y[row, column], values[row, column], weights[row], input, clusters=cases)
+        return Predictions.of(y[row, column], values[row, column], scores.weights[row], scores.input, clusters=cases)
 
-    known = ~np.isnan(y)
-    row, column = np.nonzero(known)
+    known = ~np.isnan(y) & (scores.weights > 0)[:, None]
     parts = {}
     for k in np.flatnonzero(known.any(axis=0)):
         rows = np.flatnonzero(known[:, k])
-        parts[titles[k]] = entries(rows, k, None if clusters is None else case[rows])
-    return entries(row, column, case[row]), parts
+        parts[names[k]] = entries(rows, k, None if case is None else case[rows])
+    row, column = np.nonzero(known)
+    return entries(row, column, row if case is None else case[row]), parts
 
 
 def calibration_alike(p: Predictions, seed: int = 0) -> Estimate:
     r"""Test whether accuracy depends on the group, given the confidence: the statistic with its p-value.
 
-    Samples are put into strata b of equal mass by their confidence c, and right is 1 where the prediction is the label.
+    Samples are put into strata b of equal mass by their confidence c, and right is 1 where the prediction is the label;
+    of one column c is the probability of the positive class, and right is 1 where that is the label.
     All groups share the gap :math:`m_b = \operatorname{mean}_b(\mathrm{right} - c)` of a stratum if they are alike,
     whether they are calibrated or not. The statistic is :math:`\sum_g s_g^2 / v_g`, where :math:`s_g` sums what is left
     of right − c in group g, and :math:`v_g` is the variance of that sum for independent labels.
@@ -225,7 +227,7 @@ def calibration_alike(p: Predictions, seed: int = 0) -> Estimate:
     if reason := _no_test(p, group):
         return Estimate(float("nan"), note=reason)
     n_strata = max(1, round(effective(p.weights) ** (1 / 3)))  # Sun et al. 2023; it depends on no label
-    [(offset, right, stratum)] = Binned(p, "top", n_strata, "quantile").blocks()
+    [(offset, right, stratum)] = Binned(p, None, n_strata, "quantile").blocks()
     w = p.weights
     table = _table(group, stratum, w)
     share = table / np.maximum(table.sum(axis=0), 1e-300)  # of each group in a stratum
@@ -241,18 +243,12 @@ def calibration_alike(p: Predictions, seed: int = 0) -> Estimate:
         left = by_group - share @ by_stratum
         return np.asarray((left[known] ** 2 / variance[known, None]).sum(axis=0))
 
-    rows = np.arange(len(p)) if p.clusters is None else p.clusters
-    weight = w if p.clusters is None else w * (right - offset - common)
-    n = int(rows.max()) + 1
-    adding = [csr_array((weight, (place, rows)), (size, n)) for place, size in zip((group, stratum), share.shape)]
-    rest = (right - offset)[:, None] if p.clusters is None else np.ones((n, 1))
-    found = float(statistic(*(sums @ rest for sums in adding))[0])
+    rows, n = np.arange(len(p)), len(p)
+    adding: list[Any] = [csr_array((w, (at, rows)), (size, n)) for at, size in zip((group, stratum), share.shape)]
+    found = float(statistic(*(sums @ (right - offset)[:, None] for sums in adding))[0])
     rng, reach = np.random.default_rng(seed), 0
     for size in batches(N_RESAMPLES, max(n, len(share))):
-        if p.clusters is None:
-            drawn = (rng.random((n, size)) < chance[:, None]) - offset[:, None]
-        else:
-            drawn = rng.choice((-1.0, 1.0), (n, size))
+        drawn = p.drawing(rng, size)(chance, right) - offset[:, None]
         reach += int((statistic(*(sums @ drawn for sums in adding)) >= found * (1 - 1e-9)).sum())
     return Estimate(found, p=(1 + reach) / (1 + N_RESAMPLES))
 
@@ -268,9 +264,9 @@ def _no_test(p: Predictions, group: Labels) -> str:
     """Give the reason for no test; empty where there is one."""
     if group.max() == 0:
         return "there is one group alone"
-    if p.right.all() or not p.right.any():
-        return "all predictions are right, or all are wrong"
-    return "" if p.clusters is None else too_few(len(np.unique(p.clusters)), "clusters", LEAST_SIGNS)
+    if np.ptp(p.pair[1]) == 0:
+        return "all outcomes are the same"
+    return "" if p.clusters is None else no_interval(len(np.unique(p.clusters)), "clusters", LEAST_SIGNS)
 
 
 def get_scorer(name: str, **options: Any) -> Callable[..., float]:

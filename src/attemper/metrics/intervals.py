@@ -22,7 +22,7 @@ from scipy.special import expit, logit, ndtr, ndtri, stdtrit
 from attemper._result import Estimate
 from attemper._typing import Floats, Labels
 from attemper.kernels.clusters import case_numbers
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.predictions import Predictions
 
 N_RESAMPLES = 1000
 BATCH_ELEMENTS = 1 << 20  # weights of one batch of resamples, 8 MB
@@ -76,9 +76,9 @@ class Statistic:
         return float(self.value(weights[:, None])[0])
 
 
-def value_of(of: Callable[..., Statistic], labels: Any, probs: Any, given: Given, **options: Any) -> float:
+def value_of(of: Callable[..., Statistic], labels: Any, probs: Any, *given: Any, **options: Any) -> float:
     """Return the value of a metric: check the predictions, and take their own weights."""
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, *given)
     return of(p, **options).at(p.weights)
 
 
@@ -97,18 +97,19 @@ def effective(weights: Floats) -> float:
     return float(weights.sum() ** 2 / (weights @ weights)) if len(weights) else 0.0
 
 
-def too_few(count: float, what: str = "errors", least: int = LEAST_ERRORS) -> str:
-    """Give the reason for no interval; empty where there are enough.
+def too_few(count: float, least: int = LEAST_ERRORS) -> bool:
+    """Whether there are fewer, errors by default, than an interval needs."""
+    return count < least - 1e-9
 
-    >>> too_few(3), too_few(20)
-    ('too few errors for an interval: 3, and 20 are needed', '')
-    """
-    return "" if count >= least - 1e-9 else f"too few {what} for an interval: {count:.4g}, and {least} are needed"
+
+def no_interval(count: float, what: str, least: int = LEAST_ERRORS) -> str:
+    """Give the reason for no interval; empty where there are enough."""
+    return f"too few {what} for an interval: {count:.4g}, and {least} are needed" if too_few(count, least) else ""
 
 
 def few_errors(p: Predictions) -> str:
     """Give the reason for no interval; empty where there are enough errors."""
-    return too_few(p.errors, "errors" if p.clusters is None else "clusters with errors")
+    return no_interval(p.errors, "errors" if p.clusters is None else "clusters with errors")
 
 
 def mean_of(losses: Floats, reason: str = "") -> Statistic:
@@ -172,7 +173,7 @@ def worth(share: float, spread: Spread, level: float) -> float:
     if spread.n_cases <= 1 + 1e-9:
         return spread.n_cases
     n = spread.n_cases
-    if 0 < share < 1 and spread.error > 0:
+    if 1e-12 < share < 1 - 1e-12 and spread.error > 0:  # what is nearer is a rounding
         variance = spread.error**2 * (spread.n_cases - 1) / spread.n_cases
         n = min(share * (1 - share) / variance, MOST_GAIN * spread.n_cases)
     few = Spread(0, 0, spread.n_rows, 0).quantile(level) / spread.quantile(level)  # 1 without clusters
@@ -218,7 +219,7 @@ def estimate_all(
     if level is None:
         return {name: Estimate(value) for name, value in values.items()}
     n_cases = len(weights) if case is None else len(np.unique(case))
-    few = "" if case is None else too_few(n_cases, "clusters", LEAST_CLUSTERS)
+    few = "" if case is None else no_interval(n_cases, "clusters", LEAST_CLUSTERS)
     drawn = {name: s for name, s in statistics.items() if s.influence is None and not (s.reason or few)}
     resampled = _resampled(drawn, weights, case, seed) if drawn else {}
     found = {}

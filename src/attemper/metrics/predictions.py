@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,6 @@ from attemper.data.inputs import as_plain
 from attemper.data.scores import Scores
 from attemper.errors import InputError
 from attemper.kernels.clusters import case_numbers
-
-
-class Given(TypedDict, total=False):
-    """What every metric takes after labels and probabilities, by name; `nll` describes it."""
-
-    sample_weight: Any
-    input: InputKind
-    classes: Any
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,13 +35,13 @@ class Predictions:
     @classmethod
     def of(
         cls, labels: Any, probs: Any, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None,
-        **ids: Any,
+        clusters: Any = None, groups: Any = None,
     ) -> Predictions:  # fmt: skip
-        """Check predictions against their labels, as `Scores.of` does; ``ids`` are ``clusters`` and ``groups``."""
+        """Check predictions against their labels, as `Scores.of` does."""
         if labels is not None:
             _check_order(labels, probs)
-        scores = Scores.of(probs, labels, input=input, classes=classes, sample_weight=sample_weight, **ids)
-        return cls.of_scores(scores)
+        ids = {"sample_weight": sample_weight, "clusters": clusters, "groups": groups}
+        return cls.of_scores(Scores.of(probs, labels, input=input, classes=classes, **ids))
 
     @classmethod
     def of_scores(cls, scores: Scores, log_probs: Floats | None = None) -> Predictions:
@@ -130,6 +123,11 @@ class Predictions:
         """Confidence of the most probable class, and 1 where it is the label."""
         return self.confidence, self.right.astype(np.float64)
 
+    @property
+    def pair(self) -> tuple[Floats, Floats]:
+        """Probability and outcome that metrics are of: the positive class of one column, else the most probable one."""
+        return self.of_class(1) if self.one_column else self.top
+
     def of_class(self, k: int) -> tuple[Floats, Floats]:
         """Probability of class k, and 1 where it is the label."""
         return np.minimum(self.probs[:, k].astype(np.float64), 1.0), (self.labels == k).astype(np.float64)
@@ -157,10 +155,20 @@ class Predictions:
             labels[:, chunk] = np.minimum(place - rows * self.n_classes, self.n_classes - 1)
         return labels
 
-    def draw_signs(self, rng: np.random.Generator, count: int) -> Floats:
-        """Draw a sign for each cluster, ``count`` times: count×N. Nothing is known of the dependence inside."""
-        assert self.clusters is not None
-        return rng.choice((-1.0, 1.0), (count, int(self.clusters.max()) + 1))[:, self.clusters]
+    def drawing(self, rng: np.random.Generator, count: int, *, by_class: bool = False) -> Callable[..., NDArray[Any]]:
+        """Return a function that draws outcomes, N×count, of chances and outcomes (N): as if the chances were right.
+
+        ``by_class``: one label of each sample is drawn from the predictions for all classes ``k``. With clusters what
+        outcomes differ from their chances gets a random sign, as nothing is known of the dependence inside.
+        """
+        if self.clusters is not None:
+            sign = rng.choice((-1.0, 1.0), (count, int(self.clusters.max()) + 1))[:, self.clusters].T
+            return lambda chance, right, k=0: chance[:, None] + sign * (right - chance)[:, None]
+        if by_class:
+            labels = self.draw_labels(rng, count).T
+            return lambda chance, right, k=0: labels == k
+        uniform = rng.random((count, len(self))).T
+        return lambda chance, right, k=0: uniform < chance[:, None]
 
 
 def _check_order(labels: Any, probs: Any) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from attemper._result import Estimate
+from attemper._typing import InputKind
 from attemper.metrics.intervals import Spread, Statistic, around_share, few_errors, mean_of, value_of, wilson, worth
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.predictions import Predictions
 
 
-def nll(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+def nll(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> float:
     r"""Mean negative log-likelihood, in nats; Eq. (2) of arXiv 1810.11586 over N.
 
     .. math:: \mathrm{NLL} = -\frac{1}{N} \sum_i \log S_{y_i}(x_i)
@@ -40,10 +43,12 @@ def nll(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     >>> round(nll(["cat", "dog"], [[0.5, 0.5], [0.2, 0.8]], classes=["cat", "dog"]), 4)
     0.4581
     """
-    return value_of(nll_of, labels, probs, given)
+    return value_of(nll_of, labels, probs, sample_weight, input, classes)
 
 
-def brier(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+def brier(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> float:
     r"""Multi-class Brier score: squared error summed over the classes, from 0 to 2.
 
     .. math:: \frac{1}{N} \sum_i \sum_k (S_k(x_i) - [y_i = k])^2
@@ -56,10 +61,12 @@ def brier(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     >>> round(brier([0, 1], [[0.5, 0.5], [0.2, 0.8]]), 4), round(brier([0, 1], [0.5, 0.8]), 4)
     (0.29, 0.145)
     """
-    return value_of(brier_of, labels, probs, given)
+    return value_of(brier_of, labels, probs, sample_weight, input, classes)
 
 
-def accuracy(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+def accuracy(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> float:
     """Share of samples whose most probable class (the first, when tied) is the label. Parameters as in `nll`.
 
     Examples
@@ -67,7 +74,7 @@ def accuracy(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     >>> accuracy([0, 1, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.4, 0.6]])
     0.75
     """
-    return value_of(accuracy_of, labels, probs, given)
+    return value_of(accuracy_of, labels, probs, sample_weight, input, classes)
 
 
 def nll_of(p: Predictions) -> Statistic:
@@ -87,16 +94,13 @@ def accuracy_of(p: Predictions) -> Statistic:
 
 def gap_of(p: Predictions) -> Statistic:
     """Mean confidence less accuracy, above 0 if overconfident; of one column mean risk less the share of positives."""
-    if p.one_column:
-        risk, positive = p.of_class(1)
-        return mean_of(risk - positive)
-    confidence, right = p.top
+    confidence, right = p.pair
     mean = float(p.weights @ confidence / p.weights.sum())
     return replace(mean_of(confidence - right), around=partial(_around_gap, mean))
 
 
 def _around_gap(confidence: float, value: float, spread: Spread, level: float) -> Estimate:
-    """Take the limits of the accuracy, for as many samples as the variance of the gap is worth."""
+    """Take the limits of the share of outcomes, for as many samples as the variance of the gap is worth."""
     share = min(max(confidence - value, 0.0), 1.0)
     low, high = map(float, wilson(share, worth(share, spread, level), level))
     return Estimate(value, min(confidence - high, value), max(confidence - low, value))

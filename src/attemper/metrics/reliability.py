@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,11 @@ from scipy.optimize import isotonic_regression
 from scipy.special import xlog1py, xlogy
 
 from attemper._result import Columns, Table
-from attemper._typing import Floats
-from attemper.errors import InputError
+from attemper._typing import Floats, InputKind
+from attemper.errors import InputError, check_share
 from attemper.metrics.bins import BY_CLASS, Binned, Kind, Strategy, one_of
-from attemper.metrics.intervals import N_RESAMPLES, wilson
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.intervals import N_RESAMPLES, batches, wilson
+from attemper.metrics.predictions import Predictions
 
 Band = Literal["consistency", "confidence"]
 Score = Literal["brier", "log"]
@@ -54,7 +54,8 @@ class Reliability(Table):
 
 def reliability(
     labels: Any, probs: Any, *, kind: Kind | None = None, n_bins: int = 15, strategy: Strategy = "uniform",
-    confidence_level: float = 0.95, clusters: Any = None, **given: Unpack[Given],
+    confidence_level: float = 0.95, clusters: Any = None, sample_weight: Any = None, input: InputKind = "probs",
+    classes: Any = None,
 ) -> Reliability:  # fmt: skip
     """Confidence and accuracy in bins of confidence: the numbers of a reliability diagram.
 
@@ -78,7 +79,7 @@ def reliability(
     >>> table.edges, table.weight, table.accuracy.round(3)
     (array([0. , 0.5, 1. ]), array([0., 3.]), array([  nan, 0.667]))
     """
-    p = Predictions.of(labels, probs, **given, clusters=clusters)
+    p = Predictions.of(labels, probs, sample_weight, input, classes, clusters)
     return reliability_of(p, kind, n_bins, strategy, confidence_level)
 
 
@@ -87,6 +88,7 @@ def reliability_of(
     confidence_level: float = 0.95,
 ) -> Reliability:  # fmt: skip
     """`reliability` of checked predictions."""
+    check_share(confidence_level, "confidence_level")
     binned = Binned(p, kind, n_bins, strategy)
     shape, edges = binned.edges[:, 1:].shape, binned.edges
     if binned.kind not in BY_CLASS:
@@ -141,7 +143,8 @@ class CorpReliability(Table):
 
 def corp_reliability(
     labels: Any, probs: Any, *, of_class: int | None = None, band: Band = "consistency",
-    confidence_level: float = 0.95, seed: int = 0, **given: Unpack[Given],
+    confidence_level: float = 0.95, clusters: Any = None, seed: int = 0, sample_weight: Any = None,
+    input: InputKind = "probs", classes: Any = None,
 ) -> CorpReliability:  # fmt: skip
     """Accuracy as a rising function of confidence, without bins: the numbers of a CORP reliability diagram.
 
@@ -161,6 +164,9 @@ def corp_reliability(
         curve itself. Labels are drawn from the predictions, or from the curve, 1000 times with this ``seed``.
     confidence_level : float
         Level of the band, at each confidence for itself.
+    clusters : array of shape (N,), optional
+        Labels of one cluster depend on each other: what they differ from the predictions, or from the curve, gets a
+        random sign for each cluster instead.
 
     Examples
     --------
@@ -169,21 +175,19 @@ def corp_reliability(
     >>> curve.confidence, curve.accuracy
     (array([0.6, 0.7, 0.8, 0.9]), array([0.5, 0.5, 1. , 1. ]))
     """
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, sample_weight, input, classes, clusters)
+    check_share(confidence_level, "confidence_level")
     one_of("band", band, get_args(Band))
-    if p.one_column and of_class is None:
-        of_class = 1
     if of_class is not None and of_class not in range(p.n_classes):
         raise InputError(f"of_class={of_class!r}: expected a class from 0 to {p.n_classes - 1}", "of_class")
-    confidence, right = p.top if of_class is None else p.of_class(int(of_class))
+    confidence, right = p.pair if of_class is None else p.of_class(int(of_class))
     samples = Recalibration(*np.unique(confidence, return_inverse=True))
     accuracy = samples.fit(right, p.weights)
     shown = np.unique(np.linspace(0, len(accuracy) - 1, MOST_POINTS).round().astype(np.intp))
     chance = confidence if band == "consistency" else accuracy[samples.place]
     rng = np.random.default_rng(seed)
-    drawn = np.empty((N_RESAMPLES, len(shown)))
-    for row in drawn:
-        row[:] = samples.fit((rng.random(len(chance)) < chance).astype(np.float64), p.weights)[shown]
+    draws = (p.drawing(rng, size)(chance, right).T for size in batches(N_RESAMPLES, len(p)))
+    drawn = [samples.fit(outcomes, p.weights)[shown] for several in draws for outcomes in several]
     low, high = np.quantile(drawn, [(1 - confidence_level) / 2, (1 + confidence_level) / 2], axis=0)
     if band == "confidence":
         low, high = np.minimum(low, accuracy[shown]), np.maximum(high, accuracy[shown])
@@ -199,13 +203,13 @@ class Decomposition(Table):
     miscalibration: float  # what isotonic recalibration would gain; 0 is best
     discrimination: float  # what recalibrated predictions gain over always predicting the frequencies
     uncertainty: float  # the score of always predicting the frequencies: of the labels alone
-    chance: float | None = None  # mean miscalibration of calibrated predictions; None with several regressions
+    chance: float | None = None  # mean miscalibration of calibrated predictions; `decompose` has where there is none
     p: float | None = None  # share of calibrated predictions whose miscalibration is as large
 
     def columns(self) -> Columns:
-        """Return a row for each part."""
-        parts = ["score", "miscalibration", "discrimination", "uncertainty"]
-        return {"part": parts, "value": [getattr(self, part) for part in parts]}
+        """Return a row for each part, and for chance and p where there are."""
+        parts = {name: value for name, value in vars(self).items() if value is not None}
+        return {"part": list(parts), "value": list(parts.values())}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parts by name."""
@@ -213,8 +217,8 @@ class Decomposition(Table):
 
 
 def decompose(
-    labels: Any, probs: Any, *, score: Score = "brier", kind: Literal["top", "classwise"] = "classwise", seed: int = 0,
-    **given: Unpack[Given],
+    labels: Any, probs: Any, *, score: Score = "brier", kind: Literal["top", "classwise"] = "classwise",
+    clusters: Any = None, seed: int = 0, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None,
 ) -> Decomposition:  # fmt: skip
     r"""Decompose the Brier score or the log score: how much is due to calibration, how much to the classifier.
 
@@ -237,6 +241,8 @@ def decompose(
         Each class against the others, summed; or the confidence of the most probable class against whether it is right.
         Class-wise, the score is `brier`, and `nll` with two classes. With more classes the class-wise log score is the
         sum of one log score for each class, which is not the NLL.
+    clusters : array of shape (N,), optional
+        As in `corp_reliability`. The log score has no ``chance`` and ``p`` then.
     seed : int
         Of the labels that are drawn for ``chance`` and ``p``, where there is one isotonic regression: with
         ``kind="top"`` or two classes.
@@ -248,16 +254,19 @@ def decompose(
     >>> [round(v, 3) for v in (parts.score, parts.miscalibration, parts.discrimination, parts.uncertainty)]
     [0.35, 0.1, 0.25, 0.5]
     """
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, sample_weight, input, classes, clusters)
     one_of("score", score, get_args(Score))
     one_of("kind", kind, ("top", "classwise"))
     problems = list(_problems(p, score, kind))
     score_given, recalibrated, constant = np.sum([each.scores(each.right, each.given) for each in problems], axis=0)
     parts = Decomposition(*map(float, (score_given, score_given - recalibrated, constant - recalibrated, constant)))
-    if len(problems) > 1 or np.isinf(score_given):
+    no_log = score == "log" and p.clusters is not None  # by random signs outcomes may lie outside of 0 to 1
+    if len(problems) > 1 or np.isinf(score_given) or no_log:
         return parts
     rng, count = np.random.default_rng(seed), int(np.clip(MOST_DRAWN // len(p), 100, N_RESAMPLES))
-    drawn = np.array([problems[0].drawn(rng) for _ in range(count)])
+    [it] = problems
+    draws = (p.drawing(rng, size)(it.confidence, it.right).T for size in batches(count, len(p)))
+    drawn = np.array([it.miscalibration(outcomes) for several in draws for outcomes in several])
     reach = int((drawn >= parts.miscalibration * (1 - 1e-12)).sum())
     return replace(parts, chance=float(drawn.mean()), p=(1 + reach) / (1 + count))
 
@@ -279,9 +288,8 @@ class _Problem(NamedTuple):
         each = np.stack([given, self.losses(fit, right), self.losses(frequency, right)])
         return np.asarray(each @ self.w / self.w.sum())
 
-    def drawn(self, rng: np.random.Generator) -> float:
-        """Miscalibration with labels drawn from the predictions."""
-        right = (rng.random(len(self.w)) < self.confidence).astype(np.float64)
+    def miscalibration(self, right: Floats) -> float:
+        """Miscalibration with other outcomes."""
         given, recalibrated, _ = self.scores(right, self.losses(self.confidence, right))
         return float(given - recalibrated)
 

@@ -6,17 +6,17 @@ One table serves all: the weights of right and of wrong predictions at each conf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
 from attemper._result import Table
-from attemper._typing import Floats
+from attemper._typing import Floats, InputKind
 from attemper.errors import InputError
-from attemper.metrics.intervals import Statistic, around_area, effective, few_errors, too_few, value_of
-from attemper.metrics.predictions import Given, Predictions
+from attemper.metrics.intervals import Statistic, around_area, effective, few_errors, no_interval, value_of
+from attemper.metrics.predictions import Predictions
 
 Thresholds = ArrayLike | Literal["paper"] | None
 PerClass = float | ArrayLike
@@ -60,7 +60,10 @@ class ReferralCurve(Table):
     error_rate_decided: Floats  # of the samples decided, those misclassified; NaN where none is decided
 
 
-def referral_curve(labels: Any, probs: Any, *, thresholds: Thresholds = None, **given: Unpack[Given]) -> ReferralCurve:
+def referral_curve(
+    labels: Any, probs: Any, *, thresholds: Thresholds = None, sample_weight: Any = None,
+    input: InputKind = "probs", classes: Any = None,
+) -> ReferralCurve:  # fmt: skip
     r"""Referral curve of the skin-lesion system of arXiv 1810.11586: errors referred against right predictions decided.
 
     .. math:: x(t) = \frac{\sum_i w_i [c_i > t, \hat y_i = y_i]}{\sum_i w_i [\hat y_i = y_i]}, \qquad
@@ -86,7 +89,7 @@ def referral_curve(labels: Any, probs: Any, *, thresholds: Thresholds = None, **
     >>> curve.referred, curve.error_rate_decided.round(3)
     (array([0.  , 0.25, 0.5 , 1.  ]), array([0.25 , 0.333, 0.   ,   nan]))
     """
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, sample_weight, input, classes)
     _check_both(p)
     t = np.unique(np.concatenate([[0.0, 1.0], p.confidence])) if thresholds is None else _checked(thresholds)
     reached = np.cumsum(_Sorted(p, t)(p.weights), axis=1)  # c ≤ t by comparing: t = 1 refers everybody
@@ -97,7 +100,10 @@ def referral_curve(labels: Any, probs: Any, *, thresholds: Thresholds = None, **
     return ReferralCurve(t, above[0] / total[0], below[1] / total[1], below.sum(axis=0) / total.sum(), rate)
 
 
-def referral_area(labels: Any, probs: Any, *, thresholds: Thresholds = None, **given: Unpack[Given]) -> float:
+def referral_area(
+    labels: Any, probs: Any, *, thresholds: Thresholds = None, sample_weight: Any = None,
+    input: InputKind = "probs", classes: Any = None,
+) -> float:  # fmt: skip
     r"""Area under `referral_curve`, by trapezoids: 1 is perfect, 1/2 is chance.
 
     .. math:: \sum_j (x_{j-1} - x_j) \, \frac{y_{j-1} + y_j}{2}
@@ -116,7 +122,7 @@ def referral_area(labels: Any, probs: Any, *, thresholds: Thresholds = None, **g
     >>> referral_area([0, 1, 0, 1], probs)
     1.0
     """
-    return value_of(referral_area_of, labels, probs, given, thresholds=thresholds)
+    return value_of(referral_area_of, labels, probs, sample_weight, input, classes, thresholds=thresholds)
 
 
 def referral_area_of(p: Predictions, thresholds: Thresholds = None) -> Statistic:
@@ -145,7 +151,7 @@ def referral_area_of(p: Predictions, thresholds: Thresholds = None) -> Statistic
         return found
 
     right = effective(p.weights[p.right])
-    return Statistic(value, influence, around_area, reason=few_errors(p) or too_few(right, "right predictions"))
+    return Statistic(value, influence, around_area, reason=few_errors(p) or no_interval(right, "right predictions"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,7 +163,9 @@ class RiskCoverage(Table):
     risk: Floats  # of what is decided, the share that is wrong
 
 
-def risk_coverage_curve(labels: Any, probs: Any, **given: Unpack[Given]) -> RiskCoverage:
+def risk_coverage_curve(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> RiskCoverage:
     r"""Risk–coverage curve: the error rate of the decided samples against their share.
 
     .. math:: \phi(t) = \frac{\sum_i w_i [c_i > t]}{\sum_i w_i}, \qquad
@@ -172,7 +180,7 @@ def risk_coverage_curve(labels: Any, probs: Any, **given: Unpack[Given]) -> Risk
     >>> curve.threshold, curve.coverage, curve.risk.round(3)
     (array([0. , 0.6, 0.7, 0.8]), array([1.  , 0.75, 0.5 , 0.25]), array([0.25 , 0.333, 0.   , 0.   ]))
     """
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, sample_weight, input, classes)
     decided, wrong = _Sorted(p).from_the_top(p.weights)
     confidence = np.empty(len(decided))
     confidence[p.rank] = p.confidence
@@ -180,7 +188,9 @@ def risk_coverage_curve(labels: Any, probs: Any, **given: Unpack[Given]) -> Risk
     return RiskCoverage(np.concatenate([[0.0], confidence[:-1]]), decided / decided[0], wrong / decided)
 
 
-def aurc(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
+def aurc(
+    labels: Any, probs: Any, *, sample_weight: Any = None, input: InputKind = "probs", classes: Any = None
+) -> float:
     r"""Area under `risk_coverage_curve`: 0 is best, and an uninformative confidence has the error rate.
 
     .. math:: \mathrm{AURC} = \frac{1}{\sum_i w_i} \sum_i w_i R_i, \qquad
@@ -196,7 +206,7 @@ def aurc(labels: Any, probs: Any, **given: Unpack[Given]) -> float:
     >>> aurc([0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6]])  # (0/1 + 0/2 + 1/3 + 1/4) / 4
     0.14583333333333331
     """
-    return value_of(aurc_of, labels, probs, given)
+    return value_of(aurc_of, labels, probs, sample_weight, input, classes)
 
 
 def aurc_of(p: Predictions) -> Statistic:
@@ -220,7 +230,8 @@ def aurc_of(p: Predictions) -> Statistic:
 
 
 def expected_cost(
-    labels: Any, probs: Any, threshold: PerClass, *, cost_refer: float, cost_miss: PerClass, **given: Unpack[Given],
+    labels: Any, probs: Any, threshold: PerClass, *, cost_refer: float, cost_miss: PerClass, sample_weight: Any = None,
+    input: InputKind = "probs", classes: Any = None,
 ) -> float:  # fmt: skip
     r"""Mean cost of a sample: of its referral, or of the wrong prediction.
 
@@ -243,7 +254,7 @@ def expected_cost(
     >>> expected_cost([0, 1, 0, 1], probs, 0.65, cost_refer=1, cost_miss=[50, 10])  # 1 referred, 1 missed
     12.75
     """
-    p = Predictions.of(labels, probs, **given)
+    p = Predictions.of(labels, probs, sample_weight, input, classes)
     t, m = _per_class("threshold", threshold, p.n_classes, 1.0), _per_class("cost_miss", cost_miss, p.n_classes)
     [r] = _per_class("cost_refer", cost_refer, 1)
     costs = np.where(p.confidence <= t[p.prediction], r, np.where(p.right, 0.0, m[p.labels]))

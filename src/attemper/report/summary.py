@@ -200,7 +200,7 @@ def summarise(comparison: Any) -> Summary:
 
 
 def _means(p: Predictions) -> Means:
-    confidence, right = p.of_class(1) if p.one_column else p.top
+    confidence, right = p.pair
     w = p.weights
     found = evaluate_predictions(replace(p, groups=None), ("ece", "nll", "gap"), LEVEL)
     held = _share(right > 0, np.ones(len(p), dtype=bool), p)
