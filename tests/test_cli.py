@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pandas as pd
+import pydantic  # noqa: F401 (the command line checks types by it, where it is loaded)
 import pytest
 from onnx import TensorProto, helper
 
