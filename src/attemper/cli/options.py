@@ -73,7 +73,7 @@ def parameters(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _text(metavar: str, help: str | None = None, kind: Any = str, **settings: Any) -> Any:
-    kind = Any if kind is str and "converter" in settings else kind  # which has types of its own
+    kind = object if kind is str and "converter" in settings else kind  # which has types of its own
     return Annotated[kind, Parameter(metavar=metavar, help=help, negative="", **settings)]
 
 
