@@ -594,14 +594,16 @@ def test_a_case_counts_once_in_each_class_and_group():
             assert part.missed == pytest.approx(sum(rows.mean() for rows in each))
 
 
-@pytest.mark.parametrize("goal", [{"max_miss": 0.3}, {"coverage": 0.9}, {"max_miss": {0: 0.5}}])
-def test_counts_are_repeated_cases(goal):
-    data = draw(900, 3)
-    rows = np.repeat(np.arange(900), data.w.astype(int))
-    counted = decide_scores(Scores.of(data.h, data.y, sample_weight=data.w), **goal)
-    repeated = decide_scores(Scores.of(data.h[rows], data.y[rows]), **goal)
-    assert counted.rule == repeated.rule
-    assert counted.reached
+@pytest.mark.parametrize("goal", [{"max_miss": 0.3}, {"coverage": 0.9}, {"budget": 0.2}])
+def test_counts_are_divided_as_cases(goal, monkeypatch):
+    data, seen, probs_of = draw(900, 3), [], choosing._probs
+    monkeypatch.setattr(choosing, "_probs", lambda cal, scores: (seen.append(scores), probs_of(cal, scores))[1])
+    found = decide_scores(Scores.of(data.h, data.y, sample_weight=data.w, ids=np.arange(900)), **goal)
+    assert found.reached
+    parts = [np.bincount(scores.ids, scores.w, 900) for scores in seen[:2]]
+    np.testing.assert_array_equal(sum(parts), data.w)
+    assert parts[0].sum() == round(0.2 * data.w.sum())
+    assert ((parts[0] > 0) & (parts[1] > 0)).any()  # a sample that occurred twice may be in both
 
 
 @pytest.mark.parametrize("probs", [[[0.5, 0.6]], [[3.0, -2.0]], [[0.1, 0.1]], [[np.nan, 1]]])

@@ -75,7 +75,7 @@ def test_bets_on_p_values_are_densities():
 
 
 def test_gap_bets_are_fair_at_the_edge_of_the_tolerance():
-    test = GapTest(0.02, EProcess(0.05))
+    test = GapTest(0.0, 0.02, EProcess(0.05))
     stakes = monitoring.STAKES / 1.02
     for x, q in ((np.array([1.0, -1.0]), 0.51), (np.array([0.5, -0.1]), 0.2)):
         mean = sum(share * (1 + stakes * (each - test.tolerance)) for share, each in zip((q, 1 - q), x))
@@ -276,28 +276,42 @@ def test_the_order_of_cases_does_not_depend_on_their_size():
     np.testing.assert_array_equal(average_by_cluster(np.ones((150, 1)), in_time)[1], in_time)
 
 
-def test_the_tolerance_is_that_of_the_fewer_of_fit_and_reference():
-    cal = TemperatureScaling().fit(scores(400, 0, 2))
-    batch = scores(300, 1, 2)
+def test_the_tolerance_is_that_of_the_reference_or_of_the_cases_of_the_fit():
+    cal, batch = TemperatureScaling().fit(scores(400, 0, 2)), scores(300, 1, 2)
+    assert cal.report_.n_cases == 200
 
-    def tolerance(n_fit, reference=None):
-        cal.report_ = replace(cal.report_, n_samples=n_fit)
-        return monitor_scores(cal, batch, reference=reference).gap.tolerance
+    def gap(reference=None, **facts):
+        cal.report_ = replace(cal.report_, **facts)
+        return monitor_scores(cal, batch, reference=reference).gap
 
-    few, many = tolerance(100), tolerance(400)
-    assert few == pytest.approx(2 * many)
+    assert gap(n_cases=50).tolerance == pytest.approx(2 * gap(n_cases=200).tolerance)
+    assert gap(n_cases=None, n_samples=100).tolerance == pytest.approx(gap(n_cases=50).tolerance)  # in cases of two
+    assert gap().centre == 0
     reference = scores(600, 2, 2)
-    assert tolerance(150, reference) == pytest.approx(2 * tolerance(600, reference))
-    assert tolerance(600, reference) == tolerance(10_000, reference)
-    one = GapTest.new(np.array([0.6, 0.8]), np.array([True, True]), ["a", "a"], n_known=200)
+    log_p = np.log(cal.predict_proba(reference.logits))
+    x = (np.exp(log_p.max(axis=1)) - (log_p.argmax(axis=1) == reference.labels)).reshape(-1, 2).mean(axis=1)
+    found = gap(reference, n_samples=9)
+    assert (found.centre, found.tolerance) == pytest.approx((x.mean(), 2 * x.std(ddof=1) / np.sqrt(300)))
+    one = GapTest.new(np.array([0.6, 0.8]), np.array([True, True]), ["a", "a"], n_fit=100)
     assert one.tolerance == pytest.approx(2 * np.sqrt((0.24 + 0.16) / 4 / 100))
+
+
+def test_a_gap_that_the_reference_has_too_is_no_change():
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1, 12_000)
+    right = rng.random(12_000) < confidence - 0.1
+    reference, new = slice(0, 4000), slice(4000, None)
+    test = GapTest.new(confidence[reference], right[reference])
+    assert test.update(confidence[new], right[new]).alarm_at is None
+    worse = rng.random(8000) < confidence[new] - 0.2
+    assert test.update(confidence[new], worse).alarm_at is not None
 
 
 def test_large_cases_without_a_change_raise_no_alarm():
     rng = np.random.default_rng(0)
     confidence = np.repeat(rng.uniform(0.5, 1, 2000), 8)
     right = np.repeat(rng.random(2000), 8) < confidence
-    test = GapTest.new(confidence, right, np.arange(16_000) // 8, n_known=1e12)
+    test = GapTest.new(confidence, right, np.arange(16_000) // 8, n_fit=1e12)
     assert test.update(confidence, right, np.arange(16_000) // 8).alarm_at is None
 
 

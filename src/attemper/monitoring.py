@@ -3,7 +3,7 @@
 Each test is a wager against "nothing has changed". If that is true, the probability that its wealth *ever* reaches 1/α
 is at most α. A `MonitorReport` holds the tests that the data allow and what each batch showed, saved as one file:
 
-- `GapTest`, with clusters: confidence − correct, as the mean of a case;
+- `GapTest`, with clusters: confidence − correct, as the mean of a case, as in the reference;
 - `DriftTest`, without clusters: the temperature of the map;
 - `ExchangeabilityTest`: are new cases like those before them and like the reference?
 
@@ -31,7 +31,7 @@ from attemper.data.arrays import to_numpy
 from attemper.data.doubts import was_fitted_on
 from attemper.data.scores import Scores
 from attemper.decisions.rules import as_probs
-from attemper.errors import InputError
+from attemper.errors import InputError, check_share
 from attemper.kernels.clusters import case_numbers
 from attemper.kernels.drift import WIDTH, advance, average_by_cluster, conformal_p_values, log_bets, log_ratios
 from attemper.metrics.intervals import Spread, around_mean, share_of
@@ -90,12 +90,11 @@ class EProcess:
 
 @dataclass(frozen=True, eq=False)
 class GapTest:
-    """Whether confidence − correct has a mean other than 0, by more than the tolerance.
+    """Whether confidence − correct has another mean than in the reference, by more than the tolerance.
 
-    x is the mean of a case, between −1 and 1. The hypothesis is that the mean of x, given all before it, is between
-    −tolerance and tolerance; 1 + λ (±x − tolerance) has then a mean of at most 1. The tolerance is two standard errors
-    of the mean of x over as many cases as fitted the map, or as the reference has if these are fewer: nothing is known
-    better than that.
+    x is the mean of a case, between −1 and 1. The hypothesis is that x, given all before it, has a mean within the
+    tolerance of that of the reference, c; 1 + λ (±(x − c) − tolerance) has then a mean of at most 1. The tolerance is
+    two standard errors of c. Without a reference c is 0, and the tolerance is that of as many cases as fitted the map.
 
     Examples
     --------
@@ -104,9 +103,10 @@ class GapTest:
     >>> right = rng.random(3000) < confidence
     >>> test = GapTest.new(confidence, right, case).update(confidence, right, case)
     >>> test.alarm_at is None, test.update(confidence, right & (rng.random(3000) < 0.8), case).alarm_at
-    (True, 1654)
+    (True, 1645)
     """
 
+    centre: float
     tolerance: float
     process: EProcess
 
@@ -118,20 +118,20 @@ class GapTest:
     @classmethod
     def new(
         cls, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None, alpha: float = 0.05,
-        n_known: float | None = None,
+        n_fit: float | None = None,
     ) -> GapTest:  # fmt: skip
-        """Begin, with the tolerance for a mean of ``n_known`` rows in such cases; by default of these."""
+        """Begin with a reference; or without, with a batch like those to come and the number of cases of the fit."""
         x = _gaps(confidence, right, clusters)
         case = case_numbers(np.arange(len(right)) if clusters is None else clusters)
         independent = np.bincount(case, confidence * (1 - confidence)) / np.bincount(case) ** 2
         variance = max(float(x.var(ddof=1)) if len(x) > 1 else 0.0, float(independent.mean()))  # few cases show little
-        n_cases = len(x) * (1.0 if n_known is None else n_known / len(right))
-        return cls(STANDARD_ERRORS * math.sqrt(variance / n_cases), EProcess(alpha))
+        tolerance = STANDARD_ERRORS * math.sqrt(variance / (len(x) if n_fit is None else n_fit))
+        return cls(float(x.mean()) if n_fit is None else 0.0, tolerance, EProcess(alpha))
 
     def update(self, confidence: Floats, right: NDArray[np.bool_], clusters: ArrayLike | None = None) -> GapTest:
         """Take in samples in their order in time; all of a case in one call."""
-        x = _gaps(confidence, right, clusters)[:, None]
-        stakes = STAKES / (1 + self.tolerance)
+        x = _gaps(confidence, right, clusters)[:, None] - self.centre
+        stakes = STAKES / (1 + abs(self.centre) + self.tolerance)
         ratios = [np.log1p(stakes * (side * x - self.tolerance)) for side in (1, -1)]
         return replace(self, process=self.process.update(np.concatenate(ratios, axis=1)))
 
@@ -287,24 +287,24 @@ class MonitorReport(Table):
         *,
         alpha: float = 0.05,
         tolerance: float = TOLERANCE,
-        n_known: float | None = None,
+        n_fit: float | None = None,
         calibrator: str = "",
     ) -> MonitorReport:
         """Begin with validation data, as the new data will be. Without labels, confidences are compared.
 
-        ``tolerance`` is the factor within which the fit knows the temperature, and ``n_known`` how many rows fitted the
-        map, where these are fewer than the reference has.
+        ``tolerance`` is the factor within which the fit knows the temperature. With ``n_fit``, the number of cases that
+        fitted the map, the data are no reference but a first batch.
         """
-        if not 0 < alpha < 1:
-            raise InputError(f"alpha={alpha!r}: expected a number between 0 and 1, such as 0.05", "alpha")
+        check_share(alpha, "alpha")
         share = alpha if labels is None else alpha / 2
-        among = ExchangeabilityTest.new(_own(log_probs, labels), clusters, share)
+        own = _own(log_probs, labels) if n_fit is None else np.empty(0)
+        among = ExchangeabilityTest.new(own, None if n_fit is not None else clusters, share)
         made = cls(alpha, clusters is not None, labels is not None, among, calibrator=calibrator)
         if labels is None:
             return made
         if clusters is None:
             return replace(made, drift=DriftTest.new(share, max(tolerance, TOLERANCE)))
-        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_known))
+        return replace(made, gap=GapTest.new(*_outcomes(log_probs, labels), clusters, share, n_fit))
 
     def update(
         self,
@@ -326,7 +326,8 @@ class MonitorReport(Table):
         if self.labelled and labels is None:
             raise InputError("labels: this state is of labelled data; use another state for data without", "labels")
         if self.clustered != (clusters is not None):
-            raise InputError("clusters: all batches and the reference need them, or none", "clusters")
+            what = "expected them in all batches and the reference, or in none"
+            raise InputError(f"clusters: {what}. Use attemper.read(…, clusters=…) for each.", "clusters")
         y = labels if self.labelled else None
         tests: dict[str, Any] = {"exchangeability": self.exchangeability.update(_own(log_probs, y), clusters)}
         if self.drift is not None and y is not None:
@@ -410,17 +411,15 @@ def monitor_scores(
         low, high = getattr(calibrator, "temperature_interval_", None) or (1.0, 1.0)
         about: dict[str, Any] = {"calibrator": digest, "tolerance": math.sqrt(high / max(low, 1e-9))}
         about["alpha"] = 0.05 if alpha is None else alpha
-        n_fit = calibrator.report_.n_samples
         if reference is None:
-            monitor = MonitorReport.from_reference(*batch, n_known=n_fit, **about)
-            among = ExchangeabilityTest.new(alpha=monitor.exchangeability.process.alpha)
-            monitor = replace(monitor, exchangeability=among)
+            report, cases = calibrator.report_, batch[2]
+            share = 1.0 if cases is None else len(np.unique(cases)) / len(cases)
+            monitor = MonitorReport.from_reference(*batch, n_fit=report.n_cases or report.n_samples * share, **about)
         else:
             log_p, y, clusters = _arrays(calibrator, _counted(reference))
             if y is None and batch[1] is not None:
                 raise InputError("reference: expected labels, as the data have them. Use labels=….", "reference")
-            y, known = None if batch[1] is None else y, min(n_fit, len(log_p))
-            monitor = MonitorReport.from_reference(log_p, y, clusters, n_known=known, **about)
+            monitor = MonitorReport.from_reference(log_p, None if batch[1] is None else y, clusters, **about)
     if alpha not in (None, monitor.alpha):
         raise InputError(f"alpha: the state has {monitor.alpha:g}. Use the same.", "alpha")
     if was_fitted_on(calibrator, scores):
@@ -464,6 +463,7 @@ def expected_accuracy(
     >>> expected_accuracy([[0.9, 0.1], [0.3, 0.7]]).value
     0.8
     """
+    check_share(confidence_level, "confidence_level")
     p = np.minimum(as_probs(probs).max(axis=1), 1.0)
     if not len(p):
         raise InputError("probs: expected samples, got none", "probs")

@@ -88,7 +88,7 @@ class Sketch:
         tables = {name: total[:, a:b] for name, a, b in zip(names, ends, ends[1:])}
         nll = total[:, 2]
         return cls(
-            n_samples=scores.n_samples if scores.w is None else scores.take(scores.w > 0).n_samples,
+            n_samples=scores.n_samples if scores.w is None else _positive_samples(scores),
             counts=np.bincount(scores.labels, scores.w, scores.n_classes).astype(np.float64),
             correct=float(total[0, 0]),
             confidence=float(total[0, 1]),
@@ -149,11 +149,6 @@ class Sketch:
         tables = {name: table + other.tables[name] for name, table in self.tables.items()}
         return replace(self, tables=tables, classes=self.classes or other.classes, **sums)
 
-    def scaled(self, factor: float) -> Sketch:
-        """Sketch of the same samples, with other weights."""
-        tables = {name: factor * table for name, table in self.tables.items()}
-        return replace(self, tables=tables, **{name: factor * getattr(self, name) for name in SUMS[1:]})
-
     def __radd__(self, other: Any) -> Sketch:
         """Let `sum` add sketches."""
         return self if other == 0 else NotImplemented
@@ -200,6 +195,12 @@ class Sketch:
     def load(cls, path: str | os.PathLike[str]) -> Sketch:
         """Read a sketch that `save` wrote."""
         return _json.load(path, {"sketch": cls})
+
+
+def _positive_samples(scores: Scores) -> int:
+    """Return how many samples have a weight; soft labels make several rows of one."""
+    rows = np.flatnonzero(scores.weights)
+    return len(rows if scores.index is None else np.unique(scores.index[rows]))
 
 
 SUMS = ("n_samples", "counts", "correct", "confidence", "nll", "rounding")  # what adds up, beside the tables

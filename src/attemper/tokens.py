@@ -344,7 +344,7 @@ def _options_and_labels(options: Sequence[Any], labels: Any, n_tokens: int | Non
     for item in items:
         j = places.get(item, places.get(item.strip()) if isinstance(item, str) else None) if _counts(item) else -1
         if j is None:
-            what = f"one of the options {listed(names[:-1])}, or its number from 0"
+            what = f"one of the options {', '.join(map(repr, (group[0] for group in groups)))}, or its number from 0"
             raise InputError(f"labels: expected {what}, got {item!r:.60}. Use None to leave it out.", "labels")
         found.append(names[j])
     return groups, None if labels is None else found

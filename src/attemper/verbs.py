@@ -20,7 +20,6 @@ from attemper.applying import READ, Applied, Evaluated, as_fitted, fill
 from attemper.calibrators import Calibrator, GroupedCalibrator, MultiLabelCalibrator, load, method_of
 from attemper.calibrators.base import reads_like
 from attemper.calibrators.label_model import Noise
-from attemper.calibrators.temperature import with_effective_weights
 from attemper.data.checking import check
 from attemper.data.doubts import was_fitted_on
 from attemper.data.files import expand, pieces
@@ -65,8 +64,8 @@ def fit(
     n_jobs : int, optional
         Processes that sketch large files.
     **options
-        Those of `read`: with ``groups`` the result is a `GroupedCalibrator`, with ``multi_label`` a
-        `MultiLabelCalibrator`. All others are parameters of the method.
+        Those of `read`: with ``groups``, or `Scores` that have them, the result is a `GroupedCalibrator` (unless
+        ``groups=False``), with ``multi_label`` a `MultiLabelCalibrator`. All others are parameters of the method.
 
     Examples
     --------
@@ -134,6 +133,7 @@ def _sketched(
     calibrator: Calibrator, paths: Sequence[str], labels: Any, reading: dict[str, Any], n_jobs: int | None
 ) -> tuple[Sketch, Scores]:
     """Return a sketch of files, and scores of the first; probabilities are looked through for zeros first."""
+    _warn_of_cases(reading)
     if calibrator.get_params(deep=False).get("noise") == "unknown":
         warn("noise: a sketch has no rows, so biases and confusions of the labels are not looked for; T may differ")
     if (piece := next(pieces(paths, labels=labels, **reading), None)) is None:
@@ -142,12 +142,13 @@ def _sketched(
     options = dict(reading)
     if first.input == "probs" and options.get("zeros_as") is None:
         options["zeros_as"] = zeros_of_files(paths, n_jobs=n_jobs, labels=labels, **reading)
-    summed = sketch_files(paths, parts=calibrator.sketch_parts or (), n_jobs=n_jobs, labels=labels, **options)
-    if first.clusters is not None:
-        if not first.numbered:
-            warn(f"clusters: how far rows of a case go together is that of the first rows, of {paths[0]}")
-        summed = summed.scaled(with_effective_weights(first).total_weight / first.total_weight)
-    return summed, first
+    return sketch_files(paths, parts=calibrator.sketch_parts or (), n_jobs=n_jobs, labels=labels, **options), first
+
+
+def _warn_of_cases(reading: Mapping[str, Any]) -> None:
+    for name in ("clusters", "axis"):
+        if (value := reading.get(name)) is not None and value is not False:
+            warn(f"{name}: a sketch counts every row, or pixel, as a case, so the interval of T will be too narrow")
 
 
 def _sketch_in(data: Any) -> Sketch | None:
@@ -173,9 +174,7 @@ def sketch(data: Any, labels: Any = None, **reading: Unpack[Read]) -> Sketch:
     >>> (sketch([[2.0, 1.0], [0.0, 3.0]], [0, 0]) + sketch([[1.0, 4.0]], [1])).n_samples
     3
     """
-    for name in ("clusters", "axis"):
-        if reading.get(name) is not None:
-            warn(f"{name}: a sketch counts every row, or pixel, as a case, so the interval of T will be too narrow")
+    _warn_of_cases(reading)
     if reading.get("groups") is not None:
         raise InputError("groups: a sketch has none. Sketch the data of each group.", "groups")
     if is_paths(data):
@@ -423,7 +422,8 @@ def monitor(
     cal, options, path = as_fitted(calibrator), {"labels": labels, **reading}, None
     if isinstance(state, str | os.PathLike):
         path, state = Path(state), MonitorReport.load(state) if Path(state).exists() else None
-    names = {name: value for name, value in options.items() if isinstance(value, str) and is_table(reference)}
+    table = reference is not None and is_table(reference)
+    names = {name: v for name, v in options.items() if v is False or (isinstance(v, str) and table)}
     shared = {name: value for name, value in options.items() if name not in IDS} | names  # arrays are of the data alone
     before = None if reference is None else read(reference, **fill(cal, reference, shared))
     for batch in expand(data) if is_paths(data) else [data]:

@@ -61,6 +61,7 @@ class Report:
     too_few_classes: bool = False  # have a label, so that one temperature stands for class parameters
     cannot_tell: bool = False  # whether errors are the network's or the labels': pass their share as ``noise``
     notes: tuple[str, ...] = ()
+    n_cases: int | None = None  # clusters or images, where samples are no cases of their own
 
     @classmethod
     def of(cls, fitted: Map, scores: Scores, **facts: Any) -> Report:
@@ -194,7 +195,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             warn("partial_fit begins anew: fit and load keep no samples. Use partial_fit for all of them.")
         options = self._options() if classes is None else self._options() | {"classes": classes}
         if (columns := names_of(X)) is not None:
-            X, columns = _by_name(X, columns, options)
+            known = self.read_.columns if hasattr(self, "sketch_") and hasattr(self, "read_") else None
+            X, columns = _by_name(X, columns, options, known)
         scores = Scores.of(X, y, sample_weight=sample_weight, **options)
         sketch = sketch_scores(scores, self.sketch_parts or (), zeros_as=self.zeros_as)
         before = getattr(self, "sketch_", None)
@@ -216,6 +218,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 delattr(self, name)
         self.map_ = replace(fit.map, input=cast(InputKind, data.input), zeros_as=data.zeros_as)
         self.report_, self.classes_ = fit.report, classes
+        if isinstance(data, Scores) and data.cases is not None:
+            self.report_ = replace(fit.report, n_cases=int(data.cases.max()) + 1)
         self.n_features_in_ = data.n_classes
         if isinstance(data, Sketch):
             self.priors_ = data.counts / data.weight
@@ -310,12 +314,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if own is not None and its is not None and [*map(str, own)] != [*map(str, its)]:
                 raise InputError(f"X: expected the classes {listed(own)}, in this order, got {listed(its)}", "X")
             return as_array(X.raw(slice(0, len(X))), "X")
-        columns, names = getattr(self, "read_", ReadOptions()).columns, names_of(X)
-        if names is None:
+        if (names := names_of(X)) is None:
             return as_array(X, "X")
-        if columns is not None:
-            return columns_of(X, columns)
-        return _by_name(X, names, {"input": self.map_.input, "classes": self.classes_.tolist()})[0]
+        known = getattr(self, "read_", ReadOptions()).columns
+        return _by_name(X, names, {"input": self.map_.input, "classes": self._names}, known)[0]
 
     def _apply(self, x: Any, *, log: bool) -> Any:
         k = x.shape[1] if x.ndim == 2 else 0
@@ -396,7 +398,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def scores_of(X: Any, y: Any = None, **ids: Any) -> Scores:
             array = X if isinstance(X, Scores) else self._array_of(X)
             found = X if isinstance(X, Scores) else Scores.of(array, y, axis=self._axis(axis), **own, **ids)
-            if found.w is not None:
+            if found.w is not None and len(np.unique(found.w)) > 1:
                 raise InputError("sample_weight: class priors are shares of samples, all of weight 1", "sample_weight")
             return found
 
@@ -531,13 +533,17 @@ VALUE_TYPES: dict[str, Any] = {  # of numbers that many fits have; undeclared li
 }  # fmt: skip
 
 
-def _by_name(frame: Any, names: tuple[str, ...], options: Mapping[str, Any]) -> tuple[Floats, tuple[str, ...]]:
-    """Return the columns of a frame as an array, with their names: those of scores, if the names show which."""
+def _by_name(
+    frame: Any, names: tuple[str, ...], options: Mapping[str, Any], known: tuple[str, ...] | None = None
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return the ``known`` columns of a frame as an array, or those of scores if their names show which; with names."""
     classes = options["classes"]
-    if any(name.startswith((*KEYS.values(),)) for name in names):
+    if known is not None:
+        names = known
+    elif any(name.startswith((*KEYS.values(),)) for name in names):
         names = layout_of(names, IDS, input=options["input"], classes=classes).columns
-    elif classes is not None:
-        names = by_class(names, classes, None) or names
+    else:
+        names = by_class(names, range(len(names)) if classes is None else classes, None) or names
     return columns_of(frame, names), names
 
 

@@ -361,7 +361,7 @@ def image_rows(rows: PlainRows, axis: int | None, *, ignore_index: int | None, m
         given = as_plain(rows.weights)
         w = as_weights(given.reshape(-1) if given.size == n else np.repeat(given, n // n_images), n)[kept]
     if max_pixels is not None:
-        drawn, share = _draw_pixels(image[kept], kept if y is None else y[kept], n_images, max_pixels)
+        drawn, share = _draw_pixels(image[kept], 0 * kept if y is None else y[kept], n_images, max_pixels)
         kept, w = kept[drawn], share if w is None else w[drawn] * share
     index = None if len(kept) == n else kept
     return PlainRows(pixels, None if y is None else y[kept], w, index, image[kept], n_images)
@@ -372,7 +372,7 @@ def _draw_pixels(image: Labels, y: NDArray[Any], n_images: int, most: int) -> tu
     chosen, share = [], []
     ends = np.searchsorted(image, np.arange(n_images + 1))
     for first, last in pairwise(ends):
-        n, rng = last - first, np.random.default_rng(crc32(y[first:last].astype(np.float64).tobytes()))
+        n, rng = last - first, np.random.default_rng(crc32(" ".join(map(str, y[first:last].tolist())).encode()))
         rows = np.arange(first, last) if n <= most else first + np.sort(rng.choice(n, most, replace=False))
         chosen.append(rows)
         share.append(np.full(len(rows), n / max(len(rows), 1)))

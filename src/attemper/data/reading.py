@@ -143,6 +143,7 @@ def _of_frame(frame: Any, options: dict[str, Any]) -> Scores:
 def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     """Give scores that were read before other labels, names or ids; False drops them."""
     of_images, dropped = ("axis", "max_pixels"), [name for name in IDS if options.get(name) is False]
+    dropped = [name for name in dropped if not (name == "clusters" and scores.numbered)]
     more = {key: v for key, v in options.items() if v is not None and v is not False and key not in of_images}
     if (name := next((name for name in IDS if isinstance(more.get(name), str)), None)) is not None:
         raise InputError(f"{name}: Scores have no columns. Leave it out, or use an array.", name)
@@ -157,6 +158,9 @@ def again(scores: Scores, options: Mapping[str, Any]) -> Scores:
     more = {key: value for key, value in more.items() if key not in same or value != getattr(scores, key)}
     if not more and not dropped:
         return scores
+    if "sample_weight" in more and scores.w is not None and scores.index is not None:
+        what = "these Scores have weights of their own, of soft labels or drawn pixels"
+        raise InputError(f"sample_weight: {what}. Pass sample_weight where they are read.", "sample_weight")
     own = {name: getattr(scores, name) for name in ("labels", "groups", "ids", "classes", "zeros_as", "multi_label")}
     own |= {"sample_weight": scores.w, "clusters": scores.clusters, "files": scores.files} | dict.fromkeys(dropped)
     values = scores.values if scores.index is None else scores.raw(slice(0, len(scores)))

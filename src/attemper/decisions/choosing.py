@@ -10,7 +10,6 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attemper._result import Columns, Table
 from attemper._typing import Floats
@@ -114,15 +113,11 @@ def decide_scores(
     for name, given in {"method": method != "bayes", "noise": noise != 0}.items():
         if calibrator is not None and given:
             raise InputError(f"{name}: the calibrator is fitted. Use one of the two.", name)
-    if val.w is not None and (max_miss is not None or coverage is not None) and (val.w == np.floor(val.w)).all():
-        # Cases that occurred twice are two, which may come to either part.
-        val = replace(val.take(np.repeat(np.arange(len(val)), val.w.astype(np.intp))), w=None)
     if calibrator is None:
-        fitting, cal = _fitting_part(val, seed), method_of(method, noise)
+        (fitting, val), cal = _divided(val, seed), method_of(method, noise)
         reads_like(cal, val)
-        cal.fit(val.take(fitting))
-        fit_probs: Floats | None = _probs(cal, val.take(fitting))
-        val = val.take(~fitting)
+        cal.fit(fitting)
+        fit_probs: Floats | None = _probs(cal, fitting)
     else:
         cal, fit_probs = copy.copy(calibrator), None
         if was_fitted_on(cal, val):
@@ -156,13 +151,18 @@ def decide_scores(
     return Decision(cal, choice.rule, outcome, test is not None)
 
 
-def _fitting_part(val: Scores, seed: int) -> NDArray[np.bool_]:
-    """Return which rows fit the calibrator: a fifth of the cases, drawn at random."""
-    case = np.arange(len(val)) if val.cases is None else val.cases
+def _divided(val: Scores, seed: int) -> tuple[Scores, Scores]:
+    """Return what fits the calibrator, a fifth of the cases drawn at random, and the rest; counts are divided, too."""
+    case, rng = np.arange(len(val)) if val.cases is None else val.cases, np.random.default_rng([seed, 2])
+    if val.w is not None and val.cases is None and (val.w == np.floor(val.w)).all():
+        counts = val.w.astype(np.int64)
+        drawn = rng.multivariate_hypergeometric(counts, max(1, round(FIT_SHARE * counts.sum())), method="marginals")
+        parts = [val.with_weights(w.astype(np.float64)) for w in (drawn, counts - drawn)]
+        return parts[0].take(drawn > 0), parts[1].take(drawn < counts)
     n = int(case.max()) + 1
     fitting = np.zeros(n, dtype=bool)
-    fitting[np.random.default_rng([seed, 2]).permutation(n)[: max(1, round(FIT_SHARE * n))]] = True
-    return np.asarray(fitting[case])
+    fitting[rng.permutation(n)[: max(1, round(FIT_SHARE * n))]] = True
+    return val.take(fitting[case]), val.take(~fitting[case])
 
 
 def _probs(cal: Calibrator, scores: Scores) -> Floats:

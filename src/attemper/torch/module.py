@@ -40,7 +40,10 @@ def wrap(calibrator: Any, module: Any) -> CalibratedModule:
     """
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"module: expected a torch.nn.Module, got {type(module).__name__}", "module")
-    end = type([*module.modules()][-1])
+    last = module
+    while isinstance(last, torch.nn.Sequential) and len(last):
+        last = last[-1]
+    end = type(last)
     if _map_of(calibrator).input == "logits" and issubclass(end, torch.nn.Softmax | torch.nn.Sigmoid):
         raise InputError(f"module: it ends in {end.__name__}, the fit had logits. Use the module before it.", "module")
     made = CalibratedModule(module, to_torch(calibrator))
